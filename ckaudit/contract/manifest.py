@@ -1,0 +1,89 @@
+"""`ck.run.v1`: what a run is, the file `run.json`."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from ckaudit.contract.numbers import Count, NonNegative, Number, Step, doc
+
+VERSION = "ck.run.v1"
+
+TensorKind = Literal["embedding", "attention", "mlp", "norm", "head", "router", "conv", "recurrent", "other"]
+
+
+class TensorFacts(Struct, kw_only=True, omit_defaults=True):
+    """What one parameter tensor is, and where it sits in the model."""
+
+    depth: Annotated[Count | UnsetType, doc("Index of its block from the input; absent outside the blocks.")] = UNSET
+    kind: Annotated[TensorKind | UnsetType, doc("Its part in the model.")] = UNSET
+    module: Annotated[str | UnsetType, doc("Name of the module that owns it.")] = UNSET
+    shape: Annotated[list[Count] | UnsetType, doc("Size along each dimension.", unit="elements", shape="(D,)")] = UNSET
+    dtype: Annotated[str | UnsetType, doc("Element type.")] = UNSET
+    trainable: Annotated[bool | UnsetType, doc("Whether it takes a gradient.")] = UNSET
+    stride: Annotated[Count | UnsetType, doc("Every how many elements the reference values were taken.", unit="elements")] = UNSET
+    device: Annotated[str | UnsetType, doc("Where it lives.")] = UNSET
+    tied_to: Annotated[str | UnsetType, doc("Name of the tensor that shares its storage.")] = UNSET
+    operator: Annotated[str | UnsetType, doc("Forward operator that reads it.")] = UNSET
+    backward: Annotated[str | UnsetType, doc("Node of the backward graph that fills its gradient.")] = UNSET
+    kernels: Annotated[list[str] | UnsetType, doc("Kernels that ran in one profiled step.")] = UNSET
+
+
+class Session(Struct, kw_only=True, omit_defaults=True):
+    """One start of the run."""
+
+    start: Annotated[NonNegative | UnsetType, doc("When it started, Unix time.", unit="s")] = UNSET
+    end: Annotated[NonNegative | UnsetType, doc("When it ended, Unix time; absent: it was cut off.", unit="s")] = UNSET
+    commit: Annotated[str | UnsetType, doc("Version of the training code.")] = UNSET
+    world_size: Annotated[Count | UnsetType, doc("Processes that trained together.", unit="ranks")] = UNSET
+    resumed_from: Annotated[Step | UnsetType, doc("Step of the resume checkpoint.", unit="steps")] = UNSET
+    checkpoint_ok: Annotated[bool | UnsetType, doc("Whether every file of the session was written whole (M61).")] = UNSET
+    write_errors: Annotated[Count | UnsetType, doc("Failures of the recorder itself.", unit="events")] = UNSET
+
+
+class Cadence(Struct, kw_only=True):
+    """A stretch of steps with one distance between checkpoints."""
+
+    until: Annotated[Step | None, doc("Last step of the stretch; null: to the end.", unit="steps")]
+    every: Annotated[Count, doc("Distance between checkpoints.", unit="steps")]
+
+
+class Triggers(Struct, kw_only=True, omit_defaults=True):
+    """What asks for a checkpoint outside the cadence."""
+
+    loss_spike_factor: Annotated[NonNegative | UnsetType, doc("Loss over its moving average.")] = UNSET
+    grad_norm_factor: Annotated[NonNegative | UnsetType, doc("Global gradient norm over the median of the last 100.")] = UNSET
+    dead_gradient_norm: Annotated[NonNegative | UnsetType, doc("A tensor's gradient norm below this is dead.")] = UNSET
+
+
+class Manifest(Struct, kw_only=True, omit_defaults=True):
+    """One run. Every part is optional but the version; what is missing is said where it would have been needed."""
+
+    schema_version: Annotated[Literal["ck.run.v1"], doc("Which contract this file follows.")]
+    name: Annotated[str | UnsetType, doc("The run's own name.")] = UNSET
+    source: Annotated[str | UnsetType, doc("What wrote the run, or what it was imported from.")] = UNSET
+    config: Annotated[dict[str, Any] | UnsetType, doc("The training configuration, as the user gave it.")] = UNSET
+    model: Annotated[dict[str, Any] | UnsetType, doc("The model configuration.")] = UNSET
+    model_scale_hint: Annotated[str | UnsetType, doc("Size and family of the model, in words.")] = UNSET
+    parameters: Annotated[Count | UnsetType, doc("Trainable parameters, a shared one counted once.", unit="elements")] = UNSET
+    seed: Annotated[int | UnsetType, doc("Seed of the run.")] = UNSET
+    vocabulary: Annotated[Count | UnsetType, doc("Size of the vocabulary.", unit="tokens")] = UNSET
+    sequence_length: Annotated[Count | UnsetType, doc("Tokens in one sequence.", unit="tokens")] = UNSET
+    commit: Annotated[str | UnsetType, doc("Version of the training code (MAN-1).")] = UNSET
+    lock_hash: Annotated[str | UnsetType, doc("Hash of the environment's lock file (MAN-1).")] = UNSET
+    tokenizer_hash: Annotated[str | UnsetType, doc("Hash of the tokenizer (MAN-3).")] = UNSET
+    eval_artifact_hashes: Annotated[dict[str, str] | UnsetType, doc("Hash of each evaluation artifact (MAN-5).")] = UNSET
+    data_manifest: Annotated[dict[str, Any] | UnsetType, doc("Shards, filters and deduplication (MAN-4).")] = UNSET
+    cadence: Annotated[list[Cadence] | UnsetType, doc("When checkpoints were due, in order of steps.")] = UNSET
+    triggers: Annotated[Triggers | UnsetType, doc("What else asked for one.")] = UNSET
+    slices: Annotated[list[str] | UnsetType, doc("Named parts of the evaluation.")] = UNSET
+    flops_per_token: Annotated[NonNegative | UnsetType, doc("Work of one token, forward and backward.", unit="FLOP")] = UNSET
+    peak_flops: Annotated[NonNegative | UnsetType, doc("Peak of all devices together.", unit="FLOP/s")] = UNSET
+    warmup_steps: Annotated[Count | UnsetType, doc("Steps of planned warm-up.", unit="steps")] = UNSET
+    planned_steps: Annotated[Count | UnsetType, doc("Steps the run was to take.", unit="steps")] = UNSET
+    planned_learning_rate: Annotated[
+        list[list[Number]] | UnsetType, doc("Planned learning rate as [step, value] pairs, linear between.", shape="(K, 2)")
+    ] = UNSET
+    clip_norm: Annotated[NonNegative | UnsetType, doc("Largest global gradient norm let through.")] = UNSET
+    world_size: Annotated[Count | UnsetType, doc("Processes that train together.", unit="ranks")] = UNSET
+    tensors: Annotated[dict[str, TensorFacts] | UnsetType, doc("Every parameter tensor, in the order of the forward pass.")] = UNSET
+    sessions: Annotated[list[Session] | UnsetType, doc("One entry per start, oldest first.")] = UNSET

@@ -1,0 +1,120 @@
+"""`ck.report.v1`: what an audit says, the same for `validate`, `triage` and every renderer.
+
+A `Finding` is one interval of one illness, or one violation of the contract. A `Diagnosis` is a ranked hypothesis that
+explains findings. A `Check` says of each rule whether it passed, failed, was skipped (and why) or broke.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from ckaudit.contract.numbers import Count, Number, Step, doc
+
+VERSION = "ck.report.v1"
+
+Severity = Literal["sev0", "sev1", "sev2", "note"]
+Outcome = Literal["passed", "failed", "skipped", "error"]
+SkipReason = Literal["not_recorded", "not_applicable", "too_few_points", "not_mergeable", "disabled"]
+SEVERITIES: tuple[Severity, ...] = ("sev0", "sev1", "sev2", "note")
+
+Confidence = Annotated[float, Meta(ge=0, le=1)]
+
+
+class Finding(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """One thing that is wrong: when, where, how much, against which limit, and what to try."""
+
+    code: Annotated[str, doc("Stable code of the rule or violation, such as GRAD001.")]
+    name: Annotated[str, doc("The illness in words_with_underscores.")]
+    severity: Annotated[Severity, doc("sev0 stop, sev1 contain, sev2 investigate, note.")]
+    message: Annotated[str, doc("One sentence with the place, the number and the limit.")]
+    where: Annotated[str | None, doc("Tensor, block, head or scalar.")] = None
+    first_step: Annotated[Step | None, doc("First step of the interval.", unit="steps")] = None
+    last_step: Annotated[Step | None, doc("Last step of the interval.", unit="steps")] = None
+    worst_step: Annotated[Step | None, doc("Step with the worst value.", unit="steps")] = None
+    value: Annotated[Number | None, doc("The worst value.")] = None
+    limit: Annotated[Number | None, doc("The limit it broke.")] = None
+    unit: Annotated[str | None, doc("Unit of value and limit.")] = None
+    points: Annotated[Count | None, doc("Recorded points in the interval.", unit="points")] = None
+    also: Annotated[list[str], doc("Other places folded into this finding.")] = []
+    file: Annotated[str | None, doc("File, relative to the audited folder.")] = None
+    pointer: Annotated[str | None, doc("JSON pointer inside the file.")] = None
+    line: Annotated[Count | None, doc("Line in the file, from 1.", unit="lines")] = None
+    expected: Annotated[str | None, doc("What the contract asks for.")] = None
+    found: Annotated[str | None, doc("What the file says.")] = None
+    help: Annotated[str | None, doc("One sentence on what to do.")] = None
+
+
+class Evidence(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """One reason for or against a cause."""
+
+    sentence: Annotated[str, doc("The reason, with its numbers.")]
+    weight: Annotated[float, doc("Change of the log odds; negative speaks against.", unit="nats")]
+    reference: Annotated[str | None, doc("Code of the finding or name of the metric it rests on.")] = None
+
+
+class Diagnosis(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """One hypothesis about why the findings are there."""
+
+    cause: Annotated[str, doc("The cause in words_with_underscores.")]
+    title: Annotated[str, doc("The cause as a sentence.")]
+    confidence: Annotated[Confidence, doc("Logistic of the prior and all weights, 0 to 1.")]
+    severity: Annotated[Severity, doc("The gravest of the findings it explains.")]
+    symptom: Annotated[str, doc("What is seen: the message of the first finding explained.")]
+    knob: Annotated[str, doc("What to change first.")]
+    inspect: Annotated[str, doc("Where to look.")]
+    runbook: Annotated[str, doc("What to save, how to contain, how to reproduce.")]
+    evidence: Annotated[list[Evidence], doc("Reasons, strongest first.")]
+    explains: Annotated[list[str], doc("Codes of the findings explained, in order of time.")]
+    where: Annotated[str | None, doc("First tensor, block or scalar hit.")] = None
+    first_step: Annotated[Step | None, doc("First step of the findings explained.", unit="steps")] = None
+
+
+class Check(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """What became of one rule or one kind of violation."""
+
+    code: Annotated[str, doc("Stable code.")]
+    name: Annotated[str, doc("The illness in words_with_underscores.")]
+    title: Annotated[str, doc("What is looked for, one sentence.")]
+    severity: Annotated[Severity, doc("The gravest it can be.")]
+    outcome: Annotated[Outcome, doc("Whether it was judged, and how.")]
+    reason: Annotated[SkipReason | None, doc("Why it was skipped.")] = None
+    detail: Annotated[str | None, doc("What was missing, or the error.")] = None
+    findings: Annotated[Count, doc("How many findings it made.", unit="findings")] = 0
+
+
+class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """Data of one picture; renderers decide how it looks."""
+
+    name: Annotated[str, doc("loss or gradient_waterfall, for instance.")]
+    title: Annotated[str, doc("The question the picture answers.")]
+    unit: Annotated[str, doc("Unit of the values.")]
+    labels: Annotated[list[str], doc("Names of the values, such as steps or blocks.", shape="(N,)")]
+    values: Annotated[list[Number | None], doc("The values; null where not recorded.", shape="(N,)")]
+
+
+class Report(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """One audit."""
+
+    schema_version: Annotated[Literal["ck.report.v1"], doc("Which contract this report follows.")]
+    tool: Annotated[str, doc("Name and version of the auditor.")]
+    command: Annotated[str, doc("validate, triage, ...")]
+    subject: Annotated[str, doc("What was audited, as the user named it.")]
+    verdict: Annotated[str, doc("One sentence.")]
+    severity: Annotated[Severity | None, doc("The gravest finding; null: none.")] = None
+    step: Annotated[Step | None, doc("The step the verdict was made at.", unit="steps")] = None
+    state: Annotated[dict[str, Number], doc("Latest value of the main series at that step.")] = {}
+    diagnoses: Annotated[list[Diagnosis], doc("Likeliest first.")] = []
+    findings: Annotated[list[Finding], doc("Gravest first, then by step.")] = []
+    checks: Annotated[list[Check], doc("Every rule, in the order of codes.")] = []
+    charts: Annotated[list[Chart], doc("Data of the pictures.")] = []
+    notes: Annotated[list[str], doc("What a reader must know of how the audit was made.")] = []
+    files: Annotated[Count, doc("Files read.", unit="files")] = 0
+
+
+def worst(findings: list[Finding]) -> Severity | None:
+    """Return the gravest severity among findings, or None where there are none.
+
+    >>> worst([])
+    """
+    found = {finding.severity for finding in findings}
+    return next((severity for severity in SEVERITIES if severity in found), None)
