@@ -1,8 +1,8 @@
 """Everything that ckaudit raises on purpose.
 
-    CkauditError
-    ├── UnreadableError   an argument that cannot be audited at all: not there, not ours, nothing in it
-    └── UsageError        a request that makes no sense: an unknown name, a step that is not a number
+CkauditError
+├── UnreadableError   an argument that cannot be audited at all: not there, not ours, nothing in it
+└── UsageError        a request that makes no sense: an unknown name, a step that is not a number
 """
 
 

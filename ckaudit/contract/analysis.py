@@ -47,4 +47,6 @@ class Checkpoint(Struct, kw_only=True, omit_defaults=True):
     history: Annotated[History | UnsetType, doc("The last steps before this one.")] = UNSET
     rank_facts: Annotated[RankFacts | UnsetType, doc("What only this rank knows.")] = UNSET
     cost: Annotated[Cost | UnsetType, doc("What writing this file cost.")] = UNSET
-    left_out: Annotated[list[str] | UnsetType, doc("Paths that a size budget left out, such as weights.*.sampled_grid_32x32.")] = UNSET
+    left_out: Annotated[
+        list[str] | UnsetType, doc("Paths that a size budget left out, such as weights.*.sampled_grid_32x32.")
+    ] = UNSET

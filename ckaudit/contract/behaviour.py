@@ -43,9 +43,9 @@ class AttentionStats(Struct, kw_only=True, omit_defaults=True):
     sharp_share_per_head: Annotated[
         list[Number] | UnsetType, doc("Share of queries with entropy below log 2 (F10), 0 to 1.", shape="(H,)")
     ] = UNSET
-    max_attn_per_head: Annotated[
-        list[Number] | UnsetType, doc("Largest probability after softmax, at most 1.", shape="(H,)")
-    ] = UNSET
+    max_attn_per_head: Annotated[list[Number] | UnsetType, doc("Largest probability after softmax, at most 1.", shape="(H,)")] = (
+        UNSET
+    )
     max_logit_per_head: Annotated[
         list[Number] | UnsetType, doc("Largest scaled logit before softmax (M19).", unit="logit", shape="(H,)")
     ] = UNSET

@@ -85,5 +85,7 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
     ] = UNSET
     clip_norm: Annotated[NonNegative | UnsetType, doc("Largest global gradient norm let through.")] = UNSET
     world_size: Annotated[Count | UnsetType, doc("Processes that train together.", unit="ranks")] = UNSET
-    tensors: Annotated[dict[str, TensorFacts] | UnsetType, doc("Every parameter tensor, in the order of the forward pass.")] = UNSET
+    tensors: Annotated[dict[str, TensorFacts] | UnsetType, doc("Every parameter tensor, in the order of the forward pass.")] = (
+        UNSET
+    )
     sessions: Annotated[list[Session] | UnsetType, doc("One entry per start, oldest first.")] = UNSET

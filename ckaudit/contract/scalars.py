@@ -19,6 +19,8 @@ class ScalarLine(Struct, kw_only=True, omit_defaults=True):
     """The part of a line that is always the same; all its other members are values."""
 
     step: Annotated[Step, doc("Update attempts finished.", unit="steps")]
-    schema_version: Annotated[Literal["ck.scalars.v1"] | UnsetType, doc("Which contract the lines follow; on a session's first line.")] = UNSET
+    schema_version: Annotated[
+        Literal["ck.scalars.v1"] | UnsetType, doc("Which contract the lines follow; on a session's first line.")
+    ] = UNSET
     time: Annotated[NonNegative | UnsetType, doc("When the line was written, Unix time.", unit="s")] = UNSET
     session: Annotated[Count | UnsetType, doc("Which start of the run wrote the line; absent: 0.")] = UNSET

@@ -23,7 +23,9 @@ class BinRange(Struct):
 class Histogram(Struct):
     """How the values of a tensor are distributed."""
 
-    bins: Annotated[BinRange | list[Number], doc("n+1 edges, or n centres, or the range and number of equal bins.", shape="(n+1,)")]
+    bins: Annotated[
+        BinRange | list[Number], doc("n+1 edges, or n centres, or the range and number of equal bins.", shape="(n+1,)")
+    ]
     counts: Annotated[list[NonNegative], doc("Values in each bin.", unit="elements", shape="(n,)")]
 
 
@@ -54,7 +56,9 @@ class WeightStats(Struct, kw_only=True, omit_defaults=True):
     frobenius_norm: Annotated[NonNegative | UnsetType, doc("Square root of the sum of squared elements.")] = UNSET
     spectral_norm: Annotated[NonNegative | UnsetType, doc("Largest singular value, by power iteration.")] = UNSET
     percentiles: Annotated[Percentiles | UnsetType, doc("Values at 1, 5, 25, 50, 75, 95 and 99 %.", shape="(7,)")] = UNSET
-    sampled: Annotated[Count | UnsetType, doc("Elements that percentiles and histogram saw; absent: all.", unit="elements")] = UNSET
+    sampled: Annotated[Count | UnsetType, doc("Elements that percentiles and histogram saw; absent: all.", unit="elements")] = (
+        UNSET
+    )
     histogram: Annotated[Histogram | UnsetType, doc("Distribution of the elements.")] = UNSET
     sampled_grid_32x32: Annotated[Grid | UnsetType, doc("Elements at rows and columns floor(i*n/32).", shape="(32, 32)")] = UNSET
     nonfinite_count: Annotated[Count | UnsetType, doc("Elements that are NaN or infinite.", unit="elements")] = UNSET
@@ -74,7 +78,9 @@ class GradientStats(Struct, kw_only=True, omit_defaults=True):
     max: Annotated[Number | UnsetType, doc("Largest element.")] = UNSET
     zero_fraction: Annotated[NonNegative | UnsetType, doc("Share of elements that are exactly zero, 0 to 1.")] = UNSET
     percentiles: Annotated[Percentiles | UnsetType, doc("Values at 1, 5, 25, 50, 75, 95 and 99 %.", shape="(7,)")] = UNSET
-    sampled: Annotated[Count | UnsetType, doc("Elements that percentiles and histogram saw; absent: all.", unit="elements")] = UNSET
+    sampled: Annotated[Count | UnsetType, doc("Elements that percentiles and histogram saw; absent: all.", unit="elements")] = (
+        UNSET
+    )
     histogram: Annotated[Histogram | UnsetType, doc("Distribution of the elements.")] = UNSET
     sampled_grid_32x32: Annotated[Grid | UnsetType, doc("Elements at rows and columns floor(i*n/32).", shape="(32, 32)")] = UNSET
     dtype: Annotated[str | UnsetType, doc("Element type of the gradient.")] = UNSET

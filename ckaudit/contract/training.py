@@ -20,14 +20,16 @@ class OptimizerState(Struct, kw_only=True, omit_defaults=True):
 
     name: Annotated[str | UnsetType, doc("Class of the optimizer.")] = UNSET
     groups: Annotated[list[OptimizerGroup] | UnsetType, doc("Parameter groups, in the optimizer's order.", shape="(G,)")] = UNSET
-    trainable_without_optimizer: Annotated[
-        list[str] | UnsetType, doc("Trainable tensors that no group holds.", shape="(P,)")
-    ] = UNSET
+    trainable_without_optimizer: Annotated[list[str] | UnsetType, doc("Trainable tensors that no group holds.", shape="(P,)")] = (
+        UNSET
+    )
     state_finite: Annotated[bool | UnsetType, doc("Whether every sampled moment is finite (M12).")] = UNSET
     clip_norm: Annotated[NonNegative | UnsetType, doc("Largest global gradient norm let through.")] = UNSET
     clip_coefficient: Annotated[NonNegative | UnsetType, doc("Factor that clipping multiplied the gradients by, 0 to 1.")] = UNSET
     loss_scale: Annotated[NonNegative | UnsetType, doc("Scale of the loss under mixed precision (M13).")] = UNSET
-    found_inf: Annotated[bool | UnsetType, doc("Whether the scaler saw an overflow, so that the update was skipped (M15).")] = UNSET
+    found_inf: Annotated[bool | UnsetType, doc("Whether the scaler saw an overflow, so that the update was skipped (M15).")] = (
+        UNSET
+    )
 
 
 class BatchFacts(Struct, kw_only=True, omit_defaults=True):
@@ -38,7 +40,9 @@ class BatchFacts(Struct, kw_only=True, omit_defaults=True):
     source: Annotated[str | UnsetType, doc("Where the batch came from.")] = UNSET
     target_shift_match: Annotated[NonNegative | UnsetType, doc("Share of targets equal to the next input, 0 to 1.")] = UNSET
     target_equals_input: Annotated[NonNegative | UnsetType, doc("Share of targets equal to their own input, 0 to 1.")] = UNSET
-    token_histogram: Annotated[list[NonNegative] | UnsetType, doc("Tokens in each bucket of the vocabulary.", shape="(B,)")] = UNSET
+    token_histogram: Annotated[list[NonNegative] | UnsetType, doc("Tokens in each bucket of the vocabulary.", shape="(B,)")] = (
+        UNSET
+    )
 
 
 class History(Struct, kw_only=True, omit_defaults=True):
@@ -51,7 +55,9 @@ class History(Struct, kw_only=True, omit_defaults=True):
     gradient_norms: Annotated[
         dict[str, list[Number | None]] | UnsetType, doc("Gradient norm of each tensor.", shape="(P, K)")
     ] = UNSET
-    update_norms: Annotated[dict[str, list[Number | None]] | UnsetType, doc("Update norm of each tensor.", shape="(P, K)")] = UNSET
+    update_norms: Annotated[dict[str, list[Number | None]] | UnsetType, doc("Update norm of each tensor.", shape="(P, K)")] = (
+        UNSET
+    )
 
 
 class Cost(Struct, kw_only=True, omit_defaults=True):

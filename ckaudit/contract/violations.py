@@ -18,7 +18,9 @@ class Kind:
 
     def at(self, file: str | None, message: str, **place: Any) -> Finding:
         """Make a finding of this kind; `place` holds any other field of `Finding`."""
-        return Finding(code=self.code, name=self.name, severity=self.severity, message=message, file=file, help=self.help, **place)
+        return Finding(
+            code=self.code, name=self.name, severity=self.severity, message=message, file=file, help=self.help, **place
+        )
 
 
 KINDS: dict[str, Kind] = {}
@@ -38,15 +40,27 @@ NOT_TEXT = kind("SYN003", "not_utf8", "sev1", "The file is not UTF-8 text.", "Wr
 BYTE_ORDER_MARK = kind(
     "SYN004", "byte_order_mark", "sev1", "The file starts with a byte order mark.", "Write UTF-8 without one (not utf-8-sig)."
 )
-TRUNCATED = kind("SYN005", "truncated", "sev1", "The file ends in the middle.", "Write to a temporary file and rename it when whole.")
+TRUNCATED = kind(
+    "SYN005", "truncated", "sev1", "The file ends in the middle.", "Write to a temporary file and rename it when whole."
+)
 NOT_JSON = kind("SYN006", "not_json", "sev1", "The file is not JSON.", "Write one JSON object with a JSON library.")
-TOO_DEEP = kind("SYN007", "nested_too_deep", "sev1", "Objects are nested beyond reason.", "A checkpoint needs fewer than ten levels.")
+TOO_DEEP = kind(
+    "SYN007", "nested_too_deep", "sev1", "Objects are nested beyond reason.", "A checkpoint needs fewer than ten levels."
+)
 TOO_LARGE = kind("SYN008", "too_large", "sev1", "The file is larger than any checkpoint.", "Leave out grids, or pack them as q8.")
 BARE_NAN = kind(
-    "SYN009", "bare_nonfinite", "sev1", "A NaN or infinity stands bare, which JSON forbids.", 'Write "NaN", "Infinity" or "-Infinity".'
+    "SYN009",
+    "bare_nonfinite",
+    "sev1",
+    "A NaN or infinity stands bare, which JSON forbids.",
+    'Write "NaN", "Infinity" or "-Infinity".',
 )
 DUPLICATE_KEY = kind(
-    "SYN010", "duplicate_key", "sev1", "A key stands twice in one object.", "Readers keep only one of the two: write each key once."
+    "SYN010",
+    "duplicate_key",
+    "sev1",
+    "A key stands twice in one object.",
+    "Readers keep only one of the two: write each key once.",
 )
 NUMBER_RANGE = kind(
     "SYN011", "number_out_of_range", "sev1", "A number does not fit a 64-bit float.", 'Write "Infinity", or fix what overflowed.'
@@ -62,7 +76,9 @@ MISSING_FIELD = kind("SCH003", "missing_field", "sev1", "A required field is mis
 WRONG_TYPE = kind("SCH004", "wrong_type", "sev1", "A value has the wrong type.", "See the field in schemas/.")
 WRONG_LENGTH = kind("SCH005", "wrong_length", "sev1", "An array has the wrong length.", "See the field's shape in schemas/.")
 UNKNOWN_WORD = kind("SCH006", "unknown_word", "sev1", "A word is not one of those allowed.", "Use one of the words in schemas/.")
-BELOW_MINIMUM = kind("SCH007", "below_minimum", "sev1", "A number is below what its field can be.", "Look at how it was computed.")
+BELOW_MINIMUM = kind(
+    "SCH007", "below_minimum", "sev1", "A number is below what its field can be.", "Look at how it was computed."
+)
 UNKNOWN_FIELD = kind(
     "SCH008", "unknown_field", "sev2", "A field is not part of this version.", "Check its spelling; nothing reads it."
 )

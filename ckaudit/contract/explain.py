@@ -1,0 +1,190 @@
+"""Why a document was refused: every violation of syntax and schema, with its place.
+
+Slow on purpose: it runs only on documents that the fast decoder refused, and it is the second, independent opinion
+(Python's own parser and the `jsonschema` package) on each of them.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ckaudit.contract import violations
+from ckaudit.contract.decode import quote_bare_words
+from ckaudit.contract.locate import line_at, lines_of, pointer_of, walk
+from ckaudit.contract.report import Finding
+from ckaudit.contract.schema import schema
+from ckaudit.contract.violations import Kind
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+    from jsonschema.protocols import Validator
+
+MAX_SHOWN = 60
+_BOM = "\ufeff"
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What a second opinion says: the violations, and the document where it could be parsed at all."""
+
+    findings: list[Finding]
+    document: Any = None
+
+
+def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Explained:
+    """Return every violation of syntax and schema in `data`.
+
+    Args:
+        data: The bytes of one JSON document.
+        file: Its name in findings.
+        version: The contract it should follow, such as "ck.analysis.v1".
+        first_line: Line of the file where the document starts.
+    """
+    text = _text(data)
+    if isinstance(text, Kind):
+        return Explained([text.at(file, text.title)])
+    quoted, _ = quote_bare_words(text.removeprefix(_BOM).encode())
+    text = quoted.decode()
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        return Explained([violations.TOO_DEEP.at(file, "objects are nested more than a thousand levels deep")])
+    except json.JSONDecodeError as error:
+        return Explained([_syntax(text, error, file, first_line)])
+    except ValueError:  # an integer with thousands of digits
+        return Explained(_overflows(text, file, first_line))
+    found = [*_overflows(text, file, first_line), *_schema_findings(text, document, file, version, first_line)]
+    return Explained(found, document)
+
+
+def _text(data: bytes) -> str | Kind:
+    if not data.strip(b" \t\r\n\0"):
+        return violations.EMPTY
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in data[:4096]:
+        return violations.NOT_TEXT
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        # A cut in the middle of a character is a cut, not another encoding.
+        return violations.TRUNCATED if error.end == len(data) and "unexpected end" in error.reason else violations.NOT_TEXT
+
+
+def _syntax(text: str, error: json.JSONDecodeError, file: str, first_line: int) -> Finding:
+    cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+    kind = violations.TRUNCATED if cut else violations.NOT_JSON
+    line = first_line + error.lineno - 1
+    message = f"{'ends in the middle' if cut else 'is not JSON'}: {error.msg.lower()} at column {error.colno}"
+    return kind.at(file, message, line=line)
+
+
+def _overflows(text: str, file: str, first_line: int) -> list[Finding]:
+    return [
+        violations.NUMBER_RANGE.at(
+            file,
+            f"{spot.pointer or 'the document'} holds a number beyond 1.8e308",
+            pointer=spot.pointer,
+            line=first_line + line_at(text, spot.offset) - 1,
+            found=shorten(spot.token),
+            expected="a number that fits 64 bits",
+        )
+        for spot in walk(text)
+        if spot.token[0] in "-0123456789" and _overflowing(spot.token)
+    ]
+
+
+def _overflowing(token: str) -> bool:
+    try:
+        return math.isinf(float(token))
+    except ValueError:
+        return False
+
+
+def _schema_findings(text: str, document: Any, file: str, version: str, first_line: int) -> Iterator[Finding]:
+    leaves = [leaf(error) for error in _validator(version).iter_errors(document)]
+    pointers = [pointer_of(iter(error.absolute_path)) for error in leaves]
+    lines = lines_of(text, set(pointers))
+    for error, pointer in zip(leaves, pointers, strict=True):
+        line = lines.get(pointer)
+        yield _finding(error, pointer, file, None if line is None else first_line + line - 1)
+
+
+@cache
+def _validator(version: str) -> "Validator":
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(schema(version))
+
+
+def leaf(error: "ValidationError") -> "ValidationError":
+    """Return the branch of an alternative that the value came nearest to."""
+    while error.context:
+        deepest = max(len(branch.absolute_path) for branch in error.context)
+        near = [branch for branch in error.context if len(branch.absolute_path) == deepest]
+        specific = [branch for branch in near if branch.validator not in ("type", "enum")]
+        if not specific and deepest == len(error.absolute_path):
+            return error
+        error = (specific or near)[0]
+    return error
+
+
+_KINDS = {
+    "required": violations.MISSING_FIELD,
+    "minItems": violations.WRONG_LENGTH,
+    "maxItems": violations.WRONG_LENGTH,
+    "enum": violations.UNKNOWN_WORD,
+    "minimum": violations.BELOW_MINIMUM,
+    "maximum": violations.BELOW_MINIMUM,
+}
+
+
+def _finding(error: "ValidationError", pointer: str, file: str, line: int | None) -> Finding:
+    kind = _kind(error)
+    where = pointer or "the document"
+    if kind in (violations.MISSING_FIELD, violations.NO_VERSION):
+        missing = next(name for name in error.validator_value if name not in error.instance)
+        return kind.at(file, f"{where} has no {missing}", pointer=pointer, line=line, expected=missing)
+    expected = describe(error.schema)
+    found = f"{len(error.instance)} items" if kind is violations.WRONG_LENGTH else shorten(json.dumps(error.instance))
+    return kind.at(file, f"{where} is {found}, not {expected}", pointer=pointer, line=line, expected=expected, found=found)
+
+
+def _kind(error: "ValidationError") -> Kind:
+    if error.validator == "required" and "schema_version" not in error.instance and "schema_version" in error.validator_value:
+        return violations.NO_VERSION
+    if error.validator == "enum" and list(error.absolute_path) == ["schema_version"] and isinstance(error.instance, str):
+        return violations.UNKNOWN_VERSION
+    if not error.absolute_path and error.validator == "type":
+        return violations.NOT_AN_OBJECT
+    if error.validator == "anyOf" and isinstance(error.instance, str) and "number" in describe(error.schema):
+        return violations.UNKNOWN_WORD
+    if error.validator == "enum" and not isinstance(error.instance, str):
+        return violations.WRONG_TYPE
+    return _KINDS.get(error.validator, violations.WRONG_TYPE)
+
+
+def describe(part: dict[str, Any]) -> str:
+    """Say in words what a piece of schema asks for.
+
+    >>> describe({"anyOf": [{"type": "number", "minimum": 0}, {"enum": ["NaN"]}]})
+    'a number of at least 0 or "NaN"'
+    """
+    if "anyOf" in part:
+        return " or ".join(describe(branch) for branch in part["anyOf"])
+    if "enum" in part:
+        return " or ".join(json.dumps(word) for word in part["enum"])
+    if "$ref" in part:
+        return f"a {part['$ref'].rsplit('/', 1)[-1]} object"
+    words = {"number": "a number", "integer": "a whole number", "string": "a string", "boolean": "true or false", "null": "null"}
+    words |= {"object": "an object", "array": "an array"}
+    text = words.get(part.get("type", ""), "something else")
+    if "minItems" in part:
+        text += f" of {part['minItems']}" + ("" if part.get("maxItems") == part["minItems"] else " or more") + " items"
+    return text + (f" of at least {part['minimum']}" if "minimum" in part else "")
+
+
+def shorten(text: str, *, limit: int = MAX_SHOWN) -> str:
+    """Cut `text` to `limit` characters."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,98 @@
+"""What stands in a run folder: which files are checkpoints, scalars, the manifest, history, or somebody else's."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ckaudit.contract.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.errors import UnreadableError
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFile:
+    """One checkpoint file by its name alone.
+
+    Attributes:
+        path: Where it is.
+        shown: Its name in findings, relative to what the user named.
+        step: The step in its name, None where the name has none.
+        session: The session whose history it is; None: it belongs to the run.
+        rank: The rank whose facts it holds; None: the merged file.
+    """
+
+    path: Path
+    shown: str
+    step: int | None
+    session: int | None
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The files of one run, each list in the order of names.
+
+    Attributes:
+        root: The folder; None where the user named files.
+        checkpoints: Files of the run itself, rank files included.
+        history: Checkpoints that a resume replaced.
+        scalars: Scalar logs.
+        manifest: `run.json`, if there.
+    """
+
+    root: Path | None
+    checkpoints: list[CheckpointFile] = field(default_factory=list)
+    history: list[CheckpointFile] = field(default_factory=list)
+    scalars: list[Path] = field(default_factory=list)
+    manifest: Path | None = None
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing here can be audited."""
+        return not (self.checkpoints or self.scalars)
+
+
+def list_folder(root: Path) -> RunFolder:
+    """List the run in `root`; other files are none of our business.
+
+    Raises:
+        UnreadableError: Where the folder cannot be listed.
+    """
+    try:
+        names = sorted(entry.name for entry in root.iterdir())
+    except OSError as error:
+        raise UnreadableError(
+            f"cannot list {root}: {error.strerror or error}", hint="Name a run folder or a checkpoint file."
+        ) from None
+    folder = RunFolder(root, manifest=root / MANIFEST_NAME if MANIFEST_NAME in names else None)
+    for name in names:
+        if name.startswith("analysis_checkpoint_") and (found := named_checkpoint(root / name, name)):
+            (folder.checkpoints if found.session is None else folder.history).append(found)
+        elif SCALARS_NAME.match(name):
+            folder.scalars.append(root / name)
+    return folder
+
+
+def list_files(paths: Iterable[Path]) -> RunFolder:
+    """List single files that the user named: everything that is not a scalar log or a manifest is taken for a checkpoint."""
+    folder = RunFolder(None)
+    manifest = None
+    for path in paths:
+        if SCALARS_NAME.match(path.name):
+            folder.scalars.append(path)
+        elif path.name == MANIFEST_NAME:
+            manifest = path
+        else:
+            folder.checkpoints.append(named_checkpoint(path, str(path)) or CheckpointFile(path, str(path), None, None, None))
+    return RunFolder(None, folder.checkpoints, [], folder.scalars, manifest)
+
+
+def named_checkpoint(path: Path, shown: str) -> CheckpointFile | None:
+    """Read step, session and rank from a file name.
+
+    >>> named_checkpoint(Path("analysis_checkpoint_step_00000500.session001.json.gz"), "x").session
+    1
+    """
+    match = CHECKPOINT_NAME.match(path.name)
+    if match is None:
+        return None
+    numbers = {key: None if match[key] is None else int(match[key]) for key in ("step", "session", "rank")}
+    return CheckpointFile(path, shown, **numbers)

@@ -1,0 +1,72 @@
+"""What one checkpoint can never truthfully say: values that contradict each other or the definition of their field.
+
+Each check is a function `Subject -> findings`, entered by the decorator `check`; the modules of this folder are walked.
+A check must be cheap where nothing is wrong: it looks at whole columns first, and at single tensors only to name them.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.columns import EMPTY, Table
+from ckaudit.contract.report import Finding
+from ckaudit.contract.violations import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One checkpoint under examination: its typed form, and its sections turned to columns."""
+
+    file: str
+    document: Checkpoint
+    tables: dict[str, Table]
+
+    def table(self, section: str) -> Table:
+        """Return a section's columns; a section that is not recorded has none."""
+        return self.tables.get(section, EMPTY)
+
+
+CheckFunction = Callable[[Subject], Iterator[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class MeaningCheck:
+    """A check, the kinds of violation it can find, and the fields it reads."""
+
+    function: CheckFunction
+    kinds: tuple[Kind, ...]
+    reads: tuple[str, ...]
+
+
+_CHECKS: list[MeaningCheck] = []
+
+
+def check(*kinds: Kind, reads: tuple[str, ...]) -> Callable[[CheckFunction], CheckFunction]:
+    """Enter a function into the list of checks.
+
+    Args:
+        kinds: Every kind of violation the function can yield.
+        reads: Paths of the fields it looks at, such as "weights.*.percentiles".
+    """
+
+    def enter(function: CheckFunction) -> CheckFunction:
+        _CHECKS.append(MeaningCheck(function, kinds, reads))
+        return function
+
+    return enter
+
+
+@cache
+def checks() -> tuple[MeaningCheck, ...]:
+    """Return every check of this folder."""
+    for module in iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
+    return tuple(_CHECKS)
+
+
+def judge(subject: Subject) -> list[Finding]:
+    """Return what all checks find in one checkpoint."""
+    return [finding for each in checks() for finding in each.function(subject)]

@@ -1,0 +1,62 @@
+"""The published JSON Schemas, made from the types: one source of truth.
+
+`python -m ckaudit.contract.schema DIRECTORY` writes them; a test fails where the committed ones differ.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Report
+from ckaudit.contract.scalars import ScalarLine
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+DOCUMENTS: dict[str, type[msgspec.Struct]] = {
+    "ck.analysis.v1": Checkpoint,
+    "ck.scalars.v1": ScalarLine,
+    "ck.run.v1": Manifest,
+    "ck.report.v1": Report,
+}
+
+
+def _scalars_extra(schema: dict[str, Any]) -> None:
+    schema["additionalProperties"] = {
+        "description": "A value by its catalogue name; null is not recorded.",
+        "type": ["number", "string", "boolean", "null"],
+    }
+
+
+_EXTRAS: dict[str, Callable[[dict[str, Any]], None]] = {"ck.scalars.v1": _scalars_extra}
+
+
+@cache
+def schema(version: str) -> dict[str, Any]:
+    """Return the JSON Schema 2020-12 of one contract version.
+
+    >>> schema("ck.analysis.v1")["required"]
+    ['schema_version', 'step']
+    """
+    made = msgspec.json.schema(DOCUMENTS[version])
+    definitions = made["$defs"]
+    root = definitions.pop(DOCUMENTS[version].__name__)
+    full = {"$schema": DIALECT, "$id": f"{version}.schema.json", **root, "title": version}
+    _EXTRAS.get(version, lambda _: None)(full)
+    return full | ({"$defs": definitions} if definitions else {})
+
+
+def publish(folder: Path) -> None:
+    """Write every schema into `folder`."""
+    for version in DOCUMENTS:
+        text = json.dumps(schema(version), indent=2, ensure_ascii=False) + "\n"
+        (folder / f"{version}.schema.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    publish(Path(sys.argv[1]))
