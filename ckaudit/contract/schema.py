@@ -5,7 +5,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,10 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
 }
 
 
-def _scalars_extra(schema: dict[str, Any]) -> None:
-    schema["additionalProperties"] = {
-        "description": "A value by its catalogue name; null is not recorded.",
-        "type": ["number", "string", "boolean", "null"],
-    }
-
-
-_EXTRAS: dict[str, Callable[[dict[str, Any]], None]] = {"ck.scalars.v1": _scalars_extra}
+_VALUE = {
+    "description": "A value by its catalogue name; null is not recorded.",
+    "type": ["number", "string", "boolean", "null"],
+}
 
 
 @cache
@@ -47,7 +42,8 @@ def schema(version: str) -> dict[str, Any]:
     definitions = made["$defs"]
     root = definitions.pop(DOCUMENTS[version].__name__)
     full = {"$schema": DIALECT, "$id": f"{version}.schema.json", **root, "title": version}
-    _EXTRAS.get(version, lambda _: None)(full)
+    if version == "ck.scalars.v1":
+        full["additionalProperties"] = _VALUE
     return full | ({"$defs": definitions} if definitions else {})
 
 

@@ -1,0 +1,125 @@
+"""What a cause is: a pure function from findings and series to evidence for and against one hypothesis."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from ckaudit.contract.report import Evidence, Finding
+from ckaudit.rules.rule import Input, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The findings of one run, by rule."""
+
+    all: tuple[Finding, ...]
+
+    def of(self, *rules: Rule) -> list[Finding]:
+        """Return the findings of some rules, in order of time."""
+        codes = {rule.code for rule in rules}
+        return sorted((each for each in self.all if each.code in codes), key=_start)
+
+    def first(self, *rules: Rule) -> Finding | None:
+        """Return the earliest finding of some rules."""
+        return next(iter(self.of(*rules)), None)
+
+    def before(self, step: int) -> "Findings":
+        """Return the findings that began before `step`."""
+        return Findings(tuple(each for each in self.all if _start(each) < step))
+
+
+def _start(finding: Finding) -> int:
+    return finding.first_step if finding.first_step is not None else -1
+
+
+def supports(weight: float, sentence: str, reference: Finding | str | None = None) -> Evidence:
+    """Make a reason for the cause; `weight` is what it adds to the log odds."""
+    return Evidence(sentence=sentence, weight=weight, reference=_code(reference))
+
+
+def contradicts(weight: float, sentence: str, reference: Finding | str | None = None) -> Evidence:
+    """Make a reason against the cause."""
+    return Evidence(sentence=sentence, weight=-weight, reference=_code(reference))
+
+
+def _code(reference: Finding | str | None) -> str | None:
+    return reference.code if isinstance(reference, Finding) else reference
+
+
+CauseFunction = Callable[..., Iterator[Evidence]]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One catalogued cause.
+
+    Attributes:
+        name: The function's and the file's name.
+        explains: Rules whose findings it can account for; without one of them it is not considered.
+        wants: Metrics it looks at; each may be missing.
+        knob: What to change first.
+        inspect: Where to look.
+        runbook: What to save, how to contain, how to reproduce.
+        title: The docstring's first sentence.
+        prior: Log odds before any evidence.
+    """
+
+    name: str
+    explains: tuple[Rule, ...]
+    wants: tuple[Input, ...]
+    knob: str
+    inspect: str
+    runbook: str
+    title: str
+    prior: float
+    function: CauseFunction = field(repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        """Hash by name, which is unique."""
+        return hash(self.name)
+
+
+_CAUSES: dict[str, Cause] = {}
+
+
+def cause(
+    *, explains: Sequence[Rule], knob: str, inspect: str, runbook: str, wants: Sequence[Input] = ()
+) -> Callable[[CauseFunction], Cause]:
+    """Enter a function into the catalogue of causes.
+
+    The function takes the `Findings`, one positional argument per want (a Series, the Manifest for FACTS, or None), the
+    keyword-only `prior` and its weights.
+    """
+
+    def enter(function: CauseFunction) -> Cause:
+        title = (function.__doc__ or "").strip().partition("\n")[0]
+        prior = _default(function, "prior")
+        made = Cause(function.__name__, tuple(explains), tuple(wants), knob, inspect, runbook, title, prior, function)
+        if made.name in _CAUSES:
+            raise ValueError(f"cause {made.name} stands twice in the catalogue")
+        _CAUSES[made.name] = made
+        return made
+
+    return enter
+
+
+def _default(function: Callable[..., Any], name: str) -> float:
+    return float(inspect.signature(function).parameters[name].default)
+
+
+@cache
+def causes() -> dict[str, Cause]:
+    """Return every cause by name, sorted."""
+    package = import_module("ckaudit.causes")
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
+    return dict(sorted(_CAUSES.items()))
+
+
+def total(evidence: Iterable[Evidence]) -> float:
+    """Return the summed weight of evidence."""
+    return sum(each.weight for each in evidence)

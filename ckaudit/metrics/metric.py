@@ -1,0 +1,79 @@
+"""What a metric is: a pure function from a run to a series, with what it reads and where it comes from."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series
+
+MetricFunction = Callable[[Run], Series]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One catalogued metric. Calling it computes the series once per run.
+
+    Attributes:
+        name: Catalogue name, the function's own.
+        unit: Unit of the values.
+        reads: Paths into checkpoints ("gradients.*.norm") and names of scalars ("train_loss_raw").
+        source: Where the definition comes from.
+        title: The docstring's first sentence.
+        memory: How many points of history a value depends on; None: all.
+    """
+
+    name: str
+    unit: str
+    reads: tuple[str, ...]
+    source: str
+    title: str
+    memory: int | None
+    function: MetricFunction = field(repr=False, compare=False)
+
+    def __call__(self, run: Run) -> Series:
+        """Return the series of `run` under the metric's own name and unit."""
+        return run.derived(self.name, lambda: self.function(run).named(self.name, self.unit))
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The paths into checkpoints among `reads`."""
+        return frozenset(path for path in self.reads if "." in path)
+
+
+_METRICS: dict[str, Metric] = {}
+
+
+def metric(
+    *, unit: str, reads: Iterable[str | Metric], source: str, memory: int | None = None
+) -> Callable[[MetricFunction], Metric]:
+    """Enter a function into the catalogue of metrics.
+
+    Args:
+        unit: Unit of the values, "1" for a pure number.
+        reads: What it looks at: checkpoint paths, scalar names, or other metrics.
+        source: Where the definition comes from.
+        memory: How many points of history a value depends on; None: all.
+    """
+
+    def enter(function: MetricFunction) -> Metric:
+        flat = [part for each in reads for part in (each.reads if isinstance(each, Metric) else (each,))]
+        title = (function.__doc__ or "").strip().partition("\n")[0]
+        made = Metric(function.__name__, unit, tuple(dict.fromkeys(flat)), source, title, memory, function)
+        if made.name in _METRICS:
+            raise ValueError(f"metric {made.name} stands twice in the catalogue")
+        _METRICS[made.name] = made
+        return made
+
+    return enter
+
+
+@cache
+def metrics() -> dict[str, Metric]:
+    """Return every metric by name, sorted."""
+    package = import_module("ckaudit.metrics")
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
+    return dict(sorted(_METRICS.items()))

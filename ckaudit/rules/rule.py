@@ -1,0 +1,158 @@
+"""What a rule is: a pure function from series to hits, with its needs, its thresholds and its gravest severity."""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from ckaudit.contract.report import Severity, SkipReason
+from ckaudit.metrics import Metric
+from ckaudit.run.series import Floats
+from ckaudit.run.spans import Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """One interval in which a rule's illness is seen. `message` may use {where}, {value}, {limit} and their formats."""
+
+    severity: Severity
+    message: str
+    where: str | None = None
+    first: int | None = None
+    last: int | None = None
+    worst: int | None = None
+    value: float | None = None
+    limit: float | None = None
+    points: int | None = None
+    also: tuple[str, ...] = ()
+
+    @classmethod
+    def over(
+        cls,
+        span: Span,
+        severity: Severity,
+        message: str,
+        *,
+        badness: Floats,
+        value: Floats | None = None,
+        limit: float | None = None,
+    ) -> "Hit":
+        """Make a hit of a span.
+
+        Args:
+            span: Where and when.
+            severity: How grave.
+            message: One sentence for a tired engineer.
+            badness: Picks the worst step, shape (T, P).
+            value: What is shown of it, shape (T, P); default: the badness itself.
+            limit: The limit it broke.
+        """
+        step, worst = span.worst(badness)
+        row = int((span.steps == step).argmax())
+        shown = worst if value is None else float(value[span.rows[row], span.column])
+        return cls(
+            severity=severity, message=message, where=span.label, first=span.first, last=span.last,
+            worst=step, value=shown, limit=limit, points=span.points,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A rule's word that it cannot judge this run: the reason, and what would have been needed."""
+
+    reason: SkipReason
+    detail: str
+
+
+class FactsMarker:
+    """Stands in `needs` or `wants` for the run's manifest."""
+
+
+FACTS = FactsMarker()
+Input = Metric | FactsMarker
+RuleFunction = Callable[..., Iterator[Hit | Skip]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One catalogued rule.
+
+    Attributes:
+        code: Stable code, family and number.
+        name: The illness; the function's and the file's name.
+        severity: The gravest a hit may be.
+        needs: Inputs without which the rule is skipped.
+        wants: Inputs that may be missing.
+        unit: Unit of a hit's value and limit.
+        memory: How many points of history a verdict depends on; None: all.
+        title: The docstring's first sentence.
+        doc: The whole docstring.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    needs: tuple[Input, ...]
+    wants: tuple[Input, ...]
+    unit: str
+    memory: int | None
+    title: str
+    doc: str
+    function: RuleFunction = field(repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        """Hash by code, which is unique."""
+        return hash(self.code)
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics among the inputs."""
+        return [each for each in (*self.needs, *self.wants) if isinstance(each, Metric)]
+
+    @property
+    def thresholds(self) -> dict[str, Any]:
+        """Keyword-only parameters and their defaults."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+
+
+_RULES: dict[str, Rule] = {}
+
+
+def rule(
+    code: str,
+    *,
+    severity: Severity,
+    needs: Sequence[Input],
+    wants: Sequence[Input] = (),
+    unit: str = "1",
+    memory: int | None = None,
+) -> Callable[[RuleFunction], Rule]:
+    """Enter a function into the catalogue of rules.
+
+    The function takes one positional argument per need (a Series, or the Manifest for FACTS), one per want (the same, or
+    None), and its thresholds as keyword-only defaults.
+    """
+
+    def enter(function: RuleFunction) -> Rule:
+        doc = inspect.cleandoc(function.__doc__ or "")
+        title = doc.partition("\n")[0]
+        made = Rule(code, function.__name__, severity, tuple(needs), tuple(wants), unit, memory, title, doc, function)
+        if code in _RULES:
+            raise ValueError(f"rule {code} stands twice in the catalogue")
+        _RULES[code] = made
+        return made
+
+    return enter
+
+
+@cache
+def rules() -> dict[str, Rule]:
+    """Return every rule by code, sorted."""
+    package = import_module("ckaudit.rules")
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
+    return dict(sorted(_RULES.items()))

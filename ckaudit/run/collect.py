@@ -1,0 +1,95 @@
+"""Rows of checkpoints gathered to series, one value at a time as files are read; only plain arrays are kept."""
+
+from array import array
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.contract.columns import Table
+from ckaudit.run.series import Series, empty
+
+Labels = tuple[str, ...]
+
+
+class Collector:
+    """Gathers one path over all checkpoints."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._labels: list[Labels] = []
+        self._rows: list[array[float]] = []
+        self._masks: list[bytes | None] = []
+        self._steps: array[int] = array("q")
+
+    def add(self, step: int, labels: Labels, values: Iterable[Any]) -> None:
+        """Add the values of one checkpoint; UNSET and None are not recorded, words are numbers."""
+        if self._labels and labels == self._labels[-1]:
+            labels = self._labels[-1]
+        values = tuple(values)
+        mask = None
+        try:
+            row = array("d", values)
+        except TypeError:
+            row = array("d", map(_number, values))
+            mask = bytes(value is not UNSET and value is not None for value in values)
+        self._steps.append(step)
+        self._labels.append(labels)
+        self._rows.append(row)
+        self._masks.append(mask)
+
+    def series(self, unit: str) -> Series:
+        """Return everything gathered, in the order of steps."""
+        if not self._rows:
+            return empty(self.path, unit)
+        labels = _union(self._labels)
+        values = np.full((len(self._rows), len(labels)), np.nan)
+        recorded = np.zeros(values.shape, bool)
+        place = {label: column for column, label in enumerate(labels)}
+        columns: dict[int, Any] = {}
+        for row, (names, cells, mask) in enumerate(zip(self._labels, self._rows, self._masks, strict=True)):
+            if id(names) not in columns:
+                columns[id(names)] = slice(None) if names == labels else [place[name] for name in names]
+            index = columns[id(names)]
+            values[row, index] = np.frombuffer(cells) if cells else []
+            recorded[row, index] = True if mask is None else np.frombuffer(mask, bool)
+        values[~recorded] = np.nan
+        steps = np.array(self._steps, np.int64)
+        order = np.argsort(steps, kind="stable")
+        return Series(self.path, unit, steps[order], labels, values[order], recorded[order])
+
+
+def _union(rows: list[Labels]) -> Labels:
+    distinct = {id(labels): labels for labels in rows}
+    return tuple(dict.fromkeys(chain.from_iterable(distinct.values())))
+
+
+def _number(value: Any) -> float:
+    """Return a cell as a float; the contract's words are what float() reads."""
+    return float("nan") if value is UNSET or value is None else float(value)
+
+
+def flatten_heads(layers: Labels, column: Iterable[Any], part: str) -> tuple[Labels, list[Any]]:
+    """Turn one list per layer into one flat row.
+
+    >>> flatten_heads(("layer.0",), [[1.5, 2.5]], "head")
+    (('layer.0/head.0', 'layer.0/head.1'), [1.5, 2.5])
+    """
+    lists = [[] if value is UNSET else value for value in column]
+    labels = tuple(f"{layer}/{part}.{index}" for layer, values in zip(layers, lists, strict=True) for index in range(len(values)))
+    return labels, [*chain.from_iterable(lists)]
+
+
+def cells_of(table: Table, field: str) -> tuple[Labels, Iterable[Any]]:
+    """Return labels and values of one field of a section."""
+    column = table.columns.get(field)
+    if column is None:
+        return (), ()
+    if any(type(value) is list for value in column[:1]) or any(isinstance(value, list) for value in column):
+        return flatten_heads(table.names, column, _PARTS.get(field, "head"))
+    return table.names, column
+
+
+_PARTS = {"percentiles": "percentile", "counts": "expert", "shape": "dimension"}

@@ -1,0 +1,169 @@
+"""Reading a run folder, one file, or a list of files, each file once and only what was asked for."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.contract.analysis import VERSION
+from ckaudit.contract.columns import table
+from ckaudit.contract.decode import decode
+from ckaudit.contract.explain import explain
+from ckaudit.contract.files import BrokenFile, read_bytes
+from ckaudit.contract.folder import CheckpointFile, RunFolder, list_files, list_folder
+from ckaudit.contract.lines import parse_lines
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Finding
+from ckaudit.errors import UnreadableError
+from ckaudit.run.collect import Collector, cells_of
+from ckaudit.run.paths import decoder, every_path
+from ckaudit.run.run import Event, Run
+from ckaudit.run.scalars import ScalarLog, merge_sessions
+
+Progress = Callable[[int, int], None]
+
+
+def read_run(source: Path | str | Sequence[Path], *, reads: Iterable[str] | None = None, progress: Progress | None = None) -> Run:
+    """Read one run.
+
+    Args:
+        source: A run folder, one file, or a list of files.
+        reads: Paths into the checkpoints, such as "gradients.*.norm"; what is not asked for is not kept.
+            Default: every number but grids and histograms.
+        progress: Called with files done and files in all.
+
+    Raises:
+        UnreadableError: Where there is nothing to read at all. A broken file among others is a finding of the run.
+    """
+    folder = list_source(source)
+    if folder.is_empty():
+        raise UnreadableError(
+            f"{_name(source)} holds no checkpoint and no scalars.jsonl", hint="Name a folder that a recorder wrote."
+        )
+    reader = _Reader(folder, frozenset(every_path() if reads is None else reads))
+    return reader.run(_name(source), progress)
+
+
+def list_source(source: Path | str | Sequence[Path]) -> RunFolder:
+    """Return the files that `source` stands for."""
+    if isinstance(source, (str, Path)):
+        path = Path(source)
+        return list_folder(path) if path.is_dir() else list_files([path])
+    return list_files(source)
+
+
+def _name(source: Path | str | Sequence[Path]) -> str:
+    return str(source) if isinstance(source, (str, Path)) else f"{len(source)} files"
+
+
+class _Reader:
+    """What is gathered while one run is read."""
+
+    def __init__(self, folder: RunFolder, paths: frozenset[str]) -> None:
+        self.folder = folder
+        self.paths = paths
+        self.decoder = decoder(paths)
+        self.collectors = {path: Collector(path) for path in sorted(paths) if path not in ("loss", "scalars.*")}
+        self.sections = _by_section(self.collectors)
+        self.log, self.fill = ScalarLog(), ScalarLog()
+        self.steps: list[int] = []
+        self.events: list[Event] = []
+        self.findings: list[Finding] = []
+
+    def run(self, name: str, progress: Progress | None) -> Run:
+        manifest = self._manifest()
+        self._scalar_lines()
+        files = [file for file in self.folder.checkpoints if file.rank is None]
+        for index, file in enumerate(files):
+            self._checkpoint(file)
+            if progress:
+                progress(index + 1, len(files))
+        return Run(
+            name=name,
+            manifest=manifest,
+            checkpoint_steps=np.unique(np.array(self.steps, np.int64)),
+            sections={path: collector.series("1") for path, collector in self.collectors.items()},
+            scalars=self.log.series(self.fill),
+            texts=self.log.texts(),
+            events=tuple(sorted(self.events, key=lambda event: event.step)),
+            findings=tuple(self.findings),
+            files=len(files) + len(self.folder.scalars) + (manifest is not None),
+        )
+
+    def _bytes(self, path: Path, shown: str) -> bytes | None:
+        try:
+            return read_bytes(path, shown, root=self.folder.root)
+        except BrokenFile as broken:
+            self.findings.append(broken.finding)
+            return None
+
+    def _manifest(self) -> Manifest | None:
+        path = self.folder.manifest
+        if path is None or (data := self._bytes(path, path.name)) is None:
+            return None
+        manifest: Manifest | None = self._decoded(data, path.name, msgspec.json.Decoder(Manifest), "ck.run.v1")
+        return manifest
+
+    def _scalar_lines(self) -> None:
+        rows: list[dict[str, Any]] = []
+        for path in self.folder.scalars:
+            data = self._bytes(path, path.name)
+            if data is not None:
+                lines = parse_lines(data, path.name)
+                rows += lines.rows
+                self.findings += lines.findings
+        for row in merge_sessions(rows) if rows else []:
+            self.log.add(row["step"], row)
+
+    def _checkpoint(self, file: CheckpointFile) -> None:
+        data = self._bytes(file.path, file.shown)
+        document = None if data is None else self._decoded(data, file.shown, self.decoder, VERSION)
+        if document is None or (document.rank is not UNSET and file.rank is None and document.rank):
+            return
+        step = document.step
+        self.steps.append(step)
+        self._fill(step, document)
+        if document.event_step is not UNSET:
+            self.events.append(Event(step, document.event_step, tuple(document.triggers or ())))
+        for section, members in self.sections.items():
+            part = getattr(document, section, UNSET)
+            if part is not UNSET:
+                _collect(step, part, members)
+
+    def _fill(self, step: int, document: Any) -> None:
+        if document.scalars is not UNSET:
+            self.fill.add(step, document.scalars)
+        if document.loss is not UNSET:
+            self.fill.add(step, {"train_loss_raw": document.loss})
+
+    def _decoded(self, data: bytes, shown: str, reader: "msgspec.json.Decoder[Any]", version: str) -> Any:
+        try:
+            return decode(data, reader).document
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            explained = explain(data, shown, version)
+        self.findings += explained.findings
+        if explained.findings:
+            return None
+        return msgspec.convert(explained.document, reader.type, strict=False)
+
+
+def _by_section(collectors: dict[str, Collector]) -> dict[str, list[tuple[str, Collector]]]:
+    sections: dict[str, list[tuple[str, Collector]]] = {}
+    for path, collector in collectors.items():
+        section, _, rest = path.partition(".")
+        sections.setdefault(section, []).append((rest, collector))
+    return sections
+
+
+def _collect(step: int, part: Any, members: list[tuple[str, Collector]]) -> None:
+    if isinstance(part, dict):
+        turned = table(part)
+        for rest, collector in members:
+            collector.add(step, *cells_of(turned, rest.removeprefix("*.")))
+        return
+    for rest, collector in members:
+        value = getattr(part, rest) if rest else part
+        collector.add(step, (collector.path,), (value,))

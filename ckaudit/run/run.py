@@ -1,0 +1,115 @@
+"""Run: everything that was recorded of one training run, whoever recorded it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from ckaudit.contract.analysis import Trigger
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Finding
+from ckaudit.run.series import Series, Steps, empty
+from ckaudit.run.tensors import TensorTable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """A quantity that is a word at each step, such as a hash or a source."""
+
+    name: str
+    steps: tuple[int, ...]
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A checkpoint that was asked for by something: which step, what."""
+
+    step: int
+    event_step: int
+    triggers: tuple[Trigger, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """One run, in memory.
+
+    Attributes:
+        name: What the user called it.
+        manifest: `run.json`, or what an importer knew; None: nothing.
+        checkpoint_steps: Steps with a checkpoint, shape (C,).
+        sections: Series by checkpoint path, such as "gradients.*.norm".
+        scalars: Series by catalogue name; the labels of a name such as "slice_val_loss/regular" are its columns.
+        texts: Words by catalogue name.
+        events: Checkpoints that something asked for.
+        findings: What is wrong with its files, where they could not be read.
+        notes: What a reader must know of how it was read.
+        files: Files read.
+    """
+
+    name: str
+    manifest: Manifest | None = None
+    checkpoint_steps: Steps = field(default_factory=lambda: np.empty(0, np.int64))
+    sections: Mapping[str, Series] = field(default_factory=dict)
+    scalars: Mapping[str, Series] = field(default_factory=dict)
+    texts: Mapping[str, Labels] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    files: int = 0
+    _derived: dict[object, object] = field(default_factory=dict, repr=False)
+
+    @property
+    def tensors(self) -> TensorTable:
+        """What is known of the parameter tensors."""
+        facts = self.manifest.tensors if self.manifest else None
+        return TensorTable(facts if isinstance(facts, dict) else {})
+
+    @property
+    def last_step(self) -> int | None:
+        """The last step that anything was recorded of."""
+        everything = (*self.sections.values(), *self.scalars.values())
+        ends = [int(series.steps[-1]) for series in everything if len(series.steps)]
+        return max([*ends, *map(int, self.checkpoint_steps[-1:])], default=None)
+
+    def series(self, section: str, name: str) -> Series:
+        """Return one field of every tensor, layer or probe of a section: shape (C, P)."""
+        return self._path(f"{section}.*.{name}")
+
+    def value(self, path: str) -> Series:
+        """Return one single value of every checkpoint, such as "optimizer.clip_coefficient": shape (C, 1)."""
+        return self._path(path)
+
+    def _path(self, path: str) -> Series:
+        return self.sections.get(path, empty(path))
+
+    def scalar(self, name: str) -> Series:
+        """Return a scalar by its catalogue name: shape (T, P), one column per label, usually one."""
+        found = self.scalars.get(name)
+        return found if found is not None else empty(name)
+
+    def derived(self, key: object, make: Callable[[], T]) -> T:
+        """Compute something once per run."""
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]  # type: ignore[return-value]
+
+    def until(self, step: int) -> "Run":
+        """Return what was known of the run when `step` had ended."""
+        return replace(
+            self,
+            checkpoint_steps=self.checkpoint_steps[self.checkpoint_steps <= step],
+            sections={path: series.until(step) for path, series in self.sections.items()},
+            scalars={name: series.until(step) for name, series in self.scalars.items()},
+            texts={name: _labels_until(labels, step) for name, labels in self.texts.items()},
+            events=tuple(event for event in self.events if event.step <= step),
+            _derived={},
+        )
+
+
+def _labels_until(labels: Labels, step: int) -> Labels:
+    count = sum(each <= step for each in labels.steps)
+    return Labels(labels.name, labels.steps[:count], labels.values[:count])

@@ -1,0 +1,100 @@
+"""Lines of `scalars.jsonl` merged to series: sessions replace each other, checkpoints fill what the log lacks."""
+
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ckaudit.run.run import Labels
+from ckaudit.run.series import Series
+
+_IDENTITY = frozenset({"step", "session", "schema_version"})
+_WORDS = frozenset({"NaN", "Infinity", "-Infinity"})
+
+
+@dataclass(slots=True)
+class _Column:
+    steps: "array[int]" = field(default_factory=lambda: array("q"))
+    values: "array[float]" = field(default_factory=lambda: array("d"))
+
+
+@dataclass(slots=True)
+class ScalarLog:
+    """Values by catalogue name, gathered line by line."""
+
+    numbers: dict[str, _Column] = field(default_factory=dict)
+    words: dict[str, dict[int, str]] = field(default_factory=dict)
+
+    def add(self, step: int, values: Mapping[str, Any]) -> None:
+        """Add the values of one step; null is not recorded, the contract's words are numbers."""
+        for name, value in values.items():
+            if name in _IDENTITY or value is None:
+                continue
+            if isinstance(value, str) and value not in _WORDS:
+                self.words.setdefault(name, {})[step] = value
+                continue
+            column = self.numbers.get(name)
+            if column is None:
+                column = self.numbers[name] = _Column()
+            column.steps.append(step)
+            column.values.append(float(value))
+
+    def series(self, fill: "ScalarLog | None" = None) -> dict[str, Series]:
+        """Return one series per name; "slice_val_loss/regular" becomes the column "regular" of slice_val_loss.
+
+        Args:
+            fill: What the checkpoints say; it counts where the log itself says nothing of a name and step.
+        """
+        columns = dict(self.numbers)
+        for name, column in (fill.numbers if fill else {}).items():
+            columns[name] = _filled(columns[name], column) if name in columns else column
+        families: dict[str, dict[str, _Column]] = {}
+        for name, column in columns.items():
+            family, _, label = name.partition("/")
+            families.setdefault(family, {})[label or family] = column
+        return {family: _joined(family, members) for family, members in families.items()}
+
+    def texts(self) -> dict[str, Labels]:
+        """Return the words by name."""
+        return {
+            name: Labels(name, tuple(sorted(words)), tuple(words[s] for s in sorted(words))) for name, words in self.words.items()
+        }
+
+
+def _filled(log: _Column, fill: _Column) -> _Column:
+    known = set(log.steps)
+    missing = [index for index, step in enumerate(fill.steps) if step not in known]
+    steps, values = log.steps[:], log.values[:]
+    steps.extend(fill.steps[index] for index in missing)
+    values.extend(fill.values[index] for index in missing)
+    return _Column(steps, values)
+
+
+def _joined(name: str, columns: Mapping[str, _Column]) -> Series:
+    steps = np.unique(np.concatenate([np.frombuffer(column.steps, np.int64) for column in columns.values()]))
+    values = np.full((len(steps), len(columns)), np.nan)
+    recorded = np.zeros(values.shape, bool)
+    for index, column in enumerate(columns.values()):
+        rows = np.searchsorted(steps, np.frombuffer(column.steps, np.int64))
+        values[rows, index] = np.frombuffer(column.values)
+        recorded[rows, index] = True
+    return Series(name, "1", steps, tuple(columns), values, recorded)
+
+
+def merge_sessions(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Drop the lines that a later session replaced: a higher session holds from its first step on.
+
+    >>> merge_sessions([{"step": 1}, {"step": 2}, {"step": 2, "session": 1}])
+    [{'step': 1}, {'step': 2, 'session': 1}]
+    """
+    rows = list(rows)
+    starts: dict[int, int] = {}
+    for row in rows:
+        session = row.get("session", 0)
+        starts[session] = min(starts.get(session, row["step"]), row["step"])
+    if len(starts) == 1:
+        return rows
+    ends = {session: min((start for other, start in starts.items() if other > session), default=None) for session in starts}
+    return [row for row in rows if (end := ends[row.get("session", 0)]) is None or row["step"] < end]

@@ -1,0 +1,147 @@
+"""Series: what one quantity was, at every recorded step, for every tensor, head or slice."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Steps = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """A table of one quantity: T steps by P labels.
+
+    `recorded` tells *not recorded* from *recorded as NaN*: a cell that is not recorded holds NaN in `values` too, but
+    only the mask says which of the two it is.
+
+    Attributes:
+        name: Catalogue name.
+        unit: Unit of the values, "1" for a pure number.
+        steps: Steps in rising order, shape (T,).
+        labels: Tensors, blocks, heads or slices, shape (P,).
+        values: Shape (T, P).
+        recorded: Shape (T, P).
+    """
+
+    name: str
+    unit: str
+    steps: Steps
+    labels: tuple[str, ...]
+    values: Floats
+    recorded: Mask
+
+    @property
+    def finite(self) -> Mask:
+        """Cells that hold a number, shape (T, P)."""
+        return self.recorded & np.isfinite(self.values)
+
+    @property
+    def nonfinite(self) -> Mask:
+        """Cells recorded as NaN or infinity, shape (T, P)."""
+        return self.recorded & ~np.isfinite(self.values)
+
+    @property
+    def points(self) -> int:
+        """Steps with at least one recorded cell."""
+        return int(self.recorded.any(axis=1).sum())
+
+    def __bool__(self) -> bool:
+        """Tell whether anything was recorded."""
+        return bool(self.recorded.any())
+
+    def until(self, step: int) -> "Series":
+        """Return the part that was known at `step`."""
+        end = int(np.searchsorted(self.steps, step, side="right"))
+        return replace(self, steps=self.steps[:end], values=self.values[:end], recorded=self.recorded[:end])
+
+    def named(self, name: str, unit: str | None = None) -> "Series":
+        """Return the same table under another name."""
+        return replace(self, name=name, unit=unit or self.unit)
+
+    def mapped(self, function: Callable[[Floats], Floats], name: str, unit: str) -> "Series":
+        """Apply a function to every cell; not-recorded cells stay so."""
+        with np.errstate(all="ignore"):
+            return replace(self, name=name, unit=unit, values=function(self.values))
+
+    def only(self, keep: Callable[[str], bool]) -> "Series":
+        """Return the labels that `keep` accepts."""
+        index = [i for i, label in enumerate(self.labels) if keep(label)]
+        labels = tuple(self.labels[i] for i in index)
+        return replace(self, labels=labels, values=self.values[:, index], recorded=self.recorded[:, index])
+
+    def recorded_rows(self) -> "Series":
+        """Return only the steps with at least one recorded cell."""
+        rows: Mask = np.any(self.recorded, axis=1)
+        return replace(self, steps=self.steps[rows], values=self.values[rows], recorded=self.recorded[rows])
+
+    def grouped(self, groups: Sequence[str | None], reduce: Callable[[Floats], Floats]) -> "Series":
+        """Reduce all labels of one group to one column.
+
+        A group's cell is recorded where every member was that is ever recorded, and NaN where one member was NaN.
+
+        Args:
+            groups: Group of each label, None to leave the label out; groups come out in order of first appearance.
+            reduce: From shape (T, members) to shape (T,).
+        """
+        names = list(dict.fromkeys(group for group in groups if group is not None))
+        values = np.full((len(self.steps), len(names)), np.nan)
+        recorded = np.zeros_like(values, dtype=bool)
+        ever: Mask = np.any(self.recorded, axis=0)
+        for column, name in enumerate(names):
+            index = [i for i, group in enumerate(groups) if group == name and ever[i]]
+            if index:
+                values[:, column] = reduce(self.values[:, index])
+                recorded[:, column] = self.recorded[:, index].all(axis=1)
+        values[~recorded] = np.nan
+        return replace(self, labels=tuple(names), values=values, recorded=recorded)
+
+
+def empty(name: str, unit: str = "1") -> Series:
+    """Return a series that nothing was recorded of."""
+    return Series(name, unit, np.empty(0, np.int64), (), np.empty((0, 0)), np.empty((0, 0), bool))
+
+
+def single(name: str, unit: str, steps: Steps, values: Floats, recorded: Mask | None = None) -> Series:
+    """Make a series of one label from a column, shape (T,)."""
+    column = np.asarray(values, np.float64).reshape(-1, 1)
+    mask = np.ones_like(column, bool) if recorded is None else recorded.reshape(-1, 1)
+    return Series(name, unit, np.asarray(steps, np.int64), (name,), column, mask)
+
+
+def root_sum_square(values: Floats) -> Floats:
+    """Return the square root of the sum of squares over the last axis.
+
+    >>> float(root_sum_square(np.array([[3.0, 4.0]]))[0])
+    5.0
+    """
+    return np.asarray(np.sqrt(np.square(values).sum(axis=-1)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aligned:
+    """A series seen from other steps: the last value at or before each, and how old it was, both shape (T,) or (T, P)."""
+
+    values: Floats
+    age: Steps
+
+
+def at(series: Series, steps: Steps) -> Aligned:
+    """Look a series up at foreign steps.
+
+    Returns:
+        Per step the last *finite* value at or before it, per label; NaN and age -1 where there is none.
+    """
+    values = np.full((len(steps), len(series.labels)), np.nan)
+    age = np.full(values.shape, -1, np.int64)
+    for column in range(len(series.labels)):
+        known = np.flatnonzero(series.finite[:, column])
+        position = np.searchsorted(series.steps[known], steps, side="right") - 1
+        found = position >= 0
+        rows = known[position[found]]
+        values[found, column] = series.values[rows, column]
+        age[found, column] = steps[found] - series.steps[rows]
+    return Aligned(values, age)

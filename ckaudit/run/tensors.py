@@ -1,0 +1,63 @@
+"""Where each tensor sits in the model: its block and its kind, from `run.json`, or else from its name."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from ckaudit.contract.manifest import TensorFacts
+
+_DEPTH = re.compile(r"(?:^|[._/])(?P<depth>\d+)(?=[._/]|$)")
+_KINDS = (
+    ("norm", re.compile(r"norm|(^|[._])ln(_?\w*)?([._]|$)|gamma", re.IGNORECASE)),
+    ("embedding", re.compile(r"emb|wte|wpe", re.IGNORECASE)),
+    ("head", re.compile(r"lm_head|(^|[._])(head|unembed|output)([._]weight|[._]bias)?$", re.IGNORECASE)),
+    ("router", re.compile(r"router|(^|[._])gate([._]weight)?$", re.IGNORECASE)),
+    ("attention", re.compile(r"attn|attention|[._](w?[qkvo]|[qkvo]_proj|qkv|c_attn)([._]|$)", re.IGNORECASE)),
+    ("mlp", re.compile(r"mlp|ffn|feed_forward|(gate|up|down)_proj|[._]w[123]([._]|$)|fc", re.IGNORECASE)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorTable:
+    """What is known of the parameter tensors."""
+
+    facts: Mapping[str, TensorFacts]
+
+    def depth(self, name: str) -> int | None:
+        """Return the index of a tensor's block from the input, None outside the blocks."""
+        fact = self.facts.get(name)
+        if fact is not None:
+            return None if fact.depth is UNSET else fact.depth
+        match = _DEPTH.search(name)
+        return int(match["depth"]) if match else None
+
+    def kind(self, name: str) -> str:
+        """Return a tensor's part in the model, such as attention or mlp."""
+        fact = self.facts.get(name)
+        if fact is not None and fact.kind is not UNSET:
+            return fact.kind
+        return next((kind for kind, pattern in _KINDS if pattern.search(name)), "other")
+
+    def block(self, name: str) -> str | None:
+        """Return a tensor's block as "block.3", None outside the blocks."""
+        depth = self.depth(name)
+        return None if depth is None else f"block.{depth}"
+
+    def blocks(self, names: Iterable[str]) -> list[str | None]:
+        """Return the block of each of `names`."""
+        return [self.block(name) for name in names]
+
+    def in_depth_order(self, blocks: Iterable[str]) -> list[str]:
+        """Sort block names from the input to the output.
+
+        >>> TensorTable({}).in_depth_order(["block.10", "block.9"])
+        ['block.9', 'block.10']
+        """
+        return sorted(blocks, key=lambda block: int(block.rpartition(".")[2]))
+
+    def is_trainable(self, name: str) -> bool:
+        """Tell whether a tensor takes a gradient, as far as anybody said otherwise."""
+        fact = self.facts.get(name)
+        return fact is None or fact.trainable is not False
