@@ -1,12 +1,10 @@
 """What a cause is: a pure function from findings and series to evidence for and against one hypothesis."""
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
 
 from ckaudit.contract.report import Evidence, Finding
 from ckaudit.rules.rule import Input, Rule
@@ -87,17 +85,16 @@ _CAUSES: dict[str, Cause] = {}
 
 
 def cause(
-    *, explains: Sequence[Rule], knob: str, inspect: str, runbook: str, wants: Sequence[Input] = ()
+    *, prior: float, explains: Sequence[Rule], knob: str, inspect: str, runbook: str, wants: Sequence[Input] = ()
 ) -> Callable[[CauseFunction], Cause]:
     """Enter a function into the catalogue of causes.
 
     The function takes the `Findings`, one positional argument per want (a Series, the Manifest for FACTS, or None), the
-    keyword-only `prior` and its weights.
+    keyword-only weights of its evidence. `prior` is the log odds before any evidence.
     """
 
     def enter(function: CauseFunction) -> Cause:
         title = (function.__doc__ or "").strip().partition("\n")[0]
-        prior = _default(function, "prior")
         made = Cause(function.__name__, tuple(explains), tuple(wants), knob, inspect, runbook, title, prior, function)
         if made.name in _CAUSES:
             raise ValueError(f"cause {made.name} stands twice in the catalogue")
@@ -105,10 +102,6 @@ def cause(
         return made
 
     return enter
-
-
-def _default(function: Callable[..., Any], name: str) -> float:
-    return float(inspect.signature(function).parameters[name].default)
 
 
 @cache

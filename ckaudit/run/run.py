@@ -10,7 +10,7 @@ from ckaudit.contract.analysis import Trigger
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
 from ckaudit.run.series import Series, Steps, empty
-from ckaudit.run.tensors import TensorTable
+from ckaudit.run.tensors import TensorTable, table_of
 
 T = TypeVar("T")
 
@@ -65,8 +65,7 @@ class Run:
     @property
     def tensors(self) -> TensorTable:
         """What is known of the parameter tensors."""
-        facts = self.manifest.tensors if self.manifest else None
-        return TensorTable(facts if isinstance(facts, dict) else {})
+        return table_of(self.manifest)
 
     @property
     def last_step(self) -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.manifest import Manifest, TensorFacts
 
 _DEPTH = re.compile(r"(?:^|[._/])(?P<depth>\d+)(?=[._/]|$)")
 _KINDS = (
@@ -61,3 +61,9 @@ class TensorTable:
         """Tell whether a tensor takes a gradient, as far as anybody said otherwise."""
         fact = self.facts.get(name)
         return fact is None or fact.trainable is not False
+
+
+def table_of(manifest: Manifest | None) -> TensorTable:
+    """Return what a manifest says of the tensors; without one, their names must do."""
+    facts = manifest.tensors if manifest else UNSET
+    return TensorTable({} if facts is UNSET else facts)

@@ -1,0 +1,44 @@
+"""Causes weighed against each other: which hypotheses account for the findings, and how well."""
+
+import math
+from collections.abc import Iterable
+
+from ckaudit.audit.judge import gravity, resolve
+from ckaudit.causes.cause import Cause, Findings, total
+from ckaudit.contract.report import SEVERITIES, Diagnosis, Finding
+from ckaudit.run.run import Run
+
+
+def diagnose(run: Run, findings: Iterable[Finding], causes: Iterable[Cause], *, min_confidence: float = 0.25) -> list[Diagnosis]:
+    """Return the causes that account for something, likeliest first.
+
+    The confidence of a cause is logistic(prior + sum of its evidence), as if evidence were independent: it ranks, it is
+    no probability to bet on.
+
+    Args:
+        run: Gives the series that causes look at.
+        findings: What is to be explained; notes alone need no cause.
+        causes: The hypotheses.
+        min_confidence: Less likely ones are not worth a reader's time.
+    """
+    found = Findings(tuple(findings))
+    made = [diagnosis for cause in causes if (diagnosis := _weigh(cause, run, found)) and diagnosis.confidence >= min_confidence]
+    return sorted(made, key=lambda each: (-each.confidence, SEVERITIES.index(each.severity), each.cause))
+
+
+def _weigh(cause: Cause, run: Run, found: Findings) -> Diagnosis | None:
+    explained = [each for each in found.of(*cause.explains) if each.severity != "note"]
+    if not explained:
+        return None
+    evidence = sorted(cause.function(found, *resolve(cause.wants, run)), key=lambda each: -abs(each.weight))
+    gravest = min(explained, key=gravity)
+    return Diagnosis(
+        cause=cause.name, title=cause.title, confidence=_logistic(cause.prior + total(evidence)), severity=gravest.severity,
+        symptom=explained[0].message, knob=cause.knob, inspect=cause.inspect, runbook=cause.runbook, evidence=evidence,
+        explains=list(dict.fromkeys(each.code for each in explained)),
+        where=explained[0].where, first_step=explained[0].first_step,
+    )  # fmt: skip
+
+
+def _logistic(log_odds: float) -> float:
+    return round(1 / (1 + math.exp(-log_odds)), 3)

@@ -1,0 +1,98 @@
+"""Rules applied to a run: which fired, which passed, which could not be judged and why."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ckaudit.contract.numbers import to_word
+from ckaudit.contract.report import SEVERITIES, Check, Finding
+from ckaudit.metrics import Metric
+from ckaudit.rules.rule import Hit, Input, Rule, Skip
+from ckaudit.run.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the rules say of a run."""
+
+    findings: tuple[Finding, ...]
+    checks: tuple[Check, ...]
+
+
+def judge(run: Run, rules: Iterable[Rule]) -> Judgement:
+    """Apply every rule; one that breaks is an error of its own and stops no other."""
+    findings: list[Finding] = []
+    checks: list[Check] = []
+    for rule in rules:
+        found, check = _apply(rule, run)
+        findings += found
+        checks.append(check)
+    return Judgement(tuple(sorted(findings, key=gravity)), tuple(checks))
+
+
+def gravity(finding: Finding) -> tuple[int, int, str, str]:
+    """Sort key: gravest first, then by step, code and place."""
+    start = -1 if finding.first_step is None else finding.first_step
+    return SEVERITIES.index(finding.severity), start, finding.code, finding.where or ""
+
+
+def resolve(inputs: Iterable[Input], run: Run) -> list[Any]:
+    """Return each input's value in a run: a series, the manifest, or None where nothing was recorded."""
+    return [(each(run) or None) if isinstance(each, Metric) else run.manifest for each in inputs]
+
+
+def _apply(rule: Rule, run: Run) -> tuple[list[Finding], Check]:
+    try:
+        needs, wants = resolve(rule.needs, run), resolve(rule.wants, run)
+        missing = [each for each, value in zip(rule.needs, needs, strict=True) if value is None]
+        if missing:
+            return [], _check(rule, Skip("not_recorded", f"needs {_names(missing)}"))
+        told = list(rule.function(*needs, *wants))
+    except Exception as error:  # noqa: BLE001  one broken rule must not cost the verdict of the others
+        return [], Check(
+            code=rule.code, name=rule.name, title=rule.title, severity=rule.severity, outcome="error",
+            detail=f"{type(error).__name__}: {error}",
+        )  # fmt: skip
+    skip = next((each for each in told if isinstance(each, Skip)), None)
+    findings = [_finding(rule, hit) for hit in fold(each for each in told if isinstance(each, Hit))]
+    return findings, _check(rule, skip if skip and not findings else None, findings)
+
+
+def _names(inputs: Iterable[Input]) -> str:
+    return ", ".join(each.name if isinstance(each, Metric) else "run.json" for each in inputs)
+
+
+def _check(rule: Rule, skip: Skip | None, findings: Iterable[Finding] = ()) -> Check:
+    found = list(findings)
+    failed = any(each.severity != "note" for each in found)
+    return Check(
+        code=rule.code, name=rule.name, title=rule.title, severity=rule.severity,
+        outcome="skipped" if skip else "failed" if failed else "passed",
+        reason=skip.reason if skip else None, detail=skip.detail if skip else None, findings=len(found),
+    )  # fmt: skip
+
+
+def fold(hits: Iterable[Hit]) -> Iterator[Hit]:
+    """Make one hit of those that say the same of many places from the same step on; the first place speaks for all."""
+    groups: dict[tuple[Any, ...], list[Hit]] = {}
+    for hit in hits:
+        groups.setdefault((hit.severity, hit.message, hit.first), []).append(hit)
+    for members in groups.values():
+        first, rest = members[0], members[1:]
+        also = (*first.also, *(each.where for each in rest if each.where))
+        last = max((each.last for each in members if each.last is not None), default=None)
+        yield replace(first, also=tuple(dict.fromkeys(also)), last=last)
+
+
+def _finding(rule: Rule, hit: Hit) -> Finding:
+    if SEVERITIES.index(hit.severity) < SEVERITIES.index(rule.severity):
+        raise ValueError(f"{rule.code} may be {rule.severity} at most, not {hit.severity}")
+    text = hit.message.format(where=hit.where, value=hit.value, limit=hit.limit, first=hit.first, last=hit.last, worst=hit.worst)
+    if hit.also:
+        text += f" (and {len(hit.also)} more)"
+    return Finding(
+        code=rule.code, name=rule.name, severity=hit.severity, message=text, where=hit.where,
+        first_step=hit.first, last_step=hit.last, worst_step=hit.worst, unit=rule.unit,
+        value=None if hit.value is None else to_word(hit.value), limit=None if hit.limit is None else to_word(hit.limit),
+        points=hit.points, also=list(hit.also),
+    )  # fmt: skip

@@ -1,0 +1,47 @@
+"""Whatever the user named becomes a run: a run folder, checkpoint files, or another tracker's log."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ckaudit.contract.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.errors import UnreadableError
+from ckaudit.run.read import Progress, read_run
+from ckaudit.run.rows import run_of_rows
+from ckaudit.run.run import Run
+
+_HEAD = 4096
+
+
+def open_run(path: Path, *, reads: Iterable[str], columns: Mapping[str, str], progress: Progress | None = None) -> Run:
+    """Read the run at `path`.
+
+    Args:
+        path: A run folder, one of its files, or a log that an importer knows.
+        reads: Checkpoint paths that are wanted.
+        columns: Names that a foreign log gives to catalogue names, such as {"loss": "train/loss"}.
+        progress: Called with files done and files in all.
+
+    Raises:
+        UnreadableError: Where there is no run.
+    """
+    if not path.exists() and not path.is_symlink():
+        raise UnreadableError(f"{path} does not exist", hint="Name a run folder, a checkpoint file or a trainer's log.")
+    if path.is_dir() and (path / "trainer_state.json").is_file() and not (path / MANIFEST_NAME).exists():
+        path = path / "trainer_state.json"
+    if path.is_dir() or _is_ours(path):
+        return read_run(path, reads=reads, progress=progress)
+    from ckaudit.importers import import_source
+
+    imported = import_source(path, columns=columns)
+    return run_of_rows(str(path), imported.rows, manifest=imported.manifest, notes=imported.notes)
+
+
+def _is_ours(path: Path) -> bool:
+    """Tell by its name, or else by its first bytes, whether a file follows our own contract."""
+    if CHECKPOINT_NAME.match(path.name) or SCALARS_NAME.match(path.name):
+        return True
+    try:
+        with path.open("rb") as stream:
+            return b'"ck.analysis.v' in stream.read(_HEAD)
+    except OSError:
+        return False

@@ -1,0 +1,99 @@
+"""`triage`: what is wrong with a run, why, and what first."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ckaudit import __version__
+from ckaudit.audit import pictures
+from ckaudit.audit.diagnose import diagnose
+from ckaudit.audit.judge import Judgement, gravity, judge
+from ckaudit.audit.open import open_run
+from ckaudit.causes import causes
+from ckaudit.contract.report import VERSION, Check, Diagnosis, Finding, Report, worst
+from ckaudit.errors import UsageError
+from ckaudit.metrics import Metric
+from ckaudit.rules import rules
+from ckaudit.run.read import Progress
+from ckaudit.run.run import Run
+
+
+def triage(
+    path: Path, *, step: int | None = None, columns: Mapping[str, str] | None = None, progress: Progress | None = None
+) -> Report:
+    """Audit one run.
+
+    Args:
+        path: A run folder, a checkpoint file, or a log that an importer knows.
+        step: Judge with what was known when this step had ended; default: the end of the record.
+        columns: Names that a foreign log gives to catalogue names.
+        progress: Called with files done and files in all.
+
+    Raises:
+        UnreadableError: Where there is no run.
+        UsageError: Where `step` lies before the record.
+    """
+    run = open_run(path, reads=_reads(), columns=columns or {}, progress=progress)
+    return triage_run(run, step=step)
+
+
+def triage_run(run: Run, *, step: int | None = None) -> Report:
+    """Audit a run that is in memory."""
+    notes = list(run.notes)
+    if step is not None:
+        notes += _notes_on_step(run, step)
+        run = run.until(step)
+    judgement = judge(run, rules().values())
+    findings = sorted((*run.findings, *judgement.findings), key=gravity)
+    diagnoses = diagnose(run, findings, causes().values())
+    return Report(
+        schema_version=VERSION, tool=f"ckaudit {__version__}", command="triage", subject=run.name,
+        verdict=verdict(judgement, diagnoses, findings, run.last_step), severity=worst(findings), step=run.last_step,
+        state=pictures.state(run), diagnoses=diagnoses, findings=findings, checks=list(judgement.checks),
+        charts=pictures.charts(run), notes=notes, files=run.files,
+    )  # fmt: skip
+
+
+def _reads() -> frozenset[str]:
+    """Return the checkpoint paths that any rule, cause or picture looks at."""
+    wanted: set[Metric] = {*pictures.STATE, *pictures.DRAWN}
+    for rule in rules().values():
+        wanted.update(rule.metrics)
+    for cause in causes().values():
+        wanted.update(each for each in cause.wants if isinstance(each, Metric))
+    return frozenset().union(*(metric.paths for metric in wanted))
+
+
+def _notes_on_step(run: Run, step: int) -> list[str]:
+    last = run.last_step
+    steps = run.checkpoint_steps
+    earliest = min((int(s.steps[0]) for s in (*run.scalars.values(), *run.sections.values()) if len(s.steps)), default=None)
+    if earliest is None or step < earliest:
+        raise UsageError(f"nothing was recorded at or before step {step}", hint=f"The record starts at step {earliest}.")
+    if last is not None and step > last:
+        return [f"step {step} is beyond the record, which ends at step {last}"]
+    if len(steps) and step not in steps:
+        before = steps[steps <= step]
+        latest = f"the latest before it is {int(before[-1])}" if len(before) else "there is none before it"
+        return [f"no checkpoint at step {step}: {latest}"] if np.size(steps) else []
+    return []
+
+
+def verdict(judgement: Judgement, diagnoses: list[Diagnosis], findings: list[Finding], last: int | None) -> str:
+    """Say in one sentence what the audit comes to."""
+    grave = [finding for finding in findings if finding.severity != "note"]
+    if grave and diagnoses:
+        first = diagnoses[0]
+        since = "" if first.first_step is None else f", since step {first.first_step}"
+        return f"{first.title.rstrip('.')}{since}{f', in {first.where}' if first.where else ''}"
+    if grave:
+        return f"No known cause explains this: {grave[0].message}"
+    return _all_clear(judgement.checks, last)
+
+
+def _all_clear(checks: tuple[Check, ...], last: int | None) -> str:
+    judged = sum(check.outcome in ("passed", "failed") for check in checks)
+    if not judged:
+        return "Nothing could be judged: no rule found what it needs"
+    return f"Nothing wrong up to step {last}: {judged} of {len(checks)} rules could judge"

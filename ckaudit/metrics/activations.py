@@ -1,0 +1,109 @@
+"""Activations: the outputs of modules in the forward pass."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled, ratio, together
+from ckaudit.metrics.weights import magnitude
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series
+
+_RESIDUAL = re.compile(r"resid|(^|[._])(h|blocks?|layers?)[._]?\d+([._]?out(put)?)?$", re.IGNORECASE)
+
+
+@metric(unit="1", reads=["activations.*.mean"], source="playbook D4.5", memory=1)
+def activation_mean(run: Run) -> Series:
+    r"""Mean of each module's output.
+
+    $$\mu_m = \tfrac1n \sum_i a_i$$
+
+    Shape (C, M): checkpoints by modules. Over the finite elements; NaN where there is none.
+    """
+    return run.series("activations", "mean")
+
+
+@metric(unit="1", reads=["activations.*.std"], source="playbook D4.5; He et al. 2015, section 2.2", memory=1)
+def activation_std(run: Run) -> Series:
+    r"""Population standard deviation of each module's output.
+
+    $$\sigma_m = \sqrt{\tfrac1n \sum_i (a_i - \mu_m)^2}$$
+
+    Shape (C, M): checkpoints by modules. Over the finite elements; NaN where there is none.
+    """
+    return run.series("activations", "std")
+
+
+@metric(
+    unit="1", reads=["activations.*.rms", activation_mean, activation_std], source="Zhang & Sennrich 2019, equation 4", memory=1
+)
+def activation_rms(run: Run) -> Series:
+    r"""Root mean square of each module's output.
+
+    $$\mathrm{rms}_m = \sqrt{\tfrac1n \sum_i a_i^2} = \sqrt{\mu_m^2 + \sigma_m^2}$$
+
+    Shape (C, M): checkpoints by modules. The right-hand form stands in where a writer gave mean and deviation only.
+    """
+    mean, std = together(activation_mean(run), activation_std(run))
+    known = mean.recorded & std.recorded
+    made = replace(mean, values=np.where(known, np.hypot(mean.values, std.values), np.nan), recorded=known)
+    return filled(run.series("activations", "rms"), made)
+
+
+@metric(unit="1", reads=[activation_rms], source="catalogue M21", memory=1)
+def residual_rms(run: Run) -> Series:
+    r"""Root mean square of the residual stream after each block.
+
+    $$\mathrm{rms}_\ell = \sqrt{\tfrac{1}{BLd} \sum x_{\ell}^2}$$
+
+    Shape (C, L): checkpoints by modules whose name is a block's own, such as "blocks.3" or "transformer.h.3", or says
+    residual. Not recorded where no name tells.
+    """
+    return activation_rms(run).only(lambda name: _RESIDUAL.search(name) is not None)
+
+
+@metric(unit="1", reads=["activations.*.mean_abs"], source="F5", memory=1)
+def activation_mean_abs(run: Run) -> Series:
+    r"""Mean absolute value of each module's output.
+
+    $$\bar A_m = \tfrac{1}{BLd} \sum_{b,l,j} |A_{b,l,j}|$$
+
+    Shape (C, M): checkpoints by modules. It cannot be made from mean and deviation, so only what was recorded counts.
+    """
+    return run.series("activations", "mean_abs")
+
+
+@metric(unit="1", reads=["activations.*.min", "activations.*.max"], source="playbook D4.5; Sun et al. 2024", memory=1)
+def activation_max_abs(run: Run) -> Series:
+    r"""Largest magnitude in each module's output.
+
+    $$\max_i |a_i| = \max(|\min_i a_i|, |\max_i a_i|)$$
+
+    Shape (C, M): checkpoints by modules. Not recorded where either end is missing; NaN where either is NaN.
+    """
+    return magnitude(run.series("activations", "min"), run.series("activations", "max"))
+
+
+@metric(unit="1", reads=["activations.*.sparsity"], source="playbook, analysis contract", memory=1)
+def activation_sparsity(run: Run) -> Series:
+    r"""Share of exact zeros in each module's output.
+
+    $$z_m = \tfrac1n \sum_i \mathbb{1}[\,a_i = 0\,]$$
+
+    Shape (C, M): checkpoints by modules, 0 to 1. After a smooth nonlinearity such as GELU it is near 0 however few
+    units speak.
+    """
+    return run.series("activations", "sparsity")
+
+
+@metric(unit="1", reads=["activations.*.dead_units", "activations.*.units"], source="F8", memory=1)
+def dead_unit_fraction(run: Run) -> Series:
+    r"""Share of each module's units that stay silent over the whole batch.
+
+    $$d_m = \tfrac{1}{d} \sum_j \mathbb{1}[\,\max_{b,l} |H_{b,l,j}| < 10^{-3}\,]$$
+
+    Shape (C, M): checkpoints by modules, 0 to 1. Not recorded where units were not counted.
+    """
+    return ratio(run.series("activations", "dead_units"), run.series("activations", "units"))

@@ -1,0 +1,112 @@
+"""Attention: how sharp, how hot and how causal each head is."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Series, at
+
+
+@metric(unit="nats", reads=["attention.*.entropy_per_head", "attn_entropy"], source="catalogue M20, F9", memory=1)
+def attention_entropy(run: Run) -> Series:
+    r"""Entropy of each head's attention, mean over queries.
+
+    $$H = -\tfrac{1}{|Q|} \sum_{q} \sum_k \alpha_{q,k} \log \alpha_{q,k}, \qquad 0 \le H \le \log K$$
+
+    Shape (C, H): checkpoints by query heads, "layer.0/head.3". The log's attn_entropy stands in where no head was recorded.
+    """
+    return _heads_or_scalar(run, "entropy_per_head", "attn_entropy")
+
+
+@metric(
+    unit="1",
+    reads=["attention.*.normalized_entropy_per_head", "attention.*.entropy_per_head", "attention.*.keys", "attention.*.causal"],
+    source="F9; Zhai et al. 2023, section 3",
+)
+def normalized_attention_entropy(run: Run) -> Series:
+    r"""Entropy of each head's attention, relative to that of looking everywhere alike.
+
+    $$h = \tfrac{1}{|Q|} \sum_q H_q / \log K_q \;\approx\; H / U, \qquad U = \log K, \quad U_{causal} = \tfrac1K \log K!$$
+
+    Shape (C, H): checkpoints by query heads, 0 to 1; 1 is uniform. The approximation, exact for the uniform head, stands
+    in where only the entropy and the number of keys are recorded: the mean over causal queries of log k is log(K!)/K.
+    Not recorded where neither is, nor for a single key.
+    """
+    entropy = run.series("attention", "entropy_per_head")
+    most = _largest_entropy(run, entropy)
+    known = entropy.recorded & (most > 0)
+    with np.errstate(all="ignore"):
+        made = replace(entropy, values=np.where(known, entropy.values / most, np.nan), recorded=known)
+    return filled(run.series("attention", "normalized_entropy_per_head"), made)
+
+
+@metric(unit="1", reads=["attention.*.sharp_share_per_head"], source="F10", memory=1)
+def sharp_share(run: Run) -> Series:
+    r"""Share of each head's queries that look at fewer than about two keys.
+
+    $$\Pr_{q}(H_q < \log 2)$$
+
+    Shape (C, H): checkpoints by query heads, 0 to 1. It cannot be made from the mean entropy.
+    """
+    return run.series("attention", "sharp_share_per_head")
+
+
+@metric(unit="logit", reads=["attention.*.max_logit_per_head", "max_attn_logit"], source="catalogue M19; Kimi K2 2025", memory=1)
+def max_attention_logit(run: Run) -> Series:
+    r"""Largest scaled attention logit of each head, before softmax.
+
+    $$\max_{q,k} \; q^\top k / \sqrt{d}$$
+
+    Shape (C, H): checkpoints by query heads. The log's max_attn_logit stands in where no head was recorded.
+    """
+    return _heads_or_scalar(run, "max_logit_per_head", "max_attn_logit")
+
+
+@metric(unit="1", reads=["attention.*.max_attn_per_head"], source="playbook, analysis contract", memory=1)
+def max_attention(run: Run) -> Series:
+    r"""Largest attention probability of each head, after softmax.
+
+    $$\max_{q,k} \alpha_{q,k} \le 1$$
+
+    Shape (C, H): checkpoints by query heads. A causal head's first query sees one key, so 1 alone says little.
+    """
+    return run.series("attention", "max_attn_per_head")
+
+
+@metric(unit="1", reads=["attention.*.upper_triangle_mass_per_head"], source="playbook, broken causal mask", memory=1)
+def upper_triangle_mass(run: Run) -> Series:
+    r"""Attention that each head's queries give to later keys.
+
+    $$\tfrac{1}{|Q|} \sum_q \sum_{k > q} \alpha_{q,k}$$
+
+    Shape (C, H): checkpoints by query heads, 0 to 1; exactly 0 under a causal mask.
+    """
+    return run.series("attention", "upper_triangle_mass_per_head")
+
+
+def _heads_or_scalar(run: Run, field: str, scalar: str) -> Series:
+    return run.series("attention", field) or run.scalar(scalar)
+
+
+def _largest_entropy(run: Run, entropy: Series) -> Floats:
+    """Return the entropy of a uniform head for each cell of `entropy`, NaN where the number of keys is not known."""
+    keys, causal = run.series("attention", "keys"), run.series("attention", "causal")
+    count, masked = at(keys, entropy.steps).values, at(causal, entropy.steps).values
+    most = np.full(entropy.values.shape, np.nan)
+    for column, label in enumerate(entropy.labels):
+        layer = label.rpartition("/")[0]
+        if layer not in keys.labels:
+            continue
+        counted = count[:, keys.labels.index(layer)]
+        hidden = masked[:, causal.labels.index(layer)] == 1 if layer in causal.labels else np.zeros(len(counted), bool)
+        most[:, column] = np.where(hidden, _mean_log(counted), np.log(counted))
+    return most
+
+
+def _mean_log(keys: Floats) -> Floats:
+    """Return log(K!)/K, the mean over causal queries of the log of the keys they see."""
+    return np.array([math.lgamma(count + 1) / count if count > 0 else np.nan for count in keys])

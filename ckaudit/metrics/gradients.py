@@ -1,0 +1,136 @@
+"""Gradients: how much of them reaches each tensor and each block."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled, in_order, ratio, relabelled, total
+from ckaudit.metrics.weights import weight_norm
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Series, root_sum_square, single
+
+
+@metric(unit="1", reads=["gradients.*.norm"], source="playbook D1.3", memory=1)
+def gradient_norm(run: Run) -> Series:
+    r"""L2 norm of the loss gradient of each tensor, after AMP unscale and before clipping.
+
+    $$g_p = \lVert \nabla_p L \rVert_F$$
+
+    Shape (C, P): checkpoints by tensors. Not recorded where a tensor took no gradient or it lives elsewhere (sharded
+    optimizers); NaN where an element was NaN.
+    """
+    return run.series("gradients", "norm")
+
+
+@metric(unit="1", reads=["grad_global_norm", gradient_norm], source="catalogue M09, F4; Pascanu et al. 2013", memory=1)
+def grad_global_norm(run: Run) -> Series:
+    r"""L2 norm of the gradient of all parameters together, before clipping.
+
+    $$g = \sqrt{\textstyle\sum_p \lVert \nabla_p L \rVert_F^2}$$
+
+    Shape (T, 1): logged steps; checkpoints fill what the log lacks. Made from tensors only where every tensor was
+    recorded that ever is; NaN where one was NaN.
+    """
+    made = total(gradient_norm(run), "grad_global_norm")
+    return filled(relabelled(run.scalar("grad_global_norm"), "grad_global_norm"), made)
+
+
+@metric(unit="1", reads=[gradient_norm], source="Glorot & Bengio 2010, section 4.2; playbook D1.2", memory=1)
+def block_gradient_norm(run: Run) -> Series:
+    r"""L2 norm of the loss gradient over all parameters of one block.
+
+    $$g_\ell = \sqrt{\textstyle\sum_{p \in \ell} \lVert \nabla_p L \rVert_F^2}$$
+
+    Shape (C, L): checkpoints by blocks, from the input to the output; embedding, head and final norm are not blocks.
+    Not recorded where any of a block's parameters was not; NaN where one was NaN.
+    """
+    norms = gradient_norm(run)
+    blocks = norms.grouped(run.tensors.blocks(norms.labels), root_sum_square)
+    return in_order(blocks, run.tensors.in_depth_order(blocks.labels))
+
+
+@metric(unit="1", reads=[block_gradient_norm], source="playbook D4.2", memory=1)
+def waterfall_ratio(run: Run, *, least: float = 1e-12) -> Series:
+    r"""How many times less gradient a block gets than the last block.
+
+    $$w_\ell = g_L / \max(g_\ell, \epsilon\,g_L)$$
+
+    Shape (C, L): checkpoints by blocks, from the input to the output; the last column is 1. Not recorded where the
+    last block has no gradient at all; NaN where either norm is not finite.
+
+    Args:
+        run: The run.
+        least: A block without any gradient counts as this share of the last, so that the ratio stays a number.
+    """
+    norms = block_gradient_norm(run)
+    if not norms:
+        return norms
+    last = norms.values[:, -1:]
+    recorded = norms.recorded & norms.recorded[:, -1:] & (last != 0)
+    finite = recorded & np.isfinite(norms.values) & np.isfinite(last)
+    with np.errstate(all="ignore"):
+        values = np.where(finite, last / np.maximum(norms.values, least * last), np.nan)
+    return replace(norms, values=values, recorded=recorded)
+
+
+@metric(unit="1", reads=[gradient_norm], source="playbook TRI-3 and D4.4", memory=1)
+def gradient_share(run: Run) -> Series:
+    r"""Share of each tensor in the squared gradient norm.
+
+    $$s_p = \lVert \nabla_p L \rVert^2 / \textstyle\sum_q \lVert \nabla_q L \rVert^2$$
+
+    Shape (C, P): checkpoints by tensors; a row sums to 1. Not recorded where any tensor was not that ever is, nor where
+    the whole gradient is 0; NaN in the whole row where one norm is not finite.
+    """
+    norms = gradient_norm(run)
+    whole = total(norms, "all")
+    if not whole:
+        return replace(norms, recorded=np.zeros_like(norms.recorded))
+    recorded = norms.recorded & whole.recorded & (whole.values != 0)
+    with np.errstate(all="ignore"):
+        values = np.where(recorded, np.square(norms.values / whole.values), np.nan)
+    return replace(norms, values=values, recorded=recorded)
+
+
+@metric(unit="1", reads=["top_gradient_share", gradient_share], source="playbook TRI-3 and D4.4", memory=1)
+def top_gradient_share(run: Run) -> Series:
+    r"""Share of the largest tensor in the squared gradient norm.
+
+    $$s = \max_p s_p$$
+
+    Shape (T, 1): logged steps; checkpoints fill what the log lacks. gradient_share says which tensor it is.
+    Not recorded and NaN as in gradient_share.
+    """
+    shares = gradient_share(run)
+    made = single("top_gradient_share", "1", shares.steps, _row_maximum(shares), np.any(shares.recorded, axis=1))
+    return filled(relabelled(run.scalar("top_gradient_share"), "top_gradient_share"), made)
+
+
+@metric(unit="1", reads=[gradient_norm, weight_norm], source="F16", memory=1)
+def gradient_to_weight(run: Run) -> Series:
+    r"""Gradient of each tensor, relative to its weights.
+
+    $$\rho_p = \lVert \nabla_p L \rVert_F / \lVert W_p \rVert_F$$
+
+    Shape (C, P): checkpoints by tensors. The weights are those after the update of the same step. Not recorded where
+    the tensor is all zero; NaN where either norm is NaN.
+    """
+    return ratio(gradient_norm(run), weight_norm(run))
+
+
+@metric(unit="1", reads=["gradients.*.zero_fraction"], source="playbook TRI-5", memory=1)
+def gradient_zero_fraction(run: Run) -> Series:
+    r"""Share of each tensor's gradient elements that are exactly zero.
+
+    $$z_p = \tfrac1n \sum_i \mathbb{1}[\,G_{p,i} = 0\,]$$
+
+    Shape (C, P): checkpoints by tensors, 0 to 1. An embedding's is near 1, for most tokens are not in a batch.
+    """
+    return run.series("gradients", "zero_fraction")
+
+
+def _row_maximum(series: Series) -> Floats:
+    """Return the largest recorded value of each row, NaN where one is NaN or none is recorded."""
+    values: Floats = np.max(np.where(series.recorded, series.values, -np.inf), axis=1, initial=-np.inf)
+    return np.where(np.isneginf(values), np.nan, values)

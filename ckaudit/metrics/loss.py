@@ -1,0 +1,170 @@
+"""Losses: what the training and the evaluations cost, and how they compare."""
+
+import math
+from dataclasses import replace
+from itertools import accumulate, islice
+
+import numpy as np
+
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.trend import theil_sen
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Series, Steps, at, single
+
+
+@metric(unit="nats/token", reads=["train_loss_raw"], source="catalogue M03, F11", memory=1)
+def train_loss(run: Run) -> Series:
+    r"""Training loss of each step, mean over non-pad targets.
+
+    $$L = -\tfrac1N \sum_i \log p(y_i \mid x_{<i})$$
+
+    Shape (T, 1): logged steps; checkpoints fill what the log lacks.
+    """
+    return run.scalar("train_loss_raw")
+
+
+@metric(unit="nats/token", reads=["train_loss_ema", train_loss], source="catalogue M04; Kingma & Ba 2015, section 3")
+def train_loss_ema(run: Run, *, beta: float = 0.98) -> Series:
+    r"""Exponential moving average of the training loss.
+
+    $$m_t = \beta m_{t-1} + (1 - \beta) L_t, \qquad \mathrm{ema}_t = m_t / (1 - \beta^t)$$
+
+    Shape (T, 1). As the trainer logged it, else computed; the division takes out the bias of the start at 0.
+    A point that is not finite is NaN and does not enter the average.
+
+    Args:
+        run: The run.
+        beta: Weight of the past (catalogue M04 gives 0.95 to 0.999).
+    """
+    recorded = run.scalar("train_loss_ema")
+    if recorded:
+        return recorded
+    loss = train_loss(run)
+    values = np.full(loss.values.shape, np.nan)
+    for column in range(len(loss.labels)):
+        known = loss.finite[:, column]
+        values[known, column] = _moving_average(loss.values[known, column], beta)
+    return replace(loss, values=values)
+
+
+@metric(unit="1", reads=[train_loss_ema], source="catalogue M05")
+def train_ppl(run: Run) -> Series:
+    r"""Perplexity of the training loss: among how many equally likely tokens the model hesitates.
+
+    $$\exp(\mathrm{ema}_t)$$
+
+    Shape (T, 1). Infinite where the loss is beyond about 709 nats.
+    """
+    return train_loss_ema(run).mapped(np.exp, "train_ppl", "1")
+
+
+@metric(unit="nats/token", reads=["val_loss"], source="catalogue M53", memory=1)
+def val_loss(run: Run) -> Series:
+    r"""Loss on held-out text, at each evaluation.
+
+    $$L_{val} = -\tfrac1N \sum_i \log p(y_i \mid x_{<i})$$
+
+    Shape (E, V): evaluations by held-out sets, usually one.
+    """
+    return run.scalar("val_loss")
+
+
+@metric(unit="nats/token", reads=["train_loss_ema", train_loss, val_loss], source="catalogue M55, F12")
+def train_val_gap(run: Run) -> Series:
+    r"""How much worse the model does on held-out text than on what it trains on.
+
+    $$g(t) = L_{val}(t) - L_{train}(t)$$
+
+    Shape (E, V): evaluations by held-out sets. See train_level for the training loss at an evaluation.
+    Not recorded before the first training loss; NaN where the evaluation was NaN.
+    """
+    evals = val_loss(run)
+    level = train_level(run, evals.steps)
+    known = evals.recorded & np.isfinite(level)[:, None]
+    return replace(evals, values=np.where(known, evals.values - level[:, None], np.nan), recorded=known)
+
+
+@metric(unit="nats/token", reads=["slice_val_loss"], source="catalogue M56, F13", memory=1)
+def slice_val_loss(run: Run) -> Series:
+    r"""Held-out loss of each named slice.
+
+    $$L_S = \tfrac{1}{|S|} \sum_{i \in S} \ell_i$$
+
+    Shape (E, P): evaluations by slices. Not recorded where a slice was empty.
+    """
+    return run.scalar("slice_val_loss")
+
+
+@metric(unit="nats/token", reads=[slice_val_loss], source="F14", memory=1)
+def irregular_tax(run: Run) -> Series:
+    r"""How much harder irregular forms are than regular ones.
+
+    $$\tau = L_{irregular} - L_{regular}$$
+
+    Shape (E, 1): evaluations. Positive while irregular forms are still to be learnt one by one, about 0 once memorised.
+    Not recorded where either slice was not; NaN where either was NaN.
+    """
+    slices = slice_val_loss(run)
+    if not {"irregular", "regular"} <= set(slices.labels):
+        return single("irregular_tax", "nats/token", slices.steps[:0], slices.values[:0, :0])
+    hard, easy = slices.labels.index("irregular"), slices.labels.index("regular")
+    known = slices.recorded[:, hard] & slices.recorded[:, easy]
+    return single("irregular_tax", "nats/token", slices.steps, slices.values[:, hard] - slices.values[:, easy], known)
+
+
+@metric(unit="nats/token per 1,000 steps", reads=[irregular_tax], source="F14; Theil 1950, Sen 1968", memory=100)
+def irregular_tax_trend(run: Run, *, window: int = 100, min_points: int = 3) -> Series:
+    r"""Robust slope of the irregular tax over the evaluations so far.
+
+    $$1000 \cdot \operatorname{median}_{i<j \le t} \frac{\tau_j - \tau_i}{s_j - s_i}$$
+
+    Shape (E, 1): evaluations with a finite tax. Not recorded before `min_points` of them.
+
+    Args:
+        run: The run.
+        window: Evaluations looked back on, for pairs grow with the square.
+        min_points: Two points make a line, but no trend.
+    """
+    tax = irregular_tax(run)
+    known = np.flatnonzero(tax.finite[:, 0]) if tax else np.empty(0, np.int64)
+    steps, values = tax.steps[known], tax.values[known].ravel()
+    slopes = np.full(len(known), np.nan)
+    for end in range(min_points, len(known) + 1):
+        inside = slice(max(end - window, 0), end)
+        slopes[end - 1] = 1_000 * theil_sen(steps[inside].astype(float), values[inside]).slope
+    return single("irregular_tax", "1", steps, slopes, np.isfinite(slopes))
+
+
+@metric(unit="nats/token", reads=[val_loss, "train_loss_raw", "train_loss_ema"], source="DESIGN, divergence step")
+def train_loss_at_evals(run: Run) -> Series:
+    r"""Training loss around each evaluation.
+
+    $$\operatorname{median}(L_{t-19}, \dots, L_t)$$
+
+    Shape (E, 1). The trainer's own moving average counts where it was logged. Not recorded before the first loss.
+    """
+    evals = val_loss(run)
+    level = train_level(run, evals.steps)
+    return single("train_loss_at_evals", "nats/token", evals.steps, level, np.isfinite(level))
+
+
+def train_level(run: Run, steps: Steps, *, points: int = 20) -> Floats:
+    """Return the training loss around each of `steps`, shape (T,).
+
+    It is the trainer's own average where that was logged, else the median of the last `points` finite losses at or
+    before the step: less late than an average of long memory, and blind to single spikes. NaN before the first one.
+    """
+    recorded = run.scalar("train_loss_ema")
+    if recorded:
+        return at(recorded, steps).values[:, 0]
+    loss = train_loss(run)
+    known = np.flatnonzero(loss.finite[:, 0]) if loss else np.empty(0, np.int64)
+    ends = np.searchsorted(loss.steps[known], steps, side="right")
+    values = loss.values[known, :1].ravel()
+    return np.array([np.median(values[max(end - points, 0) : end]) if end else np.nan for end in ends])
+
+
+def _moving_average(values: Floats, beta: float) -> Floats:
+    sums = accumulate(values.tolist(), lambda past, value: beta * past + (1 - beta) * value, initial=0.0)
+    weights: Floats = -np.expm1(np.arange(1, len(values) + 1) * math.log(beta))
+    return np.fromiter(islice(sums, 1, None), float, len(values)) / weights

@@ -1,0 +1,117 @@
+"""The optimizer: learning rate, clipping and the loss scaler."""
+
+from dataclasses import replace
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series, at
+
+
+@metric(unit="1", reads=["learning_rate"], source="catalogue M06", memory=1)
+def learning_rate(run: Run) -> Series:
+    r"""Learning rate that each step's update used.
+
+    $$\eta_t$$
+
+    Shape (T, G): logged steps by parameter groups, one column where the log does not tell groups apart.
+    """
+    return run.scalar("learning_rate")
+
+
+@metric(
+    unit="1",
+    reads=["optimizer.clip_coefficient", "clip_coefficient", "optimizer.clip_norm", grad_global_norm],
+    source="Pascanu et al. 2013, algorithm 1",
+)
+def clip_coefficient(run: Run) -> Series:
+    r"""Factor that clipping by global norm multiplied the gradients by.
+
+    $$c = \min(1, \tau / \lVert g \rVert)$$
+
+    Shape (T, 1): logged steps and checkpoints; 1 where nothing was clipped. The recorded factor counts; where there is
+    none it is made of the limit (of the checkpoints, else of run.json) and grad_global_norm.
+    Not recorded where no limit is known; NaN where the norm is NaN.
+    """
+    recorded = filled(
+        relabelled(run.value("optimizer.clip_coefficient"), "clip_coefficient"),
+        relabelled(run.scalar("clip_coefficient"), "clip_coefficient"),
+    )
+    return filled(recorded, _clipped_by_norm(run))
+
+
+@metric(unit="1", reads=[clip_coefficient], source="catalogue M10", memory=100)
+def grad_clip_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Series:
+    r"""Share of the last steps whose gradient was clipped.
+
+    $$r_t = \tfrac{1}{n} \sum_{i=t-n+1}^{t} \mathbb{1}[\,c_i < 1\,], \qquad n = \min(t, 100)$$
+
+    Shape (T, 1): 0 to 1. Not recorded before `min_points` points. A NaN norm clips nothing, and counts as such.
+
+    Args:
+        run: The run.
+        window: Points looked back on (catalogue M10 asks for a window; 100 is the recorder's own).
+        min_points: Fewest points that make a share.
+    """
+    factor = clip_coefficient(run).recorded_rows()
+    hits = np.zeros((len(factor.steps) + 1, len(factor.labels)))
+    np.cumsum(factor.values < 1, axis=0, out=hits[1:])
+    ends = np.arange(1, len(factor.steps) + 1)
+    starts = np.maximum(ends - window, 0)
+    rates = (hits[ends] - hits[starts]) / (ends - starts)[:, None]
+    recorded = np.broadcast_to((ends >= min_points)[:, None], rates.shape)
+    return replace(factor, values=np.where(recorded, rates, np.nan), recorded=recorded.copy())
+
+
+@metric(unit="1", reads=["loss_scale", "optimizer.loss_scale"], source="catalogue M13; Micikevicius et al. 2018", memory=1)
+def loss_scale(run: Run) -> Series:
+    r"""Factor that mixed-precision training multiplies the loss by.
+
+    $$s_t$$
+
+    Shape (T, 1): logged steps; checkpoints fill what the log lacks.
+    """
+    checkpoints = relabelled(run.value("optimizer.loss_scale"), "loss_scale")
+    return filled(relabelled(run.scalar("loss_scale"), "loss_scale"), checkpoints)
+
+
+@metric(unit="updates", reads=["skipped_updates", "optimizer.found_inf"], source="catalogue M15", memory=1)
+def skipped_updates(run: Run) -> Series:
+    r"""Updates that the loss scaler skipped at each step, because a gradient overflowed.
+
+    $$k_t \in \{0, 1\}$$
+
+    Shape (T, 1): logged steps; checkpoints fill what the log lacks.
+    """
+    checkpoints = relabelled(run.value("optimizer.found_inf"), "skipped_updates")
+    return filled(relabelled(run.scalar("skipped_updates"), "skipped_updates"), checkpoints)
+
+
+@metric(unit="%", reads=["overflow_rate"], source="catalogue M14", memory=1)
+def overflow_rate(run: Run) -> Series:
+    r"""Share of steps in the trainer's own window whose gradients overflowed.
+
+    $$100 \cdot \tfrac1n \sum_i k_i$$
+
+    Shape (T, 1): logged steps, as the trainer logged it.
+    """
+    return run.scalar("overflow_rate")
+
+
+def _clipped_by_norm(run: Run) -> Series:
+    norms = grad_global_norm(run)
+    limits = run.value("optimizer.clip_norm")
+    limit = at(limits, norms.steps).values if limits else np.full((len(norms.steps), 1), _planned_limit(run))
+    known = norms.recorded & (limit > 0)
+    with np.errstate(all="ignore"):
+        factors = np.where(np.isnan(norms.values), np.nan, np.minimum(1.0, limit / norms.values))
+    return replace(relabelled(norms, "clip_coefficient"), values=np.where(known, factors, np.nan), recorded=known)
+
+
+def _planned_limit(run: Run) -> float:
+    limit = run.manifest.clip_norm if run.manifest else UNSET
+    return np.nan if limit is UNSET else float(limit)

@@ -1,0 +1,82 @@
+"""Two series brought onto the same steps and labels: ratios, and one filling the gaps of the other."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ckaudit.run.series import Series, Steps, root_sum_square, single
+
+
+def together(first: Series, second: Series) -> tuple[Series, Series]:
+    """Return the part of both that they share: the steps both have, the labels both have, in the order of `first`.
+
+    Where `second` has a step twice, its last row counts.
+    """
+    names = set(second.labels)
+    first = first.only(names.__contains__)
+    if first.labels != second.labels:
+        place = {label: column for column, label in enumerate(second.labels)}
+        second = _columns(second, [place[label] for label in first.labels])
+    if np.array_equal(first.steps, second.steps):
+        return first, second
+    rows = np.searchsorted(second.steps, first.steps, side="right") - 1
+    shared = (rows >= 0) & (second.steps[rows] == first.steps) if len(second.steps) else np.zeros(len(first.steps), bool)
+    return _rows(first, np.flatnonzero(shared)), _rows(second, rows[shared])
+
+
+def ratio(part: Series, whole: Series) -> Series:
+    """Divide two series cell by cell, where both are recorded.
+
+    Not recorded where `whole` is 0, for then there is no ratio; NaN where either is NaN.
+    """
+    part, whole = together(part, whole)
+    recorded = part.recorded & whole.recorded & (whole.values != 0)
+    with np.errstate(all="ignore"):
+        values = np.where(recorded, part.values / whole.values, np.nan)
+    return replace(part, values=values, recorded=recorded)
+
+
+def filled(first: Series, second: Series) -> Series:
+    """Return `first`, and `second` in the cells where `first` is not recorded: all steps and labels of both."""
+    if not second:
+        return first
+    if not first:
+        return second
+    labels = tuple(dict.fromkeys((*first.labels, *second.labels)))
+    steps = np.union1d(first.steps, second.steps)
+    values = np.full((len(steps), len(labels)), np.nan)
+    recorded = np.zeros(values.shape, bool)
+    for series in (second, first):
+        rows = np.searchsorted(steps, series.steps)
+        for column, label in enumerate(series.labels):
+            known = series.recorded[:, column]
+            values[rows[known], labels.index(label)] = series.values[known, column]
+            recorded[rows[known], labels.index(label)] = True
+    return replace(first, steps=steps, labels=labels, values=values, recorded=recorded)
+
+
+def total(series: Series, name: str) -> Series:
+    """Return the root of the sum of squares over all labels: recorded where every label is that ever was."""
+    if not series:
+        return single(name, series.unit, series.steps[:0], series.values[:0, :0])
+    return series.grouped([name] * len(series.labels), root_sum_square)
+
+
+def relabelled(series: Series, label: str) -> Series:
+    """Return a series of one column under another label; one of several columns stays as it is."""
+    return replace(series, labels=(label,)) if len(series.labels) == 1 else series
+
+
+def _columns(series: Series, index: list[int]) -> Series:
+    labels = tuple(series.labels[column] for column in index)
+    return replace(series, labels=labels, values=series.values[:, index], recorded=series.recorded[:, index])
+
+
+def _rows(series: Series, index: Steps) -> Series:
+    return replace(series, steps=series.steps[index], values=series.values[index], recorded=series.recorded[index])
+
+
+def in_order(series: Series, labels: list[str]) -> Series:
+    """Return the columns named, in that order."""
+    place = {label: column for column, label in enumerate(series.labels)}
+    return _columns(series, [place[label] for label in labels])

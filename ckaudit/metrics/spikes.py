@@ -1,0 +1,165 @@
+"""Spikes: how far a point stands above the points before it, in units of their own spread."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.loss import train_loss
+from ckaudit.metrics.metric import Metric, metric
+from ckaudit.metrics.resolution import resolution
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Mask, Series
+
+WINDOW = 50
+"""Points a spike is measured against (F15)."""
+
+MEMORY = 2 * WINDOW
+"""Points that surely hold a window of finite ones, unless every second point is NaN."""
+
+SIGMA = 1.4826
+"""Median absolute deviation times this is the standard deviation of normal values (Rousseeuw & Croux 1993)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Baseline:
+    """What the points before each point were like, all shape (T, P); NaN before there are enough of them.
+
+    Attributes:
+        median: Their median.
+        spread: Their scaled MAD, floored where a rounded log makes it 0.
+    """
+
+    median: Floats
+    spread: Floats
+
+
+@metric(unit="1", reads=[train_loss], source="F15; Iglewicz & Hoaglin 1993", memory=MEMORY)
+def loss_excess(run: Run) -> Series:
+    r"""How many robust standard deviations the training loss stands above its last 50 points.
+
+    $$z_t = \frac{L_t - m_t}{\max(1.4826\,\mathrm{MAD}_t, f_t)}, \qquad m_t = \operatorname{median}(L_{t-50}, \dots, L_{t-1})$$
+
+    Shape (T, 1). See baseline for the floor f. Not recorded for the first 50 finite points; NaN where the loss is not finite.
+    """
+    return _excess(run, train_loss)
+
+
+@metric(unit="1", reads=[train_loss], source="DESIGN, incident", memory=MEMORY)
+def loss_over_median(run: Run) -> Series:
+    r"""Training loss over the median of its last 50 points.
+
+    $$L_t / \operatorname{median}(L_{t-50}, \dots, L_{t-1})$$
+
+    Shape (T, 1). Not recorded for the first 50 finite points, nor where the median is not positive.
+    """
+    return _over_median(run, train_loss)
+
+
+@metric(unit="1", reads=[grad_global_norm], source="F15; Iglewicz & Hoaglin 1993", memory=MEMORY)
+def grad_norm_excess(run: Run) -> Series:
+    r"""How many robust standard deviations the global gradient norm stands above its last 50 points.
+
+    $$z_t = \frac{g_t - m_t}{\max(1.4826\,\mathrm{MAD}_t, f_t)}, \qquad m_t = \operatorname{median}(g_{t-50}, \dots, g_{t-1})$$
+
+    Shape (T, 1). See baseline for the floor f. Not recorded for the first 50 finite points; NaN where the norm is not finite.
+    """
+    return _excess(run, grad_global_norm)
+
+
+@metric(unit="1", reads=[grad_global_norm], source="DESIGN, incident", memory=MEMORY)
+def grad_norm_over_median(run: Run) -> Series:
+    r"""Global gradient norm over the median of its last 50 points.
+
+    $$g_t / \operatorname{median}(g_{t-50}, \dots, g_{t-1})$$
+
+    Shape (T, 1). Not recorded for the first 50 finite points, nor where the median is not positive.
+    """
+    return _over_median(run, grad_global_norm)
+
+
+def flagged(excess: Series, *, k: float = 6.0) -> Mask:
+    """Return the points that stand out, shape (T, P): one alone is not yet an incident.
+
+    Args:
+        excess: loss_excess or grad_norm_excess.
+        k: Robust standard deviations above the median (F15; the value is the measured one of docs: 32 lone flags in
+            19,560 steps of a healthy 124M run).
+    """
+    return excess.finite & (excess.values > k)
+
+
+def baseline(series: Series, *, window: int = WINDOW, least: float = 1e-3) -> Baseline:
+    r"""Measure the `window` finite points before each point.
+
+    $$f_t = \max(\tfrac12 r_t, 10^{-3}\,|m_t|)$$
+
+    The floor f keeps a log rounded to a few digits, whose MAD is 0 over whole windows, from making every change of the
+    last digit infinitely far; r is the resolution of the window. Measured on nine public logs (23,000 losses, healthy
+    or with known incidents): 70 flags at k = 6 as they are and 72 rounded to 2 decimals. Rounded to 1 decimal MAD is 0
+    in two windows of three: 3,448 flags with the second half of the floor alone, 32 with both.
+
+    Args:
+        series: Any series.
+        window: Points looked back on.
+        least: Smallest spread, as a share of the median.
+    """
+    median, spread = np.full(series.values.shape, np.nan), np.full(series.values.shape, np.nan)
+    for column in range(len(series.labels)):
+        known = np.flatnonzero(series.finite[:, column])
+        values = series.values[known, column]
+        fine = resolution(values)
+        for rows in _chunks(window, len(values)):
+            middle, mad = _median_and_mad(_before(values, rows, window))
+            steps = _before(fine, rows, window).min(axis=1)
+            median[known[rows], column] = middle
+            spread[known[rows], column] = np.maximum(SIGMA * mad, np.maximum(steps / 2, least * np.abs(middle)))
+    return Baseline(median, spread)
+
+
+def _chunks(start: int, end: int, *, size: int = 8_192) -> Iterator[slice]:
+    """Cut the rows from `start` to `end` so that the windows of one piece take a few megabytes."""
+    return (slice(first, min(first + size, end)) for first in range(start, end, size))
+
+
+def _before(values: Floats, rows: slice, window: int) -> Floats:
+    """Return the `window` values before each of `rows`, shape (K, window), without copying them."""
+    return np.lib.stride_tricks.sliding_window_view(values[rows.start - window : rows.stop - 1], window)
+
+
+def _median_and_mad(before: Floats) -> tuple[Floats, Floats]:
+    middle = _middle(np.sort(before, axis=1))
+    return middle, _middle(np.sort(np.abs(before - middle[:, None]), axis=1))
+
+
+def _middle(ordered: Floats) -> Floats:
+    half = ordered.shape[1] // 2
+    return (ordered[:, half] + ordered[:, -half - 1]) / 2
+
+
+def _baseline_of(run: Run, source: Metric) -> tuple[Series, Baseline]:
+    series = source(run)
+    return series, run.derived(("baseline", source.name), lambda: baseline(series))
+
+
+def _excess(run: Run, source: Metric) -> Series:
+    series, before = _baseline_of(run, source)
+    recorded = series.recorded & _ready(series) & ~(before.spread <= 0)
+    with np.errstate(all="ignore"):
+        values = np.where(series.finite & recorded, (series.values - before.median) / before.spread, np.nan)
+    return replace(series, values=values, recorded=recorded)
+
+
+def _over_median(run: Run, source: Metric) -> Series:
+    series, before = _baseline_of(run, source)
+    recorded = series.recorded & _ready(series) & ~(before.median <= 0)
+    with np.errstate(all="ignore"):
+        values = np.where(series.finite & recorded, series.values / before.median, np.nan)
+    return replace(series, values=values, recorded=recorded)
+
+
+def _ready(series: Series) -> Mask:
+    """Tell which points have a whole window of finite points before them."""
+    counted = np.cumsum(series.finite, axis=0, dtype=np.int64)
+    return np.asarray(counted - series.finite >= WINDOW)

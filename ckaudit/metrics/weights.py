@@ -1,0 +1,125 @@
+"""Weights, and how far each update moved them."""
+
+import numpy as np
+
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled, ratio, together, total
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series
+
+
+@metric(
+    unit="1",
+    reads=["weights.*.frobenius_norm", "weights.*.numel", "weights.*.mean", "weights.*.std"],
+    source="Golub & Van Loan, Matrix Computations, section 2.3",
+    memory=1,
+)
+def weight_norm(run: Run) -> Series:
+    r"""Frobenius norm of each weight tensor.
+
+    $$\lVert W \rVert_F = \sqrt{\sum_i w_i^2} = \sqrt{n\,(\mu^2 + \sigma^2)}$$
+
+    Shape (C, P): checkpoints by tensors. The right-hand form stands in where a writer left the norm out but gave
+    number, mean and population standard deviation. Not recorded where neither can be had; NaN where an input was NaN.
+    """
+    recorded = run.series("weights", "frobenius_norm")
+    mean, std = together(run.series("weights", "mean"), run.series("weights", "std"))
+    count, mean = together(run.series("weights", "numel"), mean)
+    count, std = together(count, std)
+    known = count.recorded & mean.recorded & std.recorded
+    values = np.where(known, np.sqrt(count.values) * np.hypot(mean.values, std.values), np.nan)
+    return filled(recorded, Series("weight_norm", "1", count.steps, count.labels, values, known))
+
+
+@metric(unit="1", reads=["weight_deltas.*.norm"], source="playbook D1.5", memory=1)
+def update_norm(run: Run) -> Series:
+    r"""Length of the last update of each weight tensor.
+
+    $$\lVert \Delta W \rVert_F = \lVert W_t - W_{t-1} \rVert_F$$
+
+    Shape (C, P): checkpoints by tensors. Not recorded at step 0, which has no update, nor where the writer kept no copy.
+    """
+    return run.series("weight_deltas", "norm")
+
+
+@metric(
+    unit="1",
+    reads=["weight_deltas.*.relative", update_norm, weight_norm],
+    source="catalogue M11; You et al. 2017 (LARS)",
+    memory=1,
+)
+def update_to_weight(run: Run) -> Series:
+    r"""Last update of each weight tensor, relative to the tensor.
+
+    $$r = \lVert \Delta W \rVert_F / \lVert W \rVert_F$$
+
+    Shape (C, P): checkpoints by tensors. The recorded ratio counts; where there is none it is made of the two norms.
+    Not recorded where the tensor is all zero, such as a fresh bias; NaN where either norm is NaN.
+    """
+    return filled(run.series("weight_deltas", "relative"), ratio(update_norm(run), weight_norm(run)))
+
+
+@metric(unit="1", reads=["update_to_weight", update_norm, weight_norm], source="catalogue M11", memory=1)
+def update_to_weight_global(run: Run) -> Series:
+    r"""Last update of all weights together, relative to them.
+
+    $$r = \sqrt{\textstyle\sum_p \lVert \Delta W_p \rVert^2} \,/\, \sqrt{\textstyle\sum_p \lVert W_p \rVert^2}$$
+
+    Shape (T, 1): logged steps; checkpoints fill what the log lacks, over the tensors whose update was measured.
+    Not recorded where one of them lacks its update or its norm at that step.
+    """
+    moved, size = together(update_norm(run), weight_norm(run))
+    made = ratio(total(moved, "update_to_weight"), total(size, "update_to_weight"))
+    return filled(run.scalar("update_to_weight"), made)
+
+
+@metric(unit="1", reads=["weight_deltas.*.moved"], source="playbook D2.6", memory=1)
+def relative_movement(run: Run) -> Series:
+    r"""How far each weight tensor has come from where it started.
+
+    $$m_t = \lVert W_t - W_0 \rVert_F / \lVert W_0 \rVert_F$$
+
+    Shape (C, P): checkpoints by tensors. Not recorded where step 0 is not known or the tensor started at zero.
+    """
+    return run.series("weight_deltas", "moved")
+
+
+@metric(unit="1", reads=["weights.*.std"], source="Glorot & Bengio 2010, section 4.2", memory=1)
+def weight_std(run: Run) -> Series:
+    r"""Population standard deviation of each weight tensor's elements.
+
+    $$\sigma = \sqrt{\tfrac1n \sum_i (w_i - \mu)^2}$$
+
+    Shape (C, P): checkpoints by tensors. NaN where no element is finite.
+    """
+    return run.series("weights", "std")
+
+
+@metric(unit="1", reads=["weights.*.min", "weights.*.max"], source="definition", memory=1)
+def weight_max_abs(run: Run) -> Series:
+    r"""Largest magnitude among each weight tensor's finite elements.
+
+    $$\max_i |w_i| = \max(|\min_i w_i|, |\max_i w_i|)$$
+
+    Shape (C, P): checkpoints by tensors. Not recorded where either end is missing; NaN where either is NaN.
+    """
+    return magnitude(run.series("weights", "min"), run.series("weights", "max"))
+
+
+@metric(unit="1", reads=["weights.*.spectral_norm"], source="F6 and F7; Miyato et al. 2018, section 2.1", memory=1)
+def spectral_norm(run: Run) -> Series:
+    r"""Largest singular value of the chosen weight matrices.
+
+    $$\sigma_1(W) = \max_{\lVert v \rVert = 1} \lVert W v \rVert_2$$
+
+    Shape (C, P): checkpoints by matrices. Not recorded for tensors the recorder was not asked to follow.
+    """
+    return run.series("weights", "spectral_norm")
+
+
+def magnitude(low: Series, high: Series) -> Series:
+    """Return the larger magnitude of both ends, where both are recorded."""
+    low, high = together(low, high)
+    recorded = low.recorded & high.recorded
+    values = np.where(recorded, np.maximum(np.abs(low.values), np.abs(high.values)), np.nan)
+    return Series(low.name, low.unit, low.steps, low.labels, values, recorded)

@@ -1,0 +1,69 @@
+"""MOVE001: a trainable tensor stands still, or nearly."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.weights import update_norm, update_to_weight
+from ckaudit.rules.rule import FACTS, Hit, rule
+from ckaudit.run.series import Floats, Mask, Series, Steps, at
+from ckaudit.run.spans import spans
+from ckaudit.run.tensors import table_of
+
+
+@rule("MOVE001", severity="sev1", needs=[update_norm, update_to_weight], wants=[learning_rate, FACTS], unit="1", memory=3)
+def barely_moving(
+    norm: Series, relative: Series, rate: Series | None, facts: Manifest | None, *,
+    warmup: int = 20, slow: float = 0.01, min_points: int = 3,
+) -> Iterator[Hit]:  # fmt: skip
+    """A trainable tensor stands still, or nearly.
+
+    ## What it checks
+    Updates of exactly zero at `min_points` checkpoints in a row, while the learning rate is not zero: sev1, nothing is
+    applied (playbook D1.5). Updates relative to the tensor's own size below `slow` of the median tensor's: sev2 (TRI-5).
+    The first `warmup` steps are not judged.
+    ## Why it matters
+    The tensor is not in the optimizer, is cut off from the loss, or its update is lost on the way.
+    ## False alarms
+    Frozen tensors are left out where run.json says so. A tensor that began at zero has no relative movement.
+    """
+    tensors = table_of(facts)
+    norm, relative = norm.only(tensors.is_trainable), relative.only(tensors.is_trainable)
+    moving = _late(norm.steps, warmup)[:, None] & _rate_is_on(norm.steps, rate)[:, None]
+    for span in spans(norm, (norm.values == 0) & moving, min_points=min_points):
+        yield Hit.over(
+            span,
+            "sev1",
+            "{where} is never updated: its update is exactly zero",
+            badness=-norm.values,
+            value=norm.values,
+            limit=0.0,
+        )
+    share = _of_median(relative)
+    moving = _late(relative.steps, warmup)[:, None] & _rate_is_on(relative.steps, rate)[:, None]
+    for span in spans(relative, (share < slow) & (relative.values > 0) & moving, min_points=min_points):
+        yield Hit.over(
+            span, "sev2", "{where} moves {value:.2g} times as much as the median tensor; below {limit:.2g} it stands still",
+            badness=-share, value=share, limit=slow,
+        )  # fmt: skip
+
+
+def _late(steps: Steps, warmup: int) -> Mask:
+    return np.asarray(steps > warmup)
+
+
+def _rate_is_on(steps: Steps, rate: Series | None) -> Mask:
+    if rate is None:
+        return np.ones(len(steps), bool)
+    return np.asarray(np.nan_to_num(at(rate, steps).values[:, 0], nan=1.0) > 0)
+
+
+def _of_median(relative: Series) -> Floats:
+    """Return each tensor's relative update over the median tensor's, shape (T, P)."""
+    moving = np.where(relative.finite & (relative.values > 0), relative.values, np.nan)
+    known = np.isfinite(moving).any(axis=1)
+    middle = np.full(len(moving), np.nan)
+    middle[known] = np.nanmedian(moving[known], axis=1)
+    return np.asarray(relative.values / middle[:, None])

@@ -1,0 +1,38 @@
+"""GRAD003: a trainable tensor gets no gradient."""
+
+from collections.abc import Iterator
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+from ckaudit.run.tensors import table_of
+
+
+@rule("GRAD003", severity="sev2", needs=[gradient_norm], wants=[FACTS], unit="1", memory=2)
+def dead_parameter(
+    norm: Series, facts: Manifest | None, *, alive: float = 1e-7, dead: float = 1e-10, min_points: int = 2
+) -> Iterator[Hit | Skip]:
+    """A trainable tensor gets no gradient.
+
+    ## What it checks
+    The gradient norm of every trainable tensor: above `alive` is well, below `dead` or exactly zero at `min_points`
+    checkpoints in a row is dead, between the two is noted (playbook D1.3).
+    ## Why it matters
+    The tensor does not learn; something between it and the loss blocks the path: a mask, a zero factor, a detached branch.
+    ## False alarms
+    Tensors that run.json calls frozen are left out. A gradient held elsewhere is not recorded, and is not judged here.
+    """
+    tensors = table_of(facts)
+    trainable = norm.only(tensors.is_trainable)
+    for span in spans(trainable, trainable.values < dead, min_points=min_points):
+        yield Hit.over(
+            span, "sev2", "{where} gets no gradient: its norm is {value:.2g}, below {limit:.0e}",
+            badness=-trainable.values, value=trainable.values, limit=dead,
+        )  # fmt: skip
+    for span in spans(trainable, (trainable.values >= dead) & (trainable.values < alive), min_points=min_points):
+        yield Hit.over(
+            span, "note", "{where} gets hardly any gradient: its norm is {value:.2g}, below {limit:.0e}",
+            badness=-trainable.values, value=trainable.values, limit=alive,
+        )  # fmt: skip

@@ -1,0 +1,58 @@
+"""ATTN001: attention heads look at one key only."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.report import Severity
+from ckaudit.metrics.attention import normalized_attention_entropy
+from ckaudit.rules.rule import Hit, rule
+from ckaudit.run.series import Mask, Series, single
+from ckaudit.run.spans import spans
+
+
+@rule("ATTN001", severity="sev1", needs=[normalized_attention_entropy], unit="1", memory=2)
+def entropy_collapse(
+    entropy: Series, *, sharp: float = 0.1, layer_share: float = 0.5, model_share: float = 0.5, min_points: int = 2
+) -> Iterator[Hit]:
+    """Attention heads look at one key only.
+
+    ## What it checks
+    The entropy of each head over the log of the keys it may see. Below `sharp` a head is collapsed. When more than
+    `model_share` of all heads are, at `min_points` checkpoints in a row, it is sev1 (SEV1-3); more than `layer_share` of
+    one layer's heads is sev2; single heads are noted (F10 counts them dead).
+    ## Why it matters
+    Saturated softmax passes no gradient to queries and keys: the logits have outgrown their scale (TRI-4).
+    ## False alarms
+    Some heads of healthy models are sharp by design, such as those that look at the previous token: a few are only noted.
+    """
+    collapsed = (entropy.values < sharp) & entropy.finite  # (T, H)
+    told = np.zeros_like(collapsed)
+    for group in (None, *dict.fromkeys(_layers(entropy))):
+        mine = np.array([group in (None, layer) for layer in _layers(entropy)])
+        limit = model_share if group is None else layer_share
+        severity: Severity = "sev1" if group is None else "sev2"
+        share = _share(entropy, collapsed, mine, group or "attention")
+        for span in spans(share, (share.values > limit) & ~told[:, mine].any(axis=1, keepdims=True), min_points=min_points):
+            told[np.ix_(span.rows, mine)] = True
+            yield Hit.over(
+                span, severity, "{value:.0%} of the heads of {where} attend to one key only; the limit is {limit:.0%}",
+                badness=share.values, limit=limit,
+            )  # fmt: skip
+    for span in spans(entropy, collapsed & ~told, min_points=min_points):
+        yield Hit.over(
+            span, "note", "{where} attends to one key only: its entropy is {value:.2g} of the possible, below {limit:.2g}",
+            badness=-entropy.values, value=entropy.values, limit=sharp,
+        )  # fmt: skip
+
+
+def _layers(entropy: Series) -> list[str]:
+    return [label.partition("/")[0] for label in entropy.labels]
+
+
+def _share(entropy: Series, collapsed: Mask, mine: Mask, label: str) -> Series:
+    """Return the share of collapsed heads at each step, among those of `mine` that were recorded."""
+    among = entropy.finite & mine
+    count = among.sum(axis=1)
+    with np.errstate(all="ignore"):
+        return single(label, "1", entropy.steps, (collapsed & among).sum(axis=1) / count, count > 0)

@@ -1,0 +1,53 @@
+"""GRAD002: the gradient norm grows without bound."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.report import Severity
+from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Floats, Series
+from ckaudit.run.spans import spans
+
+
+@rule("GRAD002", severity="sev1", needs=[grad_global_norm], unit="1")
+def exploding_gradient(
+    norm: Series, *, window: int = 50, min_history: int = 10, max_ratio: float = 10.0, min_points: int = 3
+) -> Iterator[Hit | Skip]:
+    """The gradient norm leaves its usual size by an order of magnitude and stays there.
+
+    ## What it checks
+    The global gradient norm over the median of the previous `window` points (at least `min_history`). From `max_ratio` on
+    (trainproof and runmedic use the same ten) for `min_points` points in a row it is an explosion (playbook D4.3); fewer
+    are noted.
+    ## Why it matters
+    Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch did.
+    ## False alarms
+    Single outliers are common in healthy runs and only noted. The embedding's large share at the start is part of the median.
+    """
+    if norm.points <= min_history:
+        yield Skip("too_few_points", f"{norm.points} points of the gradient norm; more than {min_history} are needed")
+        return
+    ratio = _over_running_median(norm, window, min_history)  # (T, 1)
+    high = np.nan_to_num(ratio) > max_ratio
+    for span in spans(norm, high):
+        severity: Severity = "sev1" if span.points >= min_points else "note"
+        yield Hit.over(
+            span, severity, "the gradient norm reaches {value:.3g}x its running median; the limit is {limit:.0f}x",
+            badness=ratio, limit=max_ratio,
+        )  # fmt: skip
+
+
+def _over_running_median(norm: Series, window: int, min_history: int) -> Floats:
+    """Return each point over the median of the finite points before it; NaN before there are enough of them."""
+    known = np.flatnonzero(norm.finite[:, 0])
+    values = norm.values[known, 0]
+    ratio = np.full(norm.values.shape, np.nan)
+    with np.errstate(all="ignore"):
+        for row in range(min_history, min(window, len(known))):
+            ratio[known[row], 0] = values[row] / np.median(values[:row])
+        if len(known) > window:
+            before = np.lib.stride_tricks.sliding_window_view(values[:-1], window)
+            ratio[known[window:], 0] = values[window:] / np.median(before, axis=1)
+    return ratio

@@ -1,0 +1,39 @@
+"""GRAD001: the gradient shrinks on its way back to the early blocks."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.gradients import block_gradient_norm
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+
+@rule("GRAD001", severity="sev2", needs=[block_gradient_norm], unit="1", memory=1)
+def vanishing_gradient(norm: Series, *, note_ratio: float = 10.0, max_ratio: float = 100.0) -> Iterator[Hit | Skip]:
+    """The gradient shrinks on its way back to a block.
+
+    ## What it checks
+    The last block's gradient norm over each block's own, at each checkpoint. Up to `note_ratio` is ordinary (playbook D1.2);
+    from `max_ratio` the block is starved (playbook D4.2).
+    ## Why it matters
+    A block fed a hundred times less gradient than the last one barely trains, while the loss still falls.
+    ## False alarms
+    Embedding, head and final norm are no blocks and stand apart. A model of one block has no depth to lose gradient in.
+    """
+    if len(norm.labels) < 2:
+        yield Skip("not_applicable", "the model has fewer than two blocks")
+        return
+    with np.errstate(all="ignore"):
+        ratio = norm.values[:, -1:] / norm.values  # (T, L)
+    for span in spans(norm, ratio > max_ratio):
+        yield Hit.over(
+            span, "sev2", "{where} gets {value:.3g}x less gradient than the last block; the limit is {limit:.0f}x",
+            badness=ratio, limit=max_ratio,
+        )  # fmt: skip
+    for span in spans(norm, (ratio > note_ratio) & (ratio <= max_ratio)):
+        yield Hit.over(
+            span, "note", "{where} gets {value:.3g}x less gradient than the last block; within {limit:.0f}x is ordinary",
+            badness=ratio, limit=note_ratio,
+        )  # fmt: skip

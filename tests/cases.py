@@ -1,0 +1,77 @@
+"""Case files: small recordings written in TOML, turned to runs, with the verdict they must get.
+
+    [[case]]
+    name = "first block starves from step 200"
+    expect = [{ severity = "sev2", where = "block.0", first = 200, last = 300 }]
+    sections."gradients.*.norm" = { steps = [100, 200], labels = ["blocks.0.w", "blocks.1.w"], values = [[0.5, 1], [1e-3, 1]] }
+    scalars.train_loss_raw = { steps = "1..300", value = 2.0, noise = 0.01, set = { 200 = 9.0 } }
+    facts = { clip_norm = 1.0 }
+
+In `values`, nan is recorded as NaN and "-" is not recorded. `steps = "1..300:10"` counts by tens.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series
+
+
+@dataclass(frozen=True)
+class Case:
+    """One recording and what is expected of it."""
+
+    name: str
+    run: Run
+    expect: list[dict[str, Any]]
+    skip: str | None
+
+
+def load(path: Path) -> tuple[dict[str, Any], list[Case]]:
+    """Return the head of a case file and its cases."""
+    text = tomllib.loads(path.read_text(encoding="utf-8"))
+    cases = text.pop("case")
+    return text, [Case(case["name"], run_of(case), case.get("expect", []), case.get("skip")) for case in cases]
+
+
+def run_of(case: dict[str, Any]) -> Run:
+    """Return the run that a case describes."""
+    facts = case.get("facts")
+    manifest = None if facts is None else msgspec.convert({"schema_version": "ck.run.v1", **facts}, Manifest)
+    sections = {path: series_of(path, spec) for path, spec in case.get("sections", {}).items()}
+    scalars = {name: series_of(name, spec) for name, spec in case.get("scalars", {}).items()}
+    steps = sorted({int(step) for series in sections.values() for step in series.steps})
+    return Run(
+        name=case["name"], manifest=manifest, checkpoint_steps=np.array(steps, np.int64), sections=sections, scalars=scalars
+    )
+
+
+def series_of(name: str, spec: dict[str, Any]) -> Series:
+    """Return the series that a case spells out."""
+    steps = np.array(list(_steps(spec["steps"])), np.int64)
+    labels = tuple(spec.get("labels", [name]))
+    if "values" in spec:
+        rows = [row if isinstance(row, list) else [row] for row in spec["values"]]
+        cells = [[np.nan if cell == "-" else float(cell) for cell in row] for row in rows]
+        recorded = np.array([[cell != "-" for cell in row] for row in rows])
+        return Series(name, "1", steps, labels, np.array(cells), recorded)
+    noise = np.random.default_rng(spec.get("seed", 0)).normal(0, spec.get("noise", 0.0), (len(steps), len(labels)))
+    values = np.linspace(spec["value"], spec.get("to", spec["value"]), len(steps))[:, None] + noise
+    for step, value in spec.get("set", {}).items():
+        first, _, last = step.partition("..")
+        values[(steps >= int(first)) & (steps <= int(last or first))] = value
+    return Series(name, "1", steps, labels, values, np.ones(values.shape, bool))
+
+
+def _steps(spec: str | list[int]) -> list[int] | range:
+    if isinstance(spec, list):
+        return spec
+    ends, _, every = spec.partition(":")
+    first, _, last = ends.partition("..")
+    return range(int(first), int(last) + 1, int(every or 1))

@@ -1,0 +1,58 @@
+"""The catalogue keeps its promises: names, sections, cases, sources."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ckaudit.causes import causes
+from ckaudit.metrics import metrics
+from ckaudit.rules import rules
+from ckaudit.run.paths import unknown_paths
+from tests.cases import load
+
+HERE = Path(__file__).parent
+SECTIONS = ("## What it checks", "## Why it matters", "## False alarms")
+
+
+@pytest.mark.parametrize("code", rules())
+def test_rule_has_its_own_file_sections_and_cases(code: str) -> None:
+    rule = rules()[code]
+    assert re.fullmatch(r"[A-Z]{3,4}\d{3}", code)
+    assert rule.function.__module__ == f"ckaudit.rules.{rule.name}"
+    assert all(section in rule.doc for section in SECTIONS)
+    assert rule.title.endswith(".")
+    head, cases = load(HERE / "rules" / f"{rule.name}.toml")
+    assert head["rule"] == code
+    assert any(case.expect for case in cases), "no case fires"
+    assert any(not case.expect and not case.skip for case in cases), "no case is healthy"
+    assert any(case.skip for case in cases), "no case is skipped"
+
+
+@pytest.mark.parametrize("code", rules())
+def test_every_threshold_is_explained(code: str) -> None:
+    rule = rules()[code]
+    for name, default in rule.thresholds.items():
+        assert default is not None
+        assert f"`{name}`" in rule.doc, f"{rule.name} does not explain {name}"
+
+
+@pytest.mark.parametrize("name", causes())
+def test_cause_has_its_own_file_and_advice(name: str) -> None:
+    cause = causes()[name]
+    assert cause.function.__module__ == f"ckaudit.causes.{name}"
+    assert cause.explains
+    for text in (cause.title, cause.knob, cause.inspect, cause.runbook):
+        assert text.endswith(".")
+        assert len(text) > 20
+    assert (HERE / "causes" / f"{name}.toml").exists()
+
+
+@pytest.mark.parametrize("name", metrics())
+def test_metric_says_unit_source_and_reads_what_exists(name: str) -> None:
+    metric = metrics()[name]
+    assert metric.unit
+    assert metric.source
+    assert metric.reads
+    assert metric.title.endswith(".")
+    assert not unknown_paths(metric.paths)

@@ -1,0 +1,29 @@
+"""Every cause against its case file: a recording in, the first cause out."""
+
+from pathlib import Path
+
+import pytest
+
+from ckaudit.audit import triage_run
+from tests.cases import Case, load
+
+FILES = sorted((Path(__file__).parent / "causes").glob("*.toml"))
+
+
+def _cases() -> list[object]:
+    return [pytest.param(path.stem, case, id=f"{path.stem}: {case.name}") for path in FILES for case in load(path)[1]]
+
+
+@pytest.mark.parametrize(("cause", "case"), _cases())
+def test_cause_ranks_as_its_case_expects(cause: str, case: Case) -> None:
+    report = triage_run(case.run)
+    ranked = [diagnosis.cause for diagnosis in report.diagnoses]
+    for expected in case.expect:
+        if "first" in expected:
+            assert ranked[:1] == [expected["first"]], [(d.cause, d.confidence, d.evidence) for d in report.diagnoses]
+        if "absent" in expected:
+            assert expected["absent"] not in ranked
+    if any(expected.get("first") == cause for expected in case.expect):
+        diagnosis = report.diagnoses[0]
+        assert diagnosis.evidence
+        assert set(diagnosis.explains) <= {finding.code for finding in report.findings}

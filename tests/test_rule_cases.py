@@ -1,0 +1,47 @@
+"""Every rule against its case file: recordings in, verdicts out."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from ckaudit.audit.judge import judge
+from ckaudit.contract.report import Finding
+from ckaudit.rules import rules
+from tests.cases import Case, load
+
+FILES = sorted((Path(__file__).parent / "rules").glob("*.toml"))
+
+
+def _cases() -> list[object]:
+    made = []
+    for path in FILES:
+        head, cases = load(path)
+        made += [pytest.param(head["rule"], case, id=f"{path.stem}: {case.name}") for case in cases]
+    return made
+
+
+@pytest.mark.parametrize(("code", "case"), _cases())
+def test_rule_gives_what_its_case_expects(code: str, case: Case) -> None:
+    judgement = judge(case.run, [rules()[code]])
+    (check,) = judgement.checks
+    assert check.outcome != "error", check.detail
+    assert check.reason == case.skip, check
+    found = sorted(judgement.findings, key=_order)
+    assert len(found) == len(case.expect), [finding.message for finding in found]
+    for finding, expected in zip(found, sorted(case.expect, key=_expected_order), strict=True):
+        actual = {"severity": finding.severity, "where": finding.where, "first": finding.first_step, "last": finding.last_step}
+        actual |= {"worst": finding.worst_step, "also": finding.also}
+        assert {key: actual[key] for key in expected if key in actual} == {
+            key: expected[key] for key in expected if key in actual
+        }
+        if "value" in expected:
+            assert math.isclose(float(finding.value or 0), expected["value"], rel_tol=1e-3)
+
+
+def _order(finding: Finding) -> tuple[int, str, str]:
+    return finding.first_step or 0, finding.where or "", finding.severity
+
+
+def _expected_order(expected: dict[str, object]) -> tuple[object, ...]:
+    return expected["first"], expected.get("where", ""), expected["severity"]
