@@ -80,16 +80,34 @@ def _notes_on_step(run: Run, step: int) -> list[str]:
     return []
 
 
-def verdict(judgement: Judgement, diagnoses: list[Diagnosis], findings: list[Finding], last: int | None) -> str:
-    """Say in one sentence what the audit comes to."""
+def verdict(
+    judgement: Judgement, diagnoses: list[Diagnosis], findings: list[Finding], last: int | None, *, sure: float = 0.5
+) -> str:
+    """Say in one sentence what the audit comes to.
+
+    Args:
+        judgement: What the rules said.
+        diagnoses: Causes, likeliest first.
+        findings: All findings, gravest first.
+        last: The step judged at.
+        sure: A cause less likely than not is named as a guess only.
+    """
     grave = [finding for finding in findings if finding.severity != "note"]
-    if grave and diagnoses:
-        first = diagnoses[0]
-        since = "" if first.first_step is None else f", since step {first.first_step}"
-        return f"{first.title.rstrip('.')}{since}{f', in {first.where}' if first.where else ''}"
-    if grave:
+    if not grave:
+        return _all_clear(judgement.checks, last)
+    if not diagnoses:
         return f"No known cause explains this: {grave[0].message}"
-    return _all_clear(judgement.checks, last)
+    first = diagnoses[0]
+    title = first.title.rstrip(".")
+    if first.confidence < sure:
+        return f"No cause stands out for this: {first.symptom} (the best guess: {title[0].lower()}{title[1:]})"
+    since = "" if first.first_step is None else f", since step {first.first_step}"
+    return f"{title}{since}{_place(first)}"
+
+
+def _place(diagnosis: Diagnosis) -> str:
+    """Return where in the model; a scalar such as the loss is no place."""
+    return f", in {diagnosis.where}" if diagnosis.where and "." in diagnosis.where else ""
 
 
 def _all_clear(checks: tuple[Check, ...], last: int | None) -> str:

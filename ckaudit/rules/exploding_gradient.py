@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.report import Severity
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Floats, Series
@@ -13,14 +12,14 @@ from ckaudit.run.spans import spans
 
 @rule("GRAD002", severity="sev1", needs=[grad_global_norm], unit="1")
 def exploding_gradient(
-    norm: Series, *, window: int = 50, min_history: int = 10, max_ratio: float = 10.0, min_points: int = 3
+    norm: Series, *, window: int = 50, min_history: int = 10, note_ratio: float = 4.0, max_ratio: float = 10.0, min_points: int = 3
 ) -> Iterator[Hit | Skip]:
     """The gradient norm leaves its usual size by an order of magnitude and stays there.
 
     ## What it checks
     The global gradient norm over the median of the previous `window` points (at least `min_history`). From `max_ratio` on
-    (trainproof and runmedic use the same ten) for `min_points` points in a row it is an explosion (playbook D4.3); fewer
-    are noted.
+    (trainproof and runmedic use the same ten) for `min_points` points in a row it is an explosion (playbook D4.3). What
+    is shorter but over `note_ratio` is noted, all of it once.
     ## Why it matters
     Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch did.
     ## False alarms
@@ -31,12 +30,26 @@ def exploding_gradient(
         return
     ratio = _over_running_median(norm, window, min_history)  # (T, 1)
     high = np.nan_to_num(ratio) > max_ratio
-    for span in spans(norm, high):
-        severity: Severity = "sev1" if span.points >= min_points else "note"
+    for span in spans(norm, high, min_points=min_points):
         yield Hit.over(
-            span, severity, "the gradient norm reaches {value:.3g}x its running median; the limit is {limit:.0f}x",
+            span, "sev1", "the gradient norm reaches {value:.3g}x its running median; the limit is {limit:.0f}x",
             badness=ratio, limit=max_ratio,
         )  # fmt: skip
+        ratio[span.rows] = np.nan
+    yield from _isolated(norm, np.nan_to_num(ratio[:, 0]), note_ratio)
+
+
+def _isolated(norm: Series, ratio: Floats, limit: float) -> Iterator[Hit]:
+    rows = np.flatnonzero(ratio > limit)
+    if not len(rows):
+        return
+    worst = int(np.argmax(ratio))
+    yield Hit(
+        severity="note", where=norm.labels[0], first=int(norm.steps[rows[0]]), last=int(norm.steps[rows[-1]]),
+        worst=int(norm.steps[worst]), value=float(ratio[worst]), limit=limit, points=len(rows),
+        message=f"isolated spikes of the gradient norm: {len(rows)}; the largest, {norm.values[worst, 0]:.3g} at step {{worst}}, "
+        "is {value:.3g}x its running median",
+    )  # fmt: skip
 
 
 def _over_running_median(norm: Series, window: int, min_history: int) -> Floats:

@@ -1,0 +1,43 @@
+# Tasks of this repository; `just` lists them.
+
+python := ".venv/bin/python"
+
+default:
+    @just --list
+
+# a fresh environment with everything
+install:
+    python3 -m venv .venv
+    .venv/bin/pip install --quiet torch==2.13.0 -e '.[dev]'
+
+# what CI runs: style, types and tests
+check: test
+
+# all tests, or those named
+test *args:
+    {{ python }} -m pytest {{ args }}
+
+# format and mend what can be mended
+fix:
+    {{ python }} -m ruff check --fix .
+    {{ python }} -m ruff format .
+
+# schemas from types
+schemas:
+    {{ python }} -m ckaudit.contract.schema schemas
+
+# synthetic checkpoints
+fixtures:
+    {{ python }} fixtures/make.py
+
+# train the recorded runs again
+runs *names:
+    {{ python }} fixtures/runs/make_runs.py {{ names }}
+
+# golden files of the renderers
+golden:
+    {{ python }} -m pytest tests/reports --golden
+
+# the benchmark tables
+benchmark:
+    {{ python }} benchmarks/validate.py --write
