@@ -43,27 +43,32 @@ def resolve(inputs: Iterable[Input], run: Run) -> list[Any]:
 
 def _apply(rule: Rule, run: Run) -> tuple[list[Finding], Check]:
     try:
-        needs, wants = resolve(rule.needs, run), resolve(rule.wants, run)
-        missing = [each for each, value in zip(rule.needs, needs, strict=True) if value is None]
-        if missing:
-            return [], _check(rule, Skip("not_recorded", f"needs {_names(missing)}"))
-        told = list(rule.function(*needs, *wants))
+        findings, skip = _told(rule, run)
     except Exception as error:  # noqa: BLE001  one broken rule must not cost the verdict of the others
+        detail = f"{type(error).__name__}: {error}"
         return [], Check(
-            code=rule.code, name=rule.name, title=rule.title, severity=rule.severity, outcome="error",
-            detail=f"{type(error).__name__}: {error}",
+            code=rule.code, name=rule.name, title=rule.title, severity=rule.severity, outcome="error", detail=detail
         )  # fmt: skip
-    skip = next((each for each in told if isinstance(each, Skip)), None)
+    return findings, _check(rule, skip, findings)
+
+
+def _told(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
+    """Return what a rule finds, and why it could not judge if it could not."""
+    needs, wants = resolve(rule.needs, run), resolve(rule.wants, run)
+    missing = [each for each, value in zip(rule.needs, needs, strict=True) if value is None]
+    if missing:
+        return [], Skip("not_recorded", f"needs {_names(missing)}")
+    told = list(rule.function(*needs, *wants))
     findings = [_finding(rule, hit) for hit in fold(each for each in told if isinstance(each, Hit))]
-    return findings, _check(rule, skip if skip and not findings else None, findings)
+    skip = next((each for each in told if isinstance(each, Skip)), None)
+    return findings, None if findings else skip
 
 
 def _names(inputs: Iterable[Input]) -> str:
     return ", ".join(each.name if isinstance(each, Metric) else "run.json" for each in inputs)
 
 
-def _check(rule: Rule, skip: Skip | None, findings: Iterable[Finding] = ()) -> Check:
-    found = list(findings)
+def _check(rule: Rule, skip: Skip | None, found: list[Finding]) -> Check:
     failed = any(each.severity != "note" for each in found)
     return Check(
         code=rule.code, name=rule.name, title=rule.title, severity=rule.severity,

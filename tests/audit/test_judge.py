@@ -1,0 +1,94 @@
+"""Rules applied to runs: folding, skipping, and rules that break."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.audit.judge import fold, judge
+from ckaudit.metrics import Metric
+from ckaudit.rules.rule import Hit, Rule
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series, single
+
+LOSS = Metric("loss_here", "nats", ("train_loss_raw",), "here", "A loss.", None, lambda run: run.scalar("train_loss_raw"))
+
+
+def made(name: str, function: object, code: str = "TST001") -> Rule:
+    return Rule(code, name, "sev1", (LOSS,), (), "nats", None, "Is it high?", "", function)
+
+
+def run_with(values: list[float]) -> Run:
+    steps = np.arange(1, len(values) + 1)
+    return Run(name="here", scalars={"train_loss_raw": single("train_loss_raw", "nats", steps, np.array(values))})
+
+
+def high(loss: Series) -> Iterator[Hit]:
+    for step, value in zip(loss.steps, loss.values[:, 0], strict=True):
+        if value > 5:
+            yield Hit(
+                severity="sev1",
+                where="loss",
+                first=int(step),
+                last=int(step),
+                value=float(value),
+                message="{where} is {value:.1f}",
+            )
+
+
+def broken(loss: Series) -> Iterator[Hit]:
+    raise RuntimeError(f"no good: {len(loss.steps)}")
+    yield
+
+
+def test_a_finding_carries_code_name_and_formatted_message() -> None:
+    (finding,) = judge(run_with([1.0, 9.0]), [made("high", high)]).findings
+    assert (finding.code, finding.name, finding.message, finding.first_step) == ("TST001", "high", "loss is 9.0", 2)
+
+
+def test_a_broken_rule_is_an_error_and_stops_no_other() -> None:
+    judged = judge(run_with([1.0, 9.0]), [made("broken", broken, "TST000"), made("high", high)])
+    assert [check.outcome for check in judged.checks] == ["error", "failed"]
+    assert judged.checks[0].detail == "RuntimeError: no good: 2"
+    assert len(judged.findings) == 1
+
+
+def test_a_rule_without_its_need_is_skipped_never_passed() -> None:
+    (check,) = judge(Run(name="empty"), [made("high", high)]).checks
+    assert (check.outcome, check.reason, check.detail) == ("skipped", "not_recorded", "needs loss_here")
+
+
+def test_a_rule_graver_than_it_may_be_is_an_error() -> None:
+    def too_grave(_: Series) -> Iterator[Hit]:
+        yield Hit(severity="sev0", message="stop")
+
+    (check,) = judge(run_with([1.0]), [made("too_grave", too_grave)]).checks
+    assert check.outcome == "error"
+
+
+def test_a_note_alone_does_not_fail_a_rule() -> None:
+    def noted(_: Series) -> Iterator[Hit]:
+        yield Hit(severity="note", message="by the way")
+
+    (check,) = judge(run_with([1.0]), [made("noted", noted)]).checks
+    assert (check.outcome, check.findings) == ("passed", 1)
+
+
+def test_equal_hits_of_many_places_become_one() -> None:
+    hits = [
+        Hit(severity="sev2", message="{where} is dead", where=name, first=10, last=last)
+        for name, last in [("a", 20), ("b", 30), ("c", 20)]
+    ]
+    later = Hit(severity="sev2", message="{where} is dead", where="d", first=40, last=50)
+    first, second = fold([*hits, later])
+    assert (first.where, first.also, first.first, first.last) == ("a", ("b", "c"), 10, 30)
+    assert second is later or second.where == "d"
+
+
+def test_findings_come_gravest_first_then_by_step() -> None:
+    def several(_: Series) -> Iterator[Hit]:
+        yield Hit(severity="sev2", message="x", first=1)
+        yield Hit(severity="sev1", message="y", first=9)
+        yield Hit(severity="sev1", message="z", first=2)
+
+    findings = judge(run_with([1.0]), [made("several", several)]).findings
+    assert [finding.message for finding in findings] == ["z", "y", "x"]

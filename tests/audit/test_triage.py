@@ -1,0 +1,89 @@
+"""The engine from a source to a report."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ckaudit.audit import triage, triage_run
+from ckaudit.audit.pictures import shape_preserving
+from ckaudit.errors import UnreadableError, UsageError
+from tests.cases import run_of
+
+SPIKE = {
+    "name": "spike",
+    "scalars": {
+        "train_loss_raw": {"steps": "1..400", "value": 3.0, "noise": 0.03, "set": {"60..80": 8.0}},
+        "learning_rate": {"steps": "1..400", "value": 3e-3, "to": 1e-3},
+    },
+}
+
+
+def write_run(folder: Path, losses: dict[int, float], *, checkpoints: list[int]) -> Path:
+    lines = [json.dumps({"step": step, "train_loss_raw": loss}) for step, loss in losses.items()]
+    (folder / "scalars.jsonl").write_text("\n".join(lines) + "\n")
+    for step in checkpoints:
+        text = json.dumps({"schema_version": "ck.analysis.v1", "step": step, "gradients": {"a.0.w": {"norm": 1.0}}})
+        (folder / f"analysis_checkpoint_step_{step:08d}.json").write_text(text)
+    return folder
+
+
+def test_a_confidence_is_the_logistic_of_prior_and_evidence() -> None:
+    report = triage_run(run_of(SPIKE))
+    first = report.diagnoses[0]
+    from ckaudit.causes import causes
+
+    odds = causes()[first.cause].prior + sum(each.weight for each in first.evidence)
+    assert math.isclose(first.confidence, 1 / (1 + math.exp(-odds)), abs_tol=1e-3)
+    assert [each.confidence for each in report.diagnoses] == sorted((each.confidence for each in report.diagnoses), reverse=True)
+
+
+def test_a_step_before_the_trouble_is_clean() -> None:
+    run = run_of(SPIKE)
+    assert triage_run(run, step=59).severity is None
+    assert triage_run(run, step=70).severity in ("sev1", "sev2")
+
+
+def test_a_step_without_checkpoint_says_which_one_was_used(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, {1: 2.0, 2: 2.0}, checkpoints=[10, 20])
+    assert triage(folder, step=15).notes == ["no checkpoint at step 15: the latest before it is 10"]
+    assert triage(folder, step=20).notes == []
+    assert "beyond the record" in triage(folder, step=99).notes[0]
+
+
+def test_a_step_before_the_record_is_a_usage_error(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, {5: 2.0}, checkpoints=[10])
+    with pytest.raises(UsageError, match="at or before step 3"):
+        triage(folder, step=3)
+
+
+def test_nothing_to_read_is_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError):
+        triage(tmp_path)
+    with pytest.raises(UnreadableError, match="does not exist"):
+        triage(tmp_path / "nowhere")
+
+
+def test_a_broken_checkpoint_is_a_finding_and_the_others_are_judged(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, {1: 2.0}, checkpoints=[10, 20])
+    (folder / "analysis_checkpoint_step_00000030.json").write_text('{"schema_version": "ck.ana')
+    report = triage(folder)
+    assert [(finding.code, finding.file) for finding in report.findings] == [("SYN005", "analysis_checkpoint_step_00000030.json")]
+    assert report.step == 20
+
+
+def test_a_checkpoint_under_any_name_is_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "statistics.json"
+    path.write_text(json.dumps({"schema_version": "ck.analysis.v1", "step": 7, "loss": "NaN"}))
+    assert [finding.code for finding in triage(path).findings] == ["NUM001"]
+
+
+def test_down_sampling_keeps_a_spike_and_a_nan() -> None:
+    values = np.ones(10_000)
+    values[5_678], values[9_001] = 50.0, np.nan
+    chosen = shape_preserving(values, 100)
+    assert {5_678, 9_001} <= set(chosen.tolist())
+    assert len(chosen) <= 100
+    assert (np.diff(chosen) > 0).all()
