@@ -36,7 +36,7 @@ runs *names:
 
 # golden files of the renderers
 golden:
-    {{ python }} -m pytest tests/reports --golden
+    CKAUDIT_GOLDEN=1 {{ python }} -m pytest tests/reports
 
 # the benchmark tables
 benchmark:

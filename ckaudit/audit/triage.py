@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from ckaudit import __version__
-from ckaudit.audit import pictures
 from ckaudit.audit.diagnose import diagnose
 from ckaudit.audit.judge import Judgement, gravity, judge
 from ckaudit.audit.open import open_run
+from ckaudit.audit.pictures import DRAWN, STATE, charts, state
 from ckaudit.causes import causes
 from ckaudit.contract.report import VERSION, Check, Diagnosis, Finding, Report, worst
 from ckaudit.errors import UsageError
@@ -50,14 +50,14 @@ def triage_run(run: Run, *, step: int | None = None) -> Report:
     return Report(
         schema_version=VERSION, tool=f"ckaudit {__version__}", command="triage", subject=run.name,
         verdict=verdict(judgement, diagnoses, findings, run.last_step), severity=worst(findings), step=run.last_step,
-        state=pictures.state(run), diagnoses=diagnoses, findings=findings, checks=list(judgement.checks),
-        charts=pictures.charts(run), notes=notes, files=run.files,
+        state=state(run), diagnoses=diagnoses, findings=findings, checks=list(judgement.checks),
+        charts=charts(run), notes=notes, files=run.files,
     )  # fmt: skip
 
 
 def _reads() -> frozenset[str]:
     """Return the checkpoint paths that any rule, cause or picture looks at."""
-    wanted: set[Metric] = {*pictures.STATE, *pictures.DRAWN}
+    wanted: set[Metric] = {*STATE, *DRAWN}
     for rule in rules().values():
         wanted.update(rule.metrics)
     for cause in causes().values():

@@ -1,0 +1,22 @@
+"""`ckaudit` and `python -m ckaudit`: the only door in, and the answer to `--version` before anything is loaded."""
+
+import gc
+import sys
+
+
+def main() -> None:
+    """Run the command line and leave the process with its exit code."""
+    if sys.argv[1:] == ["--version"]:
+        from ckaudit import __version__
+
+        sys.stdout.write(f"ckaudit {__version__}\n")
+        return
+    # Nothing that one audit loads or reads is ever garbage: collecting would only walk it again and again.
+    gc.disable()
+    from ckaudit.cli.run import run
+
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

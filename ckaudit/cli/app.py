@@ -1,0 +1,67 @@
+"""The Typer application: the list of commands and what they share."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from ckaudit.cli import triage, validate
+from ckaudit.cli.version import print_version
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+EPILOG = """
+\b
+Exit codes:
+  0  clean
+  1  findings at or above --fail-on
+  2  could not audit, or nothing could be judged
+"""
+
+
+def build() -> typer.Typer:
+    """Return the application with every command; plain help, because rich would double the time it takes to show."""
+    app = typer.Typer(
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings=SETTINGS,
+    )
+    app.callback(epilog=EPILOG)(ckaudit)
+    app.command("validate", epilog=validate.EPILOG)(validate.command)
+    app.command("triage", epilog=triage.EPILOG)(triage.command)
+    return app
+
+
+def ckaudit(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Audit neural-network training runs: what is wrong, since which step, where, and what to try first."""
+
+
+def invoke(arguments: Sequence[str]) -> Any:
+    """Run one command and return its exit code; usage errors are raised for the one handler."""
+    command = get_command(build())
+    _take_as_typed(command)
+    return command.main(args=list(arguments), prog_name="ckaudit", standalone_mode=False)
+
+
+class AsTyped:
+    """Stands in for Typer's coercion of one parameter: words stay words, and the command reads them itself."""
+
+    @staticmethod
+    def coerce(value: Any, param: Any, ctx: Any) -> Any:  # noqa: ARG004  the signature Typer calls
+        """Return what was typed; several values that were not given are none."""
+        return () if value is None and (param.multiple or param.nargs == -1) else value
+
+
+def _take_as_typed(command: Any) -> None:
+    # Typer 0.29 loads pydantic, 50 ms, to turn words into words. Versions without this attribute never read it.
+    context = SimpleNamespace(help_option_names=SETTINGS["help_option_names"])
+    for each in (command, *command.commands.values()):
+        for parameter in each.get_params(context):
+            parameter._runtime_param = AsTyped  # noqa: SLF001

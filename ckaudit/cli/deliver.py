@@ -1,0 +1,119 @@
+"""From a report to the reader: drawn, written, and summed up in an exit code."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ckaudit.cli.options import SEVERITIES, one_of
+from ckaudit.cli.say import say
+from ckaudit.errors import CkauditError, UsageError
+from ckaudit.reports import FORMATS, render
+from ckaudit.reports.view import View
+
+if TYPE_CHECKING:
+    from ckaudit.contract.report import Report, Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked of a report, checked before the work starts.
+
+    Attributes:
+        format: One of `FORMATS`.
+        output: File to write; empty: standard output.
+        fail_on: The least grave severity that fails.
+        allow_empty: Whether a report that judged nothing is fine.
+        verbose: Leave nothing out.
+        quiet: Leave out what is not a finding.
+        base: Folder that file names start from.
+    """
+
+    format: str
+    output: str
+    fail_on: "Severity"
+    allow_empty: bool
+    verbose: bool = False
+    quiet: bool = False
+    base: str = ""
+
+    def __post_init__(self) -> None:
+        one_of(self.format, tuple(FORMATS), "format")
+        folder = Path(self.output).parent
+        if self.output and not folder.is_dir():
+            raise UsageError(f"--output: there is no folder {folder}", hint="make it first")
+
+
+def deliver(report: "Report", request: Request) -> int:
+    """Draw and write `report`, and return the exit code."""
+    view = View(verbose=request.verbose, quiet=request.quiet, base=request.base)
+    if request.output:
+        _write_file(Path(request.output), render(report, request.format, view).encode())
+        if not request.quiet:
+            say(f"wrote {request.output}")
+    else:
+        _print(report, request, view)
+    code, reason = exit_code(report, request)
+    if reason:
+        say(f"error: {reason}")
+        say("hint: --allow-empty accepts a report that judged nothing" if code == 2 and not _broken(report) else "")
+    return code
+
+
+def exit_code(report: "Report", request: Request) -> tuple[int, str]:
+    """Return 0, 1 or 2, and for 2 the reason.
+
+    A finding counts before anything that went missing: what is found is found. A check that broke is not a clean one.
+    """
+    grave = SEVERITIES[: SEVERITIES.index(request.fail_on) + 1]
+    if any(finding.severity in grave for finding in report.findings):
+        return 1, ""
+    if broken := _broken(report):
+        return 2, f"{', '.join(broken)} broke: the audit is not complete"
+    judged = any(check.outcome in ("passed", "failed") for check in report.checks)
+    if request.allow_empty or (judged and report.files):
+        return 0, ""
+    return 2, "nothing could be judged: " + (
+        f"all {len(report.checks)} checks were skipped" if report.files else "no file was read"
+    )
+
+
+def _broken(report: "Report") -> list[str]:
+    """Return the codes of the checks that broke instead of judging."""
+    return [check.code for check in report.checks if check.outcome == "error"]
+
+
+def _print(report: "Report", request: Request, view: View) -> None:
+    """Write to standard output; a reader who has seen enough and closed the pipe is no error."""
+    encoding = "utf-8"
+    if request.format == "terminal":
+        from ckaudit.reports.terminal.look import screen
+
+        view = screen(view, sys.stdout, os.environ)
+        encoding = sys.stdout.encoding
+    text = render(report, request.format, view)
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode(encoding, "backslashreplace"))
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        # What is left in the buffer would raise again when the interpreter closes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise CkauditError(f"cannot write to standard output: {error.strerror}") from None
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    """Write `data` whole or not at all; a device or a pipe is written straight."""
+    target = path.resolve()
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+            return
+        partial.write_bytes(data)
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise CkauditError(f"cannot write {path}: {error.strerror}", hint="choose another --output") from None

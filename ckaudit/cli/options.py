@@ -1,0 +1,99 @@
+"""The options that commands share, and the reading of their words."""
+
+import os
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from ckaudit.errors import UsageError
+from ckaudit.reports import FORMATS
+
+if TYPE_CHECKING:
+    from ckaudit.contract.report import Severity
+
+SEVERITIES = ("sev0", "sev1", "sev2", "note")
+
+
+def _formats() -> list[str]:
+    return list(FORMATS)
+
+
+def _severities() -> list[str]:
+    return list(SEVERITIES)
+
+
+Format = Annotated[
+    str, typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=_formats)
+]
+FailOn = Annotated[
+    str,
+    typer.Option(
+        "--fail-on",
+        metavar="SEVERITY",
+        help="Exit with 1 from this severity on: sev0, sev1, sev2 or note.",
+        autocompletion=_severities,
+    ),
+]
+Output = Annotated[
+    str,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE instead of the screen.", show_default=False),
+]
+AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Exit with 0 where nothing could be judged.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Leave nothing out.")]
+
+
+def one_of(word: str, choices: Sequence[str], what: str) -> str:
+    """Return `word` if it is one of `choices`.
+
+    Raises:
+        UsageError: With the nearest choice, or all of them.
+    """
+    if word in choices:
+        return word
+    near = get_close_matches(word, choices, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(choices)}"
+    raise UsageError(f"unknown {what} {word!r}", hint=hint)
+
+
+def severity(word: str) -> "Severity":
+    """Return the severity that `word` names, or raise `UsageError`."""
+    return cast("Severity", one_of(word, SEVERITIES, "severity"))
+
+
+def step(word: str | None) -> int | None:
+    """Return the step that `word` names, or raise `UsageError`."""
+    if word is None:
+        return None
+    if not (word.isascii() and word.isdecimal()):
+        raise UsageError(f"--step {word!r} is not a whole number", hint="write the step as digits, such as --step 500")
+    return int(word)
+
+
+def columns(pairs: Sequence[str]) -> Mapping[str, str]:
+    """Return the mapping that `name=column` pairs spell, or raise `UsageError`."""
+    mapping: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, column = pair.partition("=")
+        if not (name and equals and column):
+            raise UsageError(f"--map {pair!r} is not NAME=COLUMN", hint="write it like --map loss=train/loss")
+        if name in mapping:
+            raise UsageError(f"--map names {name!r} twice", hint="map each name to one column")
+        mapping[name] = column
+    return mapping
+
+
+def base(paths: Sequence[str]) -> str:
+    """Return the folder that file names in the report start from, seen from here; empty: from here.
+
+    Files are named relative to the audited folder where that is the only argument, and as the user named them otherwise.
+    """
+    first, *others = dict.fromkeys(paths)
+    if others or not Path(first).is_dir():
+        return ""
+    relative = os.path.relpath(first)
+    if relative.startswith(os.pardir):
+        return first
+    return "" if relative == os.curdir else relative.replace(os.sep, "/")

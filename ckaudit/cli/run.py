@@ -1,0 +1,55 @@
+"""The one handler of everything that can go wrong: a line that says what, a line that says what to do, a code."""
+
+import os
+from collections.abc import Sequence
+
+from ckaudit.cli.say import say
+from ckaudit.errors import CkauditError
+
+CLEAN, COULD_NOT, INTERRUPTED = 0, 2, 130  # 130 is what a shell gives a program stopped by Ctrl-C: 128 + SIGINT
+ISSUES = "https://github.com/ckaudit/ckaudit/issues"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line and return the exit code of the process."""
+    try:
+        from ckaudit.cli.app import invoke
+
+        code = int(invoke(arguments or ["--help"]) or CLEAN)
+    except SystemExit as left:
+        # Typer leaves with 1 where the reader of its help has closed the pipe; that reader has seen enough.
+        if isinstance(left.__context__, BrokenPipeError):
+            return CLEAN
+        raise
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except CkauditError as error:
+        return _fail(str(error), error.hint)
+    except Exception as error:  # noqa: BLE001  the last door before the user
+        return _unexpected(error)
+    if code == INTERRUPTED:
+        say("interrupted")
+    # Without a command nothing was audited: the help is shown, and no pipeline takes it for a clean run.
+    return code if arguments else COULD_NOT
+
+
+def _fail(message: str, hint: str) -> int:
+    """Print an error and what to do about it, and return the code for an audit that could not be made."""
+    say(f"error: {message}")
+    say(f"hint: {hint}" if hint else "")
+    return COULD_NOT
+
+
+def _unexpected(error: Exception) -> int:
+    """Tell a wrong command line, which Typer raises as a class of its own that can format itself, from a bug."""
+    if format_message := getattr(error, "format_message", None):
+        context = getattr(error, "ctx", None)
+        return _fail(format_message(), f"{context.command_path if context else 'ckaudit'} --help")
+    if os.environ.get("CKAUDIT_TRACEBACK"):
+        import traceback
+
+        traceback.print_exception(error)
+    return _fail(
+        f"this is a bug in ckaudit: {type(error).__name__}: {error}",
+        f"run again with CKAUDIT_TRACEBACK=1 and report it: {ISSUES}",
+    )

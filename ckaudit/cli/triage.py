@@ -1,0 +1,64 @@
+"""`ckaudit triage`: what is wrong, why, and what to try first."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ckaudit.cli import options
+from ckaudit.cli.deliver import Request, deliver
+from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose
+from ckaudit.cli.progress import progress
+
+EPILOG = """
+\b
+Examples:
+  ckaudit triage runs/nano
+  ckaudit triage runs/nano --step 500
+  ckaudit triage runs/nano --map loss=train/loss --format markdown
+\b
+Exit codes:
+  0  nothing found at or above --fail-on
+  1  findings at or above --fail-on
+  2  could not audit, or nothing could be judged
+"""
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or one checkpoint.", show_default=False)]
+Step = Annotated[
+    str,
+    typer.Option("--step", metavar="N", help="Judge the run as it stood at step N; without it, at its end.", show_default=False),
+]
+Map = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map", metavar="NAME=COLUMN", help="Read NAME from COLUMN of the scalars; may be repeated.", show_default=False
+    ),
+]
+
+
+def command(
+    run: Run,
+    *,
+    step: Step = "",
+    format: Format = "terminal",  # noqa: A002  what the option is called
+    output: Output = "",
+    fail_on: FailOn = "sev1",
+    allow_empty: AllowEmpty = False,
+    verbose: Verbose = False,
+    map: Map = None,  # noqa: A002  what the option is called
+) -> int:
+    """Name what is wrong with a run: since which step, where, the likeliest cause, and what to try first."""
+    request = Request(
+        format=format,
+        output=output,
+        fail_on=options.severity(fail_on),
+        allow_empty=allow_empty,
+        verbose=verbose,
+        base=options.base([run]),
+    )
+    at, columns = options.step(step or None), options.columns(map or [])
+    from ckaudit.audit import triage
+
+    with progress("reading") as tick:
+        report = triage(Path(run), step=at, columns=columns, progress=tick)
+    return deliver(report, request)

@@ -1,0 +1,73 @@
+"""GitHub workflow commands: one annotation per diagnosis and finding, drawn beside the change by the runner.
+
+The format and its escapes are those of actions/toolkit, packages/core/src/command.ts.
+"""
+
+from ckaudit.contract.report import Diagnosis, Finding, Report
+from ckaudit.reports import words
+from ckaudit.reports.escape import visible
+from ckaudit.reports.view import PLAIN, View
+
+
+def render(report: Report, view: View = PLAIN) -> str:
+    """Return `report` as workflow commands, gravest first; GitHub draws ten of a kind per step."""
+    lines = [_diagnosis(diagnosis) for diagnosis in report.diagnoses]
+    lines += [_finding(finding, view.base) for finding in report.findings]
+    lines += [
+        _command("error", {"title": f"{check.code} broke"}, [check.detail or "no detail"])
+        for check in words.trouble(report.checks)
+    ]
+    if not lines:
+        said = [sentence for sentence in (report.verdict, words.not_judged(report)) if sentence]
+        lines = [_command("notice", {"title": report.tool}, said)]
+    return "\n".join(lines) + "\n"
+
+
+def _diagnosis(diagnosis: Diagnosis) -> str:
+    """Return the annotation of a cause: what is seen, what to change first, where to look."""
+    title = f"{diagnosis.cause} ({words.likelihood(diagnosis.confidence)})"
+    lines = [diagnosis.symptom, f"first: {diagnosis.knob}", f"inspect: {diagnosis.inspect}"]
+    return _command(words.level(diagnosis.severity), {"title": title}, lines)
+
+
+def _finding(finding: Finding, base: str) -> str:
+    """Return the annotation of a finding, on its file and line where it has them."""
+    file = words.located(finding, base)
+    properties = {"title": f"{finding.code} {finding.name}"}
+    if file is not None:
+        properties = {"file": file, "line": str(finding.line or 1), **properties}
+    details = [
+        f"{label}: {text}"
+        for label, text in (
+            ("at", finding.pointer),
+            ("expected", finding.expected),
+            ("found", finding.found),
+            ("help", finding.help),
+        )
+        if text
+    ]
+    place = f"{finding.where}: " if finding.where and finding.where not in finding.message else ""
+    return _command(words.level(finding.severity), properties, [place + finding.message, *details])
+
+
+def _command(level: str, properties: dict[str, str], lines: list[str]) -> str:
+    """Return one workflow command.
+
+    Args:
+        level: error, warning or note; GitHub calls a note a notice.
+        properties: File, line and title, in the order they are to be written.
+        lines: Lines of the message; inside a command they are joined by an escaped line feed.
+    """
+    name = "notice" if level == "note" else level
+    fields = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
+    return f"::{name} {fields}::" + "%0A".join(_data(line) for line in lines)
+
+
+def _data(text: str) -> str:
+    """Return `text` as a message: only the per cent sign is left to escape once controls are visible."""
+    return visible(text).replace("%", "%25")
+
+
+def _property(text: str) -> str:
+    """Return `text` as the value of a property, which a comma or a colon would end."""
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,97 @@
+"""JUnit XML: a suite per code with its check as the test case, for continuous integration that draws tests."""
+
+import re
+from collections.abc import Iterator
+
+from ckaudit.contract.report import Check, Finding, Report
+from ckaudit.reports import words
+from ckaudit.reports.escape import visible
+from ckaudit.reports.view import PLAIN, View
+
+# XML 1.0 allows no other characters (section 2.2), not even as references.
+ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def render(report: Report, view: View = PLAIN) -> str:
+    """Return `report` as JUnit XML; times are left out, so that equal reports give equal bytes."""
+    cases = [*report.checks, *_uncatalogued(report)]
+    findings: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        findings.setdefault(finding.code, []).append(finding)
+    failed = sum(check.outcome == "failed" for check in cases)
+    errors = sum(check.outcome == "error" for check in cases)
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>']
+    name = _attribute(f"ckaudit {report.command} {report.subject}")
+    lines.append(f'<testsuites name={name} tests="{len(cases)}" failures="{failed}" errors="{errors}">')
+    for check in cases:
+        lines += _suite(check, findings.get(check.code, []), view)
+    return "\n".join([*lines, "</testsuites>"]) + "\n"
+
+
+def _uncatalogued(report: Report) -> Iterator[Check]:
+    """Yield a failed check for each finding's code that no check of the report carries."""
+    known = {check.code for check in report.checks}
+    for severity, code, name, count in words.by_code(report.findings):
+        if code not in known:
+            known.add(code)
+            yield Check(code=code, name=name, title=name.replace("_", " "), severity=severity, outcome="failed", findings=count)
+
+
+def _suite(check: Check, findings: list[Finding], view: View) -> list[str]:
+    """Return the lines of one suite: its counts and the one case in it."""
+    counts = f'failures="{int(check.outcome == "failed")}" errors="{int(check.outcome == "error")}"'
+    skipped = int(check.outcome == "skipped")
+    head = f'  <testsuite name={_attribute(check.code)} tests="1" {counts} skipped="{skipped}">'
+    case = f"    <testcase classname={_attribute(check.code)} name={_attribute(f'{check.name}: {check.title}')}"
+    body = _body(check, findings, view)
+    inside = [f"{case}/>"] if body is None else [f"{case}>", f"      {body}", "    </testcase>"]
+    return [head, *inside, "  </testsuite>"]
+
+
+def _body(check: Check, findings: list[Finding], view: View) -> str | None:
+    """Return what stands inside a case, or None for one that passed."""
+    if check.outcome == "skipped":
+        reason = (check.reason or "no reason given") + (f": {check.detail}" if check.detail else "")
+        return f"<skipped message={_attribute(reason)}/>"
+    if check.outcome == "error":
+        return f'<error type="error" message={_attribute(check.detail or "the check broke")}/>'
+    if check.outcome == "failed":
+        return _failure(check, findings, view)
+    return None
+
+
+def _failure(check: Check, findings: list[Finding], view: View) -> str:
+    """Return the failure with the first finding as its message and the first `view.limit` of them as its text."""
+    severity = findings[0].severity if findings else check.severity
+    first = findings[0].message if findings else check.title
+    message = first if len(findings) < 2 else f"{words.plural(len(findings), 'finding')}, first: {first}"
+    shown = findings if view.verbose else findings[: view.limit]
+    lines = [_line(finding, view.base) for finding in shown]
+    if len(findings) > len(shown):
+        lines.append(f"... and {len(findings) - len(shown):,} more")
+    text = _escape("\n".join(lines))
+    return f"<failure type={_attribute(severity)} message={_attribute(message)}>{text}</failure>"
+
+
+def _line(finding: Finding, base: str) -> str:
+    """Return one finding as place, pointer, steps and message, two spaces between."""
+    place = words.located(finding, base) or finding.where or ""
+    if finding.line:
+        place += f":{finding.line}"
+    parts = [place, finding.pointer or "", words.interval(finding), finding.message]
+    return visible("  ".join(part for part in parts if part))
+
+
+def _attribute(text: str) -> str:
+    """Return `text` as a quoted attribute value on one line."""
+    return f'"{_escape(visible(text))}"'
+
+
+def _escape(text: str) -> str:
+    """Return `text` with markup escaped and characters that XML forbids replaced.
+
+    >>> _escape('a < "b"')
+    'a &lt; &quot;b&quot;'
+    """
+    legal = ILLEGAL.sub("?", text)
+    return legal.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")

@@ -1,0 +1,96 @@
+"""Markdown: a summary for a pull request or a job page, safe against what file names may contain."""
+
+import re
+from collections.abc import Iterator
+
+from ckaudit.contract.report import Diagnosis, Finding, Report
+from ckaudit.reports import words
+from ckaudit.reports.escape import visible
+from ckaudit.reports.view import PLAIN, View
+
+SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&$]")
+# A comment splits the text, so that no name calls a person and no address becomes a link.
+LINKING = re.compile(r"@|://|www\.", re.IGNORECASE)
+
+
+def render(report: Report, view: View = PLAIN) -> str:
+    """Return `report` as GitHub-flavoured Markdown."""
+    blocks = [f"### ckaudit {text(report.command)}: {_badge(report)} {text(report.verdict)}"]
+    blocks += ["\n".join(_diagnoses(report.diagnoses))] if report.diagnoses else []
+    blocks += [_evidence(diagnosis) for diagnosis in report.diagnoses]
+    findings = words.unexplained(report)
+    if findings:
+        blocks += ["**Not explained by these**"] if report.diagnoses else []
+        blocks.append("\n".join(_findings(findings, view)))
+    blocks += [f"- {code(check.code)} broke: {text(check.detail or 'no detail')}" for check in words.trouble(report.checks)]
+    blocks += ["\n".join(f"- {text(note)}" for note in report.notes)] if report.notes else []
+    blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(report)))
+    return "\n\n".join(blocks) + "\n"
+
+
+def text(raw: str) -> str:
+    """Return `raw` as Markdown that shows it letter by letter: no markup, no HTML, no mention, no link."""
+    escaped = SPECIAL.sub(lambda match: f"&#{ord(match[0])};", visible(raw))
+    return LINKING.sub(lambda match: match[0][0] + "<!-- -->" + match[0][1:], escaped)
+
+
+def code(raw: str) -> str:
+    """Return `raw` as a code span that also survives inside a table."""
+    return f"<code>{text(raw)}</code>"
+
+
+def _badge(report: Report) -> str:
+    """Return the severity in bold; a report that judged nothing is never OK."""
+    if report.severity:
+        return f"**{report.severity.upper()}**"
+    return "**OK**" if any(check.outcome == "passed" for check in report.checks) else "**NOT JUDGED**"
+
+
+def _diagnoses(diagnoses: list[Diagnosis]) -> Iterator[str]:
+    """Yield the triage table, a row per cause."""
+    yield "| what you see | likely cause | first knob | where to inspect |"
+    yield "|---|---|---|---|"
+    for diagnosis in diagnoses:
+        cause = f"**{text(diagnosis.title)}** ({words.likelihood(diagnosis.confidence)})"
+        yield f"| {text(diagnosis.symptom)} | {cause} | {text(diagnosis.knob)} | {text(diagnosis.inspect)} |"
+
+
+def _evidence(diagnosis: Diagnosis) -> str:
+    """Return the reasons for one cause, folded away until a reader opens them."""
+    head = f"<details><summary>Evidence for {text(diagnosis.cause)}</summary>"
+    lines = [f"- {'for' if one.weight >= 0 else 'against'}: {text(one.sentence)}" for one in diagnosis.evidence]
+    lines.append(f"- {code(diagnosis.cause)} explains {', '.join(code(name) for name in diagnosis.explains)}")
+    return "\n".join([head, "", *lines, f"- runbook: {text(diagnosis.runbook)}", "", "</details>"])
+
+
+def _findings(findings: list[Finding], view: View) -> Iterator[str]:
+    """Yield the table of findings, the first `view.limit` of them unless everything is asked for."""
+    shown = findings if view.verbose else findings[: view.limit]
+    yield "| severity | code | where | what |"
+    yield "|---|---|---|---|"
+    for finding in shown:
+        yield f"| {finding.severity} | {code(finding.code)} | {_where(finding, view.base)} | {_what(finding)} |"
+    if len(findings) > len(shown):
+        yield f"\n... and {len(findings) - len(shown):,} more: {text(words.by_severity(findings))} in all"
+
+
+def _where(finding: Finding, base: str) -> str:
+    """Return file and line, pointer, place and steps, one below the other in the cell."""
+    file = words.located(finding, base)
+    line = f":{finding.line}" if finding.line else ""
+    parts = [f"{file}{line}" if file else "", finding.pointer or "", finding.where or "", words.interval(finding)]
+    return "<br>".join(code(part) for part in parts if part) or "-"
+
+
+def _what(finding: Finding) -> str:
+    """Return the message, and below it what was expected and found."""
+    details = [f"{label}: {text(value)}" for label, value in (("expected", finding.expected), ("found", finding.found)) if value]
+    return "<br>".join([text(finding.message), *details])
+
+
+def _footer(report: Report) -> Iterator[str]:
+    """Yield what was audited and counted, and what could not be judged."""
+    counts = words.by_severity(report.findings) or "no findings"
+    yield f"{text(report.subject)}: {counts}, {words.plural(report.files, 'file')} read, {text(report.tool)}"
+    if sentence := words.not_judged(report):
+        yield sentence

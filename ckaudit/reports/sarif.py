@@ -1,0 +1,140 @@
+"""SARIF 2.1.0, the OASIS format that code hosts and editors read."""
+
+from collections import Counter
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote
+
+from ckaudit.contract.report import Check, Diagnosis, Finding, Report
+from ckaudit.reports import words
+from ckaudit.reports.escape import visible
+from ckaudit.reports.json import dumps
+from ckaudit.reports.view import PLAIN, View
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def render(report: Report, view: View = PLAIN) -> str:
+    """Return `report` as one SARIF run: a result per finding, a rule per code that has one."""
+    rules = _rules(report)
+    places = {rule["id"]: index for index, rule in enumerate(rules)}
+    seen: Counter[str] = Counter()
+    # A file outside the working folder has no relative address from there: it keeps the one from the audited folder.
+    base = "" if view.base.startswith(("/", "..")) else view.base
+    causes = _causes(report)
+    results = [
+        _result(finding, places[finding.code], base, seen) | _message(finding, causes.get(finding.code))
+        for finding in report.findings
+    ]
+    name, _, version = report.tool.partition(" ")
+    driver = {"name": name, "version": version or "0", "rules": rules}
+    broken = words.trouble(report.checks)
+    invocation = {
+        "executionSuccessful": not broken,
+        "toolExecutionNotifications": [_notification(check) for check in broken],
+    }
+    run = {"tool": {"driver": driver}, "invocations": [invocation], "columnKind": "unicodeCodePoints", "results": results}
+    return dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
+
+
+def _rules(report: Report) -> list[dict[str, Any]]:
+    """Return a rule for every code that has a result, in the order of codes; idle rules would only fill the host's list."""
+    checks = {check.code: check for check in report.checks}
+    rules: dict[str, dict[str, Any]] = {}
+    for finding in report.findings:
+        rules.setdefault(finding.code, _rule(finding, checks.get(finding.code)))
+    return [rules[code] for code in sorted(rules)]
+
+
+def _rule(finding: Finding, check: Check | None) -> dict[str, Any]:
+    """Return what a host shows beside a result: the title from the check, the level it can reach, the help."""
+    rule: dict[str, Any] = {
+        "id": finding.code,
+        "name": finding.name,
+        "shortDescription": _text(check.title if check else finding.name.replace("_", " ")),
+        "defaultConfiguration": {"level": words.level(check.severity if check else finding.severity)},
+    }
+    if finding.help:
+        rule["help"] = _text(finding.help)
+    return rule
+
+
+def _result(finding: Finding, index: int, base: str, seen: Counter[str]) -> dict[str, Any]:
+    """Return one result without its message.
+
+    Args:
+        finding: What was found.
+        index: Place of its rule among the run's rules.
+        base: Folder before the file's address.
+        seen: How often each fingerprint was given out; the count keeps equal findings apart.
+    """
+    mark = _fingerprint(finding)
+    seen[mark] += 1
+    location: dict[str, Any] = {
+        "physicalLocation": {
+            "artifactLocation": {"uri": _uri(finding, base)},
+            "region": {"startLine": finding.line or 1},
+        }
+    }
+    if finding.where:
+        location["logicalLocations"] = [{"fullyQualifiedName": visible(finding.where)}]
+    result: dict[str, Any] = {
+        "ruleId": finding.code,
+        "ruleIndex": index,
+        "level": words.level(finding.severity),
+        "locations": [location],
+        "partialFingerprints": {"ckaudit/v1": f"{mark}:{seen[mark]}"},
+    }
+    if properties := _properties(finding):
+        result["properties"] = properties
+    return result
+
+
+def _fingerprint(finding: Finding) -> str:
+    """Return a hash of what stays the same when numbers, lines and wording change."""
+    parts = (finding.code, finding.file, finding.pointer, finding.where, finding.first_step)
+    return sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _uri(finding: Finding, base: str) -> str:
+    """Return the relative address of the file, or of the audited folder where a finding has no file."""
+    path = words.located(finding, base) or (base.rstrip("/") + "/" if base else "./")
+    # Every colon is quoted too: in the first segment it would read as a scheme.
+    return quote(path, errors="surrogatepass")
+
+
+def _causes(report: Report) -> dict[str, Diagnosis]:
+    """Return the likeliest cause of each code explained."""
+    return {code: diagnosis for diagnosis in reversed(report.diagnoses) for code in diagnosis.explains}
+
+
+def _message(finding: Finding, cause: Diagnosis | None) -> dict[str, Any]:
+    """Return the sentence of a finding, with the likeliest cause and the first knob where there is one."""
+    sentence = _sentence(finding)
+    if cause:
+        sentence += f". {words.likelihood(cause.confidence).capitalize()}: {cause.title}. First: {cause.knob}"
+    return {"message": _text(sentence)}
+
+
+def _sentence(finding: Finding) -> str:
+    """Return message, place and what was expected and found, in one sentence."""
+    details = [f"{label} {text}" for label, text in (("expected", finding.expected), ("found", finding.found)) if text]
+    place = f" at {finding.pointer}" if finding.pointer else ""
+    return finding.message + place + (f" ({'; '.join(details)})" if details else "")
+
+
+def _properties(finding: Finding) -> dict[str, Any]:
+    """Return the numbers and steps, which SARIF has no fields for, under the report's own names."""
+    fields = ("severity", "first_step", "last_step", "worst_step", "value", "limit", "unit", "pointer")
+    values = {field: getattr(finding, field) for field in fields}
+    return {field: visible(value) if isinstance(value, str) else value for field, value in values.items() if value is not None}
+
+
+def _notification(check: Check) -> dict[str, Any]:
+    """Return a check that broke as a notification of the tool."""
+    return {"level": "error", "message": _text(f"{check.code} broke: {check.detail or 'no detail'}")}
+
+
+def _text(text: str) -> dict[str, str]:
+    """Return a SARIF message; `[words](address)` out of a file must not become a link."""
+    return {"text": visible(text).replace("](", "] (")}

@@ -1,0 +1,151 @@
+"""Pictures made of characters: a curve over steps and bars over blocks."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ckaudit.contract.numbers import Number
+from ckaudit.contract.report import Chart
+from ckaudit.reports.words import number, plural
+
+LEVELS = " ▁▂▃▄▅▆▇█"  # eighths of a cell, from the bottom
+CROSS = "\N{MULTIPLICATION SIGN}"
+LENGTHS = " ▏▎▍▌▋▊▉█"  # eighths of a cell, from the left
+
+
+def curve(chart: Chart, marks: Sequence[int | None] = (), *, width: int = 80, height: int = 4, unicode: bool = True) -> list[str]:
+    """Draw a curve; every column shows the highest of its points, so that no spike is lost.
+
+    Args:
+        chart: Labels are steps, values (N,); non-finite points are crosses at the top, missing ones are gaps.
+        marks: First step of each cause, marked below by the rank of the cause, from 1; None: not known.
+        width: Columns at most.
+        height: Rows of the curve.
+        unicode: Whether eighths of a cell can be drawn.
+
+    Returns:
+        The lines, without title: rows, marks, then least, last and unit. Without one finite value: a sentence instead.
+    """
+    known = [(value, step) for value, step in zip(map(finite, chart.values), chart.labels, strict=True) if value is not None]
+    if not known:
+        return ["no finite value recorded"]
+    columns = _columns(chart.values, width)
+    low, high = min(known)[0], max(known)[0]
+    cells = [_stack(column, low, high, height, unicode=unicode) for column in columns]
+    rows = ["".join(cell[row] for cell in cells).rstrip() for row in range(height)]
+    least, at = min(known, key=lambda point: point[0])
+    last, end = known[-1]
+    unit = "" if chart.unit == "1" else f" {chart.unit}"
+    caption = f"min {number(least)}{unit} at {at}, max {number(high)}{unit}, last {number(last)}{unit} at {end}"
+    dated = [(rank, step) for rank, step in enumerate(marks, start=1) if step is not None]
+    caption += "".join(f", cause {rank} from {step}" for rank, step in dated)
+    marked = _marks(chart.labels, dated, len(columns))
+    return [*rows, *([marked] if marked.strip() else []), caption]
+
+
+def finite(value: Number | None) -> float | None:
+    """Return `value` as a float, or None where it is missing or not finite."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _columns(values: Sequence[Number | None], width: int) -> list[list[Number]]:
+    """Deal (N,) values to columns: as many columns each as fit, or as many values per column as must."""
+    count = len(values)
+    total = count * max(1, width // count) if count <= width else width
+    starts = [place * count // total for place in range(total + 1)]
+    shares = [values[start : max(start + 1, end)] for start, end in pairwise(starts)]
+    return [[value for value in share if value is not None] for share in shares]
+
+
+def _stack(column: list[Number], low: float, high: float, height: int, *, unicode: bool) -> str:
+    """Return one column from top to bottom, a character per row.
+
+    Args:
+        column: The values that share this column; empty: nothing was recorded.
+        low: Value at the bottom.
+        high: Value at the top.
+        height: Rows.
+        unicode: Whether eighths of a cell can be drawn; without them a cell has three levels.
+    """
+    if any(finite(value) is None for value in column):
+        return (CROSS if unicode else "x") + " " * (height - 1)
+    if not column:
+        return " " * height
+    highest = max(value for value in map(finite, column) if value is not None)
+    # One eighth is always drawn: a recorded minimum is not a gap.
+    eighths = 1 + round((highest - low) / (high - low) * (8 * height - 1)) if high > low else 4 * height
+    filled = [min(8, max(0, eighths - 8 * row)) for row in range(height)]
+    return "".join(LEVELS[part] if unicode else " .:#"[math.ceil(part / 8 * 3)] for part in reversed(filled))
+
+
+def _marks(labels: Sequence[str], marks: Sequence[tuple[int, int]], width: int) -> str:
+    """Return the line below a curve: the rank of each cause under the first point at or after its step; a higher rank wins."""
+    line = [" "] * width
+    steps = [int(label) if label.isdecimal() else -1 for label in labels]
+    for rank, step in reversed(marks):
+        reached = next((index for index, known in enumerate(steps) if known >= step), None)
+        if reached is not None:
+            line[reached * width // len(steps)] = str(rank)
+    return "".join(line).rstrip()
+
+
+def waterfall(chart: Chart, *, width: int = 80, rows: int = 24, unicode: bool = True) -> list[str]:
+    """Draw one bar per block on a logarithmic axis between powers of ten.
+
+    Args:
+        chart: Labels are blocks, values (N,) positive; zero, non-finite and missing values are written out.
+        width: Columns at most.
+        rows: Bars at most; the first, the last, the least and the greatest are always among them.
+        unicode: Whether eighths of a cell can be drawn.
+    """
+    positive = [value for value in map(finite, chart.values) if value is not None and value > 0]
+    chosen = _rows(chart.values, rows)
+    names = [_tail(chart.labels[index], width // 3, unicode=unicode) for index in chosen]
+    widest = max((len(name) for name in names), default=0)
+    low, high = _decades(positive)
+    room = max(8, width - widest - 14)
+    lines = []
+    for name, index in zip(names, chosen, strict=True):
+        value = chart.values[index]
+        said = "not recorded" if value is None else number(value, digits=3)
+        lines.append(f"{name:<{widest}}  {_bar(value, low, high, room, unicode=unicode)}{said}")
+    caption = f"log axis, 1e{low:+03d} to 1e{high:+03d}" + ("" if chart.unit == "1" else f" {chart.unit}")
+    return [
+        *lines,
+        caption + (f"; {len(chosen)} of {plural(len(chart.values), 'block')}" if len(chosen) < len(chart.values) else ""),
+    ]
+
+
+def _rows(values: Sequence[Number | None], rows: int) -> list[int]:
+    """Return the places of at most `rows` values: evenly spread, the ends, and the least and greatest finite value."""
+    if len(values) <= rows:
+        return list(range(len(values)))
+    known = [index for index, value in enumerate(values) if finite(value) is not None]
+    ranked = sorted(known, key=lambda index: finite(values[index]) or 0.0)
+    extremes = {*ranked[:1], *ranked[-1:]}
+    evenly = {index * (len(values) - 1) // (rows - len(extremes) - 1) for index in range(rows - len(extremes))}
+    return sorted(evenly | extremes)
+
+
+def _decades(values: Sequence[float]) -> tuple[int, int]:
+    """Return the powers of ten around positive values, at least one decade apart."""
+    if not values:
+        return -1, 0
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    return (low, high) if high > low else (low - 1, high)
+
+
+def _bar(value: Number | None, low: int, high: int, room: int, *, unicode: bool) -> str:
+    """Return the bar of one value and a space, or nothing where there is no logarithm to draw."""
+    known = None if value is None else finite(value)
+    if known is None or known <= 0:
+        return ""
+    eighths = max(1, round((math.log10(known) - low) / (high - low) * room * 8))
+    whole, part = divmod(eighths, 8)
+    return ("█" * whole + LENGTHS[part].strip() if unicode else "#" * max(1, round(eighths / 8))) + " "
+
+
+def _tail(name: str, room: int, *, unicode: bool) -> str:
+    """Return the end of a name, where blocks differ."""
+    ellipsis = "…" if unicode else "..."
+    return name if len(name) <= room else ellipsis + name[len(ellipsis) - room :]

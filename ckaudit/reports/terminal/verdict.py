@@ -1,0 +1,138 @@
+"""The diagnosis on a screen: verdict, causes, what they leave open, pictures, state, and what was not judged."""
+
+from collections.abc import Iterator
+
+from ckaudit.contract.report import Check, Finding, Report
+from ckaudit.reports import words
+from ckaudit.reports.terminal.causes import causes
+from ckaudit.reports.terminal.look import badge, paint, shown
+from ckaudit.reports.terminal.paragraph import columns, fit, pad, paragraph
+from ckaudit.reports.terminal.pictures import curve, waterfall
+from ckaudit.reports.view import View
+
+UNSEEN = 100  # columns where no screen says how many
+NARROWEST, WIDEST = 40, 132  # a line longer than that is hard to read on
+
+
+def draw(report: Report, view: View) -> str:
+    """Return `report` from the verdict down to what was skipped; a section with nothing in it is left out."""
+    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    sections = [
+        _verdict(report, view, width),
+        causes(report, view, width),
+        _open(report, view, width),
+        *_pictures(report, view, width),
+        _state(report, view, width),
+        _notes(report, view, width),
+        _coverage(report, view, width),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _title(text: str, view: View) -> str:
+    """Return the heading of a section."""
+    return paint(text, "bold", view)
+
+
+def _verdict(report: Report, view: View, width: int) -> list[str]:
+    """Return the badge with the verdict sentence, and one dimmed line on what was audited."""
+    word, colour = badge(report)
+    first, *rest = fit(shown(report.verdict, view), width - len(word) - 2)
+    lines = [f"{paint(word, colour, view)}  {paint(first, 'bold', view)}"]
+    lines += [" " * (len(word) + 2) + paint(line, "bold", view) for line in rest]
+    step = "" if report.step is None else f" at step {report.step}"
+    about = f"{report.command} {report.subject}{step}, {words.plural(report.files, 'file')} read, {report.tool}"
+    return lines + [paint(line, "dim", view) for line in fit(shown(about, view), width)]
+
+
+def _open(report: Report, view: View, width: int) -> list[str]:
+    """Return the findings that no cause explains, or all of them if everything is asked for."""
+    findings = report.findings if view.verbose else words.unexplained(report)
+    if not findings:
+        return []
+    title = "All findings" if view.verbose else "Not explained by these" if report.diagnoses else "Findings"
+    kept = findings if view.verbose else findings[: view.limit]
+    lines = [_title(title, view), *(line for finding in kept for line in _finding(finding, view, width))]
+    more = len(findings) - len(kept)
+    return [*lines, f"  ... and {more:,} more (-v shows all)"] if more else lines
+
+
+def _finding(finding: Finding, view: View, width: int) -> Iterator[str]:
+    """Yield severity, code, name, steps and place, below them the message and the places folded into it."""
+    label = f"{finding.severity:<4}  {finding.code}"
+    place = words.located(finding, view.base) or finding.where or ""
+    rest = shown(", ".join(part for part in (finding.name, words.interval(finding), place) if part), view)
+    first, *others = fit(rest, width - len(label) - 4)
+    yield f"  {paint(label, finding.severity, view)}  {first}"
+    yield from (" " * (len(label) + 4) + line for line in others)
+    yield from paragraph(shown(finding.message, view), width, indent="        ")
+    if finding.also:
+        names = finding.also if view.verbose else finding.also[:3]
+        more = "" if len(names) == len(finding.also) else f" and {len(finding.also) - len(names):,} more"
+        text = f"also {shown(', '.join(names), view)}{more}"
+        yield from (paint(line, "dim", view) for line in paragraph(text, width, indent="        "))
+
+
+def _pictures(report: Report, view: View, width: int) -> Iterator[list[str]]:
+    """Yield each chart under the question it answers; the first steps of the causes are marked on curves."""
+    marks = [diagnosis.first_step for diagnosis in report.diagnoses]
+    for chart in report.charts:
+        labels = [shown(label, view) for label in chart.labels]
+        drawn = type(chart)(name=chart.name, title=chart.title, unit=chart.unit, labels=labels, values=chart.values)
+        if not labels:
+            continue
+        if chart.name == "gradient_waterfall":
+            lines = waterfall(drawn, width=width - 2, unicode=view.unicode)
+        else:
+            lines = curve(drawn, marks, width=width - 2, unicode=view.unicode)
+        caption = [paint(f"  {line}", "dim", view) for line in fit(lines[-1], width - 2)]
+        yield [_title(shown(chart.title, view), view), *(f"  {line}" for line in lines[:-1]), *caption]
+
+
+def _state(report: Report, view: View, width: int) -> list[str]:
+    """Return the latest values, in as many columns as fit."""
+    if not report.state:
+        return []
+    cells = [(shown(name, view), words.number(value)) for name, value in report.state.items()]
+    widest, longest = max(columns(name) for name, _ in cells), max(len(value) for _, value in cells)
+    across = max(1, (width - 2) // (widest + longest + 5))
+    drawn = [f"{pad(name, widest)}  {value:>{longest}}" for name, value in cells]
+    rows = ["  " + "   ".join(drawn[start : start + across]) for start in range(0, len(drawn), across)]
+    step = "State" if report.step is None else f"State at step {report.step}"
+    return [_title(step, view), *rows]
+
+
+def _notes(report: Report, view: View, width: int) -> list[str]:
+    """Return what a reader must know of how the audit was made."""
+    if not report.notes:
+        return []
+    return [_title("Notes", view), *(line for note in report.notes for line in paragraph(shown(note, view), width, first="- "))]
+
+
+def _coverage(report: Report, view: View, width: int) -> list[str]:
+    """Return the checks that broke, then what was skipped: a line per reason, and what would be worth recording."""
+    lines = [
+        paint(line, "sev1", view)
+        for check in words.trouble(report.checks)
+        for line in paragraph(shown(f"{check.code} broke: {check.detail}", view), width)
+    ]
+    groups = words.skipped(report)
+    if not groups:
+        return lines
+    count = sum(len(checks) for _, checks in groups)
+    lines.append(_title(f"Not judged: {count} of {words.plural(len(report.checks), 'check')}", view))
+    widest = max(len(reason) for reason, _ in groups)
+    for reason, checks in groups:
+        lines.append(f"  {reason:<{widest}}  {words.plural(len(checks), 'check')}")
+        if view.verbose:
+            lines += [line for check in checks for line in _unjudged(check, view, width)]
+    if missed := words.most_missed(report):
+        things = ", ".join(f"{shown(thing, view)} ({words.plural(fed, 'check')})" for thing, fed in missed)
+        lines += paragraph(f"recording these would tell most: {things}", width)
+    return lines
+
+
+def _unjudged(check: Check, view: View, width: int) -> list[str]:
+    """Return one skipped check with what it lacked."""
+    detail = f": {check.detail}" if check.detail else ""
+    return paragraph(shown(f"{check.code}  {check.name}{detail}", view), width, indent="    ")

@@ -1,0 +1,108 @@
+"""`validate` on a screen: violations by file, each with what was expected and found, then the counts.
+
+Nothing is aligned in columns, so rich is not loaded: this is the report that runs before every commit.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ckaudit.contract.report import Finding, Report
+from ckaudit.reports import words
+from ckaudit.reports.terminal.look import badge, paint, shown
+from ckaudit.reports.terminal.paragraph import columns, paragraph
+from ckaudit.reports.view import View
+
+INDENT = "    "
+
+
+def draw(report: Report, view: View) -> str:
+    """Return the violations of `report`, the first `view.limit` of each code, and the summary unless quiet."""
+    kept, hidden = _first_of_each(report.findings, view)
+    lines = [line for file, findings in _by_file(kept) for line in _group(file, findings, view)]
+    lines += [f"... and {count:,} more {code} (-v shows all)" for code, count in sorted(hidden.items())]
+    if not view.quiet:
+        lines += [""] * bool(lines) + list(_summary(report, view))
+    lines += [paint(shown(f"{check.code} broke: {check.detail}", view), "sev1", view) for check in words.trouble(report.checks)]
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _first_of_each(findings: list[Finding], view: View) -> tuple[list[Finding], Counter[str]]:
+    """Return the findings to show, and how many of each code were left out."""
+    seen: Counter[str] = Counter()
+    hidden: Counter[str] = Counter()
+    kept = []
+    for finding in findings:
+        seen[finding.code] += 1
+        if view.verbose or seen[finding.code] <= view.limit:
+            kept.append(finding)
+        else:
+            hidden[finding.code] += 1
+    return kept, hidden
+
+
+def _by_file(findings: list[Finding]) -> list[tuple[str, list[Finding]]]:
+    """Return findings by file in the order of names, inside a file by line; those of no file come first."""
+    groups: dict[str, list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(finding.file or "", []).append(finding)
+    return [(file, sorted(groups[file], key=lambda finding: (finding.line or 0, finding.code))) for file in sorted(groups)]
+
+
+def _group(file: str, findings: list[Finding], view: View) -> Iterator[str]:
+    """Yield the lines of one file: each violation, and below it what was expected, found and what helps."""
+    for finding in findings:
+        yield from _place(finding, file, view)
+        details = (("expected", finding.expected), ("found", finding.found), ("help", finding.help))
+        for label, text in details:
+            if text:
+                yield from _detail(label, shown(text, view), view)
+
+
+def _place(finding: Finding, file: str, view: View) -> Iterator[str]:
+    """Yield place, code and message as one line, or the latter two on lines of their own where the screen is too narrow."""
+    place = shown(words.located(finding, view.base) or "", view) if file else ""
+    if finding.line:
+        place += f":{finding.line}"
+    pointer = shown(finding.pointer or finding.where or "", view)
+    code, message = paint(finding.code, finding.severity, view), shown(finding.message, view)
+    head = " ".join(part for part in (paint(place, "bold", view), pointer) if part)
+    plain = "  ".join(part for part in (f"{place} {pointer}".strip(), finding.code, message) if part)
+    if not head or view.width is None or columns(plain) <= view.width:
+        yield "  ".join(part for part in (head, code, message) if part)
+        return
+    yield head
+    lines = paragraph(message, max(view.width, 40), first=f"{finding.code}  ", indent=INDENT)
+    yield lines[0].replace(finding.code, code, 1)
+    yield from lines[1:]
+
+
+def _detail(label: str, text: str, view: View) -> Iterator[str]:
+    """Yield `text` indented and cut to the screen, each line dimmed for itself."""
+    head = f"{label:<8} "
+    lines = [INDENT + head + text] if view.width is None else paragraph(text, max(view.width, 40), first=head, indent=INDENT)
+    for line in lines:
+        yield paint(line, "dim", view)
+
+
+def _summary(report: Report, view: View) -> Iterator[str]:
+    """Yield one line of totals, one line per code, then what a reader must know of how the audit was made."""
+    word, colour = badge(report)
+    files = f"{words.plural(report.files, 'file')} read"
+    if not report.findings:
+        yield f"{paint(word, colour, view)}  {shown(report.verdict, view)} ({files})"
+    else:
+        hit = len({finding.file for finding in report.findings if finding.file})
+        counts = f"{words.plural(len(report.findings), 'finding')} in {words.plural(hit, 'file')}"
+        yield f"{paint(word, colour, view)}  {counts}, {files}: {words.by_severity(report.findings)}"
+        yield from _codes(report, view)
+    yield from (f"note: {shown(note, view)}" for note in report.notes)
+    if sentence := words.not_judged(report):
+        yield paint(sentence, "dim", view)
+
+
+def _codes(report: Report, view: View) -> Iterator[str]:
+    """Yield a line per code with its severity, name and count."""
+    rows = words.by_code(report.findings)
+    widest = max(len(name) for _, _, name, _ in rows)
+    for severity, code, name, count in rows:
+        yield f"  {paint(f'{severity:<4}', severity, view)}  {code}  {name:<{widest}}  {count:,}"

@@ -1,0 +1,29 @@
+"""How a report is to be drawn, the same for every renderer; each takes what concerns it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the reader asked for and what the screen can do.
+
+    Attributes:
+        verbose: Leave nothing out.
+        quiet: Leave out what is not a finding.
+        base: Folder of the findings' files as seen from the reader's working folder, in `/`; empty: the same folder.
+        width: Columns of the screen; None where there is no screen, so nothing need be cut to fit.
+        colour: Whether ANSI colours may be used.
+        unicode: Whether characters beyond ASCII may be used.
+        limit: Equal findings shown before the rest are only counted.
+    """
+
+    verbose: bool = False
+    quiet: bool = False
+    base: str = ""
+    width: int | None = None
+    colour: bool = False
+    unicode: bool = True
+    limit: int = 20
+
+
+PLAIN = View()

@@ -1,0 +1,123 @@
+"""The small sentences that every renderer says alike: numbers, intervals of steps, counts, confidence."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from ckaudit.contract.numbers import Number
+from ckaudit.contract.report import SEVERITIES, Check, Finding, Report, Severity
+
+LIKELIHOOD = ((0.90, "very likely"), (0.66, "likely"), (0.33, "as likely as not"), (0.10, "unlikely"), (0.0, "very unlikely"))
+
+
+def number(value: Number, *, digits: int = 4) -> str:
+    """Return `value` with `digits` significant digits; a whole number that a float holds exactly stays whole.
+
+    >>> number(0.000123456), number(1200.0), number(4915200.0), number("NaN")
+    ('0.0001235', '1200', '4,915,200', 'NaN')
+    """
+    if isinstance(value, str):
+        return value
+    if float(value).is_integer() and abs(value) < 2**53:
+        return f"{int(value):,}" if abs(value) >= 1e6 else str(int(value))
+    return f"{value:.{digits}g}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> plural(1, "file"), plural(1200, "file")
+    ('1 file', '1,200 files')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def likelihood(confidence: float) -> str:
+    """Return confidence in words and as a number.
+
+    The words and their bounds are the likelihood scale of the IPCC (Mastrandrea et al. 2010, AR5 guidance note, table 1).
+
+    >>> likelihood(0.87)
+    'likely, 0.87'
+    """
+    word = next(word for bound, word in LIKELIHOOD if confidence >= bound)
+    return f"{word}, {confidence:.2f}"
+
+
+def interval(finding: Finding) -> str:
+    """Return the steps of a finding, or an empty string where it has none.
+
+    >>> interval(Finding(code="A", name="a", severity="note", message="", first_step=5, last_step=9, worst_step=7))
+    'steps 5-9, worst 7'
+    """
+    first, last, worst = finding.first_step, finding.last_step, finding.worst_step
+    if first is None:
+        return "" if worst is None else f"step {worst}"
+    if last is None or last == first:
+        return f"step {first}"
+    return f"steps {first}-{last}" + (f", worst {worst}" if worst is not None and worst not in (first, last) else "")
+
+
+def unexplained(report: Report) -> list[Finding]:
+    """Return the findings that no diagnosis accounts for."""
+    explained = {code for diagnosis in report.diagnoses for code in diagnosis.explains}
+    return [finding for finding in report.findings if finding.code not in explained]
+
+
+def by_severity(findings: Iterable[Finding]) -> str:
+    """Return counts, gravest first, such as `3 sev1, 1 note`."""
+    counts = Counter(finding.severity for finding in findings)
+    return ", ".join(f"{counts[severity]:,} {severity}" for severity in SEVERITIES if counts[severity])
+
+
+def by_code(findings: Iterable[Finding]) -> list[tuple[Severity, str, str, int]]:
+    """Return severity, code, name and count of each kind of finding, gravest first, then by code."""
+    counts = Counter((SEVERITIES.index(finding.severity), finding.code, finding.name) for finding in findings)
+    return [(SEVERITIES[rank], code, name, count) for (rank, code, name), count in sorted(counts.items())]
+
+
+def skipped(report: Report) -> list[tuple[str, list[Check]]]:
+    """Return the checks that were not judged, by reason, the commonest reason first."""
+    groups: dict[str, list[Check]] = {}
+    for check in report.checks:
+        if check.outcome == "skipped":
+            groups.setdefault((check.reason or "no reason given").replace("_", " "), []).append(check)
+    return sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+
+
+def most_missed(report: Report, *, top: int = 3) -> list[tuple[str, int]]:
+    """Return the `top` missing things that most checks lacked, with how many did; ties go to the graver check."""
+    counts: Counter[str] = Counter()
+    gravest: dict[str, int] = {}
+    for check in report.checks:
+        if check.reason == "not_recorded" and check.detail:
+            for thing in check.detail.removeprefix("needs ").split(", "):
+                counts[thing] += 1
+                gravest[thing] = min(SEVERITIES.index(check.severity), gravest.get(thing, len(SEVERITIES)))
+    return sorted(counts.items(), key=lambda item: (-item[1], gravest[item[0]], item[0]))[:top]
+
+
+def not_judged(report: Report) -> str:
+    """Return one sentence on what was skipped, or an empty string."""
+    groups = skipped(report)
+    if not groups:
+        return ""
+    count = sum(len(checks) for _, checks in groups)
+    reasons = ", ".join(f"{len(checks)} {reason}" for reason, checks in groups)
+    return f"{count} of {plural(len(report.checks), 'check')} not judged: {reasons}"
+
+
+def level(severity: Severity) -> str:
+    """Return the word that SARIF and GitHub share for a severity: error, warning or note."""
+    return {"sev0": "error", "sev1": "error", "sev2": "warning", "note": "note"}[severity]
+
+
+def located(finding: Finding, base: str = "") -> str | None:
+    """Return the file of a finding as seen from the reader's working folder, or None where it has no file."""
+    if finding.file is None:
+        return None
+    return f"{base.rstrip('/')}/{finding.file}" if base else finding.file
+
+
+def trouble(checks: Iterable[Check]) -> list[Check]:
+    """Return the checks that broke instead of judging."""
+    return [check for check in checks if check.outcome == "error"]

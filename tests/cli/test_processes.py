@@ -1,0 +1,164 @@
+"""What only a process of its own can show: modules loaded, closed pipes, encodings, signals, completion."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckaudit import __version__
+from tests.reports.sample import ill, invalid
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"numpy", "pyarrow", "jsonschema", "torch", "pydantic", "rich"}
+
+# Runs the real main() with a report in the engine's place, then says on standard error which modules were loaded.
+SCRIPT = """
+import os, sys, types
+if os.environ.get("SAMPLE"):
+    def answer(*_, **__):
+        import msgspec
+        from ckaudit.contract.report import Report
+        with open(os.environ["SAMPLE"], "rb") as stream:
+            return msgspec.json.decode(stream.read(), type=Report)
+    for name, function in (("ckaudit.validate", "validate"), ("ckaudit.audit", "triage")):
+        module = types.ModuleType(name)
+        setattr(module, function, answer)
+        sys.modules[name] = module
+from ckaudit.__main__ import main
+try:
+    main()
+finally:
+    if os.environ.get("LIST_MODULES"):
+        sys.stderr.write("\\n".join(sorted({name.split(".")[0] for name in sys.modules})))
+"""
+
+
+def command(*arguments):
+    return [sys.executable, "-c", SCRIPT, *arguments]
+
+
+def environment(**variables):
+    kept = {
+        key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "PYTHONIOENCODING")
+    }
+    return {**kept, "PYTHONPATH": str(ROOT), **variables}
+
+
+def start(*arguments, **variables):
+    return subprocess.run(command(*arguments), capture_output=True, env=environment(**variables), check=False)
+
+
+@pytest.fixture
+def sample(tmp_path):
+    """A report that the engine will answer with; half surrogates have no place in a file."""
+    from ckaudit.reports import render
+
+    file = tmp_path / "sample.json"
+    file.write_text(render(ill(), "json"), encoding="utf-8")
+    return str(file)
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["validate", "--help"], ["triage", "-h"]])
+def test_help_and_version_load_nothing_heavy(arguments):
+    done = start(*arguments, LIST_MODULES="1")
+    assert done.returncode == 0
+    assert set(done.stderr.decode().split()).isdisjoint(HEAVY | {"msgspec"})
+
+
+def test_version_alone_does_not_even_load_typer():
+    done = start("--version", LIST_MODULES="1")
+    assert done.stdout.decode() == f"ckaudit {__version__}\n"
+    assert "typer" not in done.stderr.decode().split()
+
+
+def test_version_among_other_words_is_the_same():
+    assert start("--version", "triage").stdout.decode() == f"ckaudit {__version__}\n"
+
+
+@pytest.mark.parametrize("kind", ["terminal", "json", "sarif", "junit", "github", "markdown"])
+def test_no_report_loads_anything_heavy(sample, kind):
+    done = start("validate", "run", "--format", kind, "--fail-on", "sev0", "--strict", SAMPLE=sample, LIST_MODULES="1")
+    assert done.returncode == 1
+    assert set(done.stderr.decode().split()).isdisjoint(HEAVY)
+
+
+def test_equal_input_gives_equal_bytes_whatever_the_hash_seed(sample):
+    outputs = {start("triage", "run", "-f", "sarif", SAMPLE=sample, PYTHONHASHSEED=seed).stdout for seed in ("1", "2", "3")}
+    assert len(outputs) == 1
+
+
+def test_a_reader_who_closes_the_pipe_is_no_error(sample):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        command("triage", "run", "-f", "json"), stdout=write, stderr=subprocess.PIPE, env=environment(SAMPLE=sample), check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_help_into_a_closed_pipe_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command("--help"), stdout=write, stderr=subprocess.PIPE, env=environment(), check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_told(sample):
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command("triage", "run"), stdout=full, stderr=subprocess.PIPE, env=environment(SAMPLE=sample), check=False
+        )
+    assert (done.returncode, done.stderr) == (2, b"error: cannot write to standard output: No space left on device\n")
+
+
+def test_an_ascii_terminal_gets_ascii_and_json_stays_utf8(tmp_path):
+    report = {**json.loads(json_of(ill())), "subject": "größe"}
+    file = tmp_path / "sample.json"
+    file.write_text(json.dumps(report))
+    variables = {"SAMPLE": str(file), "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    assert start("triage", "run", **variables).stdout.isascii()
+    assert json.loads(start("triage", "run", "-f", "json", **variables).stdout)["subject"] == "größe"
+
+
+def json_of(report):
+    from ckaudit.reports import render
+
+    return render(report, "json")
+
+
+def test_colour_needs_a_terminal_or_force(sample):
+    assert b"\x1b" not in start("triage", "run", SAMPLE=sample).stdout
+    assert b"\x1b[1;31m" in start("triage", "run", SAMPLE=sample, FORCE_COLOR="1").stdout
+    assert b"\x1b" not in start("triage", "run", SAMPLE=sample, FORCE_COLOR="1", NO_COLOR="1").stdout
+
+
+def test_hostile_names_are_shown_on_a_real_pipe(tmp_path):
+    file = tmp_path / "sample.json"
+    file.write_text(json_of(invalid()), encoding="utf-8")
+    done = start("validate", "run", SAMPLE=str(file))
+    assert done.returncode == 1
+    assert rb"w\x1b[31m]0;x\x07[red]" in done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_can_be_had(shell):
+    done = start(_CKAUDIT_COMPLETE=f"source_{shell}")
+    assert done.returncode == 0
+    assert b"ckaudit" in done.stdout
+
+
+def test_completion_offers_commands_options_and_formats():
+    def complete(words):
+        variables = {"_CKAUDIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        return start(**variables).stdout.decode().split()
+
+    assert complete("ckaudit ") == ["validate", "triage"]
+    assert "--fail-on" in complete("ckaudit triage --f")
+    assert complete("ckaudit triage --format s") == ["sarif"]
+    assert complete("ckaudit triage --fail-on sev") == ["sev0", "sev1", "sev2"]

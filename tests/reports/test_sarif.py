@@ -1,0 +1,96 @@
+import json
+from pathlib import Path
+from urllib.parse import unquote
+
+import jsonschema
+import msgspec
+import pytest
+
+from ckaudit.contract.report import Check
+from ckaudit.reports import render
+from ckaudit.reports.view import View
+from tests.reports.sample import SAMPLES, ill, invalid
+
+VENDOR = Path(__file__).parents[2] / "fixtures" / "vendor"
+
+
+def run_of(report, view=None):
+    return json.loads(render(report, "sarif", view or View()))["runs"][0]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_output_keeps_the_official_schema(name):
+    schema = json.loads((VENDOR / "sarif-2.1.0-rtm.5.json").read_text())
+    jsonschema.Draft4Validator.check_schema(schema)
+    jsonschema.Draft4Validator(schema, format_checker=jsonschema.FormatChecker()).validate(
+        json.loads(render(SAMPLES[name](), "sarif"))
+    )
+
+
+def test_severities_become_levels():
+    levels = {result["ruleId"]: result["level"] for result in run_of(ill())["results"]}
+    assert levels == {"LOSS002": "error", "GRAD002": "error", "ATT003": "warning"}
+
+
+def test_every_result_points_at_its_own_rule_and_no_rule_is_idle():
+    run = run_of(invalid())
+    rules = run["tool"]["driver"]["rules"]
+    assert all(rules[result["ruleIndex"]]["id"] == result["ruleId"] for result in run["results"])
+    assert {rule["id"] for rule in rules} == {result["ruleId"] for result in run["results"]}
+
+
+def test_addresses_are_relative_and_decode_to_the_file():
+    places = [result["locations"][0]["physicalLocation"] for result in run_of(invalid(), View(base="runs/broken"))["results"]]
+    addresses = [place["artifactLocation"]["uri"] for place in places]
+    assert unquote(addresses[4]) == "runs/broken/odd,name:100%\n.json"
+    assert all(":" not in address and not address.startswith("/") for address in addresses)
+    assert [place["region"]["startLine"] for place in places] == [41, 1, 7, 12, 1, 44]
+
+
+@pytest.mark.parametrize("base", ["/data/run", "../run"])
+def test_a_folder_outside_the_working_folder_is_left_out_of_addresses(base):
+    first = run_of(invalid(), View(base=base))["results"][0]["locations"][0]
+    assert first["physicalLocation"]["artifactLocation"]["uri"] == "analysis_checkpoint_step_00000100.json"
+
+
+def test_tensors_are_logical_locations():
+    assert run_of(ill())["results"][1]["locations"][0]["logicalLocations"] == [
+        {"fullyQualifiedName": "blocks.3.attention.query.weight"}
+    ]
+
+
+def prints(report):
+    return [result["partialFingerprints"]["ckaudit/v1"] for result in run_of(report)["results"]]
+
+
+def test_fingerprints_survive_new_lines_numbers_and_words_but_not_a_new_place():
+    report = invalid()
+    moved = [msgspec.structs.replace(finding, line=99, message="otherwise", found="else") for finding in report.findings]
+    elsewhere = [msgspec.structs.replace(finding, pointer="/other") for finding in report.findings]
+    assert prints(msgspec.structs.replace(report, findings=moved)) == prints(report)
+    assert not set(prints(msgspec.structs.replace(report, findings=elsewhere))) & set(prints(report))
+
+
+def test_equal_findings_have_different_fingerprints():
+    report = invalid()
+    twice = msgspec.structs.replace(report, findings=report.findings[:1] * 3)
+    assert len(set(prints(twice))) == 3
+
+
+def test_a_name_cannot_become_a_link():
+    report = ill()
+    finding = msgspec.structs.replace(report.findings[2], message="see [here](https://evil.example)")
+    assert "](" not in run_of(msgspec.structs.replace(report, findings=[finding]))["results"][0]["message"]["text"]
+
+
+def test_the_likeliest_cause_stands_in_the_message():
+    texts = {result["ruleId"]: result["message"]["text"] for result in run_of(ill())["results"]}
+    assert "Likely, 0.87: The learning rate is too high for this stage. First: Halve" in texts["GRAD002"]
+    assert "First:" not in texts["ATT003"]
+
+
+def test_a_broken_check_makes_the_run_unsuccessful():
+    broken = Check(code="X001", name="x", title="x", severity="sev2", outcome="error", detail="KeyError: 'loss'")
+    invocation = run_of(msgspec.structs.replace(ill(), checks=[broken]))["invocations"][0]
+    assert invocation["executionSuccessful"] is False
+    assert "X001 broke: KeyError" in invocation["toolExecutionNotifications"][0]["message"]["text"]
