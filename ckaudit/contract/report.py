@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from ckaudit.contract.numbers import Count, Number, Step, doc
 
-VERSION = "ck.report.v1"
+VERSION: Literal["ck.report.v1"] = "ck.report.v1"
 
 Severity = Literal["sev0", "sev1", "sev2", "note"]
 Outcome = Literal["passed", "failed", "skipped", "error"]
@@ -92,8 +92,8 @@ class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
     values: Annotated[list[Number | None], doc("The values; null where not recorded.", shape="(N,)")]
 
 
-class Report(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """One audit."""
+class Report(Struct, kw_only=True, frozen=True):
+    """One audit; every member is always written, empty or null where there is nothing."""
 
     schema_version: Annotated[Literal["ck.report.v1"], doc("Which contract this report follows.")]
     tool: Annotated[str, doc("Name and version of the auditor.")]

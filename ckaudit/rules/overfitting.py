@@ -10,13 +10,14 @@ from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Series
 
 
-@rule("LOSS002", severity="sev2", needs=[val_loss, train_loss_at_evals], unit="nats/token")
-def overfitting(val: Series, train: Series, *, min_evals: int = 3, rise: float = 0.01, mads: float = 3.0) -> Iterator[Hit | Skip]:
+@rule("LOSS002", severity="sev2", needs=[val_loss], wants=[train_loss_at_evals], unit="nats/token")
+def overfitting(val: Series, train: Series | None, *, min_evals: int = 3, rise: float = 0.01, mads: float = 3.0) -> Iterator[Hit | Skip]:
     """The validation loss rises while the training loss does not.
 
     ## What it checks
     At least `min_evals` evaluations after the lowest validation loss, a rise over it beyond `rise` and beyond `mads` robust
-    deviations of the evaluations' own noise, and a training loss that did not rise with it (F12, playbook D5.1).
+    deviations of the evaluations' own noise, and a training loss that did not rise with it (F12, playbook D5.1). Where
+    no training loss was recorded the rise alone counts, and the message says so.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
@@ -27,7 +28,8 @@ def overfitting(val: Series, train: Series, *, min_evals: int = 3, rise: float =
         yield Skip("too_few_points", f"{int(known.sum())} evaluations; {min_evals + 2} are needed")
         return
     steps, losses = val.steps[known], val.values[known, 0]
-    onset = divergence_step(steps, train.values[known, 0], losses, min_evals=min_evals, rise=rise, mads=mads)
+    level = np.zeros(len(steps)) if train is None else train.values[known, 0]
+    onset = divergence_step(steps, level, losses, min_evals=min_evals, rise=rise, mads=mads)
     if onset is None:
         return
     lowest = int(np.argmin(losses))
@@ -35,5 +37,6 @@ def overfitting(val: Series, train: Series, *, min_evals: int = 3, rise: float =
     yield Hit(
         severity="sev2", where="val_loss", first=onset, last=int(steps[-1]), worst=int(steps[worst]),
         value=float(losses[worst]), limit=float(losses[lowest]), points=int((steps >= onset).sum()),
-        message=f"the validation loss rises to {{value:.4g}} from its lowest, {{limit:.4g}} at step {steps[lowest]}",
+        message=f"the validation loss rises to {{value:.4g}} from its lowest, {{limit:.4g}} at step {steps[lowest]}"
+        + ("; no training loss was recorded beside it" if train is None else ""),
     )  # fmt: skip
