@@ -12,7 +12,7 @@ from ckaudit.run.series import Series, at
 
 
 @cause(
-    prior=0.0,
+    prior=-0.5,
     explains=[overfitting],
     wants=[train_loss, val_loss],
     knob="Stop at the step of the lowest validation loss; then more or more varied data, or more regularisation.",

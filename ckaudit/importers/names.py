@@ -1,0 +1,117 @@
+"""Names: those of the catalogue, their short forms, and what other programs call the same quantities."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+
+from ckaudit.errors import UsageError
+
+CATALOGUE = frozenset(
+    """
+    tokens_seen steps_seen train_loss_raw train_loss_ema train_ppl learning_rate lr_phase tokens_per_update grad_global_norm
+    grad_clip_rate update_to_weight opt_state_finite loss_scale overflow_rate skipped_updates grad_noise_scale
+    scaling_law_residual curvature_trace_est
+    max_attn_logit attn_entropy residual_rms activation_outlier_rate logit_entropy_probe topk_mass_probe output_kl_to_prev
+    moe_drop_rate moe_util_entropy moe_load_balance_loss
+    source_mix_share language_share filter_reject_rate bytes_per_token seq_len_p50_p95 pad_fraction token_kl_drift
+    near_dup_rate train_val_overlap doc_repeat_hotspots
+    tokens_per_sec step_time mfu gpu_util gpu_mem_used dataloader_stall_frac comm_time_frac compute_time_frac straggler_ratio
+    data_toxicity_rate rtp_toxicity_prob pii_hit_rate memorization_rate
+    val_loss val_ppl train_val_gap slice_val_loss fixed_probe_loss microbench_score
+    nan_inf_events checkpoint_ok checkpoint_time checkpoint_size restart_rate error_event_rate metrics_ingest_lag
+    heartbeat_missing
+    """.split()  # noqa: SIM905  one word a line would take five times the room
+)
+SHORT = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_global_norm", "tokens": "tokens_seen"}
+
+_COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy)_)?"
+_PATTERNS = {
+    "step": r"(?:train(?:er|ing)?_)?(?:global_)?steps?|iter(?:ation)?s?|(?:num_)?updates?|num_steps|optimizer_step|_step",
+    "train_loss_raw": rf"(?:(?:train|training)_)?{_COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?",
+    "val_loss": rf"(?:val|valid|validation|eval|evaluation|dev)_{_COMPONENT}(?:cross_?entropy_?)?loss(?:_epoch)?",
+    "learning_rate": r"(?:train_|optim_|optimizer_)?(?:lr|learning_rate)(?:_group0)?|lr_(?:adamw?|sgd)",
+    "grad_global_norm": r"(?:train_|optim_)?(?:total_|global_)?(?:grad|gradient)_(?:global_|2_0_)?norm(?:_total)?|gnorm",
+    "tokens_seen": r"(?:train_|throughput_)?(?:num_|n_|total_|consumed_|num_input_)?tokens(?:_seen)?",
+    "tokens_per_update": r"tokens_per_(?:update|step|batch)|batch_size_in_tokens",
+    "tokens_per_sec": r"(?:train_)?(?:tokens|tok)(?:_per)?_(?:sec|second|s)",
+    "time": r"_timestamp|wall_time|timestamp",
+}
+_ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
+_SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
+_UNLIKE_LETTERS = re.compile(r"[\s./\-]+")
+MAX_SHOWN = 48
+
+
+def short(text: str) -> str:
+    """Return a foreign name at a length that fits a sentence."""
+    return writable(text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}...")
+
+
+def writable(text: str) -> str:
+    r"""Return text that can be written as UTF-8: JSON may hold halves of a surrogate pair.
+
+    >>> print(writable("a\ud800"))
+    a\ud800
+    """
+    return text.encode(errors="backslashreplace").decode()
+
+
+def listed(names: Sequence[str], *, most: int = 6) -> str:
+    """Return names as a list for a sentence.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    shown = ", ".join(map(short, names[:most]))
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+def catalogue_name(header: str) -> str | None:
+    """Return what the catalogue calls a column, None where no common name is known.
+
+    Letters' case, dots, slashes and blanks do not matter; nor does the name of a run before it, as in "run 3 - loss".
+
+    >>> catalogue_name("train/lm_loss"), catalogue_name("eval/books/CrossEntropyLoss"), catalogue_name("score")
+    ('train_loss_raw', 'slice_val_loss/books', None)
+    """
+    own = header.rsplit(" - ", 1)[-1].strip()
+    family, _, label = own.partition("/")
+    if family in CATALOGUE and (label or "/" not in own):
+        return own
+    if found := _SLICE.fullmatch(own):
+        return f"slice_val_loss/{found[1]}"
+    plain = _UNLIKE_LETTERS.sub("_", own.lower())
+    return next((name for name, alias in _ALIASES.items() if alias.fullmatch(plain)), None)
+
+
+def recognised(headers: Iterable[str]) -> dict[str, list[int]]:
+    """Return for each catalogue name the positions of the columns that may hold it."""
+    found: dict[str, list[int]] = {}
+    for position, header in enumerate(headers):
+        if name := catalogue_name(header):
+            found.setdefault(name, []).append(position)
+    return found
+
+
+def resolved(columns: Mapping[str, str], headers: Sequence[str]) -> dict[str, int]:
+    """Return the column of each name that the user mapped, by catalogue name.
+
+    Raises:
+        UsageError: Where a name is not in the catalogue, or the file has no such column.
+    """
+    found = {}
+    for name, header in columns.items():
+        full = SHORT.get(name, name)
+        if full.partition("/")[0] not in CATALOGUE | {"step", "time"}:
+            raise UsageError(f"the catalogue has no name {short(name)!r}", hint=_nearest(name, [*SHORT, *sorted(CATALOGUE)]))
+        if header not in headers:
+            raise UsageError(
+                f"{short(name)} is to come from {short(header)!r}, which is not there", hint=_nearest(header, headers)
+            )
+        found[full] = list(headers).index(header)
+    return found
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(map(short, near))}?" if near else f"There is {listed(known)}."

@@ -1,0 +1,249 @@
+"""CSV and TSV files: headers, cells, rows, and what an absent value means."""
+
+import math
+
+import pytest
+
+from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.run.rows import run_of_rows
+
+
+def noted(run, words):
+    return any(words in note for note in run.notes)
+
+
+def curve(run, name):
+    return {row["step"]: row[name] for row in run.rows if name in row}
+
+
+def test_common_headers_are_recognised_and_named(imported):
+    run = imported("iteration,Train/Loss,eval/loss,lr,Grad Norm,fun\n1,2.5,3,1e-3,0.5,7\n2,2.25,,1e-4,0.25,8\n")
+    assert run.rows == [
+        {"step": 1, "train_loss_raw": 2.5, "val_loss": 3.0, "learning_rate": 1e-3, "grad_global_norm": 0.5},
+        {"step": 2, "train_loss_raw": 2.25, "learning_rate": 1e-4, "grad_global_norm": 0.25},
+    ]
+    assert noted(run, "train_loss_raw from Train/Loss")
+    assert noted(run, "left out, because no common name says what they are: fun")
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("step,train_loss", "train_loss_raw"), ("step,train/lm_loss", "train_loss_raw"), ("step,training_loss", "train_loss_raw"),
+        ("step,validation/ctc_loss", "val_loss"), ("step,Val Loss", "val_loss"), ("step,eval/CrossEntropyLoss", "val_loss"),
+        ("step,lr-AdamW", "learning_rate"), ("step,optim/learning_rate_group0", "learning_rate"),
+        ("step,optim/total_grad_norm", "grad_global_norm"), ("step,grad_2.0_norm_total", "grad_global_norm"),
+        ("step,throughput/total_tokens", "tokens_seen"), ("step,tokens/sec", "tokens_per_sec"),
+        ("step,brisk-cloud-7 - train/loss", "train_loss_raw"), ("step,eval/books/CrossEntropyLoss", "slice_val_loss/books"),
+        ("step,slice_val_loss/irregular", "slice_val_loss/irregular"), ("step,max_attn_logit", "max_attn_logit"),
+    ],
+)  # fmt: skip
+def test_one_quantity_under_its_many_names(imported, header, name):
+    assert curve(imported(f"{header}\n5,0.5\n"), name) == {5: 0.5}
+
+
+@pytest.mark.parametrize("step", ["step", "global_step", "iter", "_step", "train/global_step", "trainer/global_step", "Steps"])
+def test_the_step_under_its_many_names(imported, step):
+    assert curve(imported(f"{step},loss\n5,0.5\n"), "train_loss_raw") == {5: 0.5}
+
+
+@pytest.mark.parametrize("header", ["loss__MIN", "test/loss", "train/aux_loss", "epoch", "score", "val/accuracy", "aloss"])
+def test_columns_that_only_look_like_a_loss_are_not_taken(imported, header):
+    with pytest.raises(UnreadableError, match="none of its columns"):
+        imported(f"step,{header}\n5,0.5\n")
+
+
+def test_a_mapped_column_wins_over_a_recognised_one(imported):
+    run = imported("it,loss,ce\n1,9,2\n2,9,1\n", loss="ce", step="it")
+    assert run.rows == [{"step": 1, "train_loss_raw": 2.0}, {"step": 2, "train_loss_raw": 1.0}]
+
+
+def test_a_mapped_column_is_not_taken_a_second_time(imported):
+    assert imported("step,loss\n1,2\n", val_loss="loss").rows == [{"step": 1, "val_loss": 2.0}]
+
+
+def test_full_names_and_labels_can_be_mapped(imported):
+    run = imported("step,a,b\n1,2,3\n", **{"slice_val_loss/rare": "a", "mfu": "b"})
+    assert run.rows == [{"step": 1, "slice_val_loss/rare": 2.0, "mfu": 3.0}]
+    assert run.manifest.slices == ["rare"]
+
+
+def test_a_name_outside_the_catalogue_gets_a_proposal(imported):
+    with pytest.raises(UsageError, match="no name 'val_los'") as raised:
+        imported("step,loss\n1,2\n", val_los="loss")
+    assert "val_loss" in raised.value.hint
+
+
+def test_a_column_that_is_not_there_gets_a_proposal(imported):
+    with pytest.raises(UsageError, match="'train/los'") as raised:
+        imported("step,train/loss\n1,2\n", loss="train/los")
+    assert "train/loss" in raised.value.hint
+
+
+def test_the_fuller_of_two_columns_is_taken_and_the_other_named(imported):
+    run = imported("step,loss,train_loss\n1,,5\n2,2,6\n3,,7\n")
+    assert curve(run, "train_loss_raw") == {1: 5.0, 2: 6.0, 3: 7.0}
+    assert noted(run, "could also be loss")
+
+
+def test_an_empty_cell_is_not_recorded_and_the_word_nan_is_recorded(imported):
+    run = imported("step,loss,lr\n1,2,0.1\n2,,0.1\n3,nan,0.1\n4,inf,\n5,None,N/A\n6,1,0.1\n")
+    losses = curve(run, "train_loss_raw")
+    assert list(losses) == [1, 3, 4, 6]
+    assert math.isnan(losses[3])
+    assert losses[4] == math.inf
+    assert list(curve(run, "learning_rate")) == [1, 2, 3, 6]
+
+
+def test_nan_between_rare_evaluations_says_only_that_there_was_none(imported):
+    rows = "".join(f"{step},2,{1.5 if step % 10 == 0 else 'nan'}\n" for step in range(1, 46))
+    run = imported(f"step,loss,val_loss\n{rows}")
+    assert curve(run, "val_loss") == {10: 1.5, 20: 1.5, 30: 1.5, 40: 1.5}
+    assert noted(run, "nan in val_loss")
+
+
+def test_nan_from_some_step_to_the_end_is_a_run_that_blew_up(imported):
+    rows = "".join(f"{step},{2 if step < 10 else 'NaN'}\n" for step in range(1, 46))
+    losses = curve(imported(f"step,loss\n{rows}"), "train_loss_raw")
+    assert len(losses) == 45
+    assert [step for step, loss in losses.items() if math.isnan(loss)] == list(range(10, 46))
+
+
+def test_float_strings_are_steps_and_broken_steps_lose_their_row(imported):
+    run = imported("step,loss\n1000.0,2\n2e3,1\nx,5\n-1,5\n2.5,5\nnan,5\n1e30,5\n,5\n")
+    assert curve(run, "train_loss_raw") == {1000: 2.0, 2000: 1.0}
+    assert noted(run, "6 rows have no whole step")
+    assert noted(run, "first line 4")
+
+
+def test_without_a_step_rows_are_numbered_and_that_is_said(imported):
+    run = imported("loss,lr\n3,1\n2,1\n")
+    assert curve(run, "train_loss_raw") == {1: 3.0, 2: 2.0}
+    assert noted(run, "rows were numbered from 1")
+
+
+def test_without_a_step_tokens_over_tokens_per_update_are_the_step(imported):
+    run = imported("total_tokens,batch_size_in_tokens,loss\n2048,1024,3\n5120,1024,2\n")
+    assert curve(run, "train_loss_raw") == {2: 3.0, 5: 2.0}
+    assert noted(run, "tokens seen over tokens per update")
+
+
+def test_tokens_that_do_not_divide_give_no_step(imported):
+    assert noted(imported("total_tokens,batch_size_in_tokens,loss\n2048,1000,3\n"), "rows were numbered")
+
+
+@pytest.mark.parametrize("mark", [",", "\t", ";"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_delimiters_line_ends_and_byte_order_marks(imported, mark, end, encoding):
+    text = end.join([mark.join(row) for row in (["step", '"train/loss"'], ["1", "2.5"], ["2", "2.25"], [""])])
+    assert curve(imported(text.encode(encoding)), "train_loss_raw") == {1: 2.5, 2: 2.25}
+
+
+def test_a_decimal_comma_is_read_where_it_cannot_be_a_delimiter(imported):
+    run = imported("step;loss;lr\n1;2,5;1,5e-4\n2;2;0.25\n")
+    assert run.rows == [
+        {"step": 1, "train_loss_raw": 2.5, "learning_rate": 1.5e-4},
+        {"step": 2, "train_loss_raw": 2.0, "learning_rate": 0.25},
+    ]
+    assert noted(run, "decimal comma")
+
+
+def test_quoted_headers_may_hold_the_delimiter(imported):
+    run = imported('"global_step","a, b","train/loss"\n1,x,2\n')
+    assert run.rows == [{"step": 1, "train_loss_raw": 2.0}]
+
+
+def test_short_and_long_rows_keep_what_they_have(imported):
+    run = imported("step,loss,lr\n1,2\n2,2,0.5,9,9\n3,1,0.5\n")
+    assert run.rows == [
+        {"step": 1, "train_loss_raw": 2.0},
+        {"step": 2, "train_loss_raw": 2.0, "learning_rate": 0.5},
+        {"step": 3, "train_loss_raw": 1.0, "learning_rate": 0.5},
+    ]
+    assert noted(run, "2 rows are not as wide as the header, first line 2 with 2 of 3 cells")
+
+
+def test_a_torn_last_row_is_left_out(imported):
+    run = imported("step,loss,lr\n1,2.125,0.5\n2,2.0")
+    assert run.rows == [{"step": 1, "train_loss_raw": 2.125, "learning_rate": 0.5}]
+    assert noted(run, "no line end")
+
+
+def test_cells_that_are_no_numbers_are_counted_with_their_line(imported):
+    run = imported("step,loss\n1,2\n\n2,oops\n3,1\n")
+    assert curve(run, "train_loss_raw") == {1: 2.0, 3: 1.0}
+    assert noted(run, "1 cells of loss are no numbers and count as not recorded, first 'oops' in line 4")
+
+
+def test_a_cell_without_end_costs_its_record_and_no_more_memory(imported):
+    rows = "".join(f"{step},2\n" for step in range(50_000))
+    run = imported(f'step,loss\n1,2\n2,"{"9" * 200_000}\n{rows}60000,1\n')
+    assert curve(run, "train_loss_raw")[60000] == 1.0
+    assert noted(run, "cell without end")
+
+
+def test_a_replay_is_a_new_session_and_holds_from_its_first_step(imported):
+    run = imported("step,loss\n1,3.0\n2,2.0\n3,1.0\n2,2.5\n3,2.25\n")
+    assert run.rows == [
+        {"step": 1, "session": 0, "train_loss_raw": 3.0}, {"step": 2, "session": 0, "train_loss_raw": 2.0},
+        {"step": 3, "session": 0, "train_loss_raw": 1.0}, {"step": 2, "session": 1, "train_loss_raw": 2.5},
+        {"step": 3, "session": 1, "train_loss_raw": 2.25},
+    ]  # fmt: skip
+    assert noted(run, "steps go back once, first from 3 to 2")
+
+
+def test_what_a_replay_replaced_does_not_count_in_the_run(imported):
+    run = imported("step,loss\n1,3.0\n2,2.0\n3,1.0\n5,0.5\n2,2.5\n3,2.25\n")
+    loss = run_of_rows("log", run.rows).scalar("train_loss_raw")
+    assert loss.steps.tolist() == [1, 2, 3]
+    assert loss.values[:, 0].tolist() == [3.0, 2.5, 2.25]
+
+
+def test_an_exact_replay_changes_nothing(imported):
+    run = imported("step,loss\n1,3\n2,nan\n3,1\n2,nan\n3,1\n")
+    assert [row["step"] for row in run.rows] == [1, 2, 3]
+    assert "session" not in run.rows[0]
+
+
+def test_a_late_evaluation_is_sorted_in(imported):
+    run = imported("step,loss,val_loss\n1,3,\n2,2,\n1,,4\n")
+    assert run.rows == [{"step": 1, "train_loss_raw": 3.0, "val_loss": 4.0}, {"step": 2, "train_loss_raw": 2.0}]
+
+
+def test_of_two_values_at_one_step_the_later_holds(imported):
+    run = imported("step,loss\n1,3\n1,2\n2,1\n")
+    assert curve(run, "train_loss_raw") == {1: 2.0, 2: 1.0}
+    assert noted(run, "1 values stand twice at one step")
+
+
+def test_a_clock_is_taken_only_if_it_tells_unix_time(imported):
+    assert imported("step,loss,_timestamp\n1,2,1700000000.5\n").rows[0]["time"] == 1700000000.5
+    assert "time" not in imported("step,loss,_timestamp\n1,2,12.5\n").rows[0]
+
+
+@pytest.mark.parametrize("text", ["step,loss\n", "step,loss", "step,loss\n\n\n"])
+def test_a_header_alone_is_refused(imported, text):
+    with pytest.raises(UnreadableError, match="no rows"):
+        imported(text)
+
+
+def test_a_header_without_end_is_refused(imported):
+    with pytest.raises(UnreadableError, match="header line"):
+        imported(f'step,loss,"{"x" * 200_000}\n1,2,3\n')
+
+
+@pytest.mark.parametrize("text", ["step,loss\n1,\n2,\n", "step,loss\nx,1\n"])
+def test_rows_without_a_value_are_refused(imported, text):
+    with pytest.raises(UnreadableError, match="no value at any step"):
+        imported(text)
+
+
+def test_a_table_without_a_known_name_lists_its_columns(imported):
+    with pytest.raises(UnreadableError, match="Wall time, Step, Value") as raised:
+        imported("Wall time,Step,Value\n1,1,2\n")
+    assert "--map" in raised.value.hint
+
+
+def test_a_column_known_to_be_empty_is_said(imported):
+    assert noted(imported("step,loss,val_loss\n1,2,\n"), "no value was recorded in val_loss")

@@ -1,0 +1,79 @@
+"""What is no log is refused with a reason, and folders give their latest state."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from ckaudit.errors import UnreadableError
+from ckaudit.importers import import_source, importers
+
+
+def test_formats_with_a_mark_of_their_own_are_asked_first():
+    assert [each.GENERIC for each in importers()] == sorted(each.GENERIC for each in importers())
+    assert [each.NAME for each in importers()][-1] == "CSV"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is empty"),
+        (b" \n\n", "is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "Git LFS pointer"),
+        (b"<!DOCTYPE html>\n<html><body>Sign in, please</body></html>", "web page"),
+        (b"\n  <HTML>", "web page"),
+        (b"PAR1\0\0\0", "binary"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "binary"),
+        (b"step,loss\n1,2\0\0\0\0", "binary"),
+        (b'{"loss": 1}', "JSON document without log_history"),
+        (b"[1, 2]", "no log that is known"),
+        (b"Dear all, the run went fine.\nYours, B\n", "expected AlgoPerf measurements.csv"),
+        (b"iteration 10/ 100 | lm loss: 2.0E+00 | lr: 1e-4 |\n" * 9, "no log that is known"),
+        (b"1,2,3\n2,3,4\n", "no log that is known"),
+        (b"\xff\xfe\xfa", "no log that is known"),
+    ],
+)
+def test_what_is_no_log_is_refused_with_the_reason(imported, content, reason):
+    with pytest.raises(UnreadableError, match=reason) as raised:
+        imported(content, "whatever.log")
+    assert raised.value.hint
+
+
+def test_a_file_that_is_not_there_is_unreadable(tmp_path):
+    with pytest.raises(UnreadableError, match="cannot be opened"):
+        import_source(tmp_path / "none.csv")
+
+
+def test_a_packed_file_is_unpacked(imported):
+    assert imported(gzip.compress(b"step,loss\n1,2\n"), "log.csv.gz").rows == [{"step": 1, "train_loss_raw": 2.0}]
+
+
+def test_the_content_decides_and_not_the_name(imported):
+    assert imported(b"step\tloss\n1\t2\n", "metrics.txt").source == "CSV"
+    assert imported(b'{"log_history": [{"step": 1, "loss": 2}]}', "x.csv").source == "Hugging Face trainer_state.json"
+
+
+def _state(path: Path, steps: int) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    history = [{"step": step, "loss": 2.0} for step in range(1, steps + 1)]
+    (path / "trainer_state.json").write_text(json.dumps({"global_step": steps, "max_steps": 9, "log_history": history}))
+
+
+def test_a_folder_gives_its_own_state_else_that_of_its_latest_checkpoint(tmp_path):
+    for steps in (2, 9, 10):
+        _state(tmp_path / f"checkpoint-{steps}", steps)
+    assert len(import_source(tmp_path).rows) == 10
+    _state(tmp_path, 12)
+    assert len(import_source(tmp_path).rows) == 12
+    assert any("a later" in note for note in import_source(tmp_path / "checkpoint-2").notes)
+
+
+def test_a_folder_without_a_state_is_refused(tmp_path):
+    with pytest.raises(UnreadableError, match="without trainer_state"):
+        import_source(tmp_path)
+
+
+def test_long_foreign_names_are_cut_in_notes(imported):
+    run = imported(f"step,loss,{'x' * 5000}\n1,2,3\n")
+    assert max(map(len, run.notes)) < 300
