@@ -30,10 +30,10 @@ def judge(run: Run, rules: Iterable[Rule]) -> Judgement:
     return Judgement(tuple(sorted(findings, key=gravity)), tuple(checks))
 
 
-def gravity(finding: Finding) -> tuple[int, int, str, str]:
-    """Sort key: gravest first, then by step, code and place."""
+def gravity(finding: Finding) -> tuple[int, int, str]:
+    """Sort key: gravest first, then by step and code; what a rule says first stays first."""
     start = -1 if finding.first_step is None else finding.first_step
-    return SEVERITIES.index(finding.severity), start, finding.code, finding.where or ""
+    return SEVERITIES.index(finding.severity), start, finding.code
 
 
 def resolve(inputs: Iterable[Input], run: Run) -> list[Any]:
@@ -78,15 +78,32 @@ def _check(rule: Rule, skip: Skip | None, found: list[Finding]) -> Check:
 
 
 def fold(hits: Iterable[Hit]) -> Iterator[Hit]:
-    """Make one hit of those that say the same of many places from the same step on; the first place speaks for all."""
-    groups: dict[tuple[Any, ...], list[Hit]] = {}
+    """Make one hit of those that say the same of many places at overlapping times; the first of them speaks for all."""
+    groups: dict[tuple[str, str], list[Hit]] = {}
     for hit in hits:
-        groups.setdefault((hit.severity, hit.message, hit.first), []).append(hit)
+        groups.setdefault((hit.severity, hit.message), []).append(hit)
     for members in groups.values():
-        first, rest = members[0], members[1:]
-        also = (*first.also, *(each.where for each in rest if each.where))
-        last = max((each.last for each in members if each.last is not None), default=None)
-        yield replace(first, also=tuple(dict.fromkeys(also)), last=last)
+        yield from _merged(sorted(members, key=lambda hit: -1 if hit.first is None else hit.first))
+
+
+def _merged(hits: list[Hit]) -> Iterator[Hit]:
+    current: Hit | None = None
+    for hit in hits:
+        if current is not None and _overlap(current, hit):
+            also = dict.fromkeys((*current.also, *([hit.where] if hit.where else []), *hit.also))
+            also.pop(current.where or "", None)
+            last = max(hit.last or 0, current.last or 0) if hit.last is not None else current.last
+            current = replace(current, also=tuple(also), last=last)
+            continue
+        if current is not None:
+            yield current
+        current = hit
+    if current is not None:
+        yield current
+
+
+def _overlap(one: Hit, later: Hit) -> bool:
+    return one.last is None or later.first is None or later.first <= one.last
 
 
 def _finding(rule: Rule, hit: Hit) -> Finding:

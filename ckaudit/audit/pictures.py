@@ -59,11 +59,12 @@ def _loss(run: Run, points: int) -> Chart | None:
 
 
 def shape_preserving(values: Floats, points: int) -> np.ndarray:
-    """Return the rows of about `points` values: of each stretch the one farthest from the stretch's median."""
+    """Return the rows of about `points` values: of each stretch the one farthest from the stretch's median, and the last."""
     if len(values) <= points:
         return np.arange(len(values))
     edges = np.linspace(0, len(values), points + 1).astype(int)
-    return np.array([_farthest(values, start, end) for start, end in pairwise(edges.tolist()) if end > start])
+    chosen = [_farthest(values, start, end) for start, end in pairwise(edges.tolist()) if end > start]
+    return np.array([*chosen[:-1], len(values) - 1])
 
 
 def _farthest(values: Floats, start: int, end: int) -> int:

@@ -7,6 +7,10 @@ from ckaudit.contract.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.dead_parameter import dead_parameter
+from ckaudit.rules.exploding_gradient import exploding_gradient
+from ckaudit.rules.loss_spike import loss_spike
+from ckaudit.rules.nonfinite_values import nonfinite_values
+from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.run.series import Series
 
 
@@ -30,6 +34,8 @@ def dead_path(
     if not dead:
         yield contradicts(strong, "every tensor gets a gradient", "gradient_norm")
         return
+    if earlier := found.before(dead[0].first_step or 0).of(loss_spike, exploding_gradient, update_out_of_band, nonfinite_values):
+        yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])
     places = {place for each in dead for place in (each.where, *each.also) if place}
     if norm is not None:
         total = len(norm.labels)

@@ -12,7 +12,13 @@ from ckaudit.run.spans import spans
 
 @rule("GRAD002", severity="sev1", needs=[grad_global_norm], unit="1")
 def exploding_gradient(
-    norm: Series, *, window: int = 50, min_history: int = 10, note_ratio: float = 4.0, max_ratio: float = 10.0, min_points: int = 3
+    norm: Series,
+    *,
+    window: int = 50,
+    min_history: int = 10,
+    note_ratio: float = 4.0,
+    max_ratio: float = 10.0,
+    min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     """The gradient norm leaves its usual size by an order of magnitude and stays there.
 

@@ -67,10 +67,11 @@ def _crowded(steps: Steps, found: list[Incident], many: int, within: int) -> lis
 def _hit(incident: Incident, steps: Steps, loss: Floats, relative: Floats, *, close: bool, patience: int) -> Hit:
     first, last = int(steps[incident.first]), int(steps[incident.last])
     inside = slice(incident.first, incident.last + 1)
-    peak = incident.first + int(np.nanargmax(loss[inside]))
+    peak = incident.first + int(np.argmax(np.where(np.isfinite(loss[inside]), loss[inside], -np.inf)))
     long = last - first >= patience
     tail = (
-        f"it is not back after {patience} steps" if long
+        "then it is no number any more" if not np.isfinite(loss[incident.last + 1 : incident.last + 2]).all()
+        else f"it is not back after {patience} steps" if long
         else "it is one of several" if close
         else "it has not come back yet" if incident.is_open
         else f"it is back after {last - first + 1} steps"

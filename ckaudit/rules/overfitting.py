@@ -11,7 +11,9 @@ from ckaudit.run.series import Series
 
 
 @rule("LOSS002", severity="sev2", needs=[val_loss], wants=[train_loss_at_evals], unit="nats/token")
-def overfitting(val: Series, train: Series | None, *, min_evals: int = 3, rise: float = 0.01, mads: float = 3.0) -> Iterator[Hit | Skip]:
+def overfitting(
+    val: Series, train: Series | None, *, min_evals: int = 3, rise: float = 0.01, mads: float = 3.0
+) -> Iterator[Hit | Skip]:
     """The validation loss rises while the training loss does not.
 
     ## What it checks

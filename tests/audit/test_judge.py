@@ -73,15 +73,19 @@ def test_a_note_alone_does_not_fail_a_rule() -> None:
     assert (check.outcome, check.findings) == ("passed", 1)
 
 
-def test_equal_hits_of_many_places_become_one() -> None:
-    hits = [
-        Hit(severity="sev2", message="{where} is dead", where=name, first=10, last=last)
-        for name, last in [("a", 20), ("b", 30), ("c", 20)]
-    ]
-    later = Hit(severity="sev2", message="{where} is dead", where="d", first=40, last=50)
-    first, second = fold([*hits, later])
+def dead(where: str, first: int, last: int) -> Hit:
+    return Hit(severity="sev2", message="{where} is dead", where=where, first=first, last=last)
+
+
+def test_equal_hits_at_overlapping_times_become_one() -> None:
+    first, second = fold([dead("a", 10, 20), dead("b", 15, 30), dead("c", 25, 28), dead("d", 40, 50)])
     assert (first.where, first.also, first.first, first.last) == ("a", ("b", "c"), 10, 30)
-    assert second is later or second.where == "d"
+    assert (second.where, second.also, second.first, second.last) == ("d", (), 40, 50)
+
+
+def test_one_place_twice_is_not_its_own_neighbour() -> None:
+    (hit,) = fold([dead("a", 10, 30), dead("b", 12, 14), dead("b", 20, 22)])
+    assert hit.also == ("b",)
 
 
 def test_findings_come_gravest_first_then_by_step() -> None:
