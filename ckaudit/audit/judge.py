@@ -61,7 +61,8 @@ def _told(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
     told = list(rule.function(*needs, *wants))
     findings = [_finding(rule, hit) for hit in fold(each for each in told if isinstance(each, Hit))]
     skip = next((each for each in told if isinstance(each, Skip)), None)
-    return findings, None if findings else skip
+    grave = any(each.severity != "note" for each in findings)
+    return findings, None if grave else skip
 
 
 def _names(inputs: Iterable[Input]) -> str:

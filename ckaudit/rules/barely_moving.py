@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_norm, update_to_weight
-from ckaudit.rules.rule import FACTS, Hit, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
@@ -17,7 +17,7 @@ from ckaudit.run.tensors import table_of
 def barely_moving(
     norm: Series, relative: Series, rate: Series | None, facts: Manifest | None, *,
     warmup: int = 20, slow: float = 0.01, min_points: int = 3,
-) -> Iterator[Hit]:  # fmt: skip
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """A trainable tensor stands still, or nearly.
 
     ## What it checks
@@ -29,6 +29,7 @@ def barely_moving(
     ## False alarms
     Frozen tensors are left out where run.json says so. A tensor that began at zero has no relative movement.
     """
+    yield from too_few(norm, min_points)
     tensors = table_of(facts)
     norm, relative = norm.only(tensors.is_trainable), relative.only(tensors.is_trainable)
     moving = _late(norm.steps, warmup)[:, None] & _rate_is_on(norm.steps, rate)[:, None]

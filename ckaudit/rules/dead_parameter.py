@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.gradients import gradient_norm
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
@@ -18,7 +18,7 @@ def dead_parameter(
 
     ## What it checks
     The gradient norm of every trainable tensor: above `alive` is well, below `dead` or exactly zero at `min_points`
-    checkpoints in a row is dead, between the two is noted (playbook D1.3).
+    checkpoints in a row is dead; between the two, or in a single checkpoint, is noted (playbook D1.3).
     ## Why it matters
     The tensor does not learn; something between it and the loss blocks the path: a mask, a zero factor, a detached branch.
     ## False alarms
@@ -26,12 +26,14 @@ def dead_parameter(
     """
     tensors = table_of(facts)
     trainable = norm.only(tensors.is_trainable)
+    yield from too_few(norm, min_points)
     for span in spans(trainable, trainable.values < dead, min_points=min_points):
         yield Hit.over(
             span, "sev2", "{where} gets no gradient: its norm is {value:.2g}, below {limit:.0e}",
             badness=-trainable.values, value=trainable.values, limit=dead,
         )  # fmt: skip
-    for span in spans(trainable, (trainable.values >= dead) & (trainable.values < alive), min_points=min_points):
+    faint = (trainable.values < alive) & ((trainable.values >= dead) | (norm.points < min_points))
+    for span in spans(trainable, faint, min_points=min(min_points, norm.points)):
         yield Hit.over(
             span, "note", "{where} gets hardly any gradient: its norm is {value:.2g}, below {limit:.0e}",
             badness=-trainable.values, value=trainable.values, limit=alive,

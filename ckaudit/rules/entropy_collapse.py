@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.contract.report import Severity
 from ckaudit.metrics.attention import normalized_attention_entropy
-from ckaudit.rules.rule import Hit, rule
+from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Mask, Series, single
 from ckaudit.run.spans import spans
 
@@ -14,7 +14,7 @@ from ckaudit.run.spans import spans
 @rule("ATTN001", severity="sev1", needs=[normalized_attention_entropy], unit="1", memory=2)
 def entropy_collapse(
     entropy: Series, *, sharp: float = 0.1, layer_share: float = 0.5, model_share: float = 0.5, min_points: int = 2
-) -> Iterator[Hit]:
+) -> Iterator[Hit | Skip]:
     """Attention heads look at one key only.
 
     ## What it checks
@@ -26,6 +26,7 @@ def entropy_collapse(
     ## False alarms
     Some heads of healthy models are sharp by design, such as those that look at the previous token: a few are only noted.
     """
+    yield from too_few(entropy, min_points)
     collapsed = (entropy.values < sharp) & entropy.finite  # (T, H)
     told = np.zeros_like(collapsed)
     for group in (None, *dict.fromkeys(_layers(entropy))):

@@ -10,7 +10,7 @@ from typing import Any
 
 from ckaudit.contract.report import Severity, SkipReason
 from ckaudit.metrics import Metric
-from ckaudit.run.series import Floats
+from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span
 
 
@@ -65,6 +65,12 @@ class Skip:
 
     reason: SkipReason
     detail: str
+
+
+def too_few(series: Series, least: int) -> Iterator[Skip]:
+    """Yield the word that a series is too short to judge, where it is."""
+    if series.points < least:
+        yield Skip("too_few_points", f"{series.points} points of {series.name}; {least} are needed")
 
 
 class FactsMarker:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Series, at
 from ckaudit.run.spans import spans
 
@@ -28,6 +28,7 @@ def update_out_of_band(
     if not (ratio.steps > warmup).any():
         yield Skip("too_few_points", f"the first {warmup} steps are not judged, and the run has no more")
         return
+    yield from too_few(ratio, min_points)
     on = np.ones(len(ratio.steps), bool) if rate is None else np.nan_to_num(at(rate, ratio.steps).values[:, 0], nan=1.0) > 0
     judged = ((ratio.steps > warmup) & on)[:, None]
     for span in spans(ratio, (ratio.values > highest) & judged, min_points=min_points):
