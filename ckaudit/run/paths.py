@@ -56,14 +56,17 @@ def is_numeric(hint: Any) -> bool:
 
 @cache
 def every_path() -> tuple[str, ...]:
-    """Return the path of every number in a checkpoint, grids, histograms and the black box left out."""
+    """Return the path of every number in a checkpoint, grids, histograms and the black box left out.
+
+    In "rank_facts.*.step_time" the star stands for the rank, whose file holds the value.
+    """
     return tuple(_paths())
 
 
 def _paths() -> Iterator[str]:
     for name, hint in fields(Checkpoint).items():
         inner = struct_inside(hint)
-        if name in ("history", "step", "session", "rank", "rank_facts"):
+        if name in ("history", "step", "session", "rank"):
             continue
         if inner is None:
             if is_mapping(hint):
@@ -71,7 +74,7 @@ def _paths() -> Iterator[str]:
             elif is_numeric(hint):
                 yield name
             continue
-        middle = ".*" if is_mapping(hint) else ""
+        middle = ".*" if is_mapping(hint) or name == "rank_facts" else ""
         yield from (f"{name}{middle}.{field}" for field, part in fields(inner).items() if is_numeric(part))
 
 

@@ -81,6 +81,7 @@ class _Reader:
             self._checkpoint(file)
             if progress:
                 progress(index + 1, len(files))
+        self._ranks()
         return Run(
             name=name,
             manifest=manifest,
@@ -130,8 +131,23 @@ class _Reader:
             self.events.append(Event(step, document.event_step, tuple(document.triggers or ())))
         for section, members in self.sections.items():
             part = getattr(document, section, UNSET)
-            if part is not UNSET:
+            if part is not UNSET and section != "rank_facts":
                 _collect(step, part, members)
+
+    def _ranks(self) -> None:
+        """Join the facts of all ranks at each step to one row."""
+        facts: dict[int, dict[str, Any]] = {}
+        members = self.sections.get("rank_facts", [])
+        for file in self.folder.checkpoints if members else ():
+            if file.rank is None or (data := self._bytes(file.path, file.shown)) is None:
+                continue
+            document = self._decoded(data, file.shown, self.decoder, VERSION)
+            if document is not None and document.rank_facts is not UNSET:
+                facts.setdefault(document.step, {})[f"rank.{file.rank}"] = document.rank_facts
+        for step, ranks in facts.items():
+            for rest, collector in members:
+                name = rest.removeprefix("*.")
+                collector.add(step, tuple(ranks), [getattr(each, name) for each in ranks.values()])
 
     def _fill(self, step: int, document: Any) -> None:
         if document.scalars is not UNSET:
