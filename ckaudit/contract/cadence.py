@@ -1,0 +1,46 @@
+"""When a checkpoint is due: pure functions of the step, so that two runs with one cadence have the same checkpoints."""
+
+from collections.abc import Sequence
+
+from ckaudit.contract.manifest import Cadence
+
+DEFAULT_CADENCE: tuple[Cadence, ...] = (
+    Cadence(until=100, every=10),
+    Cadence(until=1_000, every=50),
+    Cadence(until=10_000, every=200),
+    Cadence(until=None, every=1_000),
+)
+
+
+def is_due(step: int, cadence: Sequence[Cadence] = DEFAULT_CADENCE) -> bool:
+    """Return whether the cadence asks for a checkpoint at `step`; step 0 is always due.
+
+    The boundaries belong to the stretch that they end: 100 is the last of the tens, 150 the first of the fifties.
+
+    >>> [step for step in range(201) if is_due(step)]
+    [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 150, 200]
+    """
+    every = _distance(step, cadence)
+    return step == 0 or (every > 0 and step % every == 0)
+
+
+def ordinal(step: int, cadence: Sequence[Cadence] = DEFAULT_CADENCE) -> int:
+    """Return how many checkpoints were due in steps 1 to `step`: 0 at the start, 10 at 100, 28 at 1,000.
+
+    >>> [ordinal(step) for step in (0, 9, 10, 100, 1_000, 10_000, 100_000)]
+    [0, 0, 1, 10, 28, 73, 163]
+    """
+    total, start = 0, 0
+    for stretch in cadence:
+        end = step if stretch.until is None else min(step, stretch.until)
+        if end > start and stretch.every > 0:
+            total += end // stretch.every - start // stretch.every
+        start = max(start, end)
+    return total
+
+
+def _distance(step: int, cadence: Sequence[Cadence]) -> int:
+    for stretch in cadence:
+        if stretch.until is None or step <= stretch.until:
+            return stretch.every
+    return 0

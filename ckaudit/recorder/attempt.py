@@ -1,0 +1,100 @@
+"""One update attempt: what is known of it so far, and the checkpoint that it becomes."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import UNSET
+from torch import Tensor
+
+from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
+from ckaudit.contract.numbers import Number, to_word
+from ckaudit.contract.tensors import GradientStats
+from ckaudit.recorder.gradients import top_share, total_norm
+from ckaudit.recorder.tensors import shorten
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What one step has shown so far.
+
+    Attributes:
+        step: Its number once it is finished.
+        triggers: Why it has a checkpoint; empty: it has none.
+        event_step: The step whose event asked for it.
+        values: Values for the step's line, by catalogue name.
+        raw_norms: Gradient norms as they are in memory, in the order of `norms`, where each was measured whole.
+        versions: Identity and version of every gradient when the norms were taken.
+        norms: Gradient norm of every tensor that has one, after unscaling.
+        gradients: Their statistics, where a checkpoint is due.
+        source: Where in the step they were read.
+        before: Copies of the weights before the update, where a checkpoint is due.
+        rates: Learning rate of every group.
+        loss_scale: Scale of the loss, under mixed precision.
+        clip_norm: Largest global norm let through.
+        updates: Optimizers that applied their update.
+        seconds: Time taken from the training so far.
+        loss: Training loss, once the step is finished.
+        time: When it was finished, Unix time.
+    """
+
+    step: int
+    triggers: list[Trigger] = field(default_factory=list)
+    event_step: int | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    raw_norms: list[Tensor] | None = None
+    versions: list[tuple[int, int]] = field(default_factory=list)
+    norms: dict[str, float] = field(default_factory=dict)
+    gradients: dict[str, GradientStats] = field(default_factory=dict)
+    source: GradientsSource | None = None
+    before: dict[str, Tensor] = field(default_factory=dict)
+    rates: list[float] = field(default_factory=list)
+    loss_scale: float | None = None
+    clip_norm: float | None = None
+    updates: int = 0
+    seconds: float = 0.0
+    loss: float | None = None
+    time: float = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the step has a checkpoint."""
+        return bool(self.triggers)
+
+    @property
+    def global_norm(self) -> float | None:
+        """Norm of all gradients together (M9), None where there are none."""
+        return shorten(total_norm([*self.norms.values()])) if self.norms else None
+
+    @property
+    def norms_only(self) -> dict[str, GradientStats]:
+        """The gradient section of a step whose gradients are gone."""
+        return {name: GradientStats(norm=to_word(shorten(norm))) for name, norm in self.norms.items()}
+
+    def scalars(self, **derived: float | None) -> dict[str, Number]:
+        """Return the values of this step that are numbers, and those that only a checkpoint can say."""
+        share = top_share([*self.norms.values()])
+        known = self.values | derived | {"top_gradient_share": None if share is None else shorten(share)}
+        return {name: to_word(float(value)) for name, value in known.items() if _is_number(value)}
+
+    def checkpoint(self, session: int) -> Checkpoint:
+        """Return the checkpoint of this step with everything that is known without looking at a tensor."""
+        return Checkpoint(
+            schema_version="ck.analysis.v1",
+            step=self.step,
+            loss=UNSET if self.loss is None else to_word(self.loss),
+            time=round(self.time, 3),
+            session=session,
+            triggers=list(self.triggers),
+            event_step=UNSET if self.event_step is None else self.event_step,
+            gradients_source=self.source or UNSET,
+        )
+
+
+def lowest(values: list[float]) -> float | None:
+    """Return the smallest value, NaN where one is NaN, None of nothing."""
+    return math.nan if any(map(math.isnan, values)) else min(values, default=None)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

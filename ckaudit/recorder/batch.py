@@ -1,0 +1,88 @@
+"""Facts of one batch: its hash, how its targets relate to its inputs, and which tokens it holds."""
+
+from typing import Any
+
+import torch
+from msgspec import UNSET
+from torch import Tensor
+
+from ckaudit.contract.numbers import Number
+from ckaudit.contract.training import BatchFacts
+from ckaudit.recorder.tensors import bytes_hash, shortest
+
+IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
+BUCKETS = 256
+HASH_SIZE = 8
+
+
+def pair(batch: Any) -> tuple[Tensor | None, Tensor | None]:
+    """Return inputs and targets of a batch: a tensor, a pair of them, or a mapping as tokenizers make it."""
+    if isinstance(batch, Tensor):
+        return batch, None
+    if isinstance(batch, tuple | list):
+        tensors = [part if isinstance(part, Tensor) else None for part in (*batch, None, None)]
+        return tensors[0], tensors[1]
+    if hasattr(batch, "get"):
+        return batch.get("input_ids"), batch.get("labels")
+    return None, None
+
+
+def batch_hash(batch: Any) -> str | None:
+    """Return a hash of the inputs; None where the batch has none."""
+    inputs = pair(batch)[0]
+    return None if inputs is None else bytes_hash(inputs, size=HASH_SIZE)
+
+
+def batch_facts(
+    batch: Any, *, input_hash: str | None, batch_id: str | int | None, source: str | None, vocabulary: int | None
+) -> BatchFacts | None:
+    """Return what is known of a batch, None where that is nothing.
+
+    Args:
+        batch: Inputs and targets in any form that `pair` takes.
+        input_hash: What `batch_hash` said of it.
+        batch_id: The loader's own name of it.
+        source: Where it came from.
+        vocabulary: Number of different tokens; without it there is no token histogram.
+    """
+    facts = BatchFacts(
+        input_hash=UNSET if input_hash is None else input_hash,
+        batch_id=UNSET if batch_id is None else batch_id,
+        source=UNSET if source is None else source,
+    )
+    inputs, targets = pair(batch)
+    if inputs is not None and _is_tokens(inputs) and vocabulary:
+        facts.token_histogram = token_histogram(inputs, vocabulary)
+    if inputs is not None and targets is not None and _are_aligned(inputs, targets):
+        shift, same = shift_match(inputs, targets), match(inputs, targets)
+        facts.target_shift_match = UNSET if shift is None else shortest(shift)
+        facts.target_equals_input = UNSET if same is None else shortest(same)
+    return facts if facts != BatchFacts() else None
+
+
+def shift_match(inputs: Tensor, targets: Tensor) -> float | None:
+    """Return the share of counted targets equal to the next input, shapes (..., T); None where none is counted."""
+    return match(inputs[..., 1:], targets[..., :-1])
+
+
+def match(inputs: Tensor, targets: Tensor, *, ignored: int = IGNORED) -> float | None:
+    """Return the share of counted targets equal to the input at their own place; None where none is counted."""
+    counted = targets != ignored
+    total = int(counted.sum())
+    return int(((inputs == targets) & counted).sum()) / total if total else None
+
+
+def token_histogram(inputs: Tensor, vocabulary: int, *, buckets: int = BUCKETS) -> list[Number]:
+    """Return how many input tokens fall into each bucket, token * buckets // vocabulary; a bucket a token if they fit."""
+    buckets = min(buckets, vocabulary)
+    places = (inputs.reshape(-1).long() * buckets // vocabulary).clamp(0, buckets - 1)
+    counts: list[Number] = torch.bincount(places, minlength=buckets).tolist()
+    return counts
+
+
+def _is_tokens(tensor: Tensor) -> bool:
+    return tensor.numel() > 0 and tensor.dtype in (torch.int64, torch.int32, torch.int16, torch.uint8)
+
+
+def _are_aligned(inputs: Tensor, targets: Tensor) -> bool:
+    return _is_tokens(inputs) and _is_tokens(targets) and inputs.shape == targets.shape and inputs.ndim > 0

@@ -1,0 +1,91 @@
+"""The run folder as the recorder writes it: opened at a start, resumed where it exists, closed at the end."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from time import time
+from typing import Any
+
+from torch import Tensor
+
+from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.encode import encode
+from ckaudit.contract.files import checkpoint_file_name
+from ckaudit.contract.manifest import Manifest, TensorFacts
+from ckaudit.contract.write import remove_stale, write_atomic
+from ckaudit.recorder import manifest as run_json
+from ckaudit.recorder import reference, scalars
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.reference import Reference
+from ckaudit.recorder.scalars import ScalarLog
+
+
+class RunFolder:
+    """Every file of one run. Each method may fail as files do; the recorder guards them.
+
+    Attributes:
+        session: Number of this start, from 0.
+        steps_seen: Updates applied before this start.
+        reference: The weights of step 0, where they are known.
+    """
+
+    def __init__(self, path: Path, guard: Guard, *, suffix: str, start_step: int) -> None:
+        self.path, self.session, self.steps_seen = path, 0, start_step
+        self.reference: Reference | None = None
+        self._guard, self._suffix, self._start_step = guard, suffix, start_step
+        self._manifest = Manifest(schema_version="ck.run.v1")
+        self._scalars = ScalarLog(path / scalars.FILE_NAME, 0)
+
+    def open(self, facts: Mapping[str, Any]) -> None:
+        """Make the folder ready, leftovers cleared, and begin a new session; one that cannot be used yet may be later."""
+        lines, earlier = self.path / scalars.FILE_NAME, None
+        with self._guard("preparing the folder"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            remove_stale(self.path)
+            scalars.cut_torn_tail(lines)
+        with self._guard("reading the earlier run.json"):
+            earlier = run_json.load(self.path)
+        self._manifest = run_json.begin(earlier, facts, self._guard, start=time(), start_step=self._start_step)
+        self.session = len(self._manifest.sessions or []) - 1
+        self._scalars = ScalarLog(lines, self.session)
+        if self.session:
+            with self._guard("setting earlier checkpoints aside"):
+                run_json.set_aside(self.path, self._start_step, self.session)
+        if self._start_step:
+            seen = scalars.last_value(lines, "steps_seen", until=self._start_step)
+            self.steps_seen = self._start_step if seen is None else int(seen)
+
+    def describe(self, **computed: Any) -> None:
+        """Set what the recorder itself knows of the run, and write `run.json`."""
+        for name, value in computed.items():
+            setattr(self._manifest, name, value)
+        run_json.save(self.path, self._manifest)
+
+    def refer(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take the reference of step 0, or read it where the run started earlier."""
+        path = self.path / reference.FILE_NAME
+        if self._start_step == 0:
+            self.reference = Reference.take(tensors)
+            self.reference.save(path)
+        elif path.exists():
+            self.reference = Reference.load(path)
+
+    def append(self, step: int, now: float, values: Mapping[str, Any]) -> None:
+        """Write one line of `scalars.jsonl`."""
+        self._scalars.append(step, now, values)
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Write one checkpoint."""
+        path = self.path / checkpoint_file_name(checkpoint.step, self._suffix)
+        write_atomic(path, encode(checkpoint, self._suffix))
+
+    @property
+    def tensors(self) -> dict[str, TensorFacts]:
+        """The tensor table."""
+        return self._manifest.tensors or {}
+
+    def close(self) -> None:
+        """Say in `run.json` that the session ended, and how well."""
+        self._scalars.close()
+        session = (self._manifest.sessions or [])[-1]
+        session.end, session.write_errors, session.checkpoint_ok = time(), self._guard.failures, not self._guard.failures
+        run_json.save(self.path, self._manifest)

@@ -1,0 +1,60 @@
+"""The black box: loss, learning rate, batch and every tensor's norms of the last 64 steps."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from msgspec import UNSET
+
+from ckaudit.contract.encode import significant
+from ckaudit.contract.numbers import Number, to_word
+from ckaudit.contract.training import History
+
+LENGTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One step of the black box; what is None or missing was not recorded."""
+
+    step: int
+    loss: float | None
+    learning_rate: float | None
+    batch_hash: str | None
+    gradient_norms: Mapping[str, float]
+    update_norms: Mapping[str, float] = field(default_factory=dict)
+
+
+class BlackBox:
+    """Keeps the last steps."""
+
+    def __init__(self, length: int = LENGTH) -> None:
+        self._moments: deque[Moment] = deque(maxlen=length)
+
+    def add(self, moment: Moment) -> None:
+        """Keep one more step, and forget the oldest where there are too many."""
+        self._moments.append(moment)
+
+    def dump(self, *, before: int) -> History | None:
+        """Return the steps before this one as columns, norms with 4 digits; None where there are none."""
+        moments = [moment for moment in self._moments if moment.step < before]
+        if not moments:
+            return None
+        hashes = [moment.batch_hash for moment in moments]
+        return History(
+            steps=[moment.step for moment in moments],
+            loss=[_number(moment.loss) for moment in moments],
+            learning_rate=[_number(moment.learning_rate) for moment in moments],
+            batch_hash=hashes if any(hashes) else UNSET,
+            gradient_norms=_columns([moment.gradient_norms for moment in moments]) or UNSET,
+            update_norms=_columns([moment.update_norms for moment in moments]) or UNSET,
+        )
+
+
+def _number(value: float | None) -> Number | None:
+    return None if value is None else to_word(value)
+
+
+def _columns(rows: list[Mapping[str, float]]) -> dict[str, list[Number | None]]:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return {name: [significant([row[name]])[0] if name in row else None for row in rows] for name in names}

@@ -1,0 +1,30 @@
+"""Hooks on modules that stay behind when a model is copied or pickled."""
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Hook:
+    """A forward hook or pre-hook that calls `look` with what the module took or put out.
+
+    A copied or pickled model gets `ignore` in its place: an average of the weights is not observed, and a saved model
+    does not drag the recorder along.
+    """
+
+    def __init__(self, look: Callable[[Any], None]) -> None:
+        self._look = look
+
+    def __call__(self, _module: Any, *values: Any) -> None:
+        """Look at the last value: the output of a forward hook, the inputs of a pre-hook."""
+        self._look(values[-1])
+
+    def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
+        return _ignoring, ()
+
+
+def ignore(*_values: Any) -> None:
+    """Do nothing."""
+
+
+def _ignoring() -> Callable[..., None]:
+    return ignore

@@ -1,0 +1,81 @@
+"""The optimizers and the loss scaler: their groups, whether their state is finite, and whether an update was applied."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from msgspec import UNSET
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ckaudit.contract.numbers import to_word
+from ckaudit.contract.training import OptimizerGroup, OptimizerState
+from ckaudit.recorder.tensors import flat, shortest
+
+
+def as_sequence(optimizer: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:
+    """Return none, one or several optimizers as a tuple."""
+    if optimizer is None:
+        return ()
+    return tuple(optimizer) if isinstance(optimizer, list | tuple) else (cast("Optimizer", optimizer),)
+
+
+def learning_rates(optimizers: Sequence[Optimizer]) -> list[float]:
+    """Return the learning rate of every group as it stands now; one that an optimizer does not have is left out."""
+    return [float(group["lr"]) for group in _groups(optimizers) if "lr" in group]
+
+
+def overflowed(optimizer: Optimizer) -> bool:
+    """Return whether a fused optimizer was told, within its own step, not to apply the update."""
+    found = getattr(optimizer, "found_inf", None)
+    return found is not None and bool(float(found) > 0)
+
+
+def optimizer_state(
+    optimizers: Sequence[Optimizer],
+    parameters: Mapping[str, nn.Parameter],
+    rates: Sequence[float],
+) -> OptimizerState:
+    """Return the optimizer section: names, groups with the learning rates of this step's update, and gaps."""
+    held = {id(tensor) for group in _groups(optimizers) for tensor in group["params"]}
+    missing = [name for name, tensor in parameters.items() if tensor.requires_grad and id(tensor) not in held]
+    groups = list(_groups(optimizers))
+    padded: list[float | None] = [*rates, *[None] * len(groups)]
+    state = OptimizerState(
+        name="+".join(dict.fromkeys(type(optimizer).__name__ for optimizer in optimizers)),
+        groups=[_group(group, rate) for group, rate in zip(groups, padded, strict=False)],
+        trainable_without_optimizer=missing,
+    )
+    finite = state_finite(optimizers)
+    state.state_finite = UNSET if finite is None else finite
+    return state
+
+
+def state_finite(optimizers: Sequence[Optimizer]) -> bool | None:
+    """Return whether every element of every moment is finite (M12); None before there are any."""
+    tensors = [value for optimizer in optimizers for state in optimizer.state.values() for value in _moments(state)]
+    if not tensors:
+        return None
+    return bool(torch.stack([flat(tensor).isfinite().all().cpu() for tensor in tensors]).all())
+
+
+def clip_coefficient(clip_norm: float, norm: float) -> float:
+    """Return what `torch.nn.utils.clip_grad_norm_` multiplies gradients of this norm by, 0 to 1."""
+    return min(1.0, clip_norm / (norm + 1e-6))
+
+
+def _groups(optimizers: Sequence[Optimizer]) -> Iterable[dict[str, Any]]:
+    return (group for optimizer in optimizers for group in optimizer.param_groups)
+
+
+def _group(group: Mapping[str, Any], rate: float | None) -> OptimizerGroup:
+    decay = group.get("weight_decay")
+    return OptimizerGroup(
+        learning_rate=UNSET if rate is None else to_word(rate),
+        weight_decay=UNSET if decay is None else shortest(float(decay)),
+        tensors=len(group["params"]),
+    )
+
+
+def _moments(state: Mapping[str, Any]) -> list[Tensor]:
+    return [value for value in state.values() if isinstance(value, Tensor) and value.is_floating_point() and value.numel()]

@@ -1,0 +1,213 @@
+"""The recorder: what a training loop calls, and the order in which a step becomes a line and a checkpoint."""
+
+import atexit
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ckaudit.contract.cadence import DEFAULT_CADENCE
+from ckaudit.contract.encode import SUFFIXES
+from ckaudit.contract.grids import GridEncoding
+from ckaudit.contract.manifest import Cadence
+from ckaudit.recorder import gradients
+from ckaudit.recorder.collector import Options
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.manifest import FACTS
+from ckaudit.recorder.session import RunSession
+from ckaudit.recorder.triggers import Limits
+
+
+class Recorder:
+    """Writes a run folder while a PyTorch model trains.
+
+    The training loop, with the recorder's calls in their places::
+
+        recorder = Recorder(model, "run/", optimizer=optimizer, vocabulary=50_000, sequence_length=1_024, clip_norm=1.0)
+        for batch in loader:
+            loss = ...                                     # hooks look at the forward pass where a checkpoint is due
+            loss.backward()                                # once or, with accumulation, several times
+            scaler.unscale_(optimizer)                     # mixed precision only
+            recorder.after_backward()                      # once: reads the gradients, before they are clipped
+            clip_grad_norm_(model.parameters(), 1.0)       # or recorder.clip_grad_norm_(1.0), which reads them as well
+            optimizer.step()
+            recorder.log(val_loss=...)                     # any time: adds values to the line of this step
+            recorder.step(loss, batch=(inputs, targets))   # once per attempt: finishes the step
+            optimizer.zero_grad()
+        recorder.close()                                   # or `with Recorder(...) as recorder:`, or the end of the program
+
+    Without `after_backward` the gradients are read when the optimizer steps; if `clip_norm` was given, `gradients_source`
+    then says "post_clip". A step that a loss scaler skips is an attempt like any other.
+
+    The folder receives `run.json`, a line per step in `scalars.jsonl`, and checkpoints: at step 0 (weights only), where
+    the cadence asks, after an event, and at the end. Where the folder holds a run already, a session is added to it;
+    `start_step` then says which step the weights are of, and later checkpoints are renamed as history.
+
+    The recorder changes nothing about the training: no weight, gradient, random number or mode. None of its methods
+    raises; what fails is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and missing in the files.
+    Only a call that cannot be meant, such as an unknown keyword of this constructor, raises before anything is done.
+
+    Of several ranks only the first writes, what it sees itself. A model inside `torch.compile` calls no hooks, so that
+    its activations and attention are not recorded.
+
+    Args:
+        model: The model. Wrappers of `torch.compile` and data parallelism are looked through.
+        folder: The run folder; made where it is missing.
+        optimizer: The optimizer, or several of them. Without it there are no learning rates, and no weight movement
+            unless `after_backward` is called.
+        scaler: The `GradScaler`, if any. Where gradients are still scaled when they are read, their statistics are
+            divided by the scale.
+        start_step: Update attempts already finished, at a resume.
+        cadence: When checkpoints are due: stretches of steps with one distance each.
+        limits: When an event asks for a checkpoint, and how many events may; see `triggers.Limits`.
+        modules: Glob patterns of the modules whose outputs are measured. Default: blocks, norms, embeddings, activation
+            functions, convolutions, and the linear layers outside attention and head. Each is seen at its first call.
+        attention_probabilities: Glob patterns of modules that put out probabilities (B, H, Q, K), also among other
+            things; a model shows its own by passing them through an `nn.Identity`.
+        attention_logits: The same for the scaled logits before softmax.
+        causal: Whether a query must not see later keys. Default: so where later keys got exactly nothing.
+        grids: How sampled weights and attention are written: "q8" bytes, "nested" numbers, or "none". Layers take turns.
+        spectral_norms: Glob patterns of the weights whose largest singular value is measured.
+        exact: Whether each tensor carries a hash of its bytes.
+        suffix: ".json", ".json.gz" or ".json.zst".
+        **facts: Further facts of `run.json`, such as name, config, seed, vocabulary, sequence_length, clip_norm,
+            warmup_steps, planned_steps, planned_learning_rate, slices, commit, model_scale_hint.
+
+    Raises:
+        TypeError: If a keyword is not a fact of `run.json`.
+        ValueError: If `grids` or `suffix` is not one of its words.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        folder: str | os.PathLike[str],
+        *,
+        optimizer: Optimizer | Iterable[Optimizer] | None = None,
+        scaler: Any = None,
+        start_step: int = 0,
+        cadence: Sequence[Cadence] = DEFAULT_CADENCE,
+        limits: Limits = Limits(),  # noqa: B008  it is frozen
+        modules: Sequence[str] | None = None,
+        attention_probabilities: Sequence[str] = ("*.probabilities",),
+        attention_logits: Sequence[str] = ("*.logits",),
+        causal: bool | None = None,
+        grids: GridEncoding = "q8",
+        spectral_norms: Sequence[str] = (),
+        exact: bool = False,
+        suffix: str = ".json",
+        **facts: Any,
+    ) -> None:
+        if unknown := facts.keys() - set(FACTS):
+            raise TypeError(f"no fact of run.json is called {', '.join(sorted(unknown))}; there are {', '.join(FACTS)}")
+        if grids not in ("q8", "nested", "none") or suffix not in SUFFIXES:
+            raise ValueError("grids is one of 'q8', 'nested', 'none', and suffix one of '.json', '.json.gz', '.json.zst'")
+        self._guard = Guard()
+        self._model = model
+        self._session: RunSession | None = None
+        with self._guard("starting the recorder"):
+            rank, world_size = _place()
+            if rank == 0:
+                self._session = RunSession(
+                    model,
+                    Path(folder),
+                    self._guard,
+                    optimizer=optimizer,
+                    scaler=scaler,
+                    start_step=start_step,
+                    limits=limits,
+                    options=Options(
+                        grids=grids,
+                        spectral=tuple(spectral_norms),
+                        exact=exact,
+                        clip_norm=facts.get("clip_norm"),
+                        cadence=tuple(cadence),
+                    ),
+                    observe={
+                        "modules": modules,
+                        "probabilities": attention_probabilities,
+                        "logits": attention_logits,
+                        "causal": causal,
+                    },
+                    suffix=suffix,
+                    facts={"world_size": world_size} | facts,
+                )
+        atexit.register(self.close)
+
+    def after_backward(self) -> None:
+        """Read the gradients: once per update, after the last backward pass and AMP's unscaling, before clipping."""
+        if self._session:
+            with self._guard("reading gradients"):
+                self._session.read_gradients("pre_clip")
+
+    def clip_grad_norm_(self, max_norm: float) -> Tensor:
+        """Clip as `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)` does, and return the total norm.
+
+        The gradients are read on the way, unless `after_backward` has just done so. The result is torch's to the bit; the
+        norms are taken only once, except for half precision and, on a CPU, gradients of more than 65,536 elements.
+        """
+        norms = None
+        if self._session:
+            with self._guard("reading gradients"):
+                norms = self._session.norms_for_clipping(max_norm)
+        found = [p.grad for p in self._model.parameters() if p.grad is not None]
+        if norms is None or len(norms) != len(found) or not gradients.can_clip(found, norms):
+            return torch.nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
+        return gradients.clip(found, norms, max_norm)
+
+    def log(self, **values: Any) -> None:
+        """Add values to the line of the step that is under way, by their catalogue names."""
+        if self._session:
+            self._session.log(values)
+
+    def step(
+        self,
+        loss: Any = None,
+        *,
+        batch: Any = None,
+        batch_id: str | int | None = None,
+        source: str | None = None,
+        **values: Any,
+    ) -> None:
+        """Finish a step: write its line and, where one is due, its checkpoint.
+
+        Args:
+            loss: Training loss of the step, unscaled: a number or a tensor of one element.
+            batch: Inputs and targets as the loss saw them; hashed, and compared with each other where they are tokens.
+            batch_id: The loader's own name of the batch.
+            source: Where the batch came from.
+            **values: More values of the line, as in `log`; a label goes in as `**{"slice_val_loss/regular": 1.8}`.
+        """
+        if self._session:
+            with self._guard("finishing a step"):
+                start = perf_counter()
+                self._session.log(values)
+                self._session.finish_step(loss, start, batch=batch, batch_id=batch_id, source=source)
+
+    def close(self) -> None:
+        """Write the last checkpoint and the end of the session; a second call does nothing."""
+        atexit.unregister(self.close)
+        session, self._session = self._session, None
+        if session:
+            with self._guard("closing"):
+                session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _place() -> tuple[int, int]:
+    """Return this process's rank and how many train together."""
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return 0, 1
+    return distributed.get_rank(), distributed.get_world_size()

@@ -1,0 +1,130 @@
+"""`scalars.jsonl`: a line per step, appended with one write, and what its end says at a resume."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ckaudit.contract.numbers import to_word
+from ckaudit.contract.scalars import VERSION
+from ckaudit.recorder.tensors import shorten
+
+FILE_NAME = "scalars.jsonl"
+BLOCK = 2**16
+
+
+class ScalarLog:
+    """Appends lines to one file, opened at the first line and again after every failure."""
+
+    def __init__(self, path: Path, session: int) -> None:
+        self._path, self._session = path, session
+        self._descriptor: int | None = None
+        self._announced = False
+
+    def append(self, step: int, time: float, values: Mapping[str, Any]) -> None:
+        """Write one line.
+
+        Raises:
+            OSError: If it could not be written whole; the file then ends with the line before.
+        """
+        line: dict[str, Any] = {"step": step, "time": round(time, 3), "session": self._session}
+        if not self._announced:
+            line = {"schema_version": VERSION, **line}
+        data = msgspec.json.encode(line | {name: _written(value) for name, value in values.items()}) + b"\n"
+        descriptor = self._open()
+        written = os.write(descriptor, data)
+        if written < len(data):
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+            raise OSError(f"the disk took {written} of {len(data)} bytes")
+        self._announced = True
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return self._descriptor
+
+
+def plain(value: Any) -> float | str | bool | None:
+    """Return a logged value as a number, a text, a truth value or None, from whatever library it comes.
+
+    Raises:
+        TypeError: If it is none of these, such as a tensor of several elements.
+    """
+    if hasattr(value, "item"):
+        # A float32 in the digits of a float64 shows digits that nobody computed.
+        narrow = getattr(getattr(value, "dtype", None), "itemsize", 8) < 8
+        value = value.item()
+        value = shorten(value) if narrow and isinstance(value, float) else value
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a {type(value).__name__} is no scalar")
+
+
+def number(value: Any) -> float | None:
+    """Return a logged value as a number, or None where it is None.
+
+    Raises:
+        TypeError: If it is no scalar.
+        ValueError: If it is a text that is no number.
+    """
+    found = plain(value)
+    return None if found is None else float(found)
+
+
+def _written(value: float | str | bool | None) -> Any:
+    return to_word(value) if isinstance(value, float) else value
+
+
+def cut_torn_tail(path: Path) -> int:
+    """Cut what follows the last newline, the half line of a killed writer; return how many bytes that were."""
+    if not path.exists():
+        return 0
+    with path.open("r+b") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        end = size
+        while end:
+            start = max(0, end - BLOCK)
+            stream.seek(start)
+            newline = stream.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
+                break
+            end = start
+        if end < size:
+            stream.truncate(end)
+    return size - end
+
+
+def last_value(path: Path, name: str, *, until: int) -> Any:
+    """Return the latest value of `name` at a step not after `until`, read from the end; None where there is none."""
+    for line in _lines_backwards(path):
+        try:
+            values = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(values, dict) and values.get("step", until + 1) <= until and values.get(name) is not None:
+            return values[name]
+    return None
+
+
+def _lines_backwards(path: Path) -> Iterator[bytes]:
+    if not path.exists():
+        return
+    with path.open("rb") as stream:
+        start = stream.seek(0, os.SEEK_END)
+        rest = b""
+        while start:
+            size = min(BLOCK, start)
+            start -= size
+            stream.seek(start)
+            rest, *lines = (stream.read(size) + rest).split(b"\n")
+            yield from reversed(lines)
+        yield rest

@@ -1,0 +1,269 @@
+"""One start of a run: the step under way, what asks for checkpoints, and how a finished step reaches the folder."""
+
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter, time
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
+from ckaudit.contract.cadence import is_due
+from ckaudit.contract.manifest import Triggers
+from ckaudit.contract.training import BatchFacts, Cost
+from ckaudit.recorder import table
+from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.batch import batch_facts, batch_hash
+from ckaudit.recorder.collector import Collector, Options
+from ckaudit.recorder.folder import RunFolder
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.history import BlackBox, Moment
+from ckaudit.recorder.observer import Observer, Seen
+from ckaudit.recorder.optimizers import as_sequence, learning_rates, overflowed
+from ckaudit.recorder.scalars import number, plain
+from ckaudit.recorder.triggers import Events, Limits, Patience
+
+RESERVED = ("step", "time", "session", "schema_version")
+
+
+class RunSession:
+    """The recorder between its start and its close; see `Recorder` for the arguments.
+
+    It always holds one attempt, that of the step under way. `finish_step` turns it into a line and perhaps a checkpoint,
+    and begins the next; hooks are attached there, because a due step has to be known before its forward pass.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        path: Path,
+        guard: Guard,
+        *,
+        optimizer: Any,
+        scaler: Any,
+        start_step: int,
+        limits: Limits,
+        options: Options,
+        observe: Mapping[str, Any],
+        suffix: str,
+        facts: Mapping[str, Any],
+    ) -> None:
+        model = table.inner(model)
+        self._guard, self._options, self._facts, self._process = guard, options, facts, os.getpid()
+        self._observer = Observer(model, guard, **observe)
+        self._collector = Collector(model, as_sequence(optimizer), scaler, guard, self._observer, options)
+        self._folder = RunFolder(path, guard, suffix=suffix, start_step=start_step)
+        self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
+        self._latest_events: list[Trigger] = []
+        self._durations: deque[float] = deque(maxlen=64)
+        self._write_seconds = 0.0
+        self._finished: tuple[Attempt, Checkpoint | None] | None = None
+        self._order: table.ForwardOrder | None = table.ForwardOrder(model)
+        self._open(model, limits)
+        self._handles = [handle for held in self._collector.optimizers for handle in self._listen(held)]
+        self._attempt = Attempt(step=start_step)
+        if start_step == 0:
+            self._write_first()
+        self._advance()
+        self._ended = perf_counter()
+
+    def _open(self, model: nn.Module, limits: Limits) -> None:
+        tensors = table.tensor_table(model)
+        with self._guard("opening the folder"):
+            self._folder.open(self._facts)
+        with self._guard("writing reference.npz"):
+            self._folder.refer(self._collector.weights)
+        with self._guard("writing run.json"):
+            self._folder.describe(
+                tensors=tensors,
+                parameters=table.trainable_count(tensors),
+                cadence=list(self._options.cadence),
+                triggers=Triggers(
+                    loss_spike_factor=limits.loss_spike_factor,
+                    grad_norm_factor=limits.grad_norm_factor,
+                    dead_gradient_norm=limits.dead_gradient_norm,
+                ),
+            )
+
+    def _listen(self, held: Optimizer) -> Sequence[Any]:
+        def before(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+            with self._guard("looking before the update"):
+                if self._attempt.source is None:
+                    clipped = self._options.clip_norm is not None
+                    self.read_gradients("post_clip" if clipped else "pre_clip")
+                self._collector.keep_weights(self._attempt)
+                self._attempt.rates = learning_rates(self._collector.optimizers)
+
+        def after(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+            with self._guard("looking after the update"):
+                self._attempt.updates += not overflowed(optimizer)
+
+        with self._guard("listening to the optimizer"):
+            return held.register_step_pre_hook(before), held.register_step_post_hook(after)
+        return ()
+
+    def read_gradients(self, source: GradientsSource) -> None:
+        """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
+        self._collector.read_gradients(self._attempt, source)
+        self._collector.keep_weights(self._attempt)
+
+    def norms_for_clipping(self, max_norm: float) -> list[Tensor] | None:
+        """Return the norm of each gradient, read again where any has changed since; None where torch must take them."""
+        self._attempt.clip_norm = max_norm
+        if self._attempt.source is None or self._collector.gradients_changed(self._attempt):
+            self.read_gradients("pre_clip")
+        return self._attempt.raw_norms
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Add values to the line of the step under way; one that is no scalar is left out and counted."""
+        for name, value in values.items():
+            with self._guard(f"logging {name}"):
+                if name in RESERVED:
+                    raise ValueError("every line has its own")
+                self._attempt.values[name] = plain(value)
+
+    def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
+        """Write the line of the step under way and its checkpoint, and begin the next."""
+        attempt, input_hash, checkpoint = self._attempt, None, None
+        self._durations.append(start - self._ended - attempt.seconds)
+        self._latest_events, attempt.time = [], time()
+        try:
+            with self._guard("reading the loss"):
+                attempt.loss = number(loss)
+            with self._guard("hashing the batch"):
+                input_hash = batch_hash(batch)
+            self._settle(attempt)
+            if attempt.is_due:
+                with self._guard("building a checkpoint"):
+                    checkpoint = self._checkpoint(attempt, self._observer.detach())
+                    with self._guard("data"):
+                        checkpoint.data = self._batch_facts(batch, input_hash, batch_id, source)
+                    checkpoint.cost = self._cost(attempt.seconds + perf_counter() - start)
+                    # Before its line: where a line is, its checkpoint is too, whenever the process is killed.
+                    self._write(checkpoint)
+            with self._guard("writing scalars.jsonl"):
+                self._folder.append(attempt.step, attempt.time, attempt.values)
+            self._look_back(attempt, input_hash, checkpoint)
+        finally:
+            self._finished = attempt, checkpoint
+            self._advance()
+            self._ended = perf_counter()
+
+    def close(self) -> None:
+        """Write the last step's checkpoint, a second time if it has one, and the session's end."""
+        if os.getpid() != self._process:
+            return
+        self._observer.detach()
+        for handle in self._handles:
+            handle.remove()
+        self._sort_table()
+        if self._finished:
+            with self._guard("the last checkpoint"):
+                self._write(self._last(*self._finished))
+        self._folder.close()
+
+    def _last(self, attempt: Attempt, written: Checkpoint | None) -> Checkpoint:
+        """Return the checkpoint of the last step with the black box; one that was written already keeps what it has."""
+        attempt.triggers = [*dict.fromkeys([*attempt.triggers, "last", *self._latest_events])]
+        attempt.event_step = attempt.step if self._latest_events else attempt.event_step
+        last = written or self._checkpoint(attempt, Seen())
+        last.triggers = attempt.triggers
+        last.event_step = UNSET if attempt.event_step is None else attempt.event_step
+        last.history = self._history.dump(before=attempt.step) or UNSET
+        return last
+
+    def _advance(self) -> None:
+        step = self._attempt.step + 1
+        attempt = self._attempt = Attempt(step=step)
+        if is_due(step, self._options.cadence):
+            attempt.triggers.append("cadence")
+        if step == self._facts.get("planned_steps"):
+            attempt.triggers.append("last")
+        if self._latest_events and (attempt.is_due or self._patience.allows(step)):
+            attempt.triggers += self._latest_events
+            attempt.event_step = step - 1
+        if attempt.is_due:
+            with self._guard("hooking the modules"):
+                self._collector.attach(attempt)
+
+    def _settle(self, attempt: Attempt) -> None:
+        """Put into the step's values what the recorder knows itself; a value that was logged stays."""
+        listening, scaled = bool(self._handles), self._collector.has_scaler()
+        with self._guard("reading the learning rate"):
+            attempt.rates = attempt.rates or learning_rates(self._collector.optimizers)
+        if scaled and attempt.loss_scale is None:
+            with self._guard("reading the loss scale"):
+                attempt.loss_scale = float(self._collector.scaler.get_scale())
+        self._folder.steps_seen += bool(attempt.updates) or not listening
+        known = {
+            "train_loss_raw": attempt.loss,
+            "learning_rate": attempt.rates[0] if attempt.rates else None,
+            "grad_global_norm": attempt.global_norm,
+            "steps_seen": self._folder.steps_seen,
+            "loss_scale": attempt.loss_scale,
+            "skipped_updates": int(self._is_skipped(attempt)) if scaled and listening else None,
+        }
+        attempt.values = {name: value for name, value in known.items() if value is not None} | attempt.values
+
+    def _is_skipped(self, attempt: Attempt) -> bool:
+        return self._collector.has_scaler() and attempt.updates < len(self._collector.optimizers)
+
+    def _checkpoint(self, attempt: Attempt, seen: Seen) -> Checkpoint:
+        checkpoint = attempt.checkpoint(self._folder.session)
+        checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
+        derived = self._collector.fill(checkpoint, attempt, seen, self._folder.reference)
+        if derived["update_to_weight"] is not None:
+            attempt.values.setdefault("update_to_weight", derived["update_to_weight"])
+        checkpoint.scalars = attempt.scalars(**derived) or UNSET
+        if attempt.event_step is not None:
+            checkpoint.history = self._history.dump(before=attempt.step) or UNSET
+        return checkpoint
+
+    def _batch_facts(
+        self, batch: Any, input_hash: str | None, batch_id: str | int | None, source: str | None
+    ) -> BatchFacts | UnsetType:
+        vocabulary = self._facts.get("vocabulary")
+        return batch_facts(batch, input_hash=input_hash, batch_id=batch_id, source=source, vocabulary=vocabulary) or UNSET
+
+    def _cost(self, seconds: float) -> Cost:
+        # The file cannot hold the time of its own writing, so it holds that of the file before.
+        ms = (seconds + self._write_seconds) * 1e3
+        typical = median(self._durations) * 1e3
+        return Cost(ms=round(ms, 3), step_share=round(ms / typical, 4) if typical > 0 else UNSET)
+
+    def _look_back(self, attempt: Attempt, input_hash: str | None, checkpoint: Checkpoint | None) -> None:
+        """Keep the step in the black box, and see whether it holds an event."""
+        deltas = (checkpoint.weight_deltas or {}) if checkpoint else {}
+        updates = {name: float(delta.norm) for name, delta in deltas.items() if delta.norm is not UNSET}
+        rate = attempt.rates[0] if attempt.rates else None
+        self._history.add(Moment(attempt.step, attempt.loss, rate, input_hash, attempt.norms, updates))
+        with self._guard("looking for events"):
+            norm, forgive = attempt.global_norm, self._is_skipped(attempt)
+            self._latest_events = self._events.see(attempt.loss, norm, attempt.norms, forgive_norm=forgive)
+        if self._order:
+            self._sort_table()
+
+    def _sort_table(self) -> None:
+        """Write the tensor table in forward order, once a forward pass has shown it."""
+        order, self._order = self._order, None
+        if order is None:
+            return
+        order.close()
+        with self._guard("writing run.json"):
+            self._folder.describe(tensors=order.sort(self._folder.tensors))
+
+    def _write_first(self) -> None:
+        self._attempt.triggers, self._attempt.time = ["first"], time()
+        with self._guard("the first checkpoint"):
+            self._write(self._checkpoint(self._attempt, Seen()))
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        start = perf_counter()
+        with self._guard("writing a checkpoint"):
+            self._folder.write(checkpoint)
+        self._write_seconds = perf_counter() - start

@@ -1,0 +1,197 @@
+"""The statistics of one tensor: moments in float64, percentiles, histogram, grid and hash."""
+
+import math
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ckaudit.contract.encode import significant
+from ckaudit.contract.grids import encode_grid, sample_grid, sample_indices
+from ckaudit.contract.numbers import Number, to_word
+from ckaudit.contract.tensors import PERCENTILE_LEVELS, BinRange, Grid, Histogram
+
+CHUNK = 2**22  # elements turned into float64 at a time: 32 MiB
+EXACT_UP_TO = 2**17  # elements; sorting more costs longer than all other statistics together
+SAMPLES = 4_096
+BINS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Count, mean and spread of a tensor's finite elements, and the norm of all of them."""
+
+    numel: int
+    finite: int
+    mean: float
+    m2: float
+    min: float
+    max: float
+    norm: float
+    mean_abs: float
+    zeros: int
+
+    @property
+    def std(self) -> float:
+        """Population standard deviation, sqrt(m2 / finite)."""
+        return math.sqrt(self.m2 / self.finite) if self.finite else math.nan
+
+    @property
+    def nonfinite(self) -> int:
+        """Elements that are NaN or infinite."""
+        return self.numel - self.finite
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """Return a tensor without history or sparseness; a complex one has a last dimension of real and imaginary part."""
+    values = tensor.detach()
+    values = values if values.layout == torch.strided else values.to_dense()
+    return torch.view_as_real(values) if values.is_complex() else values
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """Return all elements in one dimension, without history, as float32 or float64."""
+    values = dense(tensor)
+    if values.dtype not in (torch.float32, torch.float64):
+        values = values.float()
+    return values.reshape(-1)
+
+
+def moments(values: Tensor, *, chunk: int = CHUNK) -> Moments:
+    r"""Return the moments of a flat tensor.
+
+    Each chunk is measured in float64, in two passes; chunks are merged after Chan, Golub and LeVeque (1983):
+    $$\delta = \mu_b - \mu_a,\quad \mu = \mu_a + \delta\,n_b/n,\quad M = M_a + M_b + \delta^2 n_a n_b / n$$
+    """
+    rows = [_measure(piece) for piece in torch.split(values, chunk) if piece.numel()]
+    table = torch.stack(rows).tolist() if rows else []
+    count, mean, m2, low, high, squares, absolute, zeros = 0, 0.0, 0.0, math.inf, -math.inf, 0.0, 0.0, 0
+    for n, mu, m, smallest, largest, square, total, zero in table:
+        squares, absolute, zeros = squares + square, absolute + total, zeros + int(zero)
+        if not n:
+            continue
+        delta, merged = mu - mean, count + n
+        mean, m2 = mean + delta * n / merged, m2 + m + delta * delta * count * n / merged
+        low, high, count = min(low, smallest), max(high, largest), merged
+    if not count:
+        mean = m2 = low = high = absolute = math.nan
+    norm = math.sqrt(squares) if squares >= 0 else math.nan
+    return Moments(values.numel(), int(count), mean, m2, low, high, norm, absolute / max(count, 1), zeros)
+
+
+def _measure(piece: Tensor) -> Tensor:
+    x = piece.double()
+    squares = x.dot(x)
+    if not math.isfinite(squares.item()):
+        x = x[x.isfinite()]
+    zeros = x.numel() - x.count_nonzero()
+    if not x.numel():
+        return torch.stack([squares.new_zeros(())] * 5 + [squares, squares.new_zeros(()), zeros.double()])
+    mean = x.mean()
+    low, high = x.aminmax()
+    m2 = (x - mean).square_().sum()
+    return torch.stack([squares.new_tensor(x.numel()), mean, m2, low, high, squares, x.abs().sum(), zeros.double()])
+
+
+def stride_of(shape: torch.Size | tuple[int, ...], *, samples: int = SAMPLES) -> int:
+    """Return every how many elements a tensor is sampled, so that at most `samples` are taken.
+
+    The stride shares no factor with the last dimension: otherwise all samples would come from the same few columns.
+    """
+    stride = max(1, -(-math.prod(shape) // samples))
+    while stride > 1 and shape and math.gcd(stride, shape[-1]) > 1:
+        stride += 1
+    return stride
+
+
+def sample(values: Tensor, shape: torch.Size, *, exact_up_to: int = EXACT_UP_TO) -> tuple[NDArray[np.float64], int | None]:
+    """Return the sorted finite elements, and how many were looked at where that was not all of them.
+
+    Args:
+        values: The elements in one dimension.
+        shape: The shape they come from, which decides the stride between samples.
+        exact_up_to: Most elements that are all looked at.
+    """
+    sampled = values.numel() > exact_up_to
+    if sampled:
+        values = values[:: stride_of(shape)]
+    array = values.cpu().numpy()
+    finite = np.sort(array[np.isfinite(array)])
+    return finite.astype(np.float64), array.size if sampled else None
+
+
+def quantiles(ordered: NDArray[np.float64], levels: tuple[float, ...]) -> list[float]:
+    """Return values at levels in percent of sorted elements, linear between neighbours; NaN of nothing."""
+    if not ordered.size:
+        return [math.nan] * len(levels)
+    place = np.asarray(levels) / 100 * (ordered.size - 1)
+    below = np.floor(place).astype(np.intp)
+    above = np.minimum(below + 1, ordered.size - 1)
+    share = place - below
+    found: list[float] = (ordered[below] * (1 - share) + ordered[above] * share).tolist()
+    return found
+
+
+def percentiles(ordered: NDArray[np.float64]) -> list[Number]:
+    """Return the values at the contract's seven levels, with 4 digits."""
+    return significant(quantiles(ordered, PERCENTILE_LEVELS))
+
+
+def histogram(ordered: NDArray[np.float64], *, bins: int = BINS) -> Histogram | None:
+    """Return counts in bins of equal width from the smallest to the largest element; None of nothing.
+
+    Every bin holds its lower edge, the last one both. Bins around equal elements are one unit wide altogether, or twice
+    their magnitude where that is more.
+    """
+    if not ordered.size:
+        return None
+    low, high = float(ordered[0]), float(ordered[-1])
+    if low == high:
+        low, high = low - max(0.5, abs(low)), high + max(0.5, abs(high))
+    edges = np.linspace(low, high, bins + 1)
+    below = np.searchsorted(ordered, edges[1:-1], side="left")
+    counts = np.diff(np.concatenate(([0], below, [ordered.size])))
+    return Histogram(BinRange([shortest(low), shortest(high)], bins), counts.tolist())
+
+
+def matrix_grid(tensor: Tensor, encoding: Literal["nested", "q8"]) -> Grid | None:
+    """Return the sampled elements of a matrix, 32 by 32 at most.
+
+    A tensor of more dimensions is seen as a matrix (first, all others); one of fewer has no grid.
+    """
+    if tensor.ndim < 2 or not tensor.numel():
+        return None
+    matrix = tensor.detach().reshape(tensor.shape[0], -1)
+    rows, columns = (torch.as_tensor(sample_indices(size), device=matrix.device) for size in matrix.shape)
+    return encode_grid(sample_grid(matrix[rows[:, None], columns].double().cpu().numpy()), encoding)
+
+
+def shorten(value: float) -> float:
+    """Return the shortest decimal that names the same float32.
+
+    Values that a float32 cannot hold as a normal number keep all their digits.
+
+    >>> shorten(0.10000000149011612), shorten(1e300)
+    (0.1, 1e+300)
+    """
+    return float(str(np.float32(value))) if 1e-37 < abs(value) < 1e38 else value
+
+
+def shortest(value: float) -> Number:
+    """Return `shorten` of a value, or the contract's word where it is not finite."""
+    return to_word(shorten(value))
+
+
+def bytes_hash(tensor: Tensor, *, size: int = 16) -> str:
+    """Return a hash of a tensor's exact bytes: "blake2b:" and `size` bytes in hexadecimal."""
+    data = dense(tensor).cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return f"blake2b:{blake2b(data, digest_size=size).hexdigest()}"  # type: ignore[arg-type]
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """Return the element type as the contract names it, such as bfloat16."""
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,0 +1,115 @@
+"""The events that ask for a checkpoint outside the cadence, and the patience that keeps a storm off the disk."""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from ckaudit.contract.analysis import Trigger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When an event is one. The factors are the contract's decisions, the norms of dead and alive are D1.3's.
+
+    Attributes:
+        loss_spike_factor: Loss over its bias-corrected moving average before this step.
+        loss_decay: Weight of the past in that average.
+        loss_after: Finite losses seen before a spike can be one.
+        grad_norm_factor: Global gradient norm over the median of the last `grad_norm_window` before this step.
+        grad_norm_window: How many norms the median sees.
+        grad_norm_after: Finite norms seen before one can be too large.
+        dead_gradient_norm: A tensor's gradient norm below this is dead.
+        alive_gradient_norm: A dead one is alive again above this; between the two it keeps its state.
+        cooldown: Fewest steps between two event checkpoints.
+        at_most: Most event checkpoints of one session.
+    """
+
+    loss_spike_factor: float = 2.0
+    loss_decay: float = 0.98
+    loss_after: int = 20
+    grad_norm_factor: float = 10.0
+    grad_norm_window: int = 100
+    grad_norm_after: int = 20
+    dead_gradient_norm: float = 1e-10
+    alive_gradient_norm: float = 1e-7
+    cooldown: int = 10
+    at_most: int = 50
+
+
+class Events:
+    """Sees each step's loss and norms and names the events among them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._losses, self._average = 0, 0.0
+        self._norms: deque[float] = deque(maxlen=limits.grad_norm_window)
+        self._dead: set[str] = set()
+        self._nonfinite = 0
+
+    def see(
+        self, loss: float | None, norm: float | None, norms: Mapping[str, float], *, forgive_norm: bool = False
+    ) -> list[Trigger]:
+        """Return the events of one step.
+
+        Args:
+            loss: Training loss, where known.
+            norm: Global gradient norm, where known.
+            norms: Gradient norm of each tensor that has a gradient.
+            forgive_norm: Whether a loss scaler has already answered a gradient that is not finite.
+        """
+        wrong_loss = loss is not None and not math.isfinite(loss)
+        wrong_norm = norm is not None and not math.isfinite(norm) and not forgive_norm
+        events: list[Trigger] = []
+        if loss is not None and not wrong_loss and self._is_spike(loss):
+            events.append("loss_spike")
+        if norm is not None and math.isfinite(norm) and self._is_steep(norm):
+            events.append("grad_norm")
+        if self._has_new_dead(norms):
+            events.append("dead_parameter")
+        if (wrong_loss or wrong_norm) and self._is_due():
+            events.append("nonfinite")
+        return events
+
+    def _is_spike(self, loss: float) -> bool:
+        decay = self.limits.loss_decay
+        average = self._average / (1 - decay**self._losses) if self._losses else math.inf
+        spike = self._losses >= self.limits.loss_after and loss > self.limits.loss_spike_factor * average > 0
+        self._average = decay * self._average + (1 - decay) * loss
+        self._losses += 1
+        return spike
+
+    def _is_steep(self, norm: float) -> bool:
+        enough = len(self._norms) >= self.limits.grad_norm_after
+        steep = enough and norm > self.limits.grad_norm_factor * median(self._norms)
+        self._norms.append(norm)
+        return steep
+
+    def _has_new_dead(self, norms: Mapping[str, float]) -> bool:
+        dead = {name for name, norm in norms.items() if norm < self.limits.dead_gradient_norm}
+        alive = {name for name, norm in norms.items() if norm > self.limits.alive_gradient_norm}
+        new = dead - self._dead
+        self._dead = (self._dead | dead) - alive
+        return bool(new)
+
+    def _is_due(self) -> bool:
+        # The first, the second, the fourth, the eighth: a run that stays NaN is not worth a file a step.
+        self._nonfinite += 1
+        return self._nonfinite.bit_count() == 1
+
+
+class Patience:
+    """Says whether an event may still have a checkpoint of its own."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._taken = 0
+        self._last = -math.inf
+
+    def allows(self, step: int) -> bool:
+        """Return whether a checkpoint at `step` is within the limits, and count it if so."""
+        if self._taken >= self._limits.at_most or step - self._last < self._limits.cooldown:
+            return False
+        self._taken, self._last = self._taken + 1, step
+        return True

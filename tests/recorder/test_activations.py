@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ckaudit.recorder.activations import activation_stats, chosen_modules, is_function, output_tensor
+
+
+def random(shape, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(2)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 5, 7), (3, 4), (8, 64, 190), (2, 3, 4, 5)])
+def test_activations_agree_with_numpy(shape, dtype):
+    tensor = random(shape, dtype).relu() * 3 - 0.5 * (random(shape, dtype) > 1)
+    x, stats = tensor.double().numpy(), activation_stats(tensor)
+    tokens = np.sqrt((x.reshape(-1, shape[-1]) ** 2).mean(1))
+    expected = {
+        "mean": x.mean(),
+        "std": x.std(),
+        "min": x.min(),
+        "max": x.max(),
+        "rms": np.sqrt((x**2).mean()),
+        "mean_abs": np.abs(x).mean(),
+        "p50": np.percentile(tokens, 50),
+        "p99": np.percentile(tokens, 99),
+        "sparsity": (x == 0).mean(),
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(getattr(stats, name), value, rtol=1e-6, atol=1e-12, err_msg=name)
+    assert (stats.units, stats.shape, stats.nonfinite_count) == (shape[-1], list(shape), 0)
+
+
+def test_outliers_lie_beyond_six_standard_deviations():
+    tensor = random((100, 100))
+    tensor[3, :4] = torch.tensor([50.0, -60.0, 70.0, 5.0])
+    x = tensor.double().numpy()
+    assert activation_stats(tensor).outlier_rate == np.mean(np.abs(x - x.mean()) > 6 * x.std()) == 3e-4
+
+
+def test_a_unit_is_dead_where_no_token_moves_it():
+    hidden = random((4, 6, 5)).abs() + 0.1
+    hidden[..., 1] = 0
+    hidden[..., 3] = -9e-4
+    hidden[2, 5, 1] = 9.9e-4
+    x = hidden.numpy()
+    expected = sum(all(abs(x[b, t, j]) < 1e-3 for b in range(4) for t in range(6)) for j in range(5))
+    assert activation_stats(hidden, count_dead=True).dead_units == expected == 2
+    assert not activation_stats(hidden).dead_units
+
+
+def test_places_of_a_convolution_are_no_units():
+    assert not activation_stats(torch.zeros(2, 3, 4, 4), count_dead=True).dead_units
+
+
+def test_non_finite_outputs_are_counted_and_left_out():
+    tensor = random((3, 4, 5))
+    tensor[0, 0, 0], tensor[1, 2, 3] = float("nan"), float("inf")
+    x = tensor.double().numpy()
+    finite = x[np.isfinite(x)]
+    stats = activation_stats(tensor)
+    assert stats.nonfinite_count == 2
+    np.testing.assert_allclose(
+        [stats.mean, stats.std, stats.mean_abs], [finite.mean(), finite.std(), np.abs(finite).mean()], rtol=1e-6
+    )
+    tokens = np.sqrt((x.reshape(-1, 5) ** 2).mean(1))
+    np.testing.assert_allclose(stats.p50, np.percentile(tokens[np.isfinite(tokens)], 50), rtol=1e-6)
+
+
+def test_nothing_finite_is_recorded_as_nan():
+    stats = activation_stats(torch.full((2, 3), float("nan")))
+    assert (stats.mean, stats.rms, stats.mean_abs, stats.p50) == ("NaN",) * 4
+    assert stats.nonfinite_count == 6
+
+
+def test_the_default_choice_leaves_out_attention_layers_and_head(tiny):
+    chosen = set(chosen_modules(tiny(), None, without=("*.probabilities", "*.logits")))
+    block = {"blocks.{}", "blocks.{}.norm1", "blocks.{}.norm2", "blocks.{}.mlp.0", "blocks.{}.mlp.1", "blocks.{}.mlp.2"}
+    assert chosen == {"embed", "norm", *(name.format(i) for name in block for i in (0, 1))}
+
+
+def test_patterns_choose_modules_by_name(tiny):
+    assert set(chosen_modules(tiny(), ("blocks.*.attn.o", "head"))) == {"blocks.0.attn.o", "blocks.1.attn.o", "head"}
+
+
+def test_a_plain_network_is_seen_as_well():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))
+    assert set(chosen_modules(model, None)) == {"0", "1", "2", "4"}
+
+
+@pytest.mark.parametrize("module", [nn.ReLU(), nn.GELU(), nn.SiLU(), nn.Tanh(), nn.LeakyReLU(), nn.GLU()])
+def test_activation_functions_are_known_by_their_class(module):
+    assert is_function(module)
+
+
+@pytest.mark.parametrize("module", [nn.Identity(), nn.Linear(1, 1), nn.Softmax(-1), nn.Dropout(), nn.MultiheadAttention(2, 1)])
+def test_other_modules_are_no_activation_functions(module):
+    assert not is_function(module)
+
+
+def test_only_floating_outputs_are_measured():
+    assert output_tensor((torch.ones(2), "state")) is not None
+    assert output_tensor(torch.ones(2, dtype=torch.long)) is None
+    assert output_tensor({"logits": torch.ones(2)}) is None
+    assert output_tensor(()) is None

@@ -1,0 +1,64 @@
+import hashlib
+
+import numpy as np
+import torch
+
+from ckaudit.recorder.batch import batch_facts, batch_hash, match, pair, shift_match, token_histogram
+
+
+def facts(batch, **given):
+    return batch_facts(batch, **({"input_hash": None, "batch_id": None, "source": None, "vocabulary": None} | given))
+
+
+def test_the_shift_is_counted_target_by_target():
+    inputs = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
+    targets = torch.tensor([[2, 3, 9, 5], [6, -100, 8, 9]])
+    x, y = inputs.numpy(), targets.numpy()
+    counted = [(b, t) for b in range(2) for t in range(3) if y[b, t] != -100]
+    assert shift_match(inputs, targets) == np.mean([y[b, t] == x[b, t + 1] for b, t in counted]) == 0.8
+    assert match(inputs, inputs) == 1.0
+    assert shift_match(inputs, torch.full_like(inputs, -100)) is None
+
+
+def test_a_missing_shift_shows():
+    tokens = torch.arange(20).reshape(2, 10)
+    found = facts((tokens, tokens))
+    assert (found.target_shift_match, found.target_equals_input) == (0.0, 1.0)
+
+
+def test_tokens_fall_into_buckets_of_the_vocabulary():
+    inputs = torch.tensor([[0, 1, 1, 9]])
+    assert token_histogram(inputs, 10) == [1, 2, 0, 0, 0, 0, 0, 0, 0, 1]
+    tokens = torch.randint(0, 50_000, (64, 8), generator=torch.Generator().manual_seed(0))
+    expected = np.bincount(tokens.numpy().ravel() * 256 // 50_000, minlength=256)
+    assert token_histogram(tokens, 50_000) == expected.tolist()
+
+
+def test_a_token_outside_the_vocabulary_is_counted_at_its_edge():
+    assert token_histogram(torch.tensor([5, -1]), 3) == [1, 0, 1]
+
+
+def test_the_hash_follows_the_inputs_alone():
+    inputs = torch.arange(6).reshape(2, 3)
+    expected = "blake2b:" + hashlib.blake2b(inputs.numpy().tobytes(), digest_size=8).hexdigest()
+    assert batch_hash((inputs, inputs)) == batch_hash(inputs) == batch_hash({"input_ids": inputs}) == expected
+    assert batch_hash((inputs + 1, inputs)) != expected
+    assert batch_hash(None) is None
+    assert batch_hash(("text",)) is None
+
+
+def test_batches_come_as_tensors_pairs_or_mappings():
+    a, b = torch.ones(1), torch.zeros(1)
+    assert [pair(a), pair((a, b)), pair([a]), pair({"input_ids": a, "labels": b})] == [(a, None), (a, b), (a, None), (a, b)]
+
+
+def test_images_have_no_tokens():
+    found = facts((torch.rand(2, 3), torch.tensor([0, 1])), input_hash="blake2b:00", vocabulary=5)
+    assert found.input_hash == "blake2b:00"
+    assert not found.token_histogram
+    assert not found.target_shift_match
+
+
+def test_nothing_known_is_no_section():
+    assert facts(None) is None
+    assert facts(None, batch_id=3, source="shard-7").source == "shard-7"

@@ -1,0 +1,168 @@
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+
+from ckaudit.contract.grids import unpack
+from ckaudit.recorder.gradients import gradient_stats
+from ckaudit.recorder.tensors import histogram, moments, quantiles, shorten, stride_of
+from ckaudit.recorder.weights import weight_stats
+
+LEVELS = (1, 5, 25, 50, 75, 95, 99)
+SHAPES = [(1,), (2,), (7,), (3, 5), (1, 1), (64, 33), (4, 3, 5, 5), (100_000,), (250, 400)]
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+
+
+def random(shape, dtype=torch.float32, seed=0, offset=0.3):
+    return (torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + offset).to(dtype)
+
+
+def as_numpy(tensor):
+    return tensor.double().numpy().ravel()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_weights_agree_with_numpy(shape, dtype):
+    tensor = random(shape, dtype)
+    x, stats = as_numpy(tensor), weight_stats(tensor)
+    assert (stats.shape, stats.numel, stats.dtype) == (list(shape), x.size, str(dtype).removeprefix("torch."))
+    found = [stats.mean, stats.std, stats.min, stats.max, stats.frobenius_norm]
+    np.testing.assert_allclose(found, [x.mean(), x.std(), x.min(), x.max(), np.linalg.norm(x)], rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(stats.percentiles, np.percentile(x, LEVELS), rtol=5e-4)
+    assert stats.nonfinite_count == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gradients_agree_with_numpy(shape, dtype):
+    tensor = random(shape, dtype)
+    tensor.reshape(-1)[::3] = 0
+    x, stats = as_numpy(tensor), gradient_stats(tensor)
+    found = [stats.norm, stats.mean, stats.std, stats.min, stats.max, stats.zero_fraction]
+    expected = [np.linalg.norm(x), x.mean(), x.std(), x.min(), x.max(), np.mean(x == 0)]
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(stats.percentiles, np.percentile(x, LEVELS), rtol=5e-4)
+
+
+@pytest.mark.parametrize("shape", [(3,), (64, 33), (100_000,)])
+def test_histograms_agree_with_numpy(shape):
+    tensor = random(shape)
+    x, stats = as_numpy(tensor), weight_stats(tensor)
+    counts, edges = np.histogram(x, bins=16)
+    assert stats.histogram.counts == counts.tolist()
+    assert stats.histogram.bins.count == 16
+    np.testing.assert_allclose(stats.histogram.bins.range, [edges[0], edges[-1]], rtol=1e-7)
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, -1e20])
+def test_equal_elements_fall_into_one_bin_inside_its_range(value):
+    found = histogram(np.full(5, value))
+    low, high = found.bins.range
+    assert low < value < high
+    assert sum(found.counts) == max(found.counts) == 5
+
+
+def test_chunks_merge_to_the_whole():
+    values = random((10_007,), torch.float64, offset=1e3)
+    whole, pieces = moments(values), moments(values, chunk=1_000)
+    np.testing.assert_allclose([pieces.mean, pieces.std, pieces.norm], [whole.mean, whole.std, whole.norm], rtol=1e-13)
+    assert (pieces.min, pieces.max, pieces.numel) == (whole.min, whole.max, whole.numel)
+
+
+def test_a_large_mean_does_not_drown_the_spread():
+    tensor = torch.tensor([1e4, 1e4 + 1 / 64, 1e4 - 1 / 64], dtype=torch.float32)
+    np.testing.assert_allclose(weight_stats(tensor).std, as_numpy(tensor).std(), rtol=1e-7)
+
+
+@pytest.mark.parametrize("chunk", [3, 1_000])
+def test_non_finite_elements_are_counted_and_left_out(chunk):
+    tensor = random((500,))
+    tensor[[3, 77, 400]] = torch.tensor([float("nan"), float("inf"), -float("inf")])
+    x = as_numpy(tensor)[np.isfinite(as_numpy(tensor))]
+    found = moments(tensor, chunk=chunk)
+    assert (found.nonfinite, found.finite) == (3, 497)
+    np.testing.assert_allclose([found.mean, found.std, found.min, found.max], [x.mean(), x.std(), x.min(), x.max()])
+    assert np.isnan(found.norm)
+
+
+def test_the_norm_of_a_nan_is_nan_and_of_an_infinity_infinite():
+    assert gradient_stats(torch.tensor([1.0, float("nan")])).norm == "NaN"
+    assert gradient_stats(torch.tensor([1.0, float("inf")])).norm == "Infinity"
+    assert weight_stats(torch.tensor([1.0, -float("inf")])).frobenius_norm == "Infinity"
+
+
+def test_nothing_finite_gives_the_word_and_no_histogram():
+    stats = weight_stats(torch.full((4,), float("nan")))
+    assert (stats.mean, stats.std, stats.min, stats.max) == ("NaN",) * 4
+    assert stats.percentiles == ["NaN"] * 7
+    assert stats.nonfinite_count == 4
+    assert not stats.histogram
+
+
+def test_an_empty_tensor_says_so():
+    stats = weight_stats(torch.zeros(0, 3))
+    assert (stats.numel, stats.shape, stats.nonfinite_count) == (0, [0, 3], 0)
+    assert not stats.mean
+    assert gradient_stats(torch.zeros(0)).numel == 0
+
+
+def test_a_scalar_tensor_is_a_tensor():
+    assert weight_stats(torch.tensor(2.5)).mean == 2.5
+
+
+def test_large_tensors_are_sampled_and_say_so():
+    tensor = random((1_000, 300))
+    stats = weight_stats(tensor)
+    stride = stride_of(tensor.shape)
+    x = as_numpy(tensor)[::stride]
+    assert stats.sampled == x.size == sum(stats.histogram.counts)
+    assert 3_000 < x.size <= 4_096
+    np.testing.assert_allclose(stats.percentiles, np.percentile(x, LEVELS), rtol=5e-4)
+    np.testing.assert_allclose(stats.mean, as_numpy(tensor).mean(), rtol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(4_096,), (4_097,), (1_024, 4_096), (151_936, 1_024), (64, 64, 3, 3), ()])
+def test_samples_are_bounded_and_see_every_column(shape):
+    stride, numel = stride_of(shape), int(np.prod(shape, dtype=np.int64))
+    places = np.arange(0, numel, stride)
+    assert places.size <= 4_096
+    if numel > 4_096:
+        assert np.unique(places % shape[-1]).size == min(shape[-1], places.size)
+
+
+def test_a_grid_holds_the_elements_at_the_sampled_rows_and_columns():
+    tensor = random((64, 5, 20))
+    matrix, rows = tensor.reshape(64, 100).double().numpy(), np.arange(32) * 64 // 32
+    expected = matrix[rows][:, np.arange(32) * 100 // 32]
+    np.testing.assert_allclose(unpack(weight_stats(tensor, grid="nested").sampled_grid_32x32), expected, rtol=5e-4)
+    np.testing.assert_allclose(unpack(weight_stats(tensor, grid="q8").sampled_grid_32x32), expected, atol=0.02)
+    assert not weight_stats(random((64,)), grid="q8").sampled_grid_32x32
+    assert not weight_stats(tensor).sampled_grid_32x32
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_hash_is_that_of_the_exact_bytes(dtype):
+    tensor = random((5, 4), dtype)
+    data = tensor.contiguous().view(torch.uint8).numpy().tobytes()
+    assert weight_stats(tensor, exact=True).hash == "blake2b:" + hashlib.blake2b(data, digest_size=16).hexdigest()
+    assert weight_stats(tensor.t(), exact=True).hash != weight_stats(tensor, exact=True).hash
+
+
+def test_a_sparse_gradient_is_measured_as_the_dense_one():
+    sparse = torch.sparse_coo_tensor(
+        [[1, 4, 1]], torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), (6, 2), check_invariants=True
+    )
+    assert gradient_stats(sparse) == gradient_stats(sparse.to_dense())
+
+
+def test_quantiles_are_linear_between_neighbours():
+    assert quantiles(np.array([1.0, 2.0, 4.0]), (0, 25, 50, 75, 100)) == [1.0, 1.5, 2.0, 3.0, 4.0]
+
+
+def test_shortened_numbers_name_the_same_float32():
+    for value in np.random.default_rng(0).normal(size=200).astype(np.float32) * np.float32(1e-5):
+        assert np.float32(shorten(float(value))) == value
+    assert shorten(1e-300) == 1e-300
+    assert shorten(0.0) == 0.0
