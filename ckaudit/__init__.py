@@ -12,7 +12,12 @@ __version__ = "0.1.0"
 
 __all__ = ["Recorder", "__version__", "read_run", "triage", "validate"]
 
-_HOMES = {"Recorder": "ckaudit.recorder", "read_run": "ckaudit.run.read", "triage": "ckaudit.audit", "validate": "ckaudit.validate"}
+_HOMES = {
+    "Recorder": "ckaudit.recorder",
+    "read_run": "ckaudit.run.read",
+    "triage": "ckaudit.audit",
+    "validate": "ckaudit.validate",
+}
 
 
 def __getattr__(name: str) -> Any:

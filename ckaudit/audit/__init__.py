@@ -1,5 +1,5 @@
 """The engine: a run goes in, a report comes out."""
 
-from ckaudit.audit.triage import triage, triage_run
+from ckaudit.audit.report import triage, triage_run
 
 __all__ = ["triage", "triage_run"]

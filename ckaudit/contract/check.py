@@ -1,6 +1,8 @@
 """One checkpoint's bytes against the contract: syntax, schema and meaning."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -8,9 +10,10 @@ import msgspec
 
 from ckaudit.contract import violations
 from ckaudit.contract.analysis import VERSION, Checkpoint
-from ckaudit.contract.columns import Table, count_keys, table
-from ckaudit.contract.decode import Decoded, decode, quote_bare_words
+from ckaudit.contract.columns import Table, count_colons, table
+from ckaudit.contract.decode import BOM, Decoded, decode
 from ckaudit.contract.explain import explain
+from ckaudit.contract.locate import with_lines
 from ckaudit.contract.meaning import Subject, judge
 from ckaudit.contract.report import Finding
 from ckaudit.contract.unknown import duplicate_findings, unknown_fields, unknown_findings
@@ -36,57 +39,77 @@ def checkpoint_decoder() -> msgspec.json.Decoder[Checkpoint]:
 def check_checkpoint(data: bytes, file: str) -> Checked:
     """Judge one checkpoint by the first three levels: syntax, schema and meaning."""
     try:
-        decoded = decode(data, checkpoint_decoder())
+        return _accepted(decode(data, checkpoint_decoder()), file)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _refused(data, file)
+
+
+def _accepted(decoded: Decoded[Checkpoint], file: str) -> Checked:
     document = decoded.document
     tables = {name: table(section) for name in SECTIONS if (section := getattr(document, name))}
-    findings = [*_forgiven(decoded, file)]
-    if data.count(b":") != (known := _keys(document, tables)):
-        findings += _extra_keys(data, file, known, bare=bool(decoded.bare_words or decoded.byte_order_mark))
-    findings += judge(Subject(file, document, tables))
+    findings = _forgiven(decoded, file)
+    text = decoded.text
+    known = sum(section.keys + 1 for section in tables.values()) + sum(_colons(document, tables))
+    # A colon can stand in a name, a backslash can hide one or write a key in two ways: then only a full look will do.
+    if text.count(b":") != known or b"\\" in text:
+        known += sum(section.colons_in_text() for section in tables.values())
+        if text.count(b":") != known or b"\\" in text:
+            findings += _extra_keys(text, file, msgspec.json.decode(text), known)
+    if wrong := judge(Subject(file, document, tables)):
+        findings += with_lines(wrong, text)
     return Checked(document, tables, findings)
 
 
 def _refused(data: bytes, file: str) -> Checked:
     explained = explain(data, file, VERSION)
     versions = [finding for finding in explained.findings if finding.code == violations.UNKNOWN_VERSION.code]
-    if versions:
-        return Checked(None, {}, versions)
+    if versions or explained.text is None:
+        return Checked(None, {}, versions or explained.findings)
+    readable = Decoded(explained.document, explained.text, explained.bare_words, data.startswith(BOM))
     if explained.findings:
-        return Checked(None, {}, explained.findings)
+        extra = _extra_keys(explained.text, file, explained.document) if isinstance(explained.document, dict) else []
+        return Checked(None, {}, [*explained.findings, *_forgiven(readable, file), *extra])
     # The schema has nothing against it: a whole number written as 3.0, which the fast decoder refuses.
-    document = msgspec.convert(explained.document, Checkpoint, strict=False)
-    return check_checkpoint(msgspec.json.encode(document), file)
+    document = json.loads(explained.text, parse_float=_whole)
+    return _accepted(replace(readable, document=msgspec.convert(document, Checkpoint)), file)
+
+
+def _whole(digits: str) -> float:
+    number = float(digits)
+    return int(number) if number.is_integer() else number
 
 
 def _forgiven(decoded: Decoded[Any], file: str) -> list[Finding]:
     found = []
     if decoded.byte_order_mark:
-        found.append(violations.BYTE_ORDER_MARK.at(file, "starts with a byte order mark"))
+        mark = {"pointer": "", "line": 1, "expected": "{", "found": "EF BB BF"}
+        found.append(violations.BYTE_ORDER_MARK.at(file, "starts with a byte order mark", **mark))
     if decoded.bare_words:
-        found.append(violations.BARE_NAN.at(file, f"holds {decoded.bare_words} bare NaN or Infinity; they were read as recorded"))
+        count = decoded.bare_words
+        message = f"holds {count} bare NaN or Infinity; they were read as recorded"
+        found.append(violations.BARE_NAN.at(file, message, pointer="", expected='"NaN" in quotes', found=f"{count} without"))
     return found
 
 
-def _keys(document: Checkpoint, tables: dict[str, Table]) -> int:
-    sections = sum(section.keys + 1 for section in tables.values())
-    rest = (getattr(document, name) for name in document.__struct_fields__ if name not in tables)
-    present = [value for value in rest if value is not msgspec.UNSET]
-    return sections + len(present) + sum(map(count_keys, present))
+def _colons(document: Checkpoint, tables: dict[str, Table]) -> Iterator[int]:
+    """Yield the colons of each part that has no table."""
+    for name in document.__struct_fields__:
+        if name not in tables and (value := getattr(document, name)) is not msgspec.UNSET:
+            yield 1 + count_colons(value)
 
 
-def _extra_keys(data: bytes, file: str, known: int, *, bare: bool) -> list[Finding]:
-    """Say which keys the typed document lacks; a colon inside a name or a string is no key, and finds nothing."""
-    quoted, _ = quote_bare_words(data.removeprefix(b"\xef\xbb\xbf")) if bare else (data, 0)
-    unknown, keys = unknown_fields(msgspec.json.decode(quoted), Checkpoint)
+def _extra_keys(text: bytes, file: str, document: dict[str, Any], known: int | None = None) -> list[Finding]:
+    """Say which keys the contract lacks and which stand twice.
+
+    Args:
+        text: The JSON text.
+        file: Its name in findings.
+        document: What a parser without types makes of it.
+        known: Colons of all that the contract knows; None: they were not counted.
+    """
+    unknown, hidden = unknown_fields(document, Checkpoint)
     found = unknown_findings(unknown, file, VERSION)
-    if known + keys != _separators(quoted):
-        found += duplicate_findings(quoted.decode(), file)
+    whole = count_colons(document) if known is None else known + hidden
+    if whole != text.count(b":") or b"\\" in text:
+        found += duplicate_findings(text.decode(), file)
     return found
-
-
-def _separators(data: bytes) -> int:
-    """Return how many colons of a JSON text stand outside its strings."""
-    text = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    return sum(part.count(b":") for part in text.split(b'"')[::2])

@@ -1,20 +1,23 @@
 """A section of a checkpoint turned from rows to columns.
 
 Checks and series look at one field of every tensor at once. Turning a section around once, in C, makes both cheap, and
-the number of fields found tells whether the text held more keys than the contract knows.
+the number of keys found tells whether its text held more than the contract knows.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import astuple
 
 from ckaudit.contract.tensors import BinRange, Histogram, PackedGrid
 
 Column = tuple[Any, ...]
+
+_NUMBERS = (float, int, bool)
+_GRIDS = ("sampled_grid_32x32", "sampled_qk_grid_32x32", "sampled_qk_grid_32x32_per_head")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +25,56 @@ class Table:
     """One section: `columns[field][i]` is the field of tensor `names[i]`, UNSET where it was not recorded.
 
     Fields that no tensor recorded have no column.
+
+    Attributes:
+        names: Tensors or layers, in the order of the file.
+        columns: The recorded fields.
+        complete: Fields that every tensor recorded.
+        plain: Complete fields that hold nothing but finite numbers.
+        keys: Object keys that the JSON text of the section holds.
     """
 
     names: tuple[str, ...]
-    columns: dict[str, Column]
-    complete: frozenset[str]
-    keys: int
+    columns: dict[str, Column] = field(default_factory=dict)
+    complete: frozenset[str] = frozenset()
+    plain: frozenset[str] = frozenset()
+    keys: int = 0
 
     def complete_columns(self, *fields: str) -> list[Column] | None:
         """Return the columns of `fields` if every tensor recorded every one of them, else None."""
         return [self.columns[name] for name in fields] if self.complete.issuperset(fields) else None
 
+    def numbers(self, name: str, default: float) -> Sequence[float]:
+        """Return a number per tensor: `default` where the field is not recorded or not finite."""
+        if name in self.plain:
+            return self.columns[name]
+        if name not in self.columns:
+            return [default] * len(self.names)
+        return [value if type(value) in _NUMBERS else default for value in self.columns[name]]
 
-EMPTY = Table((), {}, frozenset(), 0)
+    def recorded(self, name: str) -> Iterator[tuple[str, Any]]:
+        """Yield name and value of each tensor that recorded the field, words for non-finite values included."""
+        if name in self.columns:
+            yield from ((row, value) for row, value in zip(self.names, self.columns[name], strict=True) if value is not UNSET)
+
+    def rows(self, *fields: str) -> Iterable[tuple[Any, ...]]:
+        """Return (name, value, ...) of each tensor that recorded all `fields`, none of them as a word."""
+        if not all(name in self.columns for name in fields):
+            return ()
+        rows = zip(self.names, *(self.columns[name] for name in fields), strict=True)
+        if all(name in self.plain or (name in self.complete and type(self.columns[name][0]) is list) for name in fields):
+            return rows
+        return (row for row in rows if not any(type(value) in (UnsetType, str) for value in row[1:]))
+
+    def colons_in_text(self) -> int:
+        """Return how many colons stand inside the names and the text of the section, written without escapes."""
+        texts = [column for column in self.columns.values() if type(column[0]) in (str, UnsetType)]
+        return "".join(self.names).count(":") + sum(
+            value.count(":") for column in texts for value in column if type(value) is str
+        )
+
+
+EMPTY = Table(())
 
 
 def table(section: Mapping[str, Struct]) -> Table:
@@ -48,49 +88,70 @@ def table(section: Mapping[str, Struct]) -> Table:
         return EMPTY
     rows = list(map(astuple, section.values()))
     fields = next(iter(section.values())).__struct_fields__
-    columns, complete, keys = {}, set(), len(rows)
+    columns, complete, plain = {}, set(), set()
+    keys = size = len(rows)
     for name, column in zip(fields, zip(*rows, strict=True), strict=True):
-        missing = column.count(UNSET)
-        if missing == len(rows):
-            continue
-        columns[name] = column
-        keys += len(rows) - missing
-        if not missing:
+        first = type(column[0])
+        if first in _NUMBERS and _adds_up(column):
+            columns[name] = column
             complete.add(name)
-    keys += sum(_keys_inside(columns[name]) for name in _NESTED.intersection(columns))
-    return Table(tuple(section), columns, frozenset(complete), keys)
+            plain.add(name)
+            keys += size
+        elif present := size - column.count(UNSET):
+            columns[name] = column
+            keys += present + _keys_inside(name, column)
+            if present == size:
+                complete.add(name)
+    return Table(tuple(section), columns, frozenset(complete), frozenset(plain), keys)
 
 
-_NESTED = frozenset({"histogram", "sampled_grid_32x32", "sampled_qk_grid_32x32", "sampled_qk_grid_32x32_per_head"})
+def _adds_up(column: Column) -> bool:
+    """Tell whether a column holds numbers only: the quickest proof is that they have a sum."""
+    try:
+        sum(column)
+    except TypeError:
+        return False
+    return True
+
+
 _BINS = attrgetter("bins")
 
 
-def _keys_inside(column: Column) -> int:
+def _keys_inside(name: str, column: Column) -> int:
     """Return how many object keys the histograms and grids of a column hold."""
-    kinds = list(map(type, column))
-    keys = len(PackedGrid.__struct_fields__) * kinds.count(PackedGrid)
-    if histograms := kinds.count(Histogram):
-        present = column if histograms == len(column) else [value for value in column if value is not UNSET]
+    if name == "histogram":
+        present = [value for value in column if value is not UNSET]
         ranges = list(map(type, map(_BINS, present))).count(BinRange)
-        keys += len(Histogram.__struct_fields__) * histograms + len(BinRange.__struct_fields__) * ranges
-    if list in kinds:
-        keys += sum(
-            _keys_inside(tuple(value)) for value in column if type(value) is list and value and type(value[0]) is PackedGrid
-        )
-    return keys
+        return len(Histogram.__struct_fields__) * len(present) + len(BinRange.__struct_fields__) * ranges
+    return sum(map(_grid_keys, column)) if name in _GRIDS else 0
 
 
-def count_keys(value: Any) -> int:
-    """Return how many object keys the JSON text of `value` holds.
-
-    >>> count_keys({"a": [{"b": 1}, {"c": 2}], "d": 3})
-    4
-    """
-    if isinstance(value, Struct):
-        present = [item for item in astuple(value) if item is not UNSET]
-        return len(present) + sum(count_keys(item) for item in present if isinstance(item, (Struct, dict, list)))
-    if isinstance(value, dict):
-        return len(value) + sum(count_keys(item) for item in value.values() if isinstance(item, (Struct, dict, list)))
-    if isinstance(value, list) and value and isinstance(value[0], (Struct, dict)):
-        return sum(map(count_keys, value))
+def _grid_keys(grid: Any) -> int:
+    if type(grid) is PackedGrid:
+        return len(PackedGrid.__struct_fields__)
+    if type(grid) is list and grid and type(grid[0]) is not float:
+        return sum(map(_grid_keys, grid))
     return 0
+
+
+def count_colons(value: Any) -> int:
+    """Return how many colons the JSON text of `value` holds, written without escapes. It never recurses, however deep.
+
+    >>> count_colons({"a": [{"b": 1}, {"c": 2}], "d": "md5:00"})
+    5
+    """
+    colons, todo = 0, [value]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, str):
+            colons += part.count(":")
+        elif isinstance(part, list):
+            todo += [item for item in part if type(item) is not float]
+        elif isinstance(part, dict):
+            colons += len(part) + sum(key.count(":") for key in part)
+            todo += part.values()
+        elif isinstance(part, Struct):
+            present = [item for item in astuple(part) if item is not UNSET]
+            colons += len(present)
+            todo += present
+    return colons

@@ -12,17 +12,24 @@ import msgspec
 
 T = TypeVar("T")
 
-_BARE = rb"[-+]?(?:nan(?:\([^)]*\))?|inf(?:inity)?)"
-_LIKELY = re.compile(rb"(?<=[:\[,\s])" + _BARE + rb"(?=[\s,\]}])", re.IGNORECASE)
-_EXACT = re.compile(rb'"(?:[^"\\]|\\.)*"|' + _LIKELY.pattern, re.IGNORECASE | re.DOTALL)
-_BOM = b"\xef\xbb\xbf"
+_WORD = rb"[-+]?(?:[nN][aA][nN](?:\([^)]*\))?|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)(?=[\s,\]}])"
+_EXACT = re.compile(rb'"(?:[^"\\]|\\.)*"|(?<=[:\[,\s])' + _WORD, re.DOTALL)
+BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded(Generic[T]):
-    """A document, and what had to be forgiven to read it."""
+    """A document, and what had to be forgiven to read it.
+
+    Attributes:
+        document: What the text says.
+        text: The text after everything illegal was put right.
+        bare_words: How many non-finite numbers stood without quotes.
+        byte_order_mark: Whether the text started with one.
+    """
 
     document: T
+    text: bytes
     bare_words: int = 0
     byte_order_mark: bool = False
 
@@ -37,9 +44,9 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> Decoded[T]:
         RecursionError: Objects are nested too deep.
     """
     try:
-        return Decoded(decoder.decode(data))
+        return Decoded(decoder.decode(data), data)
     except msgspec.ValidationError:
-        if data.startswith(_BOM):
+        if data.startswith(BOM):
             return _forgive(data, decoder)
         raise
     except msgspec.DecodeError:
@@ -47,17 +54,42 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> Decoded[T]:
 
 
 def _forgive(data: bytes, decoder: msgspec.json.Decoder[T]) -> Decoded[T]:
-    bom = data.startswith(_BOM)
+    bom = data.startswith(BOM)
     body = data[3:] if bom else data
-    quoted, words = _LIKELY.subn(_quote, body)
+    quoted, words = _quote_everywhere(body)
     try:
-        return Decoded(decoder.decode(quoted), words, bom)
+        return Decoded(decoder.decode(quoted), quoted, words, bom)
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        # A word inside a string was quoted too, which always breaks the text: tell strings from words, slowly.
         quoted, words = quote_bare_words(body)
-        return Decoded(decoder.decode(quoted), words, bom)
+        return Decoded(decoder.decode(quoted), quoted, words, bom)
+
+
+def _quote_everywhere(data: bytes) -> tuple[bytes, int]:
+    """Return `data` with every NaN and Infinity in quotes, and how many had none.
+
+    Quick, and wrong only where a word is part of a longer string; that string then ends too early, which no parser lets pass.
+    """
+    data, nans = _quote_word(data, b"NaN")
+    data, infinities = _quote_word(data, b"Infinity")
+    return data, nans + infinities
+
+
+def _quote_word(data: bytes, word: bytes) -> tuple[bytes, int]:
+    before, *rest = data.split(word)
+    if not rest:
+        return data, 0
+    made, bare = [before], 0
+    for part in rest:
+        if part.startswith(b'"') and made[-1].endswith((b'"', b'"-')):
+            made += (word, part)
+            continue
+        bare += 1
+        sign = b"-" if made[-1].endswith(b"-") else b""
+        made[-1] = made[-1].removesuffix(sign)
+        made += (b'"' + sign + word + b'"', part)
+    return b"".join(made), bare
 
 
 def quote_bare_words(data: bytes) -> tuple[bytes, int]:
@@ -70,16 +102,12 @@ def quote_bare_words(data: bytes) -> tuple[bytes, int]:
 
     def replace(match: re.Match[bytes]) -> bytes:
         nonlocal words
-        if match[0].startswith(b'"'):
+        word = match[0].lower()
+        if word.startswith(b'"'):
             return match[0]
         words += 1
-        return _quote(match)
+        if b"nan" in word:
+            return b'"NaN"'
+        return b'"-Infinity"' if word.startswith(b"-") else b'"Infinity"'
 
     return _EXACT.sub(replace, data), words
-
-
-def _quote(match: re.Match[bytes]) -> bytes:
-    word = match[0].lower()
-    if b"nan" in word:
-        return b'"NaN"'
-    return b'"-Infinity"' if word.startswith(b"-") else b'"Infinity"'

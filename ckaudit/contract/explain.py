@@ -6,9 +6,11 @@ Slow on purpose: it runs only on documents that the fast decoder refused, and it
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ckaudit.contract import violations
@@ -23,15 +25,26 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 MAX_SHOWN = 60
+MAX_LISTED = 500  # of one file; whoever mends these sees the others
 _BOM = "\ufeff"
+_PART = re.compile(r"[-+.\w]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What a second opinion says: the violations, and the document where it could be parsed at all."""
+    """What a second opinion says.
+
+    Attributes:
+        findings: The violations of syntax and schema.
+        document: The parsed document, where it could be parsed at all.
+        text: Its text with bare words quoted; None where it could not be parsed.
+        bare_words: How many were quoted.
+    """
 
     findings: list[Finding]
     document: Any = None
+    text: bytes | None = None
+    bare_words: int = 0
 
 
 def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Explained:
@@ -46,7 +59,7 @@ def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Exp
     text = _text(data)
     if isinstance(text, Kind):
         return Explained([text.at(file, text.title)])
-    quoted, _ = quote_bare_words(text.removeprefix(_BOM).encode())
+    quoted, words = quote_bare_words(text.removeprefix(_BOM).encode())
     text = quoted.decode()
     try:
         document = json.loads(text)
@@ -56,8 +69,10 @@ def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Exp
         return Explained([_syntax(text, error, file, first_line)])
     except ValueError:  # an integer with thousands of digits
         return Explained(_overflows(text, file, first_line))
+    if _is_halved(text, document):
+        return Explained([violations.NOT_TEXT.at(file, "a string holds half of a surrogate pair, which UTF-8 cannot write")])
     found = [*_overflows(text, file, first_line), *_schema_findings(text, document, file, version, first_line)]
-    return Explained(found, document)
+    return Explained(found, document, quoted, words)
 
 
 def _text(data: bytes) -> str | Kind:
@@ -72,8 +87,21 @@ def _text(data: bytes) -> str | Kind:
         return violations.TRUNCATED if error.end == len(data) and "unexpected end" in error.reason else violations.NOT_TEXT
 
 
+def _is_halved(text: str, document: Any) -> bool:
+    if "\\ud" not in text.lower():
+        return False
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def _syntax(text: str, error: json.JSONDecodeError, file: str, first_line: int) -> Finding:
-    cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+    # A number or word may be what was cut: the parser points at its start.
+    rest = text[error.pos :].rstrip()
+    partial = text.lstrip().startswith(("{", "[")) and _PART.fullmatch(rest)
+    cut = not rest or partial or error.msg.startswith("Unterminated string")
     kind = violations.TRUNCATED if cut else violations.NOT_JSON
     line = first_line + error.lineno - 1
     message = f"{'ends in the middle' if cut else 'is not JSON'}: {error.msg.lower()} at column {error.colno}"
@@ -81,7 +109,7 @@ def _syntax(text: str, error: json.JSONDecodeError, file: str, first_line: int) 
 
 
 def _overflows(text: str, file: str, first_line: int) -> list[Finding]:
-    return [
+    found = (
         violations.NUMBER_RANGE.at(
             file,
             f"{spot.pointer or 'the document'} holds a number beyond 1.8e308",
@@ -92,7 +120,8 @@ def _overflows(text: str, file: str, first_line: int) -> list[Finding]:
         )
         for spot in walk(text)
         if spot.token[0] in "-0123456789" and _overflowing(spot.token)
-    ]
+    )
+    return list(islice(found, MAX_LISTED))
 
 
 def _overflowing(token: str) -> bool:
@@ -103,7 +132,7 @@ def _overflowing(token: str) -> bool:
 
 
 def _schema_findings(text: str, document: Any, file: str, version: str, first_line: int) -> Iterator[Finding]:
-    leaves = [leaf(error) for error in _validator(version).iter_errors(document)]
+    leaves = [leaf(error) for error in islice(_validator(version).iter_errors(document), MAX_LISTED)]
     pointers = [pointer_of(iter(error.absolute_path)) for error in leaves]
     lines = lines_of(text, set(pointers))
     for error, pointer in zip(leaves, pointers, strict=True):
@@ -136,7 +165,7 @@ _KINDS = {
     "maxItems": violations.WRONG_LENGTH,
     "enum": violations.UNKNOWN_WORD,
     "minimum": violations.BELOW_MINIMUM,
-    "maximum": violations.BELOW_MINIMUM,
+    "maximum": violations.NUMBER_RANGE,
 }
 
 
@@ -175,6 +204,8 @@ def describe(part: dict[str, Any]) -> str:
         return " or ".join(describe(branch) for branch in part["anyOf"])
     if "enum" in part:
         return " or ".join(json.dumps(word) for word in part["enum"])
+    if isinstance(part.get("type"), list):
+        return " or ".join(describe({"type": name}) for name in part["type"])
     if "$ref" in part:
         return f"a {part['$ref'].rsplit('/', 1)[-1]} object"
     words = {"number": "a number", "integer": "a whole number", "string": "a string", "boolean": "true or false", "null": "null"}

@@ -4,14 +4,23 @@ import gzip
 import os
 import re
 import zlib
+from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 from stat import S_ISREG
+from typing import IO
 
 from ckaudit.contract import violations
 from ckaudit.contract.report import Finding
 
 MAX_BYTES = 64 * 2**20  # the largest complete checkpoint measured, every grid in full digits, has 15 MB
+MAX_LOG_BYTES = 2 * 2**30  # ten million lines of 200 bytes
+MAX_RATIO = 250  # constant lines compress a hundredfold; a bomb a thousandfold
+BLOCK_BYTES = 4 * 2**20
+MAX_PARTS = 1_000_000  # keys, arrays and objects: 30 statistics of each of 18,000 tensors, every expert by itself, and room
+MAX_ITEMS = 6_000_000  # 750 grids in full have 0.8 million
+MAX_WINDOW = 2**27  # what zstd --long asks of a reader
+PACKED = (".gz", ".zst")
 
 CHECKPOINT_NAME = re.compile(
     r"^analysis_checkpoint_(?:step_)?(?P<step>\d{1,18})?(?P<label>.*?)"
@@ -51,6 +60,57 @@ def read_bytes(path: Path, shown: str, *, root: Path | None = None, max_bytes: i
     Raises:
         BrokenFile: With the finding that says why there are no bytes.
     """
+    with _open(path, shown, root, max_bytes) as stream:
+        if path.suffix in PACKED:
+            data = b"".join(_unpacked_blocks(stream, path.suffix, shown, max_bytes))
+        else:
+            data = _read_all(stream, shown)
+    if len(data) > BLOCK_BYTES:
+        _refuse_crowds(data, shown)
+    return data
+
+
+def _refuse_crowds(data: bytes, shown: str) -> None:
+    """Refuse what would take a hundred times the memory of its text, as empty objects do."""
+    if data.count(b":") + data.count(b"[") + data.count(b"{") > MAX_PARTS:
+        message = f"holds more than {MAX_PARTS:,} keys, arrays and objects"
+        raise BrokenFile(violations.TOO_LARGE.at(shown, message))
+    if data.count(b",") > MAX_ITEMS:
+        raise BrokenFile(violations.TOO_LARGE.at(shown, f"holds more than {MAX_ITEMS:,} items"))
+
+
+def _read_all(stream: FileIO, shown: str) -> bytes:
+    try:
+        return stream.readall()
+    except OSError as error:
+        raise _unreadable(shown, error) from None
+
+
+def read_blocks(path: Path, shown: str, *, root: Path | None = None, max_bytes: int = MAX_LOG_BYTES) -> Iterator[bytes]:
+    """Yield the uncompressed bytes of a log a few megabytes at a time.
+
+    Args:
+        path: The file; `.gz` and `.zst` are unpacked.
+        shown: Its name in findings.
+        root: The folder it must not leave by a link.
+        max_bytes: Largest size, packed or unpacked.
+
+    Raises:
+        BrokenFile: With the finding that says why there are no more bytes; what came before is good.
+    """
+    with _open(path, shown, root, max_bytes) as stream:
+        if path.suffix in PACKED:
+            limit = min(max_bytes, max(MAX_BYTES, MAX_RATIO * os.fstat(stream.fileno()).st_size))
+            yield from _unpacked_blocks(stream, path.suffix, shown, limit)
+            return
+        try:
+            while block := stream.read(BLOCK_BYTES):
+                yield block
+        except OSError as error:
+            raise _unreadable(shown, error) from None
+
+
+def _open(path: Path, shown: str, root: Path | None, max_bytes: int) -> FileIO:
     if root is not None and path.is_symlink() and not _inside(path, root):
         raise BrokenFile(violations.LINK_OUTSIDE.at(shown, "the file is a link that leads out of the folder"))
     try:
@@ -58,23 +118,43 @@ def read_bytes(path: Path, shown: str, *, root: Path | None = None, max_bytes: i
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise BrokenFile(violations.UNREADABLE.at(shown, f"cannot be opened: {error.strerror or error}")) from None
-    with os.fdopen(descriptor, "rb", buffering=0) as stream:
-        data = _read_regular(stream, shown, max_bytes)
-    if path.suffix in (".gz", ".zst"):
-        data = _unpack(data, path.suffix, shown, max_bytes)
-    return data
-
-
-def _read_regular(stream: FileIO, shown: str, max_bytes: int) -> bytes:
-    status = os.fstat(stream.fileno())
-    if not S_ISREG(status.st_mode):
-        raise BrokenFile(violations.UNREADABLE.at(shown, "this is not a regular file"))
-    if status.st_size > max_bytes:
+    status = os.fstat(descriptor)
+    if S_ISREG(status.st_mode) and status.st_size <= max_bytes:
+        return FileIO(descriptor, "rb")
+    os.close(descriptor)
+    if S_ISREG(status.st_mode):
         raise _too_large(shown, status.st_size, max_bytes)
+    raise BrokenFile(violations.UNREADABLE.at(shown, "this is not a regular file"))
+
+
+def _unreadable(shown: str, error: OSError) -> BrokenFile:
+    return BrokenFile(violations.UNREADABLE.at(shown, f"cannot be read: {error.strerror or error}"))
+
+
+def _unpacked_blocks(stream: FileIO, suffix: str, shown: str, limit: int) -> Iterator[bytes]:
+    unpacker, broken = _gunzip(stream) if suffix == ".gz" else _unzstd(stream)
+    total = 0
     try:
-        return stream.readall()
-    except OSError as error:
-        raise BrokenFile(violations.UNREADABLE.at(shown, f"cannot be read: {error.strerror or error}")) from None
+        while block := unpacker.read(BLOCK_BYTES):
+            total += len(block)
+            if total > limit:
+                raise _too_large(shown, None, limit)
+            yield block
+    except broken as error:
+        raise BrokenFile(violations.BAD_COMPRESSION.at(shown, f"cannot be unpacked: {error}")) from None
+    if total == 0 and os.fstat(stream.fileno()).st_size:
+        raise BrokenFile(violations.BAD_COMPRESSION.at(shown, "cannot be unpacked: it ends before its first byte"))
+
+
+def _gunzip(stream: FileIO) -> tuple[IO[bytes] | gzip.GzipFile, tuple[type[Exception], ...]]:
+    return gzip.GzipFile(fileobj=stream), (OSError, EOFError, zlib.error)
+
+
+def _unzstd(stream: FileIO) -> tuple[IO[bytes] | gzip.GzipFile, tuple[type[Exception], ...]]:
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+    return decompressor.stream_reader(stream, read_across_frames=True), (OSError, zstandard.ZstdError)
 
 
 def _inside(path: Path, root: Path) -> bool:
@@ -82,36 +162,6 @@ def _inside(path: Path, root: Path) -> bool:
         return path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError):
         return True  # a loop or a dangling link: opening it says so
-
-
-def _unpack(data: bytes, suffix: str, shown: str, max_bytes: int) -> bytes:
-    try:
-        unpacked = _gunzip(data, max_bytes) if suffix == ".gz" else _unzstd(data, max_bytes)
-    except (OSError, EOFError, zlib.error) as error:
-        raise BrokenFile(violations.BAD_COMPRESSION.at(shown, f"cannot be unpacked: {error}")) from None
-    if len(unpacked) > max_bytes:
-        raise _too_large(shown, None, max_bytes)
-    return unpacked
-
-
-def _gunzip(data: bytes, max_bytes: int) -> bytes:
-    from io import BytesIO
-
-    with gzip.GzipFile(fileobj=BytesIO(data)) as stream:
-        return stream.read(max_bytes + 1)
-
-
-def _unzstd(data: bytes, max_bytes: int) -> bytes:
-    import zstandard
-
-    try:
-        with zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(data, read_across_frames=True) as stream:
-            unpacked = stream.read(max_bytes + 1)
-    except zstandard.ZstdError as error:
-        raise OSError(str(error)) from None
-    if data and not unpacked:
-        raise EOFError("the frame ends in the middle")
-    return unpacked
 
 
 def _too_large(shown: str, size: int | None, max_bytes: int) -> BrokenFile:

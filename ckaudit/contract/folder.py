@@ -1,5 +1,6 @@
 """What stands in a run folder: which files are checkpoints, scalars, the manifest, history, or somebody else's."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,8 +51,12 @@ class RunFolder:
         return not (self.checkpoints or self.scalars)
 
 
-def list_folder(root: Path) -> RunFolder:
+def list_folder(root: Path, *, prefix: str = "") -> RunFolder:
     """List the run in `root`; other files are none of our business.
+
+    Args:
+        root: The folder.
+        prefix: What stands before each file's name in findings.
 
     Raises:
         UnreadableError: Where the folder cannot be listed.
@@ -64,7 +69,7 @@ def list_folder(root: Path) -> RunFolder:
         ) from None
     folder = RunFolder(root, manifest=root / MANIFEST_NAME if MANIFEST_NAME in names else None)
     for name in names:
-        if name.startswith("analysis_checkpoint_") and (found := named_checkpoint(root / name, name)):
+        if name.startswith("analysis_checkpoint_") and (found := named_checkpoint(root / name, shown_name(prefix + name))):
             (folder.checkpoints if found.session is None else folder.history).append(found)
         elif SCALARS_NAME.match(name):
             folder.scalars.append(root / name)
@@ -81,8 +86,22 @@ def list_files(paths: Iterable[Path]) -> RunFolder:
         elif path.name == MANIFEST_NAME:
             manifest = path
         else:
-            folder.checkpoints.append(named_checkpoint(path, str(path)) or CheckpointFile(path, str(path), None, None, None))
+            folder.checkpoints.append(_named_or_not(path))
     return RunFolder(None, folder.checkpoints, [], folder.scalars, manifest)
+
+
+def _named_or_not(path: Path) -> CheckpointFile:
+    shown = shown_name(str(path))
+    return named_checkpoint(path, shown) or CheckpointFile(path, shown, None, None, None)
+
+
+def shown_name(name: str) -> str:
+    r"""Return a file name as text that every writer of UTF-8 can write: a byte that is none is shown as its number.
+
+    >>> print(shown_name(os.fsdecode(b"a\xff.json")))
+    a\xff.json
+    """
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def named_checkpoint(path: Path, shown: str) -> CheckpointFile | None:

@@ -8,6 +8,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
+from ckaudit.contract.report import Finding
+
 _TOKEN = re.compile(r'[ \t\n\r]*(?:([{}\[\],:])|("(?:[^"\\]|\\.)*")|([^\s{}\[\],:"]+))', re.DOTALL)
 
 
@@ -53,14 +57,21 @@ def line_at(text: str, offset: int) -> int:
     return text.count("\n", 0, offset) + 1
 
 
-def walk(text: str) -> Iterator[Spot]:
-    """Yield every value of a JSON text in order, as far as the text is well-formed."""
+def walk(text: str, *, max_depth: int = 1000) -> Iterator[Spot]:
+    """Yield every value of a JSON text in order, as far as the text is well-formed.
+
+    Args:
+        text: The JSON text.
+        max_depth: Where to stop: no parser goes deeper, and pointers would grow with the square of the depth.
+    """
     stack: list[_Level] = []
     for match in _TOKEN.finditer(text):
         mark, quoted, plain = match.groups()
         level = stack[-1] if stack else None
         if mark in ("{", "["):
             yield Spot(level.child() if level else "", match.end() - 1, mark, level.repeated if level else False)
+            if len(stack) == max_depth:
+                return
             stack.append(_Level(level.child() if level else "", mark == "{"))
         elif mark in ("}", "]"):
             if not stack:
@@ -95,3 +106,11 @@ def lines_of(text: str, pointers: set[str]) -> dict[str, int]:
             if len(found) == len(pointers):
                 break
     return found
+
+
+def with_lines(findings: list[Finding], text: bytes) -> list[Finding]:
+    """Return findings that have a pointer with the line it leads to."""
+    if b"\n" not in text.strip():
+        return [replace(finding, line=1) for finding in findings]
+    lines = lines_of(text.decode(), {finding.pointer for finding in findings if finding.pointer is not None})
+    return [replace(finding, line=lines.get(finding.pointer or "")) for finding in findings]

@@ -11,8 +11,8 @@ from msgspec import Meta
 NonFinite = Literal["NaN", "Infinity", "-Infinity"]
 Number = float | NonFinite
 NonNegative = Annotated[float, Meta(ge=0)] | NonFinite
-Count = Annotated[int, Meta(ge=0)]
-Step = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Step = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 def doc(text: str, *, unit: str | None = None, shape: str | None = None) -> Meta:

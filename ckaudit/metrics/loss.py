@@ -69,19 +69,32 @@ def val_loss(run: Run) -> Series:
     return run.scalar("val_loss")
 
 
-@metric(unit="nats/token", reads=["train_loss_ema", train_loss, val_loss], source="catalogue M55, F12")
+@metric(unit="nats/token", reads=[val_loss, "train_loss_raw", "train_loss_ema"], source="F12")
+def train_loss_at_evals(run: Run) -> Series:
+    r"""Training loss around each evaluation.
+
+    $$\operatorname{median}(L_{t-19}, \dots, L_t)$$
+
+    Shape (E, 1). The trainer's own moving average counts where it was logged; see train_level. Not recorded before the
+    first finite loss.
+    """
+    evals = val_loss(run)
+    level = train_level(run, evals.steps)
+    return single("train_loss_at_evals", "nats/token", evals.steps, level, np.isfinite(level))
+
+
+@metric(unit="nats/token", reads=[val_loss, train_loss_at_evals], source="catalogue M55, F12")
 def train_val_gap(run: Run) -> Series:
     r"""How much worse the model does on held-out text than on what it trains on.
 
     $$g(t) = L_{val}(t) - L_{train}(t)$$
 
-    Shape (E, V): evaluations by held-out sets. See train_level for the training loss at an evaluation.
+    Shape (E, V): evaluations by held-out sets; the training loss is train_loss_at_evals.
     Not recorded before the first training loss; NaN where the evaluation was NaN.
     """
-    evals = val_loss(run)
-    level = train_level(run, evals.steps)
-    known = evals.recorded & np.isfinite(level)[:, None]
-    return replace(evals, values=np.where(known, evals.values - level[:, None], np.nan), recorded=known)
+    evals, level = val_loss(run), train_loss_at_evals(run)
+    known = evals.recorded & level.recorded
+    return replace(evals, values=np.where(known, evals.values - level.values, np.nan), recorded=known)
 
 
 @metric(unit="nats/token", reads=["slice_val_loss"], source="catalogue M56, F13", memory=1)
@@ -112,7 +125,7 @@ def irregular_tax(run: Run) -> Series:
     return single("irregular_tax", "nats/token", slices.steps, slices.values[:, hard] - slices.values[:, easy], known)
 
 
-@metric(unit="nats/token per 1,000 steps", reads=[irregular_tax], source="F14; Theil 1950, Sen 1968", memory=100)
+@metric(unit="nats/token per 1,000 steps", reads=[irregular_tax], source="F14; Theil 1950, Sen 1968", memory=200)
 def irregular_tax_trend(run: Run, *, window: int = 100, min_points: int = 3) -> Series:
     r"""Robust slope of the irregular tax over the evaluations so far.
 
@@ -122,7 +135,7 @@ def irregular_tax_trend(run: Run, *, window: int = 100, min_points: int = 3) -> 
 
     Args:
         run: The run.
-        window: Evaluations looked back on, for pairs grow with the square.
+        window: Finite evaluations looked back on, for pairs grow with the square.
         min_points: Two points make a line, but no trend.
     """
     tax = irregular_tax(run)
@@ -135,33 +148,22 @@ def irregular_tax_trend(run: Run, *, window: int = 100, min_points: int = 3) -> 
     return single("irregular_tax", "1", steps, slopes, np.isfinite(slopes))
 
 
-@metric(unit="nats/token", reads=[val_loss, "train_loss_raw", "train_loss_ema"], source="DESIGN, divergence step")
-def train_loss_at_evals(run: Run) -> Series:
-    r"""Training loss around each evaluation.
-
-    $$\operatorname{median}(L_{t-19}, \dots, L_t)$$
-
-    Shape (E, 1). The trainer's own moving average counts where it was logged. Not recorded before the first loss.
-    """
-    evals = val_loss(run)
-    level = train_level(run, evals.steps)
-    return single("train_loss_at_evals", "nats/token", evals.steps, level, np.isfinite(level))
-
-
 def train_level(run: Run, steps: Steps, *, points: int = 20) -> Floats:
     """Return the training loss around each of `steps`, shape (T,).
 
-    It is the trainer's own average where that was logged, else the median of the last `points` finite losses at or
-    before the step: less late than an average of long memory, and blind to single spikes. NaN before the first one.
+    It is the trainer's own average where that was logged, else the median of the last `points` finite losses, none of
+    them from before half the step: less late than an average of long memory, and blind to single spikes. NaN before
+    the first loss.
     """
     recorded = run.scalar("train_loss_ema")
     if recorded:
         return at(recorded, steps).values[:, 0]
     loss = train_loss(run)
     known = np.flatnonzero(loss.finite[:, 0]) if loss else np.empty(0, np.int64)
-    ends = np.searchsorted(loss.steps[known], steps, side="right")
-    values = loss.values[known, :1].ravel()
-    return np.array([np.median(values[max(end - points, 0) : end]) if end else np.nan for end in ends])
+    times, values = loss.steps[known], loss.values[known, :1].ravel()
+    ends = np.searchsorted(times, steps, side="right")
+    starts = np.maximum(ends - points, np.minimum(np.searchsorted(times, steps // 2, side="right"), ends - 1))
+    return np.array([np.median(values[start:end]) if end else np.nan for start, end in zip(starts, ends, strict=True)])
 
 
 def _moving_average(values: Floats, beta: float) -> Floats:

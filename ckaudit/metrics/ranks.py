@@ -9,7 +9,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series, empty, single
 
 
-@metric(unit="s", reads=["rank_facts.*.step_time"], source="catalogue M40", memory=1)
+@metric(unit="s", reads=["rank_facts.step_time"], source="catalogue M40", memory=1)
 def rank_step_time(run: Run) -> Series:
     r"""Duration of the step on each rank.
 
@@ -17,7 +17,7 @@ def rank_step_time(run: Run) -> Series:
 
     Shape (C, R): checkpoints by ranks, as their own files say. Not recorded where a rank wrote no file.
     """
-    return run.series("rank_facts", "step_time")
+    return run.value("rank_facts.step_time")
 
 
 @metric(unit="1", reads=[rank_step_time], source="catalogue M47; MegaScale, Jiang et al. 2024", memory=1)

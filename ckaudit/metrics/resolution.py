@@ -20,7 +20,7 @@ def resolution(values: Floats) -> Floats:
     return np.maximum(decimal_step(values), bfloat16_step(values))
 
 
-def decimal_step(values: Floats, *, most: int = 8, slack: float = 1e-9) -> Floats:
+def decimal_step(values: Floats, *, most: int = 8, slack: float = 1e-14) -> Floats:
     """Return 10 to the minus decimals of each number, 0 where it has more than `most`.
 
     Args:
@@ -31,7 +31,7 @@ def decimal_step(values: Floats, *, most: int = 8, slack: float = 1e-9) -> Float
     steps = np.zeros(len(values))
     for decimals in range(most, -1, -1):
         shifted = values * 10.0**decimals
-        short = np.abs(shifted - np.rint(shifted)) <= slack * np.maximum(1.0, np.abs(shifted))
+        short = np.abs(shifted - np.rint(shifted)) <= slack * np.abs(shifted)
         steps[short] = 10.0**-decimals
     return steps
 

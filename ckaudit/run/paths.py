@@ -58,7 +58,7 @@ def is_numeric(hint: Any) -> bool:
 def every_path() -> tuple[str, ...]:
     """Return the path of every number in a checkpoint, grids, histograms and the black box left out.
 
-    In "rank_facts.*.step_time" the star stands for the rank, whose file holds the value.
+    What stands under `rank_facts` is read from the ranks' own files, a column for each.
     """
     return tuple(_paths())
 
@@ -74,7 +74,7 @@ def _paths() -> Iterator[str]:
             elif is_numeric(hint):
                 yield name
             continue
-        middle = ".*" if is_mapping(hint) or name == "rank_facts" else ""
+        middle = ".*" if is_mapping(hint) else ""
         yield from (f"{name}{middle}.{field}" for field, part in fields(inner).items() if is_numeric(part))
 
 

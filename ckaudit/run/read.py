@@ -14,14 +14,14 @@ from ckaudit.contract.decode import decode
 from ckaudit.contract.explain import explain
 from ckaudit.contract.files import BrokenFile, read_bytes
 from ckaudit.contract.folder import CheckpointFile, RunFolder, list_files, list_folder
-from ckaudit.contract.lines import parse_lines
+from ckaudit.contract.logs import read_lines
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
 from ckaudit.errors import UnreadableError
 from ckaudit.run.collect import Collector, cells_of
 from ckaudit.run.paths import decoder, every_path
 from ckaudit.run.run import Event, Run
-from ckaudit.run.scalars import ScalarLog, merge_sessions
+from ckaudit.run.scalars import ScalarLog, SessionLogs
 
 Progress = Callable[[int, int], None]
 
@@ -68,7 +68,8 @@ class _Reader:
         self.decoder = decoder(paths)
         self.collectors = {path: Collector(path) for path in sorted(paths) if path not in ("loss", "scalars.*")}
         self.sections = _by_section(self.collectors)
-        self.log, self.fill = ScalarLog(), ScalarLog()
+        self.log, self.fill = SessionLogs(), ScalarLog()
+        self.notes: list[str] = []
         self.steps: list[int] = []
         self.events: list[Event] = []
         self.findings: list[Finding] = []
@@ -82,15 +83,18 @@ class _Reader:
             if progress:
                 progress(index + 1, len(files))
         self._ranks()
+        log, branches = self.log.merged()
         return Run(
             name=name,
             manifest=manifest,
             checkpoint_steps=np.unique(np.array(self.steps, np.int64)),
             sections={path: collector.series("1") for path, collector in self.collectors.items()},
-            scalars=self.log.series(self.fill),
-            texts=self.log.texts(),
+            scalars=log.series(self.fill),
+            texts=log.texts(),
+            branches={session: branch.series() for session, branch in branches.items()},
             events=tuple(sorted(self.events, key=lambda event: event.step)),
             findings=tuple(self.findings),
+            notes=tuple(self.notes),
             files=len(files) + len(self.folder.scalars) + (manifest is not None),
         )
 
@@ -109,15 +113,12 @@ class _Reader:
         return manifest
 
     def _scalar_lines(self) -> None:
-        rows: list[dict[str, Any]] = []
         for path in self.folder.scalars:
-            data = self._bytes(path, path.name)
-            if data is not None:
-                lines = parse_lines(data, path.name)
-                rows += lines.rows
+            for lines in read_lines(path, path.name, root=self.folder.root):
+                for row in lines.rows:
+                    self.log.add(row)
                 self.findings += lines.findings
-        for row in merge_sessions(rows) if rows else []:
-            self.log.add(row["step"], row)
+                self.notes += lines.notes
 
     def _checkpoint(self, file: CheckpointFile) -> None:
         data = self._bytes(file.path, file.shown)
@@ -146,8 +147,7 @@ class _Reader:
                 facts.setdefault(document.step, {})[f"rank.{file.rank}"] = document.rank_facts
         for step, ranks in facts.items():
             for rest, collector in members:
-                name = rest.removeprefix("*.")
-                collector.add(step, tuple(ranks), [getattr(each, name) for each in ranks.values()])
+                collector.add(step, tuple(ranks), [getattr(each, rest) for each in ranks.values()])
 
     def _fill(self, step: int, document: Any) -> None:
         if document.scalars is not UNSET:

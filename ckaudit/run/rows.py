@@ -1,17 +1,26 @@
 """A run made of rows that somebody else logged: scalars only, no checkpoints."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.run.run import Run
-from ckaudit.run.scalars import ScalarLog, merge_sessions
+from ckaudit.run.scalars import SessionLogs
 
 
 def run_of_rows(
-    name: str, rows: Iterable[dict[str, float | str]], *, manifest: Manifest | None = None, notes: Iterable[str] = ()
+    name: str, rows: Iterable[Mapping[str, float | str]], *, manifest: Manifest | None = None, notes: Iterable[str] = ()
 ) -> Run:
     """Return the run that `rows` describe; each has a `step` and any catalogue names."""
-    log = ScalarLog()
-    for row in merge_sessions(rows):
-        log.add(int(row["step"]), row)
-    return Run(name=name, manifest=manifest, scalars=log.series(), texts=log.texts(), notes=tuple(notes), files=1)
+    logs = SessionLogs()
+    for row in rows:
+        logs.add(row)
+    log, branches = logs.merged()
+    return Run(
+        name=name,
+        manifest=manifest,
+        scalars=log.series(),
+        texts=log.texts(),
+        branches={session: branch.series() for session, branch in branches.items()},
+        notes=tuple(notes),
+        files=1,
+    )

@@ -44,6 +44,7 @@ class Run:
         sections: Series by checkpoint path, such as "gradients.*.norm".
         scalars: Series by catalogue name; the labels of a name such as "slice_val_loss/regular" are its columns.
         texts: Words by catalogue name.
+        branches: Of each session that a later one replaced, the scalars from there on: what was, but did not count.
         events: Checkpoints that something asked for.
         findings: What is wrong with its files, where they could not be read.
         notes: What a reader must know of how it was read.
@@ -56,6 +57,7 @@ class Run:
     sections: Mapping[str, Series] = field(default_factory=dict)
     scalars: Mapping[str, Series] = field(default_factory=dict)
     texts: Mapping[str, Labels] = field(default_factory=dict)
+    branches: Mapping[int, Mapping[str, Series]] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()

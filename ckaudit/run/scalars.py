@@ -1,7 +1,7 @@
 """Lines of `scalars.jsonl` merged to series: sessions replace each other, checkpoints fill what the log lacks."""
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,32 @@ class ScalarLog:
                 column = self.numbers[name] = _Column()
             column.steps.append(step)
             column.values.append(float(value))
+
+    def __bool__(self) -> bool:
+        """Tell whether anything was logged."""
+        return bool(self.numbers or self.words)
+
+    def split(self, step: int) -> tuple["ScalarLog", "ScalarLog"]:
+        """Return what stands before `step`, and the rest."""
+        before, rest = ScalarLog(), ScalarLog()
+        for name, column in self.numbers.items():
+            for index, each in enumerate(column.steps):
+                part = (before if each < step else rest).numbers.setdefault(name, _Column())
+                part.steps.append(each)
+                part.values.append(column.values[index])
+        for name, words in self.words.items():
+            for each, word in words.items():
+                (before if each < step else rest).words.setdefault(name, {})[each] = word
+        return before, rest
+
+    def extend(self, later: "ScalarLog") -> None:
+        """Add the values of another log behind one's own."""
+        for name, column in later.numbers.items():
+            own = self.numbers.setdefault(name, _Column())
+            own.steps.extend(column.steps)
+            own.values.extend(column.values)
+        for name, words in later.words.items():
+            self.words.setdefault(name, {}).update(words)
 
     def series(self, fill: "ScalarLog | None" = None) -> dict[str, Series]:
         """Return one series per name; "slice_val_loss/regular" becomes the column "regular" of slice_val_loss.
@@ -83,18 +109,28 @@ def _joined(name: str, columns: Mapping[str, _Column]) -> Series:
     return Series(name, "1", steps, tuple(columns), values, recorded)
 
 
-def merge_sessions(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop the lines that a later session replaced: a higher session holds from its first step on.
+class SessionLogs:
+    """Lines of all sessions of one run; a higher session replaces a lower one from its own first step on."""
 
-    >>> merge_sessions([{"step": 1}, {"step": 2}, {"step": 2, "session": 1}])
-    [{'step': 1}, {'step': 2, 'session': 1}]
-    """
-    rows = list(rows)
-    starts: dict[int, int] = {}
-    for row in rows:
-        session = row.get("session", 0)
-        starts[session] = min(starts.get(session, row["step"]), row["step"])
-    if len(starts) == 1:
-        return rows
-    ends = {session: min((start for other, start in starts.items() if other > session), default=None) for session in starts}
-    return [row for row in rows if (end := ends[row.get("session", 0)]) is None or row["step"] < end]
+    def __init__(self) -> None:
+        self._logs: dict[int, ScalarLog] = {}
+        self._starts: dict[int, int] = {}
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Add one line."""
+        session, step = int(row.get("session") or 0), int(row["step"])
+        if session not in self._logs:
+            self._logs[session] = ScalarLog()
+        self._starts[session] = min(self._starts.get(session, step), step)
+        self._logs[session].add(step, row)
+
+    def merged(self) -> tuple[ScalarLog, dict[int, ScalarLog]]:
+        """Return the log that counts, and of each replaced session the part that does not, in the order of sessions."""
+        merged, branches = ScalarLog(), {}
+        for session in sorted(self._logs):
+            end = min((start for other, start in self._starts.items() if other > session), default=None)
+            kept, replaced = (self._logs[session], ScalarLog()) if end is None else self._logs[session].split(end)
+            merged.extend(kept)
+            if replaced:
+                branches[session] = replaced
+        return merged, branches

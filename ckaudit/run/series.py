@@ -1,6 +1,6 @@
 """Series: what one quantity was, at every recorded step, for every tensor, head or slice."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,23 +81,32 @@ class Series:
     def grouped(self, groups: Sequence[str | None], reduce: Callable[[Floats], Floats]) -> "Series":
         """Reduce all labels of one group to one column.
 
-        A group's cell is recorded where every member was that is ever recorded, and NaN where one member was NaN.
+        A group's cell is recorded where every member was that had been recorded until then, and NaN where one was NaN.
 
         Args:
             groups: Group of each label, None to leave the label out; groups come out in order of first appearance.
-            reduce: From shape (T, members) to shape (T,).
+            reduce: From shape (K, members) to shape (K,).
         """
         names = list(dict.fromkeys(group for group in groups if group is not None))
         values = np.full((len(self.steps), len(names)), np.nan)
         recorded = np.zeros_like(values, dtype=bool)
-        ever: Mask = np.any(self.recorded, axis=0)
+        known = np.logical_or.accumulate(self.recorded, axis=0)
         for column, name in enumerate(names):
-            index = [i for i, group in enumerate(groups) if group == name and ever[i]]
-            if index:
-                values[:, column] = reduce(self.values[:, index])
-                recorded[:, column] = self.recorded[:, index].all(axis=1)
+            index = np.array([i for i, group in enumerate(groups) if group == name])
+            for members, rows in _patterns(known[:, index]):
+                part = np.ix_(rows, index[members])
+                values[rows, column] = reduce(self.values[part])
+                recorded[rows, column] = self.recorded[part].all(axis=1)
         values[~recorded] = np.nan
         return replace(self, labels=tuple(names), values=values, recorded=recorded)
+
+
+def _patterns(known: Mask) -> Iterator[tuple[Mask, Steps]]:
+    """Yield each set of members known together, and the rows where it is just those; rows that know none are left out."""
+    sets, which = np.unique(known, axis=0, return_inverse=True)
+    for number, members in enumerate(sets):
+        if members.any():
+            yield members, np.flatnonzero(which.ravel() == number)
 
 
 def empty(name: str, unit: str = "1") -> Series:

@@ -12,8 +12,11 @@ from pkgutil import iter_modules
 
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.columns import EMPTY, Table
+from ckaudit.contract.locate import pointer_of
 from ckaudit.contract.report import Finding
 from ckaudit.contract.violations import Kind
+
+Place = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,28 @@ class Subject:
     def table(self, section: str) -> Table:
         """Return a section's columns; a section that is not recorded has none."""
         return self.tables.get(section, EMPTY)
+
+    def find(self, kind: Kind, place: Place, expected: str, found: object, *, where: str | None = None) -> Finding:
+        """Make a finding of a value that cannot be.
+
+        Args:
+            kind: What is wrong.
+            place: Keys and indices that lead to the value.
+            expected: What it should have been, in words.
+            found: What it is.
+            where: The tensor, layer or scalar; default: the second key.
+        """
+        shown = f"{found:.6g}" if isinstance(found, float) else str(found)
+        return kind.at(
+            self.file,
+            f"{'.'.join(map(str, place))} is {shown}, not {expected}",
+            where=where or (str(place[1]) if len(place) > 1 else None),
+            first_step=self.document.step,
+            last_step=self.document.step,
+            pointer=pointer_of(iter(place)),
+            expected=expected,
+            found=shown,
+        )
 
 
 CheckFunction = Callable[[Subject], Iterator[Finding]]

@@ -1,4 +1,4 @@
-"""`triage`: what is wrong with a run, why, and what first."""
+"""`triage` from end to end: a source is opened, judged and explained, and becomes a report."""
 
 from collections.abc import Mapping
 from pathlib import Path

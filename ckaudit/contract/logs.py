@@ -1,0 +1,80 @@
+"""A whole scalar log from disk, a block of lines at a time: its length, the length of a line and the faults are bounded."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ckaudit.contract import violations
+from ckaudit.contract.files import MAX_BYTES, BrokenFile, read_blocks
+from ckaudit.contract.lines import MAX_EXPLAINED, MAX_FAULTY, Lines, parse_lines
+from ckaudit.contract.report import Finding
+
+MAX_LINE_BYTES = 4 * 2**20  # a line with every per-tensor norm of 1,000 tensors has 0.1 MB
+
+_NOT_TEXT = (b"\xff\xfe", b"\xfe\xff", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # UTF-16 and the magic numbers of gzip and zstd
+
+
+def read_lines(path: Path, shown: str, *, root: Path | None = None) -> Iterator[Lines]:
+    """Yield a scalar log a block at a time, `.gz` and `.zst` unpacked; memory does not grow with the file.
+
+    A file that cannot be read, or not to its end, gives a last block whose only content is the finding that says why.
+
+    Args:
+        path: The log.
+        shown: Its name in findings.
+        root: The folder it must not leave by a link.
+    """
+    faulty, number = 0, 1
+    try:
+        for block in _whole_lines(read_blocks(path, shown, root=root), shown):
+            lines = _parse(block, shown, number, faulty)
+            number += block.count(b"\n")
+            faulty += lines.faulty
+            yield lines
+            if lines.stopped:
+                break
+    except BrokenFile as broken:
+        yield Lines(findings=[broken.finding])
+    if faulty > MAX_EXPLAINED:
+        rest = "; the rest was not read" if faulty >= MAX_FAULTY else ""
+        message = f"{faulty - MAX_EXPLAINED:,} more lines are faulty{rest}"
+        yield Lines(findings=[violations.NOT_JSON.at(shown, message, line=number - 1)])
+
+
+def _whole_lines(blocks: Iterator[bytes], shown: str) -> Iterator[bytes]:
+    rest, number = b"", 1
+    for block in blocks:
+        if number == 1 and not rest and _is_binary(block[:4096]):
+            raise BrokenFile(violations.NOT_TEXT.at(shown, "is not UTF-8 text"))
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            yield rest + block[:cut]
+            number += rest.count(b"\n") + block.count(b"\n")
+            rest = block[cut:]
+        elif len(rest) < MAX_BYTES:
+            rest += block
+        else:
+            raise BrokenFile(_too_long(shown, number))
+    if rest:
+        yield rest
+
+
+def _is_binary(head: bytes) -> bool:
+    # A power cut leaves zeros behind the last line: they alone do not make a file binary.
+    return head.startswith(_NOT_TEXT) or b"\0" in head.rstrip(b"\0")
+
+
+def _parse(block: bytes, file: str, number: int, faulty: int) -> Lines:
+    if len(block) <= MAX_LINE_BYTES:
+        return parse_lines(block, file, first_line=number, explained=faulty)
+    parts = block.split(b"\n")
+    long = [index for index, part in enumerate(parts) if len(part) > MAX_LINE_BYTES]
+    for index in long:
+        parts[index] = b""
+    lines = parse_lines(b"\n".join(parts) if long else block, file, first_line=number, explained=faulty)
+    lines.findings += [_too_long(file, number + index) for index in long]
+    return lines
+
+
+def _too_long(file: str, number: int) -> Finding:
+    message = f"line {number} is longer than {MAX_LINE_BYTES:,} bytes; it was not read"
+    return violations.TOO_LARGE.at(file, message, line=number)

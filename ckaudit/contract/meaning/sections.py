@@ -1,0 +1,170 @@
+"""The small sections: experts, probes, parity, replay, history, ranks and cost, each against itself."""
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from ckaudit.contract import contradictions as kinds
+from ckaudit.contract.meaning import Place, Subject, check
+from ckaudit.contract.report import Finding
+from ckaudit.contract.training import History
+
+
+def _number(value: Any) -> float | None:
+    """Return a recorded finite number, else None."""
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+@check(kinds.NEGATIVE, reads=("moe.*.aux_loss",))
+def load_balance(subject: Subject) -> Iterator[Finding]:
+    """A load-balance loss is a sum of products of shares, at least 0 (Fedus et al. 2021, equation 4)."""
+    for name, layer in (subject.document.moe or {}).items():
+        if isinstance(layer.aux_loss, float) and layer.aux_loss < 0:
+            yield subject.find(kinds.NEGATIVE, ("moe", name, "aux_loss"), "at least 0", layer.aux_loss)
+
+
+@check(kinds.MOE_COUNTS, reads=("moe.*.counts", "moe.*.routed", "moe.*.dropped"))
+def experts(subject: Subject, *, rounding: float = 1e-3) -> Iterator[Finding]:
+    """Experts received all that was routed, or all that was not dropped; no more is dropped than routed.
+
+    Args:
+        subject: The checkpoint.
+        rounding: Relative error: counts averaged over micro-batches or ranks may be rounded to four digits.
+    """
+    for name, layer in (subject.document.moe or {}).items():
+        routed, dropped = _number(layer.routed), _number(layer.dropped)
+        if routed is None:
+            continue
+        slack = rounding * routed
+        if dropped is not None and dropped > routed + slack:
+            yield subject.find(kinds.MOE_COUNTS, ("moe", name, "dropped"), f"at most routed {routed:.6g}", dropped)
+        elif layer.counts and not any(isinstance(count, str) for count in layer.counts):
+            total = sum(layer.counts)  # type: ignore[arg-type]
+            least = 0.0 if dropped is None else routed - dropped
+            if not least - slack <= total <= routed + slack:
+                expected = f"{least:.6g} to {routed:.6g} in sum"
+                yield subject.find(kinds.MOE_COUNTS, ("moe", name, "counts"), expected, float(total))
+
+
+@check(kinds.PERPLEXITY_AND_LOSS, kinds.PERPLEXITY_BELOW_ONE, reads=("probes.*.perplexity", "probes.*.loss"))
+def probe(subject: Subject) -> Iterator[Finding]:
+    """A probe's perplexity is exp of its loss."""
+    for name, stats in (subject.document.probes or {}).items():
+        yield from perplexity(subject, ("probes", name, "perplexity"), _number(stats.perplexity), _number(stats.loss))
+
+
+def perplexity(
+    subject: Subject, place: Place, value: float | None, loss: float | None, *, rounding: float = 1e-2
+) -> Iterator[Finding]:
+    """A perplexity is at least 1, and exp of its loss.
+
+    Args:
+        subject: The checkpoint.
+        place: Where the perplexity stands.
+        value: The perplexity.
+        loss: Its loss, in nats per token.
+        rounding: Error of the loss, relative above 1 and absolute below: a loss of bfloat16 is good to 0.4 %.
+    """
+    if value is None:
+        return
+    if value < 1 - rounding:
+        yield subject.find(kinds.PERPLEXITY_BELOW_ONE, place, "at least 1", value)
+    elif loss is not None and abs(math.log(value) - loss) > rounding * max(1.0, abs(loss)):
+        expected = f"{math.exp(min(loss, 700.0)):.6g}, exp of the loss {loss:.6g}"
+        yield subject.find(kinds.PERPLEXITY_AND_LOSS, place, expected, value)
+
+
+@check(kinds.PARITY, reads=("parity.param_diff", "parity.relative_param_diff"))
+def parity(subject: Subject) -> Iterator[Finding]:
+    """Absolute and relative difference are zero together."""
+    stats = subject.document.parity
+    if stats is UNSET:
+        return
+    absolute, relative = _number(stats.param_diff), _number(stats.relative_param_diff)
+    if absolute is not None and relative is not None and (absolute == 0) != (relative == 0):
+        expected = "0, as param_diff" if absolute == 0 else f"above 0, as param_diff {absolute:.6g}"
+        yield subject.find(kinds.PARITY, ("parity", "relative_param_diff"), expected, relative)
+
+
+@check(kinds.REPLAY, reads=tuple(f"replay.{name}" for name in ("identical", "steps", "first_difference", "loss_diff")))
+def replay(subject: Subject) -> Iterator[Finding]:
+    """An identical replay has no difference; one that differs replayed a step at least."""
+    stats = subject.document.replay
+    if stats is UNSET:
+        return
+    if stats.identical is True and stats.first_difference is not UNSET:
+        yield subject.find(kinds.REPLAY, ("replay", "first_difference"), "absent: it was identical", stats.first_difference)
+    if stats.identical is True and (_number(stats.loss_diff) or 0.0) > 0:
+        yield subject.find(kinds.REPLAY, ("replay", "loss_diff"), "0: it was identical", stats.loss_diff)
+    if stats.identical is False and stats.steps == 0:
+        yield subject.find(kinds.REPLAY, ("replay", "steps"), "at least 1: it differed", 0)
+
+
+@check(
+    kinds.HISTORY_LENGTHS,
+    kinds.HISTORY_ORDER,
+    kinds.NEGATIVE,
+    reads=tuple(f"history.{name}" for name in ("steps", "loss", "learning_rate", "batch_hash", "gradient_norms", "update_norms")),
+)
+def history(subject: Subject) -> Iterator[Finding]:
+    """Columns of the black box are equally long, its steps ascend up to this one, its norms and rates are at least 0."""
+    box = subject.document.history
+    if box is UNSET:
+        return
+    steps = box.steps
+    if any(before >= after for before, after in pairwise(steps)):
+        yield subject.find(kinds.HISTORY_ORDER, ("history", "steps"), "ascending, each step once", "not in order")
+    elif steps and steps[-1] > subject.document.step:
+        yield subject.find(kinds.HISTORY_ORDER, ("history", "steps"), f"up to step {subject.document.step}", steps[-1])
+    for place, values in _columns(box):
+        if len(values) != len(steps):
+            yield subject.find(kinds.HISTORY_LENGTHS, place, f"{len(steps)} values, one per step", f"{len(values)} values")
+        if place[1] != "loss":
+            for index, value in enumerate(values):
+                if isinstance(value, float) and value < 0:
+                    yield subject.find(kinds.NEGATIVE, (*place, index), "at least 0", value)
+                    break
+
+
+def _columns(box: History) -> Iterator[tuple[Place, list[Any]]]:
+    for name in ("loss", "learning_rate", "batch_hash"):
+        if not isinstance(values := getattr(box, name), UnsetType):
+            yield ("history", name), values
+    for name in ("gradient_norms", "update_norms"):
+        for tensor, values in (getattr(box, name) or {}).items():
+            yield ("history", name, tensor), values
+
+
+@check(
+    kinds.RANK_TIME,
+    reads=tuple(f"rank_facts.{name}" for name in ("step_time", "input_time", "compute_time", "comm_time")),
+)
+def rank_time(subject: Subject, *, precision: float = 1e-2) -> Iterator[Finding]:
+    """No part of a step takes longer than the step; parts may overlap, so their sum says nothing.
+
+    Args:
+        subject: The checkpoint.
+        precision: Relative error of two clocks, of the host and of the device.
+    """
+    facts = subject.document.rank_facts
+    if facts is UNSET or (whole := _number(facts.step_time)) is None:
+        return
+    for field in ("input_time", "compute_time", "comm_time"):
+        part = _number(getattr(facts, field))
+        if part is not None and part > whole * (1 + precision):
+            yield subject.find(kinds.RANK_TIME, ("rank_facts", field), f"at most step_time {whole:.6g} s", part)
+
+
+@check(kinds.COST, reads=("cost.ms", "cost.step_share"))
+def cost(subject: Subject) -> Iterator[Finding]:
+    """The time that writing took and its share of a step are zero together."""
+    stats = subject.document.cost
+    if stats is UNSET:
+        return
+    taken, part = _number(stats.ms), _number(stats.step_share)
+    if taken is not None and part is not None and (taken == 0) != (part == 0):
+        expected = "0, as ms" if taken == 0 else f"above 0, as ms {taken:.6g}"
+        yield subject.find(kinds.COST, ("cost", "step_share"), expected, part)

@@ -1,0 +1,72 @@
+"""Is this data what it claims to be: the files of a run against their contract, one by one and against each other."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ckaudit.contract.folder import RunFolder, shown_name
+from ckaudit.contract.report import Finding, Report
+from ckaudit.validate.agreement import disagreements
+from ckaudit.validate.arguments import sort_arguments
+from ckaudit.validate.facts import RunFacts
+from ckaudit.validate.order import cadence_gaps, clock_back, duplicate_steps, mixed_versions, sessions_back
+from ckaudit.validate.patience import Patience
+from ckaudit.validate.ranks import lonely_ranks, ranks_out_of_range, unlisted_sessions
+from ckaudit.validate.survey import Survey
+from ckaudit.validate.tensors import layout_changes, table_contradictions
+from ckaudit.validate.verdict import make_report
+
+ALWAYS = (
+    mixed_versions,
+    duplicate_steps,
+    layout_changes,
+    sessions_back,
+    clock_back,
+    ranks_out_of_range,
+    table_contradictions,
+    disagreements,
+)
+WHOLE_RUNS = (cadence_gaps, lonely_ranks, unlisted_sessions)
+
+
+def validate(paths: Sequence[Path], *, progress: Callable[[int, int], None] | None = None) -> Report:
+    """Judge run folders, or single files, against the contract.
+
+    Each folder is a run. Files named one by one are judged as part of the run of their folder, without asking for what
+    is missing.
+
+    Args:
+        paths: Folders and files.
+        progress: Called after each file with the number of files read, and of all files.
+
+    Raises:
+        UnreadableError: Where none of `paths` can be read, or nothing in them can be audited.
+    """
+    folders, findings = sort_arguments(paths)
+    total = sum(_count(folder) for folder, _ in folders)
+    done = 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, total)
+
+    patience = Patience()
+    surveys = []
+    for folder, prefix in folders:
+        survey = Survey(RunFacts(folder), prefix, tick, patience)
+        survey.read()
+        surveys.append(survey)
+        findings += [*survey.findings, *_judge_run(survey.run)]
+    notes = [note for survey in surveys for note in survey.notes]
+    subject = ", ".join(shown_name(str(path)) for path in paths)
+    return make_report(subject, findings, [survey.run for survey in surveys], notes, total)
+
+
+def _judge_run(run: RunFacts) -> Iterator[Finding]:
+    for check in ALWAYS + WHOLE_RUNS if run.whole else ALWAYS:
+        yield from check(run)
+
+
+def _count(folder: RunFolder) -> int:
+    return len(folder.checkpoints) + len(folder.history) + len(folder.scalars) + (folder.manifest is not None)

@@ -1,0 +1,170 @@
+"""What became of each kind of violation: found, not found, or not looked for because nothing of the kind was there."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from ckaudit.contract import violations
+from ckaudit.contract.files import PACKED
+from ckaudit.contract.meaning import checks
+from ckaudit.contract.report import Check, Finding, SkipReason
+from ckaudit.contract.violations import Kind
+from ckaudit.validate import catalogue
+from ckaudit.validate.facts import RunFacts
+
+Skip = tuple[SkipReason, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a kind of violation needs in order to be looked for.
+
+    Attributes:
+        there: Tells whether a run has it.
+        reason: Why the kind is skipped where no run has it.
+        detail: What was missing, in words.
+    """
+
+    there: Callable[[RunFacts], bool]
+    reason: SkipReason
+    detail: str
+
+
+def _two_checkpoints(run: RunFacts) -> bool:
+    return len(run.merged()) > 1
+
+
+def _two_layouts(run: RunFacts) -> bool:
+    return sum(each.layout is not None for each in run.checkpoints) > 1
+
+
+def _packed(run: RunFacts) -> bool:
+    files = [*run.folder.checkpoints, *run.folder.history]
+    return any(path.suffix in PACKED for path in (*(each.path for each in files), *run.folder.scalars))
+
+
+_TWO = Need(_two_checkpoints, "too_few_points", "fewer than two checkpoints")
+_TENSORS = Need(_two_layouts, "too_few_points", "fewer than two checkpoints with tensors")
+_WHOLE = Need(lambda run: run.whole and _two_checkpoints(run), "too_few_points", "no folder with two checkpoints")
+_MANIFEST = Need(lambda run: run.manifest is not None, "not_recorded", "no run.json")
+_SESSIONS = Need(lambda run: bool(run.manifest and run.manifest.sessions), "not_recorded", "no sessions in run.json")
+_TABLE = Need(lambda run: bool(run.manifest and run.manifest.tensors), "not_recorded", "no tensor table in run.json")
+_CADENCE = Need(lambda run: bool(run.manifest and run.manifest.cadence), "not_recorded", "no cadence in run.json")
+_RANKS = Need(lambda run: any(each.rank is not None for each in run.checkpoints), "not_applicable", "no files of single ranks")
+_LOGS = Need(lambda run: any(log.lines for log in run.logs), "not_recorded", "no scalar log")
+_PACKED = Need(_packed, "not_applicable", "no compressed files")
+
+
+def _timed(run: RunFacts) -> bool:
+    return sum(each.time is not None for each in run.merged()) > 1 or any(log.timed for log in run.logs)
+
+
+def _compared(name: str) -> Callable[[RunFacts], bool]:
+    return lambda run: any(key[2] == name for log in run.logs for key in log.values)
+
+
+NEEDS: dict[Kind, Need] = {
+    violations.BAD_COMPRESSION: _PACKED,
+    catalogue.MIXED_VERSIONS: Need(
+        lambda run: len(run.checkpoints) + len(run.versions) > 1, "too_few_points", "fewer than two checkpoints"
+    ),
+    catalogue.DUPLICATE_STEP: _TWO,
+    catalogue.CADENCE_GAP: _WHOLE,
+    catalogue.TENSOR_SET: _TENSORS,
+    catalogue.TENSOR_SHAPE: _TENSORS,
+    catalogue.TENSOR_DTYPE: _TENSORS,
+    catalogue.STEPS_BACK: _LOGS,
+    catalogue.CLOCK_BACK: Need(_timed, "not_recorded", "no two times"),
+    catalogue.SESSION_BACK: Need(lambda run: bool(run.logs) or _two_checkpoints(run), "too_few_points", "no two sessions"),
+    catalogue.CONFLICT: _LOGS,
+    catalogue.BAD_CADENCE: _CADENCE,
+    catalogue.SESSION_ORDER: _SESSIONS,
+    catalogue.UNLISTED_TENSOR: _TABLE,
+    catalogue.TABLE_SHAPE: _TABLE,
+    catalogue.WRITE_ERRORS: _SESSIONS,
+    catalogue.NO_END: _SESSIONS,
+    catalogue.LONELY_RANK: _RANKS,
+    catalogue.RANK_RANGE: _RANKS,
+    catalogue.LOSS_MISMATCH: Need(_compared("train_loss_raw"), "not_recorded", "no step with a checkpoint and a loss in the log"),
+    catalogue.GRAD_NORM_MISMATCH: Need(
+        _compared("grad_global_norm"), "not_recorded", "no step with a checkpoint and a gradient norm in the log"
+    ),
+    catalogue.UNLISTED_SESSION: _SESSIONS,
+    catalogue.BAD_TABLE: _TABLE,
+    catalogue.BAD_PLAN: _MANIFEST,
+}
+
+
+def outcomes(findings: Sequence[Finding], runs: Sequence[RunFacts]) -> list[Check]:
+    """Return one check per kind of violation, in the order of codes."""
+    counts = Counter(finding.code for finding in findings)
+    reads = _reads_by_kind()
+    recorded = set[str]().union(*(run.recorded for run in runs))
+    return [_check(kind, counts[code], _skip(kind, runs, reads, recorded)) for code, kind in sorted(violations.KINDS.items())]
+
+
+def _check(kind: Kind, found: int, skip: Skip | None) -> Check:
+    reason, detail = skip if skip and not found else (None, None)
+    return Check(
+        code=kind.code,
+        name=kind.name,
+        title=kind.title,
+        severity=kind.severity,
+        outcome="failed" if found else "skipped" if skip else "passed",
+        reason=reason,
+        detail=detail,
+        findings=found,
+    )
+
+
+def _skip(kind: Kind, runs: Sequence[RunFacts], reads: dict[Kind, list[str]], recorded: set[str]) -> Skip | None:
+    need = NEEDS.get(kind)
+    if need and not any(need.there(run) for run in runs):
+        return need.reason, need.detail
+    if kind in reads and not any(is_recorded(path, recorded) for path in reads[kind]):
+        return "not_recorded", " or ".join(reads[kind][:3])
+    return None
+
+
+def _reads_by_kind() -> dict[Kind, list[str]]:
+    reads: dict[Kind, list[str]] = {}
+    for check in checks():
+        for kind in check.kinds:
+            reads.setdefault(kind, []).extend(check.reads)
+    return reads
+
+
+def is_recorded(path: str, recorded: set[str]) -> bool:
+    """Tell whether a path such as `weights.*.histogram.counts` or `scalars.*` leads to something that was seen.
+
+    >>> is_recorded("weights.*.histogram.counts", {"weights.*.histogram"}), is_recorded("moe.*.counts", {"loss"})
+    (True, False)
+    """
+    parts = path.replace("[]", "").split(".")
+    if any(".".join(parts[:depth]) in recorded for depth in range(1, len(parts) + 1)):
+        return True
+    stem = path.replace("[]", "").removesuffix(".*") + "."
+    return any(each.startswith(stem) for each in recorded)
+
+
+def recorded_paths(document: object, but: Collection[str]) -> set[str]:
+    """Return the paths of all fields that a document holds, a level below its sections; `but` are sections to leave out."""
+    found: set[str] = set()
+    for name in document.__struct_fields__:  # type: ignore[attr-defined]
+        value = getattr(document, name)
+        if value is not UNSET and name not in but:
+            found |= _below(name, value)
+    return found
+
+
+def _below(name: str, value: object) -> set[str]:
+    if isinstance(value, dict):
+        inside = [f"{name}.*.{field}" for each in value.values() for field in _fields(each)]
+        return {*inside, *(f"{name}.{key}" for key in value)} or {name}
+    return {f"{name}.{field}" for field in _fields(value)} or {name}
+
+
+def _fields(value: object) -> list[str]:
+    return [field for field in getattr(value, "__struct_fields__", ()) if getattr(value, field) is not UNSET]

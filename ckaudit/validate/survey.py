@@ -1,0 +1,137 @@
+"""Reading one run, a file at a time: what each file violates by itself, and the few facts that the run is judged by."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ckaudit.contract import violations
+from ckaudit.contract.check import Checked, check_checkpoint
+from ckaudit.contract.files import BrokenFile
+from ckaudit.contract.folder import CheckpointFile, shown_name
+from ckaudit.contract.logs import read_lines
+from ckaudit.contract.report import Finding
+from ckaudit.validate.conflicts import conflicts
+from ckaudit.validate.facts import CheckpointFacts, RunFacts, facts_of
+from ckaudit.validate.layout import Layouts
+from ckaudit.validate.manifest import check_manifest
+from ckaudit.validate.outcomes import recorded_paths
+from ckaudit.validate.patience import Patience, read_settled
+from ckaudit.validate.walk import Walk, repeated_stretches
+
+
+@dataclass(slots=True)
+class Survey:
+    """One run as it was read.
+
+    Attributes:
+        run: Its facts.
+        prefix: What stands before a file's name in findings, where several folders are judged.
+        tick: Called after each file.
+        patience: How long files that are being written are waited for.
+        findings: What single files violate.
+        notes: What a reader must know though nobody did wrong.
+    """
+
+    run: RunFacts
+    prefix: str
+    tick: Callable[[], None]
+    patience: Patience
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _layouts: Layouts = field(default_factory=Layouts)
+    _columns: dict[str, set[str]] = field(default_factory=dict)
+
+    def read(self) -> None:
+        """Read every file of the run."""
+        folder = self.run.folder
+        self.run.checkpoints = self._read_all(folder.checkpoints)
+        self.run.checkpoints.sort(key=lambda each: (each.step, -1 if each.rank is None else each.rank, each.shown))
+        self.run.history = self._read_all(folder.history)
+        if folder.history:
+            self.notes.append(f"{_files(len(folder.history))} of replaced sessions, each judged by itself")
+        if folder.manifest is not None:
+            self._read_manifest(folder.manifest)
+        self._read_logs(folder.scalars)
+        self.run.recorded |= {f"{section}.*.{name}" for section, names in self._columns.items() for name in names}
+
+    def shown(self, path: Path) -> str:
+        """Return the name of a file in findings."""
+        return shown_name(self.prefix + path.name if self.run.whole else str(path))
+
+    def _read_all(self, files: list[CheckpointFile]) -> list[CheckpointFacts]:
+        facts = []
+        for named in files:
+            if (fact := self._read_checkpoint(named)) is not None:
+                facts.append(fact)
+            self.tick()
+        return facts
+
+    def _read_checkpoint(self, named: CheckpointFile) -> CheckpointFacts | None:
+        checked = Checked(None, {}, [])
+
+        def judge(data: bytes) -> list[Finding]:
+            nonlocal checked
+            checked = check_checkpoint(data, named.shown)
+            return checked.findings
+
+        if not self._settle(named.path, named.shown, judge):
+            return None
+        self.findings += checked.findings
+        self._note_version(checked, named.shown)
+        if checked.document is not None:
+            for section, table in checked.tables.items():
+                self._columns.setdefault(section, set()).update(table.columns)
+            self.run.recorded |= recorded_paths(checked.document, checked.tables)
+        return facts_of(named, checked, self._layouts)
+
+    def _settle(self, path: Path, shown: str, judge: Callable[[bytes], list[Finding]]) -> bool:
+        """Read one file to its end, and say whether its judgement counts."""
+        try:
+            note = read_settled(path, shown, judge, self.patience, root=self.run.folder.root)
+        except BrokenFile as broken:
+            self.findings.append(broken.finding)
+            return False
+        if note is not None:
+            self.notes.append(note)
+        return note is None
+
+    def _note_version(self, checked: Checked, shown: str) -> None:
+        for finding in checked.findings:
+            if finding.code == violations.UNKNOWN_VERSION.code:
+                self.run.versions.setdefault((finding.found or "").strip('"'), []).append(shown)
+
+    def _read_manifest(self, path: Path) -> None:
+        shown = self.run.manifest_file = self.shown(path)
+        findings: list[Finding] = []
+
+        def judge(data: bytes) -> list[Finding]:
+            nonlocal findings
+            self.run.manifest, findings = check_manifest(data, shown)
+            return findings
+
+        if self._settle(path, shown, judge):
+            self.findings += findings
+        self.tick()
+
+    def _read_logs(self, paths: list[Path]) -> None:
+        root = self.run.folder.root
+        walks = []
+        for path in paths:
+            walk = Walk(self.shown(path), {each.step for each in self.run.checkpoints})
+            for lines in read_lines(path, walk.shown, root=root):
+                walk.take(lines)
+                self.findings += lines.findings
+                self.notes += lines.notes
+            facts, findings = walk.close()
+            self.run.logs.append(facts)
+            self.findings += findings
+            walks.append(walk)
+            self.tick()
+        if ranges := repeated_stretches(walks):
+            known = {(each.file, each.line, each.where) for each in self.findings}
+            found = conflicts([(path, self.shown(path)) for path in paths], ranges, root=root)
+            self.findings += [each for each in found if each.line is None or (each.file, each.line, each.where) not in known]
+
+
+def _files(count: int) -> str:
+    return "1 history file" if count == 1 else f"{count} history files"

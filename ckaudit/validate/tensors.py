@@ -1,0 +1,99 @@
+"""The tensors of one checkpoint against those of the next, and against the tensor table of run.json."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import TypeVar
+
+from msgspec import UNSET
+
+from ckaudit.contract.report import Finding
+from ckaudit.contract.violations import Kind
+from ckaudit.validate import catalogue
+from ckaudit.validate.facts import CheckpointFacts, RunFacts
+from ckaudit.validate.layout import Layout
+
+SHOWN = 3
+
+T = TypeVar("T")
+
+
+def layout_changes(run: RunFacts) -> Iterator[Finding]:
+    """Tensors that appear, vanish or change shape or type from one checkpoint to the next.
+
+    Files of one rank are compared with each other only: a shard's shape is its own.
+    """
+    for rank in sorted({each.rank for each in run.checkpoints}, key=lambda rank: -1 if rank is None else rank):
+        recorded = [each for each in run.checkpoints if each.rank == rank and each.layout is not None]
+        for older, newer in pairwise(recorded):
+            if older.layout is not newer.layout and older.layout and newer.layout:
+                yield from _compare(older, older.layout, newer, newer.layout)
+
+
+def _compare(older: CheckpointFacts, old: Layout, newer: CheckpointFacts, new: Layout) -> Iterator[Finding]:
+    between = f"between steps {older.step} and {newer.step}"
+    if old.names and new.names:
+        before, after = set(old.names), set(new.names)
+        yield from _fold(catalogue.TENSOR_SET, newer, [n for n in old.names if n not in after], f"vanish {between}")
+        yield from _fold(catalogue.TENSOR_SET, newer, [n for n in new.names if n not in before], f"appear {between}")
+    for name, was, now in _changed(old.shape_of(), new.shape_of()):
+        yield _shape(newer, name, f"shape {was}", f"shape {now}", f"step {older.step}")
+    for name, had, has in _changed(dict(old.heads), dict(new.heads)):
+        yield _shape(newer, name, f"{had} heads", f"{has} heads", f"step {older.step}")
+    types = _changed(old.dtype_of(), new.dtype_of())
+    for before_type, after_type in dict.fromkeys((was, now) for _, was, now in types):
+        names = [name for name, was, now in types if (was, now) == (before_type, after_type)]
+        yield from _fold(catalogue.TENSOR_DTYPE, newer, names, f"change from {before_type} to {after_type} {between}")
+
+
+def _shape(newer: CheckpointFacts, name: str, was: str, now: str, before: str) -> Finding:
+    message = f"{name} has {now} at step {newer.step}, {was} at {before}"
+    return catalogue.TENSOR_SHAPE.at(newer.shown, message, where=name, first_step=newer.step, expected=was, found=now)
+
+
+def _changed(old: Mapping[str, T | None], new: Mapping[str, T | None]) -> list[tuple[str, T, T]]:
+    return [
+        (name, was, now) for name, now in new.items() if now is not None and (was := old.get(name)) is not None and was != now
+    ]
+
+
+def _fold(kind: Kind, newer: CheckpointFacts, names: list[str], what: str) -> Iterator[Finding]:
+    if names:
+        tensors = "1 tensor" if len(names) == 1 else f"{len(names)} tensors"
+        verb = (
+            what.replace("vanish", "vanishes").replace("appear", "appears").replace("change", "changes")
+            if len(names) == 1
+            else what
+        )
+        message = f"{tensors} {verb}: {_some(names)}"
+        yield kind.at(newer.shown, message, where=names[0], also=names[1:], first_step=newer.step)
+
+
+def _some(names: Iterable[str]) -> str:
+    shown = list(names)
+    return ", ".join(shown[:SHOWN]) + (f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else "")
+
+
+def table_contradictions(run: RunFacts) -> Iterator[Finding]:
+    """Tensors of checkpoints that the tensor table does not list, or lists with another shape; each is said once."""
+    table = run.manifest.tensors if run.manifest else UNSET
+    if not table:
+        return
+    shapes = {name: tuple(tensor.shape) for name, tensor in table.items() if tensor.shape is not UNSET}
+    said: set[str] = set()
+    for each, layout in _layouts(run):
+        unlisted = [name for name in layout.names if name not in table and name not in said]
+        yield from _fold(catalogue.UNLISTED_TENSOR, each, unlisted, f"of step {each.step} not in run.json")
+        wrong = [change for change in _changed(shapes, layout.shape_of()) if change[0] not in said]
+        for name, listed, found in wrong:
+            message = f"{name} has shape {found} at step {each.step}, {listed} in run.json"
+            place = {"expected": f"shape {listed}", "found": f"shape {found}"}
+            yield catalogue.TABLE_SHAPE.at(each.shown, message, where=name, first_step=each.step, **place)
+        said.update(unlisted, (name for name, *_ in wrong))
+
+
+def _layouts(run: RunFacts) -> Iterator[tuple[CheckpointFacts, Layout]]:
+    seen: set[int] = set()
+    for each in run.merged():
+        if each.layout is not None and id(each.layout) not in seen:
+            seen.add(id(each.layout))
+            yield each, each.layout

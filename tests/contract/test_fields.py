@@ -1,0 +1,93 @@
+"""Every field of the contract is read by something, and everything that says it reads a field names one that exists."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from ckaudit.contract.fields import fields
+from ckaudit.contract.meaning import checks
+from ckaudit.contract.schema import DOCUMENTS, schema
+from ckaudit.metrics import metrics
+
+SCHEMAS = Path(__file__).parents[2] / "schemas"
+
+# Fields whose metric is still to be written.
+AWAITED = {
+    "optimizer.state_finite",
+    "data.token_histogram",
+    "probes.*.held_out",
+    "parity.loss_diff",
+    "rank_facts.memory_used",
+}
+
+
+@pytest.fixture(scope="module")
+def make():
+    spec = importlib.util.spec_from_file_location("schemas_make", SCHEMAS / "make.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_no_field_is_read_by_nothing(make):
+    read = {path for path, readers in make.readers().items() if any(readers.values())}
+    assert set(fields()) - read <= AWAITED
+
+
+def test_a_check_reads_only_fields_that_exist():
+    assert {path for check in checks() for path in check.reads} <= set(fields())
+
+
+def test_a_metric_reads_only_fields_that_exist_and_scalars(make):
+    paths = {make.field_of(path) for metric in metrics().values() for path in metric.paths}
+    assert paths <= set(fields())
+
+
+def test_the_fields_are_those_of_the_published_schema():
+    """Walk the schema itself: an independent list of the same paths."""
+    published = schema("ck.analysis.v1")
+
+    def walk(part, prefix):
+        part = published["$defs"][part["$ref"].rsplit("/", 1)[-1]] if "$ref" in part else part
+        for choice in part.get("anyOf", ()):
+            yield from walk(choice, prefix)
+        for name, inner in part.get("properties", {}).items():
+            path = f"{prefix}.{name}" if prefix else name
+            below = [] if name in ("histogram", "bins") or "grid" in name else list(walk(inner, path))
+            yield from below or [path]
+        if isinstance(part.get("additionalProperties"), dict):
+            yield from walk(part["additionalProperties"], f"{prefix}.*")
+        if part.get("type") == "array" and prefix:
+            yield from walk(part.get("items", {}), f"{prefix}[]")
+
+    assert set(walk(published, "")) == set(fields())
+
+
+def test_every_field_has_a_meaning():
+    assert [path for path, meaning in fields().items() if not meaning] == []
+
+
+def test_the_readme_holds_the_table_of_today(make):
+    text = (SCHEMAS / "README.md").read_text(encoding="utf-8")
+    assert text == make.with_table(text), "run python schemas/make.py"
+
+
+@pytest.mark.parametrize("version", DOCUMENTS)
+def test_the_committed_schema_is_the_one_of_the_types(version):
+    assert json.loads((SCHEMAS / f"{version}.schema.json").read_text(encoding="utf-8")) == schema(version)
+
+
+@pytest.mark.parametrize("version", DOCUMENTS)
+def test_a_schema_describes_every_property_and_is_one(version):
+    from jsonschema import Draft202012Validator
+
+    Draft202012Validator.check_schema(schema(version))
+    objects = [schema(version), *schema(version).get("$defs", {}).values()]
+    bare = [name for each in objects for name, part in each.get("properties", {}).items() if not described(part)]
+    assert bare == []
+
+
+def described(part):
+    return "description" in part or any(described(choice) for choice in part.get("anyOf", ()))

@@ -1,0 +1,107 @@
+"""Recordings for the tests of metrics: tables spelt out, and one random run that holds every path."""
+
+import math
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest, TensorFacts
+from ckaudit.metrics import metrics
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series
+
+NAN = math.nan
+TENSORS = ("wte.weight", "h.0.attn.weight", "h.0.mlp.weight", "h.1.attn.weight", "h.1.mlp.weight", "ln_f.weight")
+MODULES = ("wte", "h.0", "h.0.mlp", "h.1", "h.1.mlp")
+HEADS = tuple(f"h.{layer}.attn/head.{head}" for layer in (0, 1) for head in (0, 1, 2))
+LAYERS = ("h.0.attn", "h.1.attn")
+
+
+def table(rows, name="series", labels=None):
+    """Make a series from {step: {label: value}}; a cell that is absent is not recorded."""
+    labels = labels or tuple(dict.fromkeys(label for row in rows.values() for label in row))
+    values = np.array([[row.get(label, NAN) for label in labels] for row in rows.values()], float).reshape(len(rows), len(labels))
+    recorded = np.array([[label in row for label in labels] for row in rows.values()], bool).reshape(values.shape)
+    return Series(name, "1", np.array(list(rows), np.int64), labels, values, recorded)
+
+
+def column(values, *, name="x", steps=None):
+    """Make a series of one label; None is not recorded."""
+    steps = range(1, len(values) + 1) if steps is None else steps
+    filled = np.array([NAN if value is None else value for value in values], float).reshape(-1, 1)
+    recorded = np.array([value is not None for value in values], bool).reshape(-1, 1)
+    return Series(name, "1", np.array(list(steps), np.int64), (name,), filled, recorded)
+
+
+def run_of(sections=None, scalars=None, **facts):
+    """Make a run of {path: {step: {label: value}}} and {name: values}, with facts of its manifest."""
+    manifest = Manifest(schema_version="ck.run.v1", **facts) if facts else None
+    tables = {path: table(rows, path) for path, rows in (sections or {}).items()}
+    columns = {
+        name: column(values, name=name) if isinstance(values, list) else table(values, name)
+        for name, values in (scalars or {}).items()
+    }
+    return Run("test", manifest, sections=tables, scalars=columns)
+
+
+def cells(series):
+    """Return {(step, label): value} of the recorded cells."""
+    return {
+        (int(step), label): float(series.values[row, column_])
+        for row, step in enumerate(series.steps)
+        for column_, label in enumerate(series.labels)
+        if series.recorded[row, column_]
+    }
+
+
+def rows_of(run, path):
+    """Return {(step, label): value} of the recorded cells of a section or scalar."""
+    return cells(run.sections[path] if path in run.sections else run.scalars[path])
+
+
+def close(found, expected, tolerance=1e-12):
+    """Tell whether two dictionaries have the same keys and nearly the same numbers, NaN being NaN."""
+    return found.keys() == expected.keys() and all(
+        (math.isnan(found[key]) and math.isnan(expected[key])) or math.isclose(found[key], expected[key], rel_tol=tolerance)
+        for key in expected
+    )
+
+
+def random_run(seed=0, *, steps=130, gaps=0.1, nans=0.05):
+    """Make a run that records every path and scalar that any metric reads, with gaps and NaN strewn over all of it."""
+    rng = np.random.default_rng(seed)
+    paths = sorted({path for each in metrics().values() for path in each.reads})
+    made = {path: _random_series(rng, path, steps, gaps, nans) for path in paths}
+    sections = {path: series for path, series in made.items() if "." in path}
+    scalars = {path: series for path, series in made.items() if "." not in path}
+    facts = {name: TensorFacts(depth=int(name.split(".")[1])) if name[:2] == "h." else TensorFacts() for name in TENSORS}
+    return Run(
+        "random",
+        Manifest(schema_version="ck.run.v1", tensors=facts, clip_norm=1.0),
+        checkpoint_steps=np.arange(1, steps + 1),
+        sections=sections,
+        scalars=scalars,
+    )
+
+
+def _random_series(rng, path, steps, gaps, nans):
+    labels = _labels(path)
+    values = np.abs(rng.normal(2.0, 0.5, (steps, len(labels)))) + 0.1
+    if path.endswith("causal"):
+        values = np.repeat((rng.random((1, len(labels))) < 0.5).astype(float), steps, axis=0)
+    if path.endswith(("keys", "units", "numel")):
+        values = np.full_like(values, 64.0)
+    recorded = rng.random(values.shape) >= gaps
+    recorded[0] = True
+    values[rng.random(values.shape) < nans] = NAN
+    values[~recorded] = NAN
+    return Series(path, "1", np.arange(1, steps + 1), labels, values, recorded)
+
+
+def _labels(path):
+    section = path.partition(".")[0]
+    if section == "attention":
+        return HEADS if path.endswith("_per_head") else LAYERS
+    ranks = tuple(f"rank.{rank}" for rank in range(4))
+    known = {"rank_facts": ranks, "weights": TENSORS, "gradients": TENSORS, "weight_deltas": TENSORS, "activations": MODULES}
+    slices = {"slice_val_loss": ("regular", "irregular", "other")}
+    return known.get(section) or slices.get(path) or (path,)

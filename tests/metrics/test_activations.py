@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+
+from ckaudit.metrics.activations import (
+    activation_max_abs,
+    activation_mean,
+    activation_mean_abs,
+    activation_rms,
+    activation_sparsity,
+    activation_std,
+    dead_unit_fraction,
+    residual_rms,
+)
+from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
+from tests.metrics.samples import NAN, cells, close, random_run, rows_of, run_of
+
+PLAIN = {
+    activation_mean: "activations.*.mean",
+    activation_std: "activations.*.std",
+    activation_mean_abs: "activations.*.mean_abs",
+    activation_sparsity: "activations.*.sparsity",
+    nonfinite_weights: "weights.*.nonfinite_count",
+    nonfinite_gradients: "gradients.*.nonfinite_count",
+    nonfinite_activations: "activations.*.nonfinite_count",
+}
+
+
+@pytest.mark.parametrize("metric", PLAIN, ids=lambda metric: metric.name)
+def test_plain_metrics_are_what_was_recorded(metric):
+    run = random_run()
+    assert close(cells(metric(run)), rows_of(run, PLAIN[metric]))
+
+
+def test_rms_made_of_moments_is_the_rms_of_the_output():
+    output = np.random.default_rng(0).normal(1.0, 3.0, 500)
+    run = run_of({"activations.*.mean": {1: {"m": float(output.mean())}}, "activations.*.std": {1: {"m": float(output.std())}}})
+    assert cells(activation_rms(run)) == {(1, "m"): pytest.approx(float(np.sqrt((output**2).mean())))}
+
+
+def test_recorded_rms_counts_even_where_it_is_nan():
+    run = run_of({
+        "activations.*.rms": {1: {"a": NAN}, 2: {"a": 7.0}},
+        "activations.*.mean": {1: {"a": 3.0, "b": 3.0}},
+        "activations.*.std": {1: {"a": 4.0, "b": 4.0}},
+    })  # fmt: skip
+    assert close(cells(activation_rms(run)), {(1, "a"): NAN, (1, "b"): 5.0, (2, "a"): 7.0})
+
+
+@pytest.mark.parametrize(
+    ("name", "is_residual"),
+    [
+        ("blocks.3", True), ("transformer.h.11", True), ("model.layers.0", True), ("block_1_out", True), ("resid_post", True),
+        ("layer.2.output", True), ("h.0.mlp", False), ("blocks.3.attn", False), ("wte", False), ("mlp.act", False),
+    ],
+)  # fmt: skip
+def test_names_tell_which_outputs_are_the_residual_stream(name, is_residual):
+    assert bool(residual_rms(run_of({"activations.*.rms": {1: {name: 1.0}}}))) is is_residual
+
+
+def test_max_abs_of_an_output_is_its_larger_end():
+    run = run_of({"activations.*.min": {1: {"a": -9.0, "b": 0.0}}, "activations.*.max": {1: {"a": 2.0, "b": 4.0}}})
+    assert close(cells(activation_max_abs(run)), {(1, "a"): 9.0, (1, "b"): 4.0})
+
+
+def test_dead_fraction_counts_units_and_has_none_of_no_units():
+    run = run_of({
+        "activations.*.dead_units": {1: {"a": 3.0, "b": 0.0, "c": 0.0, "d": 1.0}},
+        "activations.*.units": {1: {"a": 12.0, "b": 8.0, "c": 0.0}},
+    })  # fmt: skip
+    assert close(cells(dead_unit_fraction(run)), {(1, "a"): 0.25, (1, "b"): 0.0})

@@ -1,0 +1,65 @@
+import math
+
+import numpy as np
+import pytest
+
+from ckaudit.metrics.attention import (
+    attention_entropy,
+    max_attention,
+    max_attention_logit,
+    normalized_attention_entropy,
+    sharp_share,
+    upper_triangle_mass,
+)
+from tests.metrics.samples import NAN, cells, close, random_run, rows_of, run_of
+
+ENTROPY = "attention.*.entropy_per_head"
+PLAIN = {
+    attention_entropy: "entropy_per_head",
+    max_attention_logit: "max_logit_per_head",
+    max_attention: "max_attn_per_head",
+    sharp_share: "sharp_share_per_head",
+    upper_triangle_mass: "upper_triangle_mass_per_head",
+}
+
+
+@pytest.mark.parametrize("metric", PLAIN, ids=lambda metric: metric.name)
+def test_plain_metrics_are_what_was_recorded(metric):
+    run = random_run()
+    assert close(cells(metric(run)), rows_of(run, f"attention.*.{PLAIN[metric]}"))
+
+
+@pytest.mark.parametrize(("metric", "scalar"), [(attention_entropy, "attn_entropy"), (max_attention_logit, "max_attn_logit")])
+def test_the_log_stands_in_where_no_head_was_recorded(metric, scalar):
+    assert cells(metric(run_of(scalars={scalar: [2.0, NAN, None]})))[1, scalar] == 2.0
+    assert len(cells(metric(run_of(scalars={scalar: [2.0, NAN, None]})))) == 2
+
+
+def uniform_entropy(keys, *, causal):
+    """Return the mean entropy of a head that looks at all its keys alike, from its attention matrix."""
+    entropies = []
+    for query in range(keys):
+        seen = query + 1 if causal else keys
+        attention = np.full(seen, 1 / seen)
+        entropies.append(-np.sum(attention * np.log(attention)))
+    return float(np.mean(entropies))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("keys", [2, 17, 512])
+def test_a_uniform_head_has_normalized_entropy_one(keys, causal):
+    run = run_of({
+        ENTROPY: {1: {"l/head.0": uniform_entropy(keys, causal=causal)}},
+        "attention.*.keys": {1: {"l": keys}},
+        "attention.*.causal": {1: {"l": float(causal)}},
+    })  # fmt: skip
+    assert cells(normalized_attention_entropy(run)) == {(1, "l/head.0"): pytest.approx(1.0)}
+
+
+def test_recorded_normalized_entropy_counts_and_keys_fill_the_rest():
+    run = run_of({
+        "attention.*.normalized_entropy_per_head": {1: {"l/head.0": 0.9}},
+        ENTROPY: {1: {"l/head.0": 0.1, "l/head.1": math.log(4)}, 2: {"l/head.0": NAN, "m/head.0": 1.0, "one/head.0": 0.0}},
+        "attention.*.keys": {1: {"l": 16, "one": 1}},
+    })  # fmt: skip
+    assert close(cells(normalized_attention_entropy(run)), {(1, "l/head.0"): 0.9, (1, "l/head.1"): 0.5, (2, "l/head.0"): NAN})

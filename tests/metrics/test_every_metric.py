@@ -1,0 +1,122 @@
+"""What holds for every metric: it reads what it says, sees no future, and keeps NaN apart from not recorded."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ckaudit.metrics import metrics
+from ckaudit.run.run import Run
+from tests.metrics.samples import random_run
+
+ALL = list(metrics().values())
+each_metric = pytest.mark.parametrize("metric", ALL, ids=[metric.name for metric in ALL])
+
+
+class Guarded(Mapping):
+    """A mapping that refuses every key which was not declared, and remembers what it was asked for."""
+
+    def __init__(self, inner, declared):
+        self.inner, self.declared, self.asked = inner, declared, set()
+
+    def __getitem__(self, key):
+        if key not in self.declared:
+            raise AssertionError(f"{key} was read but not declared")
+        self.asked.add(key)
+        return self.inner[key]
+
+    def __iter__(self):
+        raise AssertionError("a metric looked at everything")
+
+    def __len__(self):
+        return len(self.inner)
+
+
+def guarded(run, declared):
+    return replace(
+        run, sections=Guarded(run.sections, declared), scalars=Guarded(run.scalars, declared), texts=Guarded({}, ()), _derived={}
+    )
+
+
+def same(found, expected):
+    return (
+        found.labels == expected.labels
+        and np.array_equal(found.steps, expected.steps)
+        and np.array_equal(found.recorded, expected.recorded)
+        and np.allclose(found.values, expected.values, rtol=1e-9, atol=1e-12, equal_nan=True)
+    )
+
+
+@each_metric
+def test_it_reads_only_what_it_declares(metric):
+    assert metric(guarded(random_run(), set(metric.reads)))
+
+
+@each_metric
+def test_it_asks_for_all_that_it_declares_sooner_or_later(metric):
+    asked = set()
+    for missing in (None, *metric.reads):
+        run = guarded(without(random_run(), missing), set(metric.reads))
+        metric(run)
+        asked |= run.sections.asked | run.scalars.asked
+    assert asked == set(metric.reads)
+
+
+def without(run, path):
+    sections = {key: series for key, series in run.sections.items() if key != path}
+    return replace(run, sections=sections, scalars={key: series for key, series in run.scalars.items() if key != path})
+
+
+def test_an_undeclared_path_is_caught():
+    weight_std = metrics()["weight_std"]
+    with pytest.raises(AssertionError, match="not declared"):
+        weight_std(guarded(random_run(), {"weights.*.mean"}))
+
+
+@each_metric
+def test_nothing_recorded_gives_nothing(metric):
+    found = metric(Run("empty"))
+    assert not found
+    assert found.values.shape == (len(found.steps), len(found.labels)) == found.recorded.shape
+
+
+@each_metric
+def test_a_cell_that_is_not_recorded_holds_nan_under_the_metrics_own_name(metric):
+    found = metric(random_run())
+    assert (found.name, found.unit) == (metric.name, metric.unit)
+    assert found.values.shape == found.recorded.shape == (len(found.steps), len(found.labels))
+    assert np.isnan(found.values[~found.recorded]).all()
+    assert (np.diff(found.steps) > 0).all()
+    assert found.finite.any()
+
+
+@each_metric
+def test_it_leaves_the_run_as_it_was(metric):
+    run, untouched = random_run(), random_run()
+    metric(run)
+    for path, series in {**untouched.sections, **untouched.scalars}.items():
+        assert same({**run.sections, **run.scalars}[path], series)
+
+
+@each_metric
+def test_it_sees_no_future(metric):
+    run = random_run()
+    for step in (3, 60, 100):
+        assert same(metric(run.until(step)), metric(run).until(step))
+
+
+@pytest.mark.parametrize("metric", [metric for metric in ALL if metric.memory], ids=lambda metric: metric.name)
+def test_the_last_value_needs_no_more_history_than_its_memory(metric):
+    run = random_run(steps=260, gaps=0.0)
+    found, short = metric(run), metric(_tail(run, metric.memory))
+    assert np.allclose(found.values[-1], short.values[-1], rtol=1e-9, equal_nan=True)
+    assert np.array_equal(found.recorded[-1], short.recorded[-1])
+
+
+def _tail(run, points):
+    def cut(series):
+        return replace(series, steps=series.steps[-points:], values=series.values[-points:], recorded=series.recorded[-points:])
+
+    sections = {path: cut(series) for path, series in run.sections.items()}
+    return replace(run, sections=sections, scalars={name: cut(series) for name, series in run.scalars.items()}, _derived={})

@@ -1,0 +1,117 @@
+import math
+from statistics import median
+
+import pytest
+
+from ckaudit.metrics.loss import (
+    irregular_tax,
+    irregular_tax_trend,
+    slice_val_loss,
+    train_loss,
+    train_loss_at_evals,
+    train_loss_ema,
+    train_ppl,
+    train_val_gap,
+    val_loss,
+)
+from tests.metrics.samples import NAN, cells, close, run_of
+
+
+def values(series):
+    return {step: value for (step, _), value in cells(series).items()}
+
+
+@pytest.mark.parametrize(
+    ("metric", "name"), [(train_loss, "train_loss_raw"), (val_loss, "val_loss"), (slice_val_loss, "slice_val_loss")]
+)
+def test_plain_losses_keep_their_columns_gaps_and_nan(metric, name):
+    run = run_of(scalars={name: {1: {"a": 2.0, "b": NAN}, 5: {"b": 1.0}}})
+    assert close(cells(metric(run)), {(1, "a"): 2.0, (1, "b"): NAN, (5, "b"): 1.0})
+
+
+def test_average_against_explicit_weights():
+    losses = [5.0, 4.0, 4.5, 3.0, 2.0, 2.5]
+    expected = {}
+    for end in range(1, len(losses) + 1):
+        weights = [0.98 ** (end - 1 - i) for i in range(end)]
+        expected[end] = sum(w * x for w, x in zip(weights, losses, strict=False)) / sum(weights)
+    assert close(values(train_loss_ema(run_of(scalars={"train_loss_raw": losses}))), expected)
+
+
+def test_average_of_a_constant_is_the_constant():
+    found = values(train_loss_ema(run_of(scalars={"train_loss_raw": [3.0] * 500})))
+    assert close(found, dict.fromkeys(range(1, 501), 3.0))
+
+
+def test_average_passes_over_nan_and_gaps_and_goes_on():
+    found = values(train_loss_ema(run_of(scalars={"train_loss_raw": [4.0, NAN, None, math.inf, 2.0]})))
+    assert close(found, {1: 4.0, 2: NAN, 4: NAN, 5: (4.0 * 0.98 + 2.0) / 1.98})
+
+
+def test_logged_average_counts():
+    run = run_of(scalars={"train_loss_raw": [4.0, 2.0], "train_loss_ema": [9.0, 8.0]})
+    assert values(train_loss_ema(run)) == {1: 9.0, 2: 8.0}
+    assert close(values(train_ppl(run)), {1: math.exp(9.0), 2: math.exp(8.0)})
+
+
+def test_perplexity_of_a_runaway_loss_is_infinite_without_a_warning():
+    assert values(train_ppl(run_of(scalars={"train_loss_ema": [1e4]}))) == {1: math.inf}
+
+
+def test_training_loss_at_evaluations_against_a_slow_loop():
+    losses = [10.0 / step + (step * 7 % 5) / 10 for step in range(1, 101)]
+    losses[59] = NAN
+    evals = {step: {"val_loss": 1.0} for step in (1, 2, 7, 30, 65, 100, 250)}
+    expected = {}
+    for step in evals:
+        past = [(at, loss) for at, loss in enumerate(losses, 1) if at <= step and not math.isnan(loss)]
+        recent = [loss for at, loss in past[-20:] if at > step // 2] or [past[-1][1]]
+        expected[step] = median(recent)
+    run = run_of(scalars={"train_loss_raw": losses, "val_loss": evals})
+    assert close(values(train_loss_at_evals(run)), expected)
+
+
+def test_one_spike_just_before_an_evaluation_does_not_move_the_gap():
+    losses = [2.0] * 40
+    losses[-1] = 900.0
+    run = run_of(scalars={"train_loss_raw": losses, "val_loss": {40: {"val_loss": 2.5}}})
+    assert values(train_val_gap(run)) == {40: 0.5}
+
+
+def test_gap_uses_the_logged_average_at_or_before_the_evaluation():
+    run = run_of(scalars={
+        "train_loss_ema": {1: {"train_loss_ema": 5.0}, 10: {"train_loss_ema": 3.0}},
+        "val_loss": {0: {"a": 9.0, "b": 9.0}, 9: {"a": 6.0}, 10: {"a": NAN, "b": 4.0}},
+    })  # fmt: skip
+    assert close(cells(train_val_gap(run)), {(9, "a"): 1.0, (10, "a"): NAN, (10, "b"): 1.0})
+
+
+def test_gap_needs_a_training_loss():
+    assert not train_val_gap(run_of(scalars={"val_loss": [2.0, 1.0]}))
+
+
+def test_tax_is_irregular_minus_regular():
+    slices = {500: {"regular": 1.8, "irregular": 3.4}, 600: {"regular": 1.0}, 700: {"regular": NAN, "irregular": 1.0}}
+    assert close(values(irregular_tax(run_of(scalars={"slice_val_loss": slices}))), {500: 3.4 - 1.8, 700: NAN})
+
+
+def test_other_slices_have_no_tax():
+    assert not irregular_tax(run_of(scalars={"slice_val_loss": {1: {"code": 1.0, "regular": 2.0}}}))
+
+
+def test_tax_trend_against_all_pairs():
+    taxes = {0: 0.0, 100: 0.4, 200: 0.9, 300: 0.7, 400: 0.5, 500: 0.45}
+    slices = {step: {"regular": 1.0, "irregular": 1.0 + tax} for step, tax in taxes.items()}
+    slices[350] = {"regular": NAN, "irregular": 1.0}
+    found = values(irregular_tax_trend(run_of(scalars={"slice_val_loss": dict(sorted(slices.items()))})))
+    expected = {}
+    for end in (200, 300, 400, 500):
+        past = [(step, tax) for step, tax in taxes.items() if step <= end]
+        expected[end] = 1_000 * median((b - a) / (t - s) for i, (s, a) in enumerate(past) for t, b in past[i + 1 :])
+    assert close(found, expected, 1e-9)
+
+
+def test_two_evaluations_make_no_trend():
+    assert not irregular_tax_trend(
+        run_of(scalars={"slice_val_loss": {1: {"regular": 1, "irregular": 2}, 2: {"regular": 1, "irregular": 3}}})
+    )

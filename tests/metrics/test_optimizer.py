@@ -1,0 +1,70 @@
+import pytest
+
+from ckaudit.metrics.optimizer import (
+    clip_coefficient,
+    grad_clip_rate,
+    learning_rate,
+    loss_scale,
+    overflow_rate,
+    skipped_updates,
+)
+from tests.metrics.samples import NAN, cells, close, run_of
+
+
+def values(series):
+    return {step: value for (step, _), value in cells(series).items()}
+
+
+def test_learning_rate_keeps_a_column_for_each_group():
+    run = run_of(scalars={"learning_rate": {1: {"decay": 1e-3, "no_decay": 2e-3}, 2: {"decay": 1e-4}}})
+    assert cells(learning_rate(run)) == {(1, "decay"): 1e-3, (1, "no_decay"): 2e-3, (2, "decay"): 1e-4}
+
+
+def test_overflow_rate_is_as_logged():
+    assert values(overflow_rate(run_of(scalars={"overflow_rate": [12.0, None, 3.0]}))) == {1: 12.0, 3: 3.0}
+
+
+def test_clip_coefficient_is_the_limit_over_the_norm_and_never_more_than_one():
+    run = run_of(scalars={"grad_global_norm": [0.5, 1.0, 4.0, NAN, 0.0, None]}, clip_norm=1.0)
+    assert close(values(clip_coefficient(run)), {1: 1.0, 2: 1.0, 3: 0.25, 4: NAN, 5: 1.0})
+
+
+def test_the_checkpoints_limit_counts_before_that_of_the_manifest():
+    sections = {"optimizer.clip_norm": {2: {"optimizer.clip_norm": 2.0}}}
+    run = run_of(sections, {"grad_global_norm": [4.0, 4.0, 8.0]}, clip_norm=1.0)
+    assert values(clip_coefficient(run)) == {2: 0.5, 3: 0.25}
+
+
+def test_recorded_coefficient_counts_before_a_computed_one():
+    sections = {"optimizer.clip_coefficient": {2: {"optimizer.clip_coefficient": 0.9}}}
+    run = run_of(sections, {"grad_global_norm": [4.0, 4.0], "clip_coefficient": [None, 0.7, 0.6]}, clip_norm=1.0)
+    assert values(clip_coefficient(run)) == {1: 0.25, 2: 0.9, 3: 0.6}
+
+
+def test_without_a_limit_nothing_is_known_of_clipping():
+    assert not clip_coefficient(run_of(scalars={"grad_global_norm": [4.0]}))
+    assert not clip_coefficient(run_of(scalars={"grad_global_norm": [4.0]}, seed=1))
+
+
+def test_clip_rate_against_a_slow_loop():
+    factors = [0.5 if step % 3 == 0 or 150 < step < 180 else 1.0 for step in range(250)]
+    found = values(grad_clip_rate(run_of(scalars={"clip_coefficient": factors})))
+    expected = {}
+    for end in range(10, 251):
+        last = factors[max(end - 100, 0) : end]
+        expected[end] = sum(factor < 1 for factor in last) / len(last)
+    assert close(found, expected)
+
+
+def test_clip_rate_counts_points_not_steps_and_a_nan_norm_clips_nothing():
+    factors = [0.5, None, NAN, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, None, 0.5]
+    assert close(values(grad_clip_rate(run_of(scalars={"clip_coefficient": factors}))), {12: 0.3})
+
+
+@pytest.mark.parametrize(
+    ("metric", "scalar", "path"),
+    [(loss_scale, "loss_scale", "optimizer.loss_scale"), (skipped_updates, "skipped_updates", "optimizer.found_inf")],
+)
+def test_checkpoints_fill_what_the_log_lacks(metric, scalar, path):
+    run = run_of({path: {2: {path: 1.0}, 4: {path: 1.0}}}, {scalar: [0.0, 0.0]})
+    assert values(metric(run)) == {1: 0.0, 2: 0.0, 4: 1.0}
