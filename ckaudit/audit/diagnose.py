@@ -17,17 +17,17 @@ def diagnose(run: Run, findings: Iterable[Finding], causes: Iterable[Cause], *, 
 
     Args:
         run: Gives the series that causes look at.
-        findings: What is to be explained; notes alone need no cause.
+        findings: What is to be explained; notes need no cause, and are no evidence.
         causes: The hypotheses.
         min_confidence: Less likely ones are not worth a reader's time.
     """
-    found = Findings(tuple(findings))
+    found = Findings(tuple(each for each in findings if each.severity != "note"))
     made = [diagnosis for cause in causes if (diagnosis := _weigh(cause, run, found)) and diagnosis.confidence >= min_confidence]
     return sorted(made, key=lambda each: (-each.confidence, SEVERITIES.index(each.severity), each.cause))
 
 
 def _weigh(cause: Cause, run: Run, found: Findings) -> Diagnosis | None:
-    explained = [each for each in found.of(*cause.explains) if each.severity != "note"]
+    explained = found.of(*cause.explains)
     if not explained:
         return None
     evidence = sorted(cause.function(found, *resolve(cause.wants, run)), key=lambda each: -abs(each.weight))

@@ -94,7 +94,7 @@ def _merged(hits: list[Hit]) -> Iterator[Hit]:
             also = dict.fromkeys((*current.also, *([hit.where] if hit.where else []), *hit.also))
             also.pop(current.where or "", None)
             last = max(hit.last or 0, current.last or 0) if hit.last is not None else current.last
-            current = replace(current, also=tuple(also), last=last)
+            current = replace(current, also=tuple(also), last=last, joined_by=hit.first)
             continue
         if current is not None:
             yield current
@@ -112,7 +112,8 @@ def _finding(rule: Rule, hit: Hit) -> Finding:
         raise ValueError(f"{rule.code} may be {rule.severity} at most, not {hit.severity}")
     text = hit.message.format(where=hit.where, value=hit.value, limit=hit.limit, first=hit.first, last=hit.last, worst=hit.worst)
     if hit.also:
-        text += f" (and {len(hit.also)} more)"
+        later = hit.joined_by is not None and hit.joined_by != hit.first
+        text += f" (and {len(hit.also)} more{f' by step {hit.joined_by}' if later else ''})"
     return Finding(
         code=rule.code, name=rule.name, severity=hit.severity, message=text, where=hit.where,
         first_step=hit.first, last_step=hit.last, worst_step=hit.worst, unit=rule.unit,

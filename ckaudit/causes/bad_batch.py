@@ -37,7 +37,7 @@ def bad_batch(
     if first is None or first.first_step is None:
         return
     signs = found.before(first.first_step).of(loss_spike, exploding_gradient, update_out_of_band, entropy_collapse)
-    near = [each for each in signs if _ends_near(each, first.first_step, lead) and each.severity != "note"]
+    near = [each for each in signs if _ends_near(each, first.first_step, lead)]
     if near:
         yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
     elif first.first_step > lead:

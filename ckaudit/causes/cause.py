@@ -12,7 +12,7 @@ from ckaudit.rules.rule import Input, Rule
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The findings of one run, by rule."""
+    """The findings of one run that are more than a note, by rule."""
 
     all: tuple[Finding, ...]
 

@@ -29,7 +29,7 @@ def dead_path(
 
     Weights are starting values, to be fitted on runs of known truth.
     """
-    dead = [each for each in found.of(dead_parameter) if each.severity != "note"]
+    dead = found.of(dead_parameter)
     still = {place for each in found.of(barely_moving) for place in (each.where, *each.also)}
     if not dead:
         yield contradicts(strong, "every tensor gets a gradient", "gradient_norm")

@@ -45,6 +45,12 @@ def check_checkpoint(data: bytes, file: str) -> Checked:
 
 
 def _accepted(decoded: Decoded[Checkpoint], file: str) -> Checked:
+    """Judge a document that the schema has nothing against: what its text had too much, and what it cannot truthfully say.
+
+    Args:
+        decoded: The typed document with the text it came from.
+        file: Its name in findings.
+    """
     document = decoded.document
     tables = {name: table(section) for name in SECTIONS if (section := getattr(document, name))}
     findings = _forgiven(decoded, file)
@@ -61,6 +67,11 @@ def _accepted(decoded: Decoded[Checkpoint], file: str) -> Checked:
 
 
 def _refused(data: bytes, file: str) -> Checked:
+    """Say why the fast decoder refused a document, or accept it after all.
+
+    An unknown version is all that is said of a file: its other violations would be those of another contract. Where the
+    text could be parsed, bare words and keys that are unknown or stand twice are said as well.
+    """
     explained = explain(data, file, VERSION)
     versions = [finding for finding in explained.findings if finding.code == violations.UNKNOWN_VERSION.code]
     if versions or explained.text is None:
@@ -75,11 +86,13 @@ def _refused(data: bytes, file: str) -> Checked:
 
 
 def _whole(digits: str) -> float:
+    """Read a number as JSON Schema does, for which 3.0 is a whole number."""
     number = float(digits)
     return int(number) if number.is_integer() else number
 
 
 def _forgiven(decoded: Decoded[Any], file: str) -> list[Finding]:
+    """Return a finding for each kind of illegal text that was read all the same."""
     found = []
     if decoded.byte_order_mark:
         mark = {"pointer": "", "line": 1, "expected": "{", "found": "EF BB BF"}

@@ -127,6 +127,7 @@ def _keys_inside(name: str, column: Column) -> int:
 
 
 def _grid_keys(grid: Any) -> int:
+    """Return how many object keys a grid, or a list of grids, holds."""
     if type(grid) is PackedGrid:
         return len(PackedGrid.__struct_fields__)
     if type(grid) is list and grid and type(grid[0]) is not float:

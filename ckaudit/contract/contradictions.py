@@ -233,3 +233,10 @@ GLOBAL_NORM_UNEXPLAINED = kind(
     "Record all tensors, or name in left_out what is missing.",
 )
 EMPTY_TEXT = kind("VAL074", "empty_text", "sev2", "A name is given, but empty.", "Leave the field out where nothing is known.")
+SAMPLED_ABOVE_NUMEL = kind(
+    "VAL075",
+    "sampled_above_numel",
+    "sev1",
+    "More elements were sampled than there are.",
+    "Leave sampled out where all were seen.",
+)

@@ -54,6 +54,7 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> Decoded[T]:
 
 
 def _forgive(data: bytes, decoder: msgspec.json.Decoder[T]) -> Decoded[T]:
+    """Decode a text again, without its mark and with its bare words in quotes: first the quick way, then the exact one."""
     bom = data.startswith(BOM)
     body = data[3:] if bom else data
     quoted, words = _quote_everywhere(body)
@@ -77,6 +78,11 @@ def _quote_everywhere(data: bytes) -> tuple[bytes, int]:
 
 
 def _quote_word(data: bytes, word: bytes) -> tuple[bytes, int]:
+    """Put one word in quotes wherever it has none, a minus before it included.
+
+    >>> _quote_word(b'[NaN,"NaN"]', b"NaN")
+    (b'["NaN","NaN"]', 1)
+    """
     before, *rest = data.split(word)
     if not rest:
         return data, 0

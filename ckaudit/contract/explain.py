@@ -98,6 +98,7 @@ def _is_halved(text: str, document: Any) -> bool:
 
 
 def _syntax(text: str, error: json.JSONDecodeError, file: str, first_line: int) -> Finding:
+    """Say whether a text stops too early or goes wrong, and at which line and column."""
     # A number or word may be what was cut: the parser points at its start.
     rest = text[error.pos :].rstrip()
     partial = text.lstrip().startswith(("{", "[")) and _PART.fullmatch(rest)
@@ -109,6 +110,7 @@ def _syntax(text: str, error: json.JSONDecodeError, file: str, first_line: int) 
 
 
 def _overflows(text: str, file: str, first_line: int) -> list[Finding]:
+    """Return a finding for each number that no 64-bit float can hold; Python would read it as infinite."""
     found = (
         violations.NUMBER_RANGE.at(
             file,
@@ -132,6 +134,7 @@ def _overflowing(token: str) -> bool:
 
 
 def _schema_findings(text: str, document: Any, file: str, version: str, first_line: int) -> Iterator[Finding]:
+    """Yield a finding for each violation that `jsonschema` finds, with the line of the value."""
     leaves = [leaf(error) for error in islice(_validator(version).iter_errors(document), MAX_LISTED)]
     pointers = [pointer_of(iter(error.absolute_path)) for error in leaves]
     lines = lines_of(text, set(pointers))
@@ -142,6 +145,7 @@ def _schema_findings(text: str, document: Any, file: str, version: str, first_li
 
 @cache
 def _validator(version: str) -> "Validator":
+    """Return the validator of one contract version, built once."""
     from jsonschema import Draft202012Validator
 
     return Draft202012Validator(schema(version))
@@ -181,6 +185,7 @@ def _finding(error: "ValidationError", pointer: str, file: str, line: int | None
 
 
 def _kind(error: "ValidationError") -> Kind:
+    """Return which kind of violation an error of `jsonschema` is."""
     if error.validator == "required" and "schema_version" not in error.instance and "schema_version" in error.validator_value:
         return violations.NO_VERSION
     if error.validator == "enum" and list(error.absolute_path) == ["schema_version"] and isinstance(error.instance, str):

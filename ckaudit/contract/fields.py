@@ -24,6 +24,7 @@ def fields() -> dict[str, str]:
 
 
 def _paths(kind: type[Struct], prefix: str) -> list[tuple[str, str]]:
+    """Return path and meaning of each field below `prefix`."""
     found = []
     for name, hint in get_type_hints(kind, include_extras=True).items():
         inner, between = _struct(hint)

@@ -27,6 +27,8 @@ class Spot:
 
 @dataclass(slots=True)
 class _Level:
+    """An object or array that the scanner is inside of, and how far it has come in it."""
+
     pointer: str
     is_object: bool
     index: int = 0

@@ -53,10 +53,19 @@ def unknown_fields(document: dict[str, Any], kind: type[Struct]) -> tuple[dict[s
 
 
 def _shown(path: Path) -> str:
+    """Return a path as it is written, such as optimizer.groups[].betas."""
     return ".".join(path).replace(f".{ITEM}", ITEM)
 
 
 def _compare(objects: list[dict[str, Any]], kind: type[Struct], path: Path, found: Counter[Path]) -> int:
+    """Compare objects that should all be of one kind, whole key sets at a time, and return the colons of what is unknown.
+
+    Args:
+        objects: Objects at the same path, such as the statistics of all weights.
+        kind: The type they should have.
+        path: Their path.
+        found: Where unknown fields are counted.
+    """
     plans = _plans(kind)
     keys = set(chain.from_iterable(objects))
     hidden = 0
@@ -72,6 +81,7 @@ def _compare(objects: list[dict[str, Any]], kind: type[Struct], path: Path, foun
 
 
 def _descend(values: list[Any], plan: _Plan, path: Path, found: Counter[Path]) -> int:
+    """Compare the objects inside the values of one field, wherever its plan says they can stand."""
     if plan.kind is not None:
         return _compare([value for value in values if isinstance(value, dict)], plan.kind, path, found)
     if plan.values:
@@ -104,6 +114,7 @@ def _plans(kind: type[Struct]) -> dict[str, tuple[_Plan, ...]]:
 
 
 def _places(hint: Any) -> Iterator[_Plan]:
+    """Yield the places inside a type hint where objects can stand: none for numbers and text."""
     origin, inner = get_origin(hint), get_args(hint)
     if isinstance(hint, type) and not inner and issubclass(hint, Struct):
         yield _Plan(kind=hint)

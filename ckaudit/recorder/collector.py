@@ -15,11 +15,12 @@ from ckaudit.contract.grids import GridEncoding, depths_due, landmarks
 from ckaudit.contract.manifest import Cadence
 from ckaudit.contract.tensors import WeightStats
 from ckaudit.contract.training import OptimizerState
-from ckaudit.recorder import gradients, optimizers
 from ckaudit.recorder.activations import matches
 from ckaudit.recorder.attempt import Attempt, lowest
+from ckaudit.recorder.gradients import gradient_stats, loss_scale_left, norms_of, present, versions
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.observer import Observer, Seen
+from ckaudit.recorder.optimizers import clip_coefficient, learning_rates, optimizer_state
 from ckaudit.recorder.reference import Reference
 from ckaudit.recorder.table import depth_of, parameters, storage_of
 from ckaudit.recorder.tensors import shorten, shortest
@@ -64,24 +65,22 @@ class Collector:
 
     def gradients_changed(self, attempt: Attempt) -> bool:
         """Return whether any gradient was written to since the norms of this attempt were taken."""
-        return attempt.versions != gradients.versions(gradients.present(self.parameters).values())
+        return attempt.versions != versions(present(self.parameters).values())
 
     def read_gradients(self, attempt: Attempt, source: GradientsSource) -> None:
         """Take the norm of every gradient, and its statistics where a checkpoint is due."""
         start = perf_counter()
-        found = gradients.present(self.parameters)
-        numbers, attempt.raw_norms = gradients.norms_of([*found.values()])
-        attempt.versions = gradients.versions(found.values())
-        scale = gradients.loss_scale_left(self.scaler)
+        found = present(self.parameters)
+        numbers, attempt.raw_norms = norms_of([*found.values()])
+        attempt.versions = versions(found.values())
+        scale = loss_scale_left(self.scaler)
         attempt.norms = {name: norm / scale for name, norm in zip(found, numbers, strict=True)}
         attempt.source = source
-        attempt.rates = optimizers.learning_rates(self.optimizers)
+        attempt.rates = learning_rates(self.optimizers)
         attempt.loss_scale = float(self.scaler.get_scale()) if self.has_scaler() else None
         if attempt.is_due:
             exact = self._options.exact
-            attempt.gradients = {
-                name: gradients.gradient_stats(gradient, scale=scale, exact=exact) for name, gradient in found.items()
-            }
+            attempt.gradients = {name: gradient_stats(gradient, scale=scale, exact=exact) for name, gradient in found.items()}
         attempt.seconds += perf_counter() - start
 
     def keep_weights(self, attempt: Attempt) -> None:
@@ -122,12 +121,12 @@ class Collector:
         }
 
     def _optimizer(self, attempt: Attempt) -> OptimizerState:
-        state = optimizers.optimizer_state(self.optimizers, self.parameters, attempt.rates)
+        state = optimizer_state(self.optimizers, self.parameters, attempt.rates)
         clip = attempt.clip_norm if attempt.clip_norm is not None else self._options.clip_norm
         if clip is not None:
             state.clip_norm = shortest(clip)
         if clip is not None and attempt.global_norm is not None and attempt.source == "pre_clip":
-            state.clip_coefficient = shortest(optimizers.clip_coefficient(clip, attempt.global_norm))
+            state.clip_coefficient = shortest(clip_coefficient(clip, attempt.global_norm))
         if attempt.loss_scale is not None:
             state.loss_scale, state.found_inf = shortest(attempt.loss_scale), attempt.updates < len(self.optimizers)
         return state

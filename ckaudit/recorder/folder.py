@@ -12,11 +12,10 @@ from ckaudit.contract.encode import encode
 from ckaudit.contract.files import checkpoint_file_name
 from ckaudit.contract.manifest import Manifest, TensorFacts
 from ckaudit.contract.write import remove_stale, write_atomic
-from ckaudit.recorder import manifest as run_json
-from ckaudit.recorder import reference, scalars
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.reference import Reference
-from ckaudit.recorder.scalars import ScalarLog
+from ckaudit.recorder.manifest import begin, load, save, set_aside
+from ckaudit.recorder.reference import REFERENCE_NAME, Reference
+from ckaudit.recorder.scalars import SCALARS_NAME, ScalarLog, cut_torn_tail, last_value
 
 
 class RunFolder:
@@ -33,36 +32,36 @@ class RunFolder:
         self.reference: Reference | None = None
         self._guard, self._suffix, self._start_step = guard, suffix, start_step
         self._manifest = Manifest(schema_version="ck.run.v1")
-        self._scalars = ScalarLog(path / scalars.FILE_NAME, 0)
+        self._scalars = ScalarLog(path / SCALARS_NAME, 0)
 
     def open(self, facts: Mapping[str, Any]) -> None:
         """Make the folder ready, leftovers cleared, and begin a new session; one that cannot be used yet may be later."""
-        lines, earlier = self.path / scalars.FILE_NAME, None
+        lines, earlier = self.path / SCALARS_NAME, None
         with self._guard("preparing the folder"):
             self.path.mkdir(parents=True, exist_ok=True)
             remove_stale(self.path)
-            scalars.cut_torn_tail(lines)
+            cut_torn_tail(lines)
         with self._guard("reading the earlier run.json"):
-            earlier = run_json.load(self.path)
-        self._manifest = run_json.begin(earlier, facts, self._guard, start=time(), start_step=self._start_step)
+            earlier = load(self.path)
+        self._manifest = begin(earlier, facts, self._guard, start=time(), start_step=self._start_step)
         self.session = len(self._manifest.sessions or []) - 1
         self._scalars = ScalarLog(lines, self.session)
         if self.session:
             with self._guard("setting earlier checkpoints aside"):
-                run_json.set_aside(self.path, self._start_step, self.session)
+                set_aside(self.path, self._start_step, self.session)
         if self._start_step:
-            seen = scalars.last_value(lines, "steps_seen", until=self._start_step)
+            seen = last_value(lines, "steps_seen", until=self._start_step)
             self.steps_seen = self._start_step if seen is None else int(seen)
 
     def describe(self, **computed: Any) -> None:
         """Set what the recorder itself knows of the run, and write `run.json`."""
         for name, value in computed.items():
             setattr(self._manifest, name, value)
-        run_json.save(self.path, self._manifest)
+        save(self.path, self._manifest)
 
     def refer(self, tensors: Mapping[str, Tensor]) -> None:
         """Take the reference of step 0, or read it where the run started earlier."""
-        path = self.path / reference.FILE_NAME
+        path = self.path / REFERENCE_NAME
         if self._start_step == 0:
             self.reference = Reference.take(tensors)
             self.reference.save(path)
@@ -88,4 +87,4 @@ class RunFolder:
         self._scalars.close()
         session = (self._manifest.sessions or [])[-1]
         session.end, session.write_errors, session.checkpoint_ok = time(), self._guard.failures, not self._guard.failures
-        run_json.save(self.path, self._manifest)
+        save(self.path, self._manifest)

@@ -16,8 +16,8 @@ from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.encode import SUFFIXES
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import gradients
 from ckaudit.recorder.collector import Options
+from ckaudit.recorder.gradients import can_clip, clip
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.manifest import FACTS
 from ckaudit.recorder.session import RunSession
@@ -88,6 +88,7 @@ class Recorder:
         self,
         model: nn.Module,
         folder: str | os.PathLike[str],
+        /,
         *,
         optimizer: Optimizer | Iterable[Optimizer] | None = None,
         scaler: Any = None,
@@ -157,9 +158,9 @@ class Recorder:
             with self._guard("reading gradients"):
                 norms = self._session.norms_for_clipping(max_norm)
         found = [p.grad for p in self._model.parameters() if p.grad is not None]
-        if norms is None or len(norms) != len(found) or not gradients.can_clip(found, norms):
+        if norms is None or len(norms) != len(found) or not can_clip(found, norms):
             return torch.nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
-        return gradients.clip(found, norms, max_norm)
+        return clip(found, norms, max_norm)
 
     def log(self, **values: Any) -> None:
         """Add values to the line of the step that is under way, by their catalogue names."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from ckaudit.contract.write import write_atomic
 from ckaudit.recorder.tensors import flat, stride_of
 
-FILE_NAME = "reference.npz"
+REFERENCE_NAME = "reference.npz"
 
 
 @dataclass(frozen=True, slots=True)

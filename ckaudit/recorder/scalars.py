@@ -11,7 +11,7 @@ from ckaudit.contract.numbers import to_word
 from ckaudit.contract.scalars import VERSION
 from ckaudit.recorder.tensors import shorten
 
-FILE_NAME = "scalars.jsonl"
+SCALARS_NAME = "scalars.jsonl"
 BLOCK = 2**16
 
 

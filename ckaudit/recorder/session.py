@@ -16,7 +16,6 @@ from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.cadence import is_due
 from ckaudit.contract.manifest import Triggers
 from ckaudit.contract.training import BatchFacts, Cost
-from ckaudit.recorder import table
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.batch import batch_facts, batch_hash
 from ckaudit.recorder.collector import Collector, Options
@@ -26,6 +25,7 @@ from ckaudit.recorder.history import BlackBox, Moment
 from ckaudit.recorder.observer import Observer, Seen
 from ckaudit.recorder.optimizers import as_sequence, learning_rates, overflowed
 from ckaudit.recorder.scalars import number, plain
+from ckaudit.recorder.table import ForwardOrder, inner, tensor_table, trainable_count
 from ckaudit.recorder.triggers import Events, Limits, Patience
 
 RESERVED = ("step", "time", "session", "schema_version")
@@ -53,7 +53,7 @@ class RunSession:
         suffix: str,
         facts: Mapping[str, Any],
     ) -> None:
-        model = table.inner(model)
+        model = inner(model)
         self._guard, self._options, self._facts, self._process = guard, options, facts, os.getpid()
         self._observer = Observer(model, guard, **observe)
         self._collector = Collector(model, as_sequence(optimizer), scaler, guard, self._observer, options)
@@ -63,7 +63,7 @@ class RunSession:
         self._durations: deque[float] = deque(maxlen=64)
         self._write_seconds = 0.0
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
-        self._order: table.ForwardOrder | None = table.ForwardOrder(model)
+        self._order: ForwardOrder | None = ForwardOrder(model)
         self._open(model, limits)
         self._handles = [handle for held in self._collector.optimizers for handle in self._listen(held)]
         self._attempt = Attempt(step=start_step)
@@ -73,7 +73,7 @@ class RunSession:
         self._ended = perf_counter()
 
     def _open(self, model: nn.Module, limits: Limits) -> None:
-        tensors = table.tensor_table(model)
+        tensors = tensor_table(model)
         with self._guard("opening the folder"):
             self._folder.open(self._facts)
         with self._guard("writing reference.npz"):
@@ -81,7 +81,7 @@ class RunSession:
         with self._guard("writing run.json"):
             self._folder.describe(
                 tensors=tensors,
-                parameters=table.trainable_count(tensors),
+                parameters=trainable_count(tensors),
                 cadence=list(self._options.cadence),
                 triggers=Triggers(
                     loss_spike_factor=limits.loss_spike_factor,

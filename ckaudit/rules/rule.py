@@ -16,7 +16,11 @@ from ckaudit.run.spans import Span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """One interval in which a rule's illness is seen. `message` may use {where}, {value}, {limit} and their formats."""
+    """One interval in which a rule's illness is seen.
+
+    `message` may use {where}, {value}, {limit} and the steps, with their formats. `also` are places where the same began
+    while the interval lasted, the last of them at step `joined_by`.
+    """
 
     severity: Severity
     message: str
@@ -28,6 +32,7 @@ class Hit:
     limit: float | None = None
     points: int | None = None
     also: tuple[str, ...] = ()
+    joined_by: int | None = None
 
     @classmethod
     def over(

@@ -6,7 +6,7 @@ from math import isclose
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.report import Finding
 from ckaudit.contract.violations import Kind
-from ckaudit.validate import catalogue
+from ckaudit.validate.catalogue import GRAD_NORM_MISMATCH, LOSS_MISMATCH
 from ckaudit.validate.facts import CheckpointFacts, RunFacts
 
 
@@ -19,8 +19,8 @@ def disagreements(run: RunFacts, *, tolerance: float = 1e-3) -> Iterator[Finding
     """
     for each in run.merged():
         for kind, name, value in (
-            (catalogue.LOSS_MISMATCH, "train_loss_raw", each.loss),
-            (catalogue.GRAD_NORM_MISMATCH, "grad_global_norm", each.grad_norm),
+            (LOSS_MISMATCH, "train_loss_raw", each.loss),
+            (GRAD_NORM_MISMATCH, "grad_global_norm", each.grad_norm),
         ):
             if value is not None:
                 yield from _compare(kind, name, value, each, run, tolerance)

@@ -6,8 +6,8 @@ from pathlib import Path
 from ckaudit.contract.lines import Row
 from ckaudit.contract.logs import read_lines
 from ckaudit.contract.report import Finding
-from ckaudit.validate import catalogue
 from ckaudit.validate.bounded import Bounded
+from ckaudit.validate.catalogue import CONFLICT
 from ckaudit.validate.walk import contradicted
 
 Ranges = dict[int, list[tuple[int, int]]]
@@ -40,7 +40,7 @@ def _compare(older: Row, newer: Row, found: Bounded, *, number: int, before: str
     for name in contradicted(older, newer):
         message = f"{name} of step {newer['step']} is {newer[name]} in line {number}, {older[name]} in {before} before"
         place = {"where": name, "line": number, "first_step": newer["step"]}
-        found.add(catalogue.CONFLICT, message, expected=str(older[name]), found=str(newer[name]), **place)
+        found.add(CONFLICT, message, expected=str(older[name]), found=str(newer[name]), **place)
 
 
 def _rows_within(path: Path, shown: str, ranges: Ranges, root: Path | None) -> Iterator[tuple[Row, int]]:

@@ -10,7 +10,7 @@ from ckaudit.contract.locate import escape
 from ckaudit.contract.manifest import Manifest, Session, TensorFacts
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.report import Finding
-from ckaudit.validate import catalogue
+from ckaudit.validate.catalogue import BAD_CADENCE, BAD_PLAN, BAD_TABLE, NO_END, SESSION_ORDER, WRITE_ERRORS
 
 
 def judge_manifest(manifest: Manifest, file: str) -> list[Finding]:
@@ -24,12 +24,12 @@ def _cadence(manifest: Manifest, file: str) -> Iterator[Finding]:
     for index, stretch in enumerate(manifest.cadence or ()):
         place = f"/cadence/{index}"
         if stretch.every == 0:
-            yield catalogue.BAD_CADENCE.at(file, f"{place} asks for a checkpoint every 0 steps", pointer=f"{place}/every")
+            yield BAD_CADENCE.at(file, f"{place} asks for a checkpoint every 0 steps", pointer=f"{place}/every")
         if index and manifest.cadence and manifest.cadence[index - 1].until is None:
-            yield catalogue.BAD_CADENCE.at(file, f"{place} follows a stretch that never ends", pointer=place)
+            yield BAD_CADENCE.at(file, f"{place} follows a stretch that never ends", pointer=place)
         if stretch.until is not None and stretch.until <= last:
             message = f"{place} ends at step {stretch.until}, not after step {last}"
-            yield catalogue.BAD_CADENCE.at(file, message, pointer=f"{place}/until", expected=f"more than {last}")
+            yield BAD_CADENCE.at(file, message, pointer=f"{place}/until", expected=f"more than {last}")
         last = max(last, stretch.until or 0)
 
 
@@ -38,28 +38,28 @@ def _plan(manifest: Manifest, file: str) -> Iterator[Finding]:
     for index, point in enumerate(manifest.planned_learning_rate or ()):
         place = f"/planned_learning_rate/{index}"
         if len(point) != 2 or isinstance(point[0], str) or isinstance(point[1], str):
-            yield catalogue.BAD_PLAN.at(file, f"{place} is not a pair of numbers", pointer=place, expected="[step, value]")
+            yield BAD_PLAN.at(file, f"{place} is not a pair of numbers", pointer=place, expected="[step, value]")
         elif point[0] <= last:
-            yield catalogue.BAD_PLAN.at(file, f"{place} is at step {point[0]:g}, not after {last:g}", pointer=place)
+            yield BAD_PLAN.at(file, f"{place} is at step {point[0]:g}, not after {last:g}", pointer=place)
         else:
             last = point[0]
     warmup, planned = manifest.warmup_steps, manifest.planned_steps
     if warmup is not UNSET and planned is not UNSET and warmup > planned:
         message = f"warm-up takes {warmup} steps, the whole run {planned}"
-        yield catalogue.BAD_PLAN.at(file, message, pointer="/warmup_steps", expected=f"at most {planned}", found=str(warmup))
+        yield BAD_PLAN.at(file, message, pointer="/warmup_steps", expected=f"at most {planned}", found=str(warmup))
 
 
 def _session_order(manifest: Manifest, file: str) -> Iterator[Finding]:
     sessions = manifest.sessions or []
     for index, session in enumerate(sessions):
         if _before(session.end, session.start):
-            yield catalogue.SESSION_ORDER.at(
+            yield SESSION_ORDER.at(
                 file, f"session {index} ends before it starts", pointer=f"/sessions/{index}/end", **_times(session)
             )
     for index, (older, newer) in enumerate(pairwise(sessions), 1):
         if _before(newer.start, older.start):
             message = f"session {index} starts before session {index - 1}"
-            yield catalogue.SESSION_ORDER.at(file, message, pointer=f"/sessions/{index}/start")
+            yield SESSION_ORDER.at(file, message, pointer=f"/sessions/{index}/start")
 
 
 def _before(one: Number | UnsetType, other: Number | UnsetType) -> bool:
@@ -74,19 +74,17 @@ def _session_ends(manifest: Manifest, file: str) -> Iterator[Finding]:
     for index, session in enumerate(manifest.sessions or ()):
         if session.end is UNSET:
             message = f"session {index} has no end: it was cut off, or it is still running"
-            yield catalogue.NO_END.at(file, message, pointer=f"/sessions/{index}")
+            yield NO_END.at(file, message, pointer=f"/sessions/{index}")
 
 
 def _write_errors(manifest: Manifest, file: str) -> Iterator[Finding]:
     for index, session in enumerate(manifest.sessions or ()):
         if session.write_errors:
             message = f"session {index} counts {session.write_errors} failures of the recorder"
-            yield catalogue.WRITE_ERRORS.at(
-                file, message, pointer=f"/sessions/{index}/write_errors", found=str(session.write_errors)
-            )
+            yield WRITE_ERRORS.at(file, message, pointer=f"/sessions/{index}/write_errors", found=str(session.write_errors))
         elif session.checkpoint_ok is False:
             message = f"session {index} says that not every file was written whole"
-            yield catalogue.WRITE_ERRORS.at(file, message, pointer=f"/sessions/{index}/checkpoint_ok", found="false")
+            yield WRITE_ERRORS.at(file, message, pointer=f"/sessions/{index}/checkpoint_ok", found="false")
 
 
 def _ties(manifest: Manifest, file: str) -> Iterator[Finding]:
@@ -94,7 +92,7 @@ def _ties(manifest: Manifest, file: str) -> Iterator[Finding]:
     for name, tensor in tensors.items():
         if tensor.tied_to is not UNSET and (tensor.tied_to == name or tensor.tied_to not in tensors):
             message = f"{name} is tied to {tensor.tied_to}, which is {'itself' if tensor.tied_to == name else 'not in the table'}"
-            yield catalogue.BAD_TABLE.at(file, message, pointer=f"/tensors/{escape(name)}/tied_to", where=name)
+            yield BAD_TABLE.at(file, message, pointer=f"/tensors/{escape(name)}/tied_to", where=name)
 
 
 def _parameters(manifest: Manifest, file: str) -> Iterator[Finding]:
@@ -102,7 +100,7 @@ def _parameters(manifest: Manifest, file: str) -> Iterator[Finding]:
     if counted is not None and manifest.parameters is not UNSET and counted != manifest.parameters:
         message = f"parameters is {manifest.parameters:,}, but the trainable tensors of the table hold {counted:,}"
         expected, found = str(counted), str(manifest.parameters)
-        yield catalogue.BAD_TABLE.at(file, message, pointer="/parameters", expected=expected, found=found)
+        yield BAD_TABLE.at(file, message, pointer="/parameters", expected=expected, found=found)
 
 
 def _count(tensors: list[TensorFacts]) -> int | None:

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due, ordinal
 from ckaudit.contract.manifest import Cadence
 from ckaudit.contract.report import Finding
-from ckaudit.validate import catalogue
+from ckaudit.validate.catalogue import CADENCE_GAP, CLOCK_BACK, DUPLICATE_STEP, MIXED_VERSIONS, SESSION_BACK
 from ckaudit.validate.facts import CheckpointFacts, RunFacts
 
 
@@ -18,7 +18,7 @@ def mixed_versions(run: RunFacts) -> Iterator[Finding]:
     for version, files in sorted(run.versions.items()):
         if readable or len(run.versions) > 1:
             message = f"{len(files)} files say {version}, {readable} say ck.analysis.v1"
-            yield catalogue.MIXED_VERSIONS.at(files[0], message, pointer="/schema_version", found=version, also=files[1:])
+            yield MIXED_VERSIONS.at(files[0], message, pointer="/schema_version", found=version, also=files[1:])
 
 
 def duplicate_steps(run: RunFacts) -> Iterator[Finding]:
@@ -28,7 +28,7 @@ def duplicate_steps(run: RunFacts) -> Iterator[Finding]:
         of_rank = f" of rank {rank}" if rank >= 0 else ""
         for other in others:
             message = f"step {step}{of_rank} stands in {first.shown} too"
-            yield catalogue.DUPLICATE_STEP.at(other.shown, message, first_step=step, pointer="/step", also=[first.shown])
+            yield DUPLICATE_STEP.at(other.shown, message, first_step=step, pointer="/step", also=[first.shown])
 
 
 def _place(each: CheckpointFacts) -> tuple[int, int]:
@@ -55,7 +55,7 @@ def _gap(older: int, newer: int, shown: str, missing: int, cadence: Sequence[Cad
     due = _next_due(older, cadence)
     what = f"{missing} due steps are" if missing > 1 else "1 due step is"
     message = f"{what} missing between steps {older} and {newer}, the first is {due}"
-    return catalogue.CADENCE_GAP.at(shown, message, first_step=due, last_step=newer, points=missing)
+    return CADENCE_GAP.at(shown, message, first_step=due, last_step=newer, points=missing)
 
 
 def _next_due(step: int, cadence: Sequence[Cadence]) -> int:
@@ -74,9 +74,7 @@ def _undeclared(gaps: list[Finding]) -> Iterator[Finding]:
         return
     missing = sum(gap.points or 0 for gap in gaps)
     message = f"{missing} steps of the default cadence are missing, the first is {gaps[0].first_step}; run.json declares no other"
-    yield catalogue.CADENCE_GAP.at(
-        gaps[0].file, message, first_step=gaps[0].first_step, last_step=gaps[-1].last_step, points=missing
-    )
+    yield CADENCE_GAP.at(gaps[0].file, message, first_step=gaps[0].first_step, last_step=gaps[-1].last_step, points=missing)
 
 
 def sessions_back(run: RunFacts) -> Iterator[Finding]:
@@ -84,7 +82,7 @@ def sessions_back(run: RunFacts) -> Iterator[Finding]:
     for older, newer in pairwise(each for each in run.merged() if each.session is not None):
         if older.session is not None and newer.session is not None and newer.session < older.session:
             message = f"step {newer.step} is of session {newer.session}, but step {older.step} of session {older.session}"
-            yield catalogue.SESSION_BACK.at(newer.shown, message, first_step=newer.step, pointer="/session")
+            yield SESSION_BACK.at(newer.shown, message, first_step=newer.step, pointer="/session")
 
 
 def clock_back(run: RunFacts, *, tolerance: float = 1.0) -> Iterator[Finding]:
@@ -99,4 +97,4 @@ def clock_back(run: RunFacts, *, tolerance: float = 1.0) -> Iterator[Finding]:
             continue
         if older.time is not None and newer.time is not None and newer.time < older.time - tolerance:
             message = f"the clock goes back by {older.time - newer.time:,.3g} s from step {older.step} to step {newer.step}"
-            yield catalogue.CLOCK_BACK.at(newer.shown, message, first_step=newer.step, pointer="/time")
+            yield CLOCK_BACK.at(newer.shown, message, first_step=newer.step, pointer="/time")

@@ -11,7 +11,31 @@ from ckaudit.contract.files import PACKED
 from ckaudit.contract.meaning import checks
 from ckaudit.contract.report import Check, Finding, SkipReason
 from ckaudit.contract.violations import Kind
-from ckaudit.validate import catalogue
+from ckaudit.validate.catalogue import (
+    BAD_CADENCE,
+    BAD_PLAN,
+    BAD_TABLE,
+    CADENCE_GAP,
+    CLOCK_BACK,
+    CONFLICT,
+    DUPLICATE_STEP,
+    GRAD_NORM_MISMATCH,
+    LONELY_RANK,
+    LOSS_MISMATCH,
+    MIXED_VERSIONS,
+    NO_END,
+    RANK_RANGE,
+    SESSION_BACK,
+    SESSION_ORDER,
+    STEPS_BACK,
+    TABLE_SHAPE,
+    TENSOR_DTYPE,
+    TENSOR_SET,
+    TENSOR_SHAPE,
+    UNLISTED_SESSION,
+    UNLISTED_TENSOR,
+    WRITE_ERRORS,
+)
 from ckaudit.validate.facts import RunFacts
 
 Skip = tuple[SkipReason, str]
@@ -67,33 +91,33 @@ def _compared(name: str) -> Callable[[RunFacts], bool]:
 
 NEEDS: dict[Kind, Need] = {
     violations.BAD_COMPRESSION: _PACKED,
-    catalogue.MIXED_VERSIONS: Need(
+    MIXED_VERSIONS: Need(
         lambda run: len(run.checkpoints) + len(run.versions) > 1, "too_few_points", "fewer than two checkpoints"
     ),
-    catalogue.DUPLICATE_STEP: _TWO,
-    catalogue.CADENCE_GAP: _WHOLE,
-    catalogue.TENSOR_SET: _TENSORS,
-    catalogue.TENSOR_SHAPE: _TENSORS,
-    catalogue.TENSOR_DTYPE: _TENSORS,
-    catalogue.STEPS_BACK: _LOGS,
-    catalogue.CLOCK_BACK: Need(_timed, "not_recorded", "no two times"),
-    catalogue.SESSION_BACK: Need(lambda run: bool(run.logs) or _two_checkpoints(run), "too_few_points", "no two sessions"),
-    catalogue.CONFLICT: _LOGS,
-    catalogue.BAD_CADENCE: _CADENCE,
-    catalogue.SESSION_ORDER: _SESSIONS,
-    catalogue.UNLISTED_TENSOR: _TABLE,
-    catalogue.TABLE_SHAPE: _TABLE,
-    catalogue.WRITE_ERRORS: _SESSIONS,
-    catalogue.NO_END: _SESSIONS,
-    catalogue.LONELY_RANK: _RANKS,
-    catalogue.RANK_RANGE: _RANKS,
-    catalogue.LOSS_MISMATCH: Need(_compared("train_loss_raw"), "not_recorded", "no step with a checkpoint and a loss in the log"),
-    catalogue.GRAD_NORM_MISMATCH: Need(
+    DUPLICATE_STEP: _TWO,
+    CADENCE_GAP: _WHOLE,
+    TENSOR_SET: _TENSORS,
+    TENSOR_SHAPE: _TENSORS,
+    TENSOR_DTYPE: _TENSORS,
+    STEPS_BACK: _LOGS,
+    CLOCK_BACK: Need(_timed, "not_recorded", "no two times"),
+    SESSION_BACK: Need(lambda run: bool(run.logs) or _two_checkpoints(run), "too_few_points", "no two sessions"),
+    CONFLICT: _LOGS,
+    BAD_CADENCE: _CADENCE,
+    SESSION_ORDER: _SESSIONS,
+    UNLISTED_TENSOR: _TABLE,
+    TABLE_SHAPE: _TABLE,
+    WRITE_ERRORS: _SESSIONS,
+    NO_END: _SESSIONS,
+    LONELY_RANK: _RANKS,
+    RANK_RANGE: _RANKS,
+    LOSS_MISMATCH: Need(_compared("train_loss_raw"), "not_recorded", "no step with a checkpoint and a loss in the log"),
+    GRAD_NORM_MISMATCH: Need(
         _compared("grad_global_norm"), "not_recorded", "no step with a checkpoint and a gradient norm in the log"
     ),
-    catalogue.UNLISTED_SESSION: _SESSIONS,
-    catalogue.BAD_TABLE: _TABLE,
-    catalogue.BAD_PLAN: _MANIFEST,
+    UNLISTED_SESSION: _SESSIONS,
+    BAD_TABLE: _TABLE,
+    BAD_PLAN: _MANIFEST,
 }
 
 

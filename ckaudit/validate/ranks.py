@@ -6,7 +6,7 @@ from itertools import groupby
 from msgspec import UNSET
 
 from ckaudit.contract.report import Finding
-from ckaudit.validate import catalogue
+from ckaudit.validate.catalogue import LONELY_RANK, RANK_RANGE, UNLISTED_SESSION
 from ckaudit.validate.facts import CheckpointFacts, RunFacts
 
 
@@ -17,7 +17,7 @@ def lonely_ranks(run: RunFacts) -> Iterator[Finding]:
     for step, files in groupby(facts, key=lambda each: each.step):
         first, *others = files
         message = f"step {step} has facts of {1 + len(others)} ranks, but no merged checkpoint"
-        yield catalogue.LONELY_RANK.at(first.shown, message, first_step=step, also=[other.shown for other in others])
+        yield LONELY_RANK.at(first.shown, message, first_step=step, also=[other.shown for other in others])
 
 
 def ranks_out_of_range(run: RunFacts) -> Iterator[Finding]:
@@ -27,7 +27,7 @@ def ranks_out_of_range(run: RunFacts) -> Iterator[Finding]:
         if each.rank is not None and size is not None and each.rank >= size:
             message = f"rank {each.rank} of a world of {size}"
             place = {"expected": f"at most {size - 1}", "found": str(each.rank), "first_step": each.step}
-            yield catalogue.RANK_RANGE.at(each.shown, message, pointer="/rank", **place)
+            yield RANK_RANGE.at(each.shown, message, pointer="/rank", **place)
 
 
 def world_size(run: RunFacts, each: CheckpointFacts) -> int | None:
@@ -53,4 +53,4 @@ def unlisted_sessions(run: RunFacts) -> Iterator[Finding]:
         if session >= listed and session not in said:
             said.add(session)
             message = f"session {session} wrote {shown}, but run.json lists {listed} sessions, from 0"
-            yield catalogue.UNLISTED_SESSION.at(run.manifest_file, message, pointer="/sessions", found=str(session))
+            yield UNLISTED_SESSION.at(run.manifest_file, message, pointer="/sessions", found=str(session))

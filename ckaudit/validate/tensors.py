@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.report import Finding
 from ckaudit.contract.violations import Kind
-from ckaudit.validate import catalogue
+from ckaudit.validate.catalogue import TABLE_SHAPE, TENSOR_DTYPE, TENSOR_SET, TENSOR_SHAPE, UNLISTED_TENSOR
 from ckaudit.validate.facts import CheckpointFacts, RunFacts
 from ckaudit.validate.layout import Layout
 
@@ -33,8 +33,8 @@ def _compare(older: CheckpointFacts, old: Layout, newer: CheckpointFacts, new: L
     between = f"between steps {older.step} and {newer.step}"
     if old.names and new.names:
         before, after = set(old.names), set(new.names)
-        yield from _fold(catalogue.TENSOR_SET, newer, [n for n in old.names if n not in after], f"vanish {between}")
-        yield from _fold(catalogue.TENSOR_SET, newer, [n for n in new.names if n not in before], f"appear {between}")
+        yield from _fold(TENSOR_SET, newer, [n for n in old.names if n not in after], f"vanish {between}")
+        yield from _fold(TENSOR_SET, newer, [n for n in new.names if n not in before], f"appear {between}")
     for name, was, now in _changed(old.shape_of(), new.shape_of()):
         yield _shape(newer, name, f"shape {was}", f"shape {now}", f"step {older.step}")
     for name, had, has in _changed(dict(old.heads), dict(new.heads)):
@@ -42,12 +42,12 @@ def _compare(older: CheckpointFacts, old: Layout, newer: CheckpointFacts, new: L
     types = _changed(old.dtype_of(), new.dtype_of())
     for before_type, after_type in dict.fromkeys((was, now) for _, was, now in types):
         names = [name for name, was, now in types if (was, now) == (before_type, after_type)]
-        yield from _fold(catalogue.TENSOR_DTYPE, newer, names, f"change from {before_type} to {after_type} {between}")
+        yield from _fold(TENSOR_DTYPE, newer, names, f"change from {before_type} to {after_type} {between}")
 
 
 def _shape(newer: CheckpointFacts, name: str, was: str, now: str, before: str) -> Finding:
     message = f"{name} has {now} at step {newer.step}, {was} at {before}"
-    return catalogue.TENSOR_SHAPE.at(newer.shown, message, where=name, first_step=newer.step, expected=was, found=now)
+    return TENSOR_SHAPE.at(newer.shown, message, where=name, first_step=newer.step, expected=was, found=now)
 
 
 def _changed(old: Mapping[str, T | None], new: Mapping[str, T | None]) -> list[tuple[str, T, T]]:
@@ -82,12 +82,12 @@ def table_contradictions(run: RunFacts) -> Iterator[Finding]:
     said: set[str] = set()
     for each, layout in _layouts(run):
         unlisted = [name for name in layout.names if name not in table and name not in said]
-        yield from _fold(catalogue.UNLISTED_TENSOR, each, unlisted, f"of step {each.step} not in run.json")
+        yield from _fold(UNLISTED_TENSOR, each, unlisted, f"of step {each.step} not in run.json")
         wrong = [change for change in _changed(shapes, layout.shape_of()) if change[0] not in said]
         for name, listed, found in wrong:
             message = f"{name} has shape {found} at step {each.step}, {listed} in run.json"
             place = {"expected": f"shape {listed}", "found": f"shape {found}"}
-            yield catalogue.TABLE_SHAPE.at(each.shown, message, where=name, first_step=each.step, **place)
+            yield TABLE_SHAPE.at(each.shown, message, where=name, first_step=each.step, **place)
         said.update(unlisted, (name for name, *_ in wrong))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from ckaudit.contract.lines import Lines, Row
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.report import Finding
-from ckaudit.validate import catalogue
 from ckaudit.validate.bounded import Bounded
+from ckaudit.validate.catalogue import CLOCK_BACK, CONFLICT, SESSION_BACK, STEPS_BACK
 from ckaudit.validate.facts import LogFacts
 
 NO_VALUE = frozenset({"schema_version", "step", "time", "session"})
@@ -96,13 +96,13 @@ class Walk:
         step, session = int(row["step"] or 0), _session_of(row)
         if session < self._session:
             message = f"line {number} is of session {session}, after a line of session {self._session}"
-            self._found.add(catalogue.SESSION_BACK, message, line=number, first_step=step)
+            self._found.add(SESSION_BACK, message, line=number, first_step=step)
         stretch = self.stretches.setdefault(session, Stretch(step, step))
         if session != self._session:
             self._time, self._row = float("-inf"), {}
         elif step < self._step:
             message = f"step {step} in line {number} follows step {self._step} of the same session"
-            self._found.add(catalogue.STEPS_BACK, message, line=number, first_step=step)
+            self._found.add(STEPS_BACK, message, line=number, first_step=step)
         if step < stretch.last:
             stretch.back = step if stretch.back is None else min(step, stretch.back)
         elif session == self._session and step == self._step:
@@ -118,15 +118,13 @@ class Walk:
             return
         if time < self._time - self.tolerance:
             message = f"the clock goes back by {self._time - time:,.3g} s in line {number}"
-            self._found.add(catalogue.CLOCK_BACK, message, line=number, first_step=step)
+            self._found.add(CLOCK_BACK, message, line=number, first_step=step)
         self._time = time
 
     def _merge(self, row: Row, number: int, step: int) -> Row:
         for name in contradicted(self._row, row):
             message = f"{name} of step {step} is {row[name]} in line {number}, {self._row[name]} before"
-            self._found.add(
-                catalogue.CONFLICT, message, where=name, line=number, first_step=step, **_both(self._row[name], row[name])
-            )
+            self._found.add(CONFLICT, message, where=name, line=number, first_step=step, **_both(self._row[name], row[name]))
         return self._row | row
 
     def _keep_wanted(self, rows: list[Row], numbers: list[int], steps: list[Any]) -> None:

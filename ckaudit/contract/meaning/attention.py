@@ -47,6 +47,7 @@ def heads(subject: Subject) -> Iterator[Finding]:
 
 
 def _layers(subject: Subject) -> list[tuple[str, AttentionStats]]:
+    """Return name and statistics of each layer."""
     layers = subject.document.attention
     return [] if layers is UNSET else list(layers.items())
 
@@ -92,6 +93,7 @@ def _plausible(layer: AttentionStats, limit: float) -> bool:
 
 
 def _entropy_of(subject: Subject, name: str, layer: AttentionStats, limit: float, precision: float) -> Iterator[Finding]:
+    """Yield the first violation of a layer whose bounds did not hold exactly, if it is beyond the precision."""
     for head, value in _finite(layer, "entropy_per_head"):
         place = ("attention", name, "entropy_per_head", head)
         if not -precision <= value <= limit * (1 + precision) + precision:
@@ -110,5 +112,6 @@ def _entropy_of(subject: Subject, name: str, layer: AttentionStats, limit: float
 
 
 def _finite(layer: AttentionStats, field: str) -> list[tuple[int, float]]:
+    """Return head and value of each finite number of an array."""
     values = getattr(layer, field)
     return [] if values is UNSET else [(head, value) for head, value in enumerate(values) if isinstance(value, float)]

@@ -95,7 +95,8 @@ def attention_grid(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Find
 
 
 def _probabilities(subject: Subject, place: Place, grid: Any, rounding: float) -> Iterator[Finding]:
-    if (ends := _ends(grid)) is None:
+    """Judge the elements of one grid of probabilities, then the sum of each of its rows."""
+    if _plausible(grid, rounding) or (ends := _ends(grid)) is None:
         return
     wrong = ends[0] if ends[0] < -rounding else ends[1] if ends[1] > 1 + rounding else None
     if wrong is not None:
@@ -104,7 +105,16 @@ def _probabilities(subject: Subject, place: Place, grid: Any, rounding: float) -
         yield subject.find(kinds.ATTENTION_ROW_MASS, place, "at most 1 in each row", mass)
 
 
+def _plausible(grid: Any, rounding: float) -> bool:
+    """Tell whether no element is negative and no row sums above 1: then none is above 1 either, and nobody need look."""
+    try:
+        return bool(min(map(min, grid)) >= 0 and max(map(sum, grid)) <= 1 + rounding)
+    except (TypeError, ValueError):  # packed, words among the numbers, or an empty row
+        return False
+
+
 def _total(row: list[Any]) -> float:
+    """Return the sum of the finite numbers of a row."""
     try:
         return float(sum(row))
     except TypeError:  # words for what is not finite
@@ -126,6 +136,14 @@ def _ends(grid: Any) -> tuple[float, float] | None:
 
 
 def _shape(subject: Subject, place: Place, grid: Any, dimensions: int) -> Iterator[Finding]:
+    """Judge whether a grid is a rectangle that is small enough.
+
+    Args:
+        subject: The checkpoint.
+        place: Where the grid stands.
+        grid: The grid, nested or packed.
+        dimensions: Sizes that a packed grid must give: 2, or 3 where it holds all heads.
+    """
     if isinstance(grid, PackedGrid):
         yield from _packing(subject, place, grid, dimensions)
         return
@@ -137,6 +155,7 @@ def _shape(subject: Subject, place: Place, grid: Any, dimensions: int) -> Iterat
 
 
 def _packing(subject: Subject, place: Place, grid: PackedGrid, dimensions: int) -> Iterator[Finding]:
+    """Judge whether the bytes of a packed grid are there, one for each element."""
     if len(grid.shape) != dimensions or max(grid.shape[-2:], default=0) > SIDE:
         expected = f"{dimensions} sizes, the last two at most {SIDE}"
         yield subject.find(kinds.GRID_SHAPE, (*place, "shape"), expected, str(grid.shape))

@@ -88,6 +88,15 @@ def _all_fit(
 def _judge(
     subject: Subject, place: tuple[str, str, str], shown: Histogram, limits: list[float], rounding: float
 ) -> Iterator[Finding]:
+    """Judge one histogram: the order of its bins, then their number, then what they count.
+
+    Args:
+        subject: The checkpoint.
+        place: Where the histogram stands.
+        shown: The histogram.
+        limits: Fewest and most elements it can have counted, smallest and largest element.
+        rounding: Relative error of edges and extremes.
+    """
     bins = shown.bins
     given = bins.range if isinstance(bins, BinRange) else bins
     if any(isinstance(value, str) for value in given) or any(isinstance(value, str) for value in shown.counts):
@@ -107,6 +116,7 @@ def _judge(
 def _judge_counts(
     subject: Subject, place: tuple[str, str, str], shown: Histogram, limits: list[float], rounding: float
 ) -> Iterator[Finding]:
+    """Judge where a histogram counts and how much in all; the arguments are those of `_judge`."""
     least, most, low, high = limits
     edges = edges_of(shown)
     counts: list[Any] = shown.counts

@@ -74,6 +74,15 @@ def _whole(subject: Subject, section: str, name: str) -> bool:
 def _norm_of(
     subject: Subject, place: tuple[str, ...], numbers: tuple[float, ...], length: float, precision: float
 ) -> Iterator[Finding]:
+    """Yield what is wrong with one norm, if it is wrong by either convention of the deviation.
+
+    Args:
+        subject: The checkpoint.
+        place: Where the norm stands.
+        numbers: Number of elements, mean, deviation, smallest and largest element; NaN where not recorded.
+        length: The norm.
+        precision: Relative error of the norm.
+    """
     size, mean, std, low, high = numbers
     largest = max(-low, high, low, -high)
     full = math.sqrt(size * (mean * mean + std * std)) if size == size else math.nan  # noqa: PLR0124  not NaN

@@ -23,6 +23,7 @@ def group(subject: Subject) -> Iterator[Finding]:
 
 
 def _state(subject: Subject) -> OptimizerState:
+    """Return what the file says of the optimizer, an empty state where it says nothing."""
     state = subject.document.optimizer
     return OptimizerState() if state is UNSET else state
 

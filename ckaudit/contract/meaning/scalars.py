@@ -49,20 +49,21 @@ def _values(subject: Subject) -> dict[str, float]:
 
 
 @check(kinds.NEGATIVE, kinds.RATE_RANGE, kinds.RATIO_BELOW_ONE, reads=("scalars",))
-def ranges(subject: Subject, *, percent: float = 100.5) -> Iterator[Finding]:
+def ranges(subject: Subject, *, percent: float = 100.5, rounding: float = 1e-6) -> Iterator[Finding]:
     """Sizes, times and counts are at least 0, rates at most all, a maximum at least its median.
 
     Args:
         subject: The checkpoint.
         percent: The largest rate; the catalogue has them in percent, and half a percent is left for rounding.
+        rounding: How far below its bound a float32 sum such as an entropy can end: a few units of 6e-8.
     """
     for label, value in _values(subject).items():
         name, place = label.partition("/")[0], ("scalars", label)
-        if name in NONNEGATIVE and value < 0:
+        if name in NONNEGATIVE and value < -rounding:
             yield subject.find(kinds.NEGATIVE, place, "at least 0", value)
-        elif name in PERCENTS and not 0 <= value <= percent:
+        elif name in PERCENTS and not -rounding <= value <= percent:
             yield subject.find(kinds.RATE_RANGE, place, "between 0 and 100 %", value)
-        elif name == "straggler_ratio" and value < 1:
+        elif name == "straggler_ratio" and value < 1 - rounding:
             yield subject.find(kinds.RATIO_BELOW_ONE, place, "at least 1", value)
 
 

@@ -130,6 +130,7 @@ def history(subject: Subject) -> Iterator[Finding]:
 
 
 def _columns(box: History) -> Iterator[tuple[Place, list[Any]]]:
+    """Yield place and values of each recorded column of the black box."""
     for name in ("loss", "learning_rate", "batch_hash"):
         if not isinstance(values := getattr(box, name), UnsetType):
             yield ("history", name), values

@@ -58,6 +58,7 @@ def share(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
 
 
 def _columns(subject: Subject, section: str, names: tuple[str, ...], rounding: float) -> Iterator[Finding]:
+    """Yield the tensors or modules whose share is above 1; the schema keeps it from being negative."""
     table = subject.table(section)
     for field in names:
         if field in table.plain and max(table.columns[field]) <= 1:
@@ -93,6 +94,15 @@ def similarity(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]
 
 
 def _arrays(subject: Subject, fields: tuple[str, ...], ends: tuple[float, float], kind: Kind, expected: str) -> Iterator[Finding]:
+    """Yield the first number of each per-head array that lies outside its range.
+
+    Args:
+        subject: The checkpoint.
+        fields: Names of the arrays.
+        ends: Smallest and largest number allowed.
+        kind: The violation.
+        expected: The range in words.
+    """
     table = subject.table("attention")
     for field in fields:
         if not _all_within(table, field, ends):
@@ -104,6 +114,7 @@ def _arrays(subject: Subject, fields: tuple[str, ...], ends: tuple[float, float]
 
 
 def _all_within(table: Table, field: str, ends: tuple[float, float]) -> bool:
+    """Tell whether every number of a per-head array is in range, in all layers at once."""
     if field not in table.columns:
         return True
     try:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import le
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.columns import Table
@@ -49,12 +50,24 @@ def order(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
 
 
 def _crossed(subject: Subject, section: str, name: str, low: float, high: float) -> Finding:
+    """Make the finding of a tensor whose smallest element is above its largest."""
     return subject.find(kinds.MIN_ABOVE_MAX, (section, name, "min"), f"at most max {high:.6g}", low)
 
 
 def _order_of(
     subject: Subject, section: str, name: str, low: float, values: list[float | str], high: float, rounding: float
 ) -> Iterator[Finding]:
+    """Yield what is wrong with the order of one tensor's extremes and percentiles, if more than rounding.
+
+    Args:
+        subject: The checkpoint.
+        section: "weights" or "gradients".
+        name: The tensor.
+        low: Smallest element, -inf where not recorded.
+        values: The seven percentiles; UNSET where not recorded.
+        high: Largest element, inf where not recorded.
+        rounding: Relative error of a percentile against an extreme.
+    """
     if low > high:
         yield _crossed(subject, section, name, low, high)
     place = (section, name, "percentiles")
@@ -109,6 +122,15 @@ def spread(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
 def _spread_of(
     subject: Subject, section: str, name: str, numbers: tuple[float, float, float, float], rounding: float
 ) -> Iterator[Finding]:
+    """Yield what is wrong with mean and deviation of one tensor, if more than rounding.
+
+    Args:
+        subject: The checkpoint.
+        section: The section it stands in.
+        name: The tensor or module.
+        numbers: Smallest element, mean, largest element, deviation.
+        rounding: Relative error, of the largest element.
+    """
     low, mean, high, std = numbers
     slack = _slack(low, high, rounding)
     if mean < low - slack or mean > high + slack:
@@ -122,10 +144,15 @@ def _spread_of(
 @check(
     kinds.SHAPE_AND_NUMEL,
     kinds.NONFINITE_ABOVE_NUMEL,
-    reads=("weights.*.shape", "weights.*.numel", "weights.*.nonfinite_count", "gradients.*.numel", "gradients.*.nonfinite_count"),
+    kinds.SAMPLED_ABOVE_NUMEL,
+    reads=(
+        "weights.*.shape",
+        "weights.*.placement",
+        *(f"{section}.*.{name}" for section in SECTIONS for name in ("numel", "nonfinite_count", "sampled")),
+    ),
 )
 def size(subject: Subject) -> Iterator[Finding]:
-    """Numel is the product of the shape, and no fewer than the elements that are not finite."""
+    """The number of elements is the product of the shape; no more of them are sampled, or not finite."""
     weights = subject.table("weights")
     if (full := weights.complete_columns("shape", "numel")) is None or tuple(map(math.prod, full[0])) != full[1]:
         for name, shape, numel in weights.rows("shape", "numel"):
@@ -136,14 +163,20 @@ def size(subject: Subject) -> Iterator[Finding]:
                 )
     for section in SECTIONS:
         table = subject.table(section)
-        if "nonfinite_count" in table.columns and any(table.numbers("nonfinite_count", 0)):
-            for name, count, numel in table.rows("nonfinite_count", "numel"):
-                if count > numel:
-                    place = (section, name, "nonfinite_count")
-                    yield subject.find(kinds.NONFINITE_ABOVE_NUMEL, place, f"at most numel {numel}", count)
+        for field, kind in (("nonfinite_count", kinds.NONFINITE_ABOVE_NUMEL), ("sampled", kinds.SAMPLED_ABOVE_NUMEL)):
+            if field in table.columns and not _all_below(table.numbers(field, 0), table.numbers("numel", math.inf)):
+                for name, count, numel in table.rows(field, "numel"):
+                    if count > numel:
+                        yield subject.find(kind, (section, name, field), f"at most numel {numel}", count)
+
+
+def _all_below(parts: Sequence[float], wholes: Sequence[float]) -> bool:
+    """Tell whether no part is larger than its whole."""
+    return all(map(le, parts, wholes))
 
 
 def _placement(table: Table, name: str) -> str | None:
+    """Return what part of a tensor is described, None where nothing is said."""
     return dict(table.recorded("placement")).get(name)
 
 
@@ -202,4 +235,5 @@ def dtype(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
 
 
 def _both_ends(values: Sequence[float]) -> tuple[float, float]:
+    """Return the smallest and the largest of some numbers."""
     return min(values), max(values)
