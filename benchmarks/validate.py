@@ -117,11 +117,11 @@ def cases(root: Path, files: int) -> list[Case]:
     python, empty = sys.executable, str(root / "empty.py")
     return [
         *found,
-        Case("100 files", [*ours, str(root / "hundred")], "check-jsonschema", [*strict, *hundred], "1/50"),
-        Case("1 file", [*ours, hundred[0]], "check-jsonschema", [*strict, hundred[0]], "1/3"),
+        Case("100 files", [*ours, str(root / "hundred")], "check-jsonschema", [*strict, *hundred], "-"),
+        Case("1 file", [*ours, hundred[0]], "check-jsonschema", [*strict, hundred[0]], "-"),
         Case(f"{10 * files:,} files", [*ours, *copies], f"{files:,} files", [*ours, str(root / "keys")], "10"),
-        Case("--version", [ours[0], "--version"], "--help of an empty Typer app", [python, empty, "--help"], "1"),
-        Case("--help", [ours[0], "--help"], "--help of an empty Typer app", [python, empty, "--help"], "1"),
+        Case("--version", [ours[0], "--version"], "--help of an empty Typer app", [python, empty, "--help"], "-"),
+        Case("--help", [ours[0], "--help"], "--help of an empty Typer app", [python, empty, "--help"], "-"),
     ]
 
 
