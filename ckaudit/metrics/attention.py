@@ -36,12 +36,15 @@ def normalized_attention_entropy(run: Run) -> Series:
     in where only the entropy and the number of keys are recorded: the mean over causal queries of log k is log(K!)/K.
     Not recorded where neither is, nor for a single key.
     """
+    said = run.series("attention", "normalized_entropy_per_head")
     entropy = run.series("attention", "entropy_per_head")
+    if said.recorded.all() and said.labels == entropy.labels and len(said.steps) == len(entropy.steps):
+        return said
     most = _largest_entropy(run, entropy)
     known = entropy.recorded & (most > 0)
     with np.errstate(all="ignore"):
         made = replace(entropy, values=np.where(known, entropy.values / most, np.nan), recorded=known)
-    return filled(run.series("attention", "normalized_entropy_per_head"), made)
+    return filled(said, made)
 
 
 @metric(unit="1", reads=["attention.*.sharp_share_per_head"], source="F10", memory=1)
@@ -109,4 +112,6 @@ def _largest_entropy(run: Run, entropy: Series) -> Floats:
 
 def _mean_log(keys: Floats) -> Floats:
     """Return log(K!)/K, the mean over causal queries of the log of the keys they see."""
-    return np.array([math.lgamma(count + 1) / count if count > 0 else np.nan for count in keys])
+    different, which = np.unique(keys, return_inverse=True)
+    means = np.array([math.lgamma(count + 1) / count if count > 0 else np.nan for count in different])
+    return np.asarray(means[which])

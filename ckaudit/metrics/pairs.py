@@ -46,12 +46,12 @@ def filled(first: Series, second: Series) -> Series:
     steps = np.union1d(first.steps, second.steps)
     values = np.full((len(steps), len(labels)), np.nan)
     recorded = np.zeros(values.shape, bool)
+    place = {label: column for column, label in enumerate(labels)}
     for series in (second, first):
-        rows = np.searchsorted(steps, series.steps)
-        for column, label in enumerate(series.labels):
-            known = series.recorded[:, column]
-            values[rows[known], labels.index(label)] = series.values[known, column]
-            recorded[rows[known], labels.index(label)] = True
+        rows, columns = np.nonzero(series.recorded)
+        cells = np.searchsorted(steps, series.steps)[rows], np.array([place[label] for label in series.labels])[columns]
+        values[cells] = series.values[rows, columns]
+        recorded[cells] = True
     return replace(first, steps=steps, labels=labels, values=values, recorded=recorded)
 
 

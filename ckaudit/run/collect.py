@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -71,15 +72,19 @@ def _number(value: Any) -> float:
     return float("nan") if value is UNSET or value is None else float(value)
 
 
-def flatten_heads(layers: Labels, column: Iterable[Any], part: str) -> tuple[Labels, list[Any]]:
+def flatten_lists(names: Labels, column: Iterable[Any], part: str) -> tuple[Labels, list[Any]]:
     """Turn one list per layer into one flat row.
 
-    >>> flatten_heads(("layer.0",), [[1.5, 2.5]], "head")
+    >>> flatten_lists(("layer.0",), [[1.5, 2.5]], "head")
     (('layer.0/head.0', 'layer.0/head.1'), [1.5, 2.5])
     """
-    lists = [[] if value is UNSET else value for value in column]
-    labels = tuple(f"{layer}/{part}.{index}" for layer, values in zip(layers, lists, strict=True) for index in range(len(values)))
-    return labels, [*chain.from_iterable(lists)]
+    lists = [() if value is UNSET else value for value in column]
+    return _flat_labels(names, tuple(map(len, lists)), part), [*chain.from_iterable(lists)]
+
+
+@lru_cache(maxsize=64)
+def _flat_labels(names: Labels, lengths: tuple[int, ...], part: str) -> Labels:
+    return tuple(f"{name}/{part}.{index}" for name, length in zip(names, lengths, strict=True) for index in range(length))
 
 
 def cells_of(table: Table, field: str) -> tuple[Labels, Iterable[Any]]:
@@ -87,9 +92,8 @@ def cells_of(table: Table, field: str) -> tuple[Labels, Iterable[Any]]:
     column = table.columns.get(field)
     if column is None:
         return (), ()
-    if any(type(value) is list for value in column[:1]) or any(isinstance(value, list) for value in column):
-        return flatten_heads(table.names, column, _PARTS.get(field, "head"))
-    return table.names, column
+    part = _PARTS.get(field, "head" if field.endswith("_per_head") else None)
+    return (table.names, column) if part is None else flatten_lists(table.names, column, part)
 
 
 _PARTS = {"percentiles": "percentile", "counts": "expert", "shape": "dimension"}

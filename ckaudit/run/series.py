@@ -103,6 +103,9 @@ class Series:
 
 def _patterns(known: Mask) -> Iterator[tuple[Mask, Steps]]:
     """Yield each set of members known together, and the rows where it is just those; rows that know none are left out."""
+    if known.all():
+        yield np.ones(known.shape[1], bool), np.arange(len(known))
+        return
     sets, which = np.unique(known, axis=0, return_inverse=True)
     for number, members in enumerate(sets):
         if members.any():

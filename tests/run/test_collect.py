@@ -5,7 +5,7 @@ from msgspec import UNSET
 from ckaudit.contract.behaviour import AttentionStats, MoeStats
 from ckaudit.contract.columns import table
 from ckaudit.contract.tensors import GradientStats, WeightStats
-from ckaudit.run.collect import Collector, cells_of, flatten_heads
+from ckaudit.run.collect import Collector, cells_of, flatten_lists
 from tests.metrics.samples import NAN, cells, close
 
 
@@ -78,4 +78,4 @@ def test_a_field_nobody_recorded_has_no_cells():
 
 
 def test_flattening_nothing_gives_nothing():
-    assert flatten_heads(("l.0",), [UNSET], "head") == ((), [])
+    assert flatten_lists(("l.0",), [UNSET], "head") == ((), [])
