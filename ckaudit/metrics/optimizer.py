@@ -91,6 +91,18 @@ def skipped_updates(run: Run) -> Series:
     return filled(relabelled(run.scalar("skipped_updates"), "skipped_updates"), checkpoints)
 
 
+@metric(unit="1", reads=["optimizer.state_finite", "opt_state_finite"], source="catalogue M12", memory=1)
+def opt_state_finite(run: Run) -> Series:
+    r"""Whether every sampled moment of the optimizer is finite: 1 is well, 0 is not.
+
+    $$\mathbb{1}[\,|m| < \infty,\ |v| < \infty\,]$$
+
+    Shape (T, 1): logged steps; checkpoints fill what the log lacks.
+    """
+    checkpoints = relabelled(run.value("optimizer.state_finite"), "opt_state_finite")
+    return filled(relabelled(run.scalar("opt_state_finite"), "opt_state_finite"), checkpoints)
+
+
 @metric(unit="%", reads=["overflow_rate"], source="catalogue M14", memory=1)
 def overflow_rate(run: Run) -> Series:
     r"""Share of steps in the trainer's own window whose gradients overflowed.

@@ -36,3 +36,14 @@ def straggler_ratio(run: Run) -> Series:
     ratio = np.full(len(times.steps), np.nan)
     ratio[several] = np.nanmax(known[several], axis=1) / np.nanmedian(known[several], axis=1)
     return replace(single("straggler_ratio", "1", times.steps, ratio), recorded=several[:, None])
+
+
+@metric(unit="bytes", reads=["rank_facts.memory_used"], source="catalogue M43", memory=1)
+def rank_memory(run: Run) -> Series:
+    r"""Device memory in use on each rank.
+
+    $$m_r$$
+
+    Shape (C, R): checkpoints by ranks, as their own files say.
+    """
+    return run.value("rank_facts.memory_used")

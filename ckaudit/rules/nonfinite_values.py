@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss, val_loss
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
-from ckaudit.metrics.optimizer import skipped_updates
+from ckaudit.metrics.optimizer import opt_state_finite, skipped_updates
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Mask, Series, at
 from ckaudit.run.spans import spans
@@ -17,24 +17,25 @@ from ckaudit.run.spans import spans
     "NUM001", severity="sev0", needs=[], unit="values", memory=1,
     wants=[
         train_loss, val_loss, grad_global_norm, gradient_norm,
-        nonfinite_weights, nonfinite_gradients, nonfinite_activations, skipped_updates,
+        nonfinite_weights, nonfinite_gradients, nonfinite_activations, skipped_updates, opt_state_finite,
     ],
 )  # fmt: skip
 def nonfinite_values(
     loss: Series | None, val: Series | None, norm: Series | None, norms: Series | None,
-    weights: Series | None, gradients: Series | None, activations: Series | None, overflow: Series | None,
+    weights: Series | None, gradients: Series | None, activations: Series | None,
+    overflow: Series | None, moments: Series | None,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """A NaN or an infinity was recorded.
 
     ## What it checks
-    The loss, the gradient norms, and the counts of non-finite elements in weights, gradients and activations (M60). One is
-    too many (SEV0-1).
+    The loss, the gradient norms, the counts of non-finite elements in weights, gradients and activations (M60), and
+    whether the optimizer's moments are finite (M12). One that is not is too many (SEV0-1).
     ## Why it matters
     A NaN in the weights never leaves them; every step after it is lost.
     ## False alarms
     Where the loss scaler saw the overflow and skipped the update, infinite gradients are its ordinary work and are left out.
     """
-    if all(series is None for series in (loss, val, norm, norms, weights, gradients, activations)):
+    if all(series is None for series in (loss, val, norm, norms, weights, gradients, activations, moments)):
         yield Skip("not_recorded", "needs a loss, gradient norms or counts of non-finite elements")
         return
     for series, what in ((loss, "the training loss"), (val, "the validation loss")):
@@ -43,6 +44,9 @@ def nonfinite_values(
     for series, what in ((norm, "the gradient norm"), (norms, "the gradient of {where}")):
         if series is not None:
             yield from _bad(series, series.nonfinite & ~_skipped(series, overflow), what + " is not finite")
+    if moments is not None:
+        for span in spans(moments, moments.values == 0):
+            yield Hit.over(span, "sev0", "a moment of the optimizer is not finite", badness=-moments.values)
     for series, what in ((weights, "weights of"), (gradients, "gradients of"), (activations, "outputs of")):
         if series is not None:
             skipped = _skipped(series, overflow if series is gradients else None)
@@ -60,7 +64,7 @@ def _skipped(series: Series, overflow: Series | None) -> Mask:
 
 
 def _bad(series: Series, mask: Mask, message: str) -> Iterator[Hit]:
-    """Yield one hit for each first step; the first tensors hit are named, the others folded behind them."""
+    """Yield a hit for each interval in which cells are not finite; `mask` is of shape (T, P)."""
     count = np.nan_to_num(np.where(series.nonfinite, 1.0, series.values), nan=1.0)
     for span in spans(series, mask, among=series.recorded):
         yield Hit.over(span, "sev0", message, badness=count)

@@ -18,7 +18,7 @@ from ckaudit.contract.logs import read_lines
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
 from ckaudit.errors import UnreadableError
-from ckaudit.run.collect import Collector, cells_of
+from ckaudit.run.collect import Collector, cells_of, flatten_lists
 from ckaudit.run.paths import decoder, every_path
 from ckaudit.run.run import Event, Run
 from ckaudit.run.scalars import ScalarLog, SessionLogs
@@ -182,4 +182,7 @@ def _collect(step: int, part: Any, members: list[tuple[str, Collector]]) -> None
         return
     for rest, collector in members:
         value = getattr(part, rest) if rest else part
-        collector.add(step, (collector.path,), (value,))
+        if isinstance(value, list):
+            collector.add(step, *flatten_lists((collector.path,), [value], "bucket"))
+        else:
+            collector.add(step, (collector.path,), (value,))
