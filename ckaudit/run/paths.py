@@ -48,7 +48,7 @@ def is_numeric(hint: Any) -> bool:
         return is_numeric(get_args(hint)[0])
     if origin in (Union, UnionType):
         parts = [part for part in get_args(hint) if part is not UnsetType and get_origin(part) is not Literal]
-        return all(is_numeric(part) for part in parts)
+        return bool(parts) and all(is_numeric(part) for part in parts)
     if origin is list:
         return is_numeric(get_args(hint)[0]) and get_origin(get_args(hint)[0]) is not list
     return hint in (int, float, bool)

@@ -11,6 +11,7 @@ from ckaudit.contract.report import Finding
 from ckaudit.errors import UnreadableError
 
 NOTHING = "holds no checkpoint, no scalar log and no run.json"
+DOCUMENTS = (".json", ".json.gz", ".json.zst")
 
 
 def sort_arguments(paths: Sequence[Path]) -> tuple[list[tuple[RunFolder, str]], list[Finding]]:
@@ -28,7 +29,7 @@ def sort_arguments(paths: Sequence[Path]) -> tuple[list[tuple[RunFolder, str]], 
         prefix = f"{path}/" if len(named) > 1 else ""
         try:
             if _is_folder(path):
-                runs.append((_run(path, prefix), prefix))
+                runs += [(run, prefix) for run in _runs(path, prefix)]
             else:
                 files.setdefault(path.parent, []).append(path)
         except UnreadableError as error:
@@ -54,11 +55,15 @@ def _is_folder(path: Path) -> bool:
     return S_ISDIR(mode)
 
 
-def _run(path: Path, prefix: str) -> RunFolder:
+def _runs(path: Path, prefix: str) -> list[RunFolder]:
+    """Return the run in a folder; without one, each JSON file alone, for their names do not say that they belong together."""
     folder = list_folder(path, prefix=prefix)
-    if folder.is_empty() and folder.manifest is None:
+    if not folder.is_empty() or folder.manifest is not None:
+        return [folder]
+    loose = sorted(entry for entry in path.iterdir() if entry.name.endswith(DOCUMENTS) and entry.is_file())
+    if not loose:
         raise UnreadableError(f"{shown_name(str(path))} {NOTHING}", hint=_where_else(path))
-    return folder
+    return [list_files([entry]) for entry in loose]
 
 
 def _where_else(path: Path, *, limit: int = 50) -> str:

@@ -1,12 +1,14 @@
 import gzip
 import json
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 import zstandard
 
 from ckaudit.errors import UnreadableError
+from ckaudit.metrics import metrics
 from ckaudit.run.read import read_run
 from tests.metrics.samples import NAN, cells, close
 
@@ -231,3 +233,17 @@ def test_grids_that_nobody_asked_for_take_no_memory(tmp_path):
     tracemalloc.stop()
     assert run.sections["weights.*.mean"].values.shape == (200, 10)
     assert peak < 2e6 < size / 5
+
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+RUNS = [*sorted((FIXTURES / "runs").glob("*/run.json")), FIXTURES / "checkpoints" / "valid"]
+
+
+@pytest.mark.parametrize("source", RUNS, ids=lambda path: path.parent.name)
+def test_every_fixture_is_read_whole_and_feeds_every_metric(source):
+    run = read_run(source.parent if source.is_file() else sorted(source.rglob("*.json*")))
+    assert not run.findings
+    assert run.files
+    for metric in metrics().values():
+        series = metric(run)
+        assert series.values.shape == series.recorded.shape == (len(series.steps), len(series.labels))

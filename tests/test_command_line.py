@@ -1,0 +1,61 @@
+"""The program as its users run it: a process, real files, an exit code."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+VALID, INVALID, RUNS = (ROOT / "fixtures" / name for name in ("checkpoints/valid", "checkpoints/invalid", "runs"))
+
+
+def ckaudit(*arguments: object, code: int) -> str:
+    """Run the program, check its exit code, and return what it printed."""
+    command = [sys.executable, "-m", "ckaudit", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+def test_a_folder_of_loose_documents_is_judged_one_by_one() -> None:
+    assert "26 files follow" in ckaudit("validate", VALID, code=0)
+    found = json.loads(ckaudit("validate", INVALID, "--format", "json", code=1))["findings"]
+    promised = {path.name: path.name.partition("_")[0] for path in INVALID.iterdir() if path.is_file()}
+    told = {(Path(finding["file"]).name, finding["code"]) for finding in found}
+    assert set(promised.items()) <= told
+
+
+def test_strict_fails_on_what_is_otherwise_passed() -> None:
+    loose = next(INVALID.glob("SCH008_*.json"))
+    ckaudit("validate", loose, code=0)
+    ckaudit("validate", loose, "--strict", code=1)
+
+
+@pytest.mark.parametrize("name", ["healthy", "zeroed_projection"])
+def test_a_recorded_run_keeps_the_contract(name: str) -> None:
+    ckaudit("validate", RUNS / name, "--strict", code=0)
+
+
+def test_a_broken_file_does_not_stop_the_audit_of_the_others(tmp_path: Path) -> None:
+    run = shutil.copytree(RUNS / "zeroed_projection", tmp_path / "run")
+    (run / "analysis_checkpoint_step_00000500.json").write_text('{"schema_version": "ck.an')
+    report = json.loads(ckaudit("triage", run, "--format", "json", code=1))
+    assert {finding["code"] for finding in report["findings"]} >= {"SYN005", "GRAD003"}
+    assert report["diagnoses"][0]["cause"] == "dead_path"
+
+
+def test_a_step_is_judged_with_what_was_known_then() -> None:
+    early = json.loads(ckaudit("triage", RUNS / "nan_batch", "--step", 149, "--format", "json", code=0))
+    assert early["step"] == 149
+    assert early["severity"] in (None, "note")
+    late = json.loads(ckaudit("triage", RUNS / "nan_batch", "--step", 150, "--format", "json", code=1))
+    assert late["severity"] == "sev0"
+
+
+@pytest.mark.parametrize("command", ["validate", "triage"])
+def test_an_empty_folder_could_not_be_audited(command: str, tmp_path: Path) -> None:
+    ckaudit(command, tmp_path, code=2)
