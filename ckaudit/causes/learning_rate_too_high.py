@@ -62,16 +62,12 @@ def _above(value: float | str | None, limit: float | str | None) -> bool:
 
 
 def _updates(update: Series, large: float, weight: float) -> Iterator[Evidence]:
-    """Judge the median update of the second half of the record: early steps of a small model are always large."""
-    late = update.values[len(update.values) // 2 :]
-    late = late[np.isfinite(late)]
-    if not late.size:
-        return
-    middle = float(np.median(late))
-    if middle > large:
-        yield supports(weight, f"an update changes {middle:.2g} of the weights (median); {large:g} is already much", update.name)
-    elif middle < large / 3:
-        yield contradicts(weight / 2, f"an update changes only {middle:.2g} of the weights (median)", update.name)
+    """Judge the usual update of the second half of the record: early steps of a small model are always large."""
+    usual = update.late_median()
+    if usual is not None and usual > large:
+        yield supports(weight, f"an update changes {usual:.2g} of the weights (median); {large:g} is already much", update.name)
+    elif usual is not None and usual < large / 3:
+        yield contradicts(weight / 2, f"an update changes only {usual:.2g} of the weights (median)", update.name)
 
 
 def _already_decayed(found: Findings, rate: Series, peak: float, *, share: float = 0.3) -> bool:

@@ -23,6 +23,7 @@ from ckaudit.run.series import Series
 )
 def saturated_attention(
     found: Findings, logit: Series | None, update: Series | None, *, cap: float = 100.0, growth: float = 10.0,
+    large_update: float = 0.03,
     strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """Attention logits have outgrown their scale, so softmax saturates.
@@ -40,7 +41,14 @@ def saturated_attention(
             yield supports(medium, f"the largest attention logit grows from {start:.3g} to {peak:.3g}", logit.name)
         else:
             yield contradicts(medium, f"the largest attention logit stays at {peak:.3g}", logit.name)
+    usual = update.late_median() if update is not None else None
     if too_fast := found.first(update_out_of_band):
         yield contradicts(medium, "all weights move too fast, not the attention alone", too_fast)
-    elif update is not None:
-        yield supports(medium / 2, "updates are of ordinary size: the learning rate is not the first suspect", update.name)
+    elif usual is not None and usual > large_update:
+        yield contradicts(
+            strong,
+            f"all weights move fast, {usual:.2g} of them at each update, not the attention alone",
+            update_to_weight_global.name,
+        )
+    elif usual is not None:
+        yield supports(medium / 2, f"updates are of ordinary size, {usual:.2g} of the weights", update_to_weight_global.name)

@@ -78,6 +78,12 @@ class Series:
         rows: Mask = np.any(self.recorded, axis=1)
         return replace(self, steps=self.steps[rows], values=self.values[rows], recorded=self.recorded[rows])
 
+    def late_median(self) -> float | None:
+        """Return the median of all finite cells in the second half of the steps, None where there are none."""
+        late = self.values[len(self.values) // 2 :]
+        late = late[np.isfinite(late)]
+        return float(np.median(late)) if late.size else None
+
     def grouped(self, groups: Sequence[str | None], reduce: Callable[[Floats], Floats]) -> "Series":
         """Reduce all labels of one group to one column.
 

@@ -1,0 +1,63 @@
+"""The clipping limit lies far below the gradient's usual size."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.gradients import grad_global_norm, gradient_share
+from ckaudit.rules.exploding_gradient import exploding_gradient
+from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-1.0,
+    explains=[frequent_clipping],
+    wants=[grad_global_norm, gradient_share],
+    knob="Raise the limit to about the median gradient norm of the last thousand steps, or scale the loss as the limit expects.",
+    inspect="The gradient norm and the limit on one axis; whether the loss is a sum or a mean over tokens.",
+    runbook="Nothing is broken: change the limit at the next resume, and compare the size of the updates before and after.",
+)
+def clip_limit_too_low(
+    found: Findings,
+    norm: Series | None,
+    share: Series | None,
+    *,
+    steady: float = 10.0,
+    most: float = 0.8,
+    warmup: int = 100,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """The clipping limit lies far below the gradient's usual size, which is steady.
+
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    late = norm.values[norm.steps > warmup] if norm is not None else np.empty(0)
+    late = late[np.isfinite(late)]
+    if late.size:
+        low, middle, high = np.percentile(late, [5, 50, 95])
+        if high < steady * low:
+            yield supports(
+                strong,
+                f"the gradient norm is steady around {middle:.2g}: the limit is out of place, not the gradient",
+                norm.name if norm else None,
+            )
+        else:
+            yield contradicts(medium, f"the gradient norm wanders from {low:.2g} to {high:.2g}", norm.name if norm else None)
+    if exploding := found.first(exploding_gradient):
+        yield contradicts(strong, "the gradient explodes", exploding)
+    if share is not None and (highest := _highest(share, warmup)) is not None:
+        if highest > most:
+            yield contradicts(strong, f"one tensor makes up {highest:.0%} of the squared norm", share.name)
+        else:
+            yield supports(medium, f"no tensor makes up more than {highest:.0%} of the squared norm", share.name)
+
+
+def _highest(share: Series, warmup: int) -> float | None:
+    """Return the usual share of the tensor with the largest one, after the first steps."""
+    late = np.where(share.finite, share.values, np.nan)[share.steps > warmup]
+    known = late[:, np.isfinite(late).any(axis=0)]
+    return float(np.nanmedian(known, axis=0).max()) if known.size else None
