@@ -24,6 +24,15 @@ def pointers(value, path=""):
         yield from pointers(part, f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}")
 
 
+def leaves(value):
+    """Yield every value that holds no other, in order."""
+    if isinstance(value, (dict, list)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from leaves(part)
+    else:
+        yield value
+
+
 @given(DOCUMENTS, st.sampled_from([None, 2]))
 def test_every_value_is_found_by_its_pointer_in_order(document, indent):
     assert [spot.pointer for spot in walk(json.dumps(document, indent=indent))] == list(pointers(document))
@@ -31,9 +40,8 @@ def test_every_value_is_found_by_its_pointer_in_order(document, indent):
 
 @given(DOCUMENTS)
 def test_a_spot_holds_the_text_of_its_value(document):
-    for spot in walk(json.dumps(document)):
-        if spot.token not in "{[":
-            json.loads(spot.token)
+    tokens = [json.loads(spot.token) for spot in walk(json.dumps(document)) if spot.token not in ("{", "[")]
+    assert tokens == list(leaves(document))
 
 
 def test_a_key_that_stands_twice_is_marked_the_second_time():
