@@ -113,6 +113,17 @@ def cases(root: Path, files: int) -> list[Case]:
             ("bare", "keys", "a bare NaN in each (orjson: without it)", "3.0", 1),
         )
     ]
+    least = [sys.executable, str(HERE / "floors" / "validate_floor.py")]
+    found += [
+        Case(
+            f"floor program: {many}, {text}",
+            [*least, str(root / name)],
+            "orjson.loads of the same",
+            [*parse, str(root / name)],
+            "-",
+        )
+        for name, text in (("keys", "many tensors"), ("grids", "nested grids"))
+    ]
     copies = [str(root / f"copy{copy}") for copy in range(10)]
     python, empty = sys.executable, str(root / "empty.py")
     return [

@@ -4,16 +4,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ckaudit.audit import triage
-    from ckaudit.recorder import Recorder
+    from ckaudit.recorder import Recorder, Writer
     from ckaudit.run.read import read_run
     from ckaudit.validate import validate
 
 __version__ = "0.1.0"
 
-__all__ = ["Recorder", "__version__", "read_run", "triage", "validate"]
+__all__ = ["Recorder", "Writer", "__version__", "read_run", "triage", "validate"]
 
 _HOMES = {
     "Recorder": "ckaudit.recorder",
+    "Writer": "ckaudit.recorder",
     "read_run": "ckaudit.run.read",
     "triage": "ckaudit.audit",
     "validate": "ckaudit.validate",

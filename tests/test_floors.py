@@ -10,8 +10,9 @@ FLOORS = {
     "errors": 0, "contract": 1, "run": 2, "recorder": 2, "importers": 2, "metrics": 3, "rules": 4, "causes": 5,
     "audit": 6, "validate": 6, "reports": 8, "cli": 9, "__main__": 10, "__init__": 10,
 }  # fmt: skip
-LAZY = {"torch", "pyarrow", "jsonschema", "rich", "typer", "zstandard"}
-AT_HOME = {"torch": "recorder", "typer": "cli", "rich": "reports"}
+TRAINERS = {"transformers", "lightning", "pytorch_lightning", "accelerate"}
+LAZY = {"torch", "pyarrow", "jsonschema", "rich", "typer", "zstandard", *TRAINERS}
+AT_HOME = {"torch": "recorder", "typer": "cli", "rich": "reports", **dict.fromkeys(TRAINERS, "recorder")}
 
 
 def _imports(path: Path) -> list[tuple[str, bool]]:

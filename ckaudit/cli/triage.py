@@ -23,7 +23,14 @@ Exit codes:
   2  could not audit, or nothing could be judged
 """
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, a checkpoint, a Hugging Face trainer_state.json, or a CSV of scalars.", show_default=False)]
+Run = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run folder, a checkpoint, a Hugging Face trainer_state.json, or a CSV of scalars.",
+        show_default=False,
+    ),
+]
 Step = Annotated[
     str,
     typer.Option("--step", metavar="N", help="Judge the run as it stood at step N; without it, at its end.", show_default=False),
@@ -31,7 +38,10 @@ Step = Annotated[
 Map = Annotated[
     list[str] | None,
     typer.Option(
-        "--map", metavar="NAME=COLUMN", help="Read NAME from COLUMN of a CSV, as in loss=train/loss; may be repeated.", show_default=False
+        "--map",
+        metavar="NAME=COLUMN",
+        help="Read NAME from COLUMN of a CSV, as in loss=train/loss; may be repeated.",
+        show_default=False,
     ),
 ]
 

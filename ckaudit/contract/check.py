@@ -12,7 +12,6 @@ from ckaudit.contract import violations
 from ckaudit.contract.analysis import VERSION, Checkpoint
 from ckaudit.contract.columns import Table, count_colons, table
 from ckaudit.contract.decode import BOM, Decoded, decode
-from ckaudit.contract.explain import explain
 from ckaudit.contract.locate import with_lines
 from ckaudit.contract.meaning import Subject, judge
 from ckaudit.contract.report import Finding
@@ -53,9 +52,9 @@ def _accepted(decoded: Decoded[Checkpoint], file: str) -> Checked:
     """
     document = decoded.document
     tables = {name: table(section) for name in SECTIONS if (section := getattr(document, name))}
-    findings = _forgiven(decoded, file)
+    findings = forgiven(decoded, file)
     text = decoded.text
-    known = sum(section.keys + 1 for section in tables.values()) + sum(_colons(document, tables))
+    known = sum(section.keys + 1 for section in tables.values()) + sum(colons_elsewhere(document, tables))
     # A colon can stand in a name, a backslash can hide one or write a key in two ways: then only a full look will do.
     if text.count(b":") != known or b"\\" in text:
         known += sum(section.colons_in_text() for section in tables.values())
@@ -72,6 +71,8 @@ def _refused(data: bytes, file: str) -> Checked:
     An unknown version is all that is said of a file: its other violations would be those of another contract. Where the
     text could be parsed, bare words and keys that are unknown or stand twice are said as well.
     """
+    from ckaudit.contract.explain import explain
+
     explained = explain(data, file, VERSION)
     versions = [finding for finding in explained.findings if finding.code == violations.UNKNOWN_VERSION.code]
     if versions or explained.text is None:
@@ -79,7 +80,7 @@ def _refused(data: bytes, file: str) -> Checked:
     readable = Decoded(explained.document, explained.text, explained.bare_words, data.startswith(BOM))
     if explained.findings:
         extra = _extra_keys(explained.text, file, explained.document) if isinstance(explained.document, dict) else []
-        return Checked(None, {}, [*explained.findings, *_forgiven(readable, file), *extra])
+        return Checked(None, {}, [*explained.findings, *forgiven(readable, file), *extra])
     # The schema has nothing against it: a whole number written as 3.0, which the fast decoder refuses.
     document = json.loads(explained.text, parse_float=_whole)
     return _accepted(replace(readable, document=msgspec.convert(document, Checkpoint)), file)
@@ -91,7 +92,7 @@ def _whole(digits: str) -> float:
     return int(number) if number.is_integer() else number
 
 
-def _forgiven(decoded: Decoded[Any], file: str) -> list[Finding]:
+def forgiven(decoded: Decoded[Any], file: str) -> list[Finding]:
     """Return a finding for each kind of illegal text that was read all the same."""
     found = []
     if decoded.byte_order_mark:
@@ -104,7 +105,7 @@ def _forgiven(decoded: Decoded[Any], file: str) -> list[Finding]:
     return found
 
 
-def _colons(document: Checkpoint, tables: dict[str, Table]) -> Iterator[int]:
+def colons_elsewhere(document: Checkpoint, tables: dict[str, Table]) -> Iterator[int]:
     """Yield the colons of each part that has no table."""
     for name in document.__struct_fields__:
         if name not in tables and (value := getattr(document, name)) is not msgspec.UNSET:

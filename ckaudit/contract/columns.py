@@ -69,12 +69,15 @@ class Table:
     def colons_in_text(self) -> int:
         """Return how many colons stand inside the names and the text of the section, written without escapes."""
         texts = [column for column in self.columns.values() if type(column[0]) in (str, UnsetType)]
-        return "".join(self.names).count(":") + sum(
-            value.count(":") for column in texts for value in column if type(value) is str
-        )
+        return "".join(self.names).count(":") + sum(map(colons_in, texts))
 
 
 EMPTY = Table(())
+
+
+def colons_in(column: Column) -> int:
+    """Return how many colons stand inside the texts of a column."""
+    return sum(value.count(":") for value in column if type(value) is str)
 
 
 def table(section: Mapping[str, Struct]) -> Table:
@@ -99,7 +102,7 @@ def table(section: Mapping[str, Struct]) -> Table:
             keys += size
         elif present := size - column.count(UNSET):
             columns[name] = column
-            keys += present + _keys_inside(name, column)
+            keys += present + keys_inside(name, column)
             if present == size:
                 complete.add(name)
     return Table(tuple(section), columns, frozenset(complete), frozenset(plain), keys)
@@ -117,7 +120,7 @@ def _adds_up(column: Column) -> bool:
 _BINS = attrgetter("bins")
 
 
-def _keys_inside(name: str, column: Column) -> int:
+def keys_inside(name: str, column: Column) -> int:
     """Return how many object keys the histograms and grids of a column hold."""
     if name == "histogram":
         present = [value for value in column if value is not UNSET]

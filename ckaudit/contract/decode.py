@@ -57,7 +57,7 @@ def _forgive(data: bytes, decoder: msgspec.json.Decoder[T]) -> Decoded[T]:
     """Decode a text again, without its mark and with its bare words in quotes: first the quick way, then the exact one."""
     bom = data.startswith(BOM)
     body = data[3:] if bom else data
-    quoted, words = _quote_everywhere(body)
+    quoted, words = quote_everywhere(body)
     try:
         return Decoded(decoder.decode(quoted), quoted, words, bom)
     except msgspec.ValidationError:
@@ -67,7 +67,7 @@ def _forgive(data: bytes, decoder: msgspec.json.Decoder[T]) -> Decoded[T]:
         return Decoded(decoder.decode(quoted), quoted, words, bom)
 
 
-def _quote_everywhere(data: bytes) -> tuple[bytes, int]:
+def quote_everywhere(data: bytes) -> tuple[bytes, int]:
     """Return `data` with every NaN and Infinity in quotes, and how many had none.
 
     Quick, and wrong only where a word is part of a longer string; that string then ends too early, which no parser lets pass.

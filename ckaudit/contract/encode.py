@@ -12,13 +12,13 @@ from ckaudit.contract.numbers import Number, to_word
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 
 
-def encode(document: msgspec.Struct, suffix: str = ".json") -> bytes:
+def encode(document: msgspec.Struct | dict[str, Any], suffix: str = ".json") -> bytes:
     """Return the bytes of a file with this suffix; equal documents give equal bytes.
 
     Non-finite floats become the words of the contract, and numpy numbers and arrays plain ones.
 
     Args:
-        document: A checkpoint, a manifest, or any other struct of the contract.
+        document: A checkpoint, a manifest, or any other document of the contract, as a struct or as plain objects.
         suffix: How the file is packed, one of `SUFFIXES`.
 
     Raises:

@@ -1,5 +1,6 @@
-"""Grids: a matrix seen at 32 rows and 32 columns, how they are written, read, and take turns."""
+"""Grids: a matrix seen at 32 rows and 32 columns, how they are written and read."""
 
+import math
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Literal
@@ -8,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ckaudit.contract.encode import significant
-from ckaudit.contract.numbers import Number
+from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.tensors import Grid, PackedGrid
 
 GridEncoding = Literal["nested", "q8", "none"]
@@ -43,26 +44,33 @@ def pack(values: ArrayLike) -> PackedGrid:
     return PackedGrid("q8", list(array.shape), low, high, b64encode(data.tobytes()).decode("ascii"))
 
 
-def nest(values: ArrayLike) -> list[list[Number]]:
-    """Return a matrix as nested numbers of 4 digits, with words where they are not finite."""
-    return [significant(row) for row in np.asarray(values, dtype=np.float64).tolist()]
+def nest(values: ArrayLike, digits: int | None = 4) -> list[list[Number]]:
+    """Return a matrix as nested numbers of so many digits (None: all), with words where they are not finite."""
+    rows = np.asarray(values, dtype=np.float64).tolist()
+    return [[to_word(value) for value in row] if digits is None else significant(row, digits) for row in rows]
 
 
-def encode_grid(values: ArrayLike, encoding: Literal["nested", "q8"]) -> Grid:
+def can_pack(values: Floats) -> bool:
+    """Return whether bytes can hold a matrix: a non-finite cell has none, nor has a range beyond the largest float."""
+    return bool(np.isfinite(values).all()) and (not values.size or math.isfinite(float(values.max()) - float(values.min())))
+
+
+def encode_grid(values: ArrayLike, encoding: Literal["nested", "q8"], digits: int | None = 4) -> Grid:
     """Return one matrix as a grid.
 
     Args:
         values: The sampled elements, shape (r, c).
-        encoding: Bytes or numbers; a matrix with a non-finite cell is nested, because a byte has no word for it.
+        encoding: Bytes or numbers; a matrix that bytes cannot hold is nested.
+        digits: Digits of nested numbers; None: all.
     """
     array = np.asarray(values, dtype=np.float64)
-    return pack(array) if encoding == "q8" and np.isfinite(array).all() else nest(array)
+    return pack(array) if encoding == "q8" and can_pack(array) else nest(array, digits)
 
 
-def encode_grids(values: ArrayLike, encoding: Literal["nested", "q8"]) -> PackedGrid | list[Grid]:
+def encode_grids(values: ArrayLike, encoding: Literal["nested", "q8"], digits: int | None = 4) -> PackedGrid | list[Grid]:
     """Return a stack of matrices (H, r, c): packed as one, or a list of nested ones."""
     array = np.asarray(values, dtype=np.float64)
-    return pack(array) if encoding == "q8" and np.isfinite(array).all() else [nest(matrix) for matrix in array]
+    return pack(array) if encoding == "q8" and can_pack(array) else [nest(matrix, digits) for matrix in array]
 
 
 def unpack(grid: PackedGrid | Sequence[Grid] | Sequence[Sequence[Number]]) -> Floats:
@@ -76,38 +84,9 @@ def unpack(grid: PackedGrid | Sequence[Grid] | Sequence[Sequence[Number]]) -> Fl
     """
     if isinstance(grid, PackedGrid):
         data = np.frombuffer(b64decode(grid.data), dtype=np.uint8).reshape(grid.shape)
-        low, high = float(grid.min), float(grid.max)
-        return np.asarray(low + (high - low) * (data / 255.0), dtype=np.float64)
+        share = data / 255.0
+        # The ends come out to the bit, so that packing again gives the same bytes.
+        return np.asarray(float(grid.min) * (1.0 - share) + float(grid.max) * share, dtype=np.float64)
     if grid and isinstance(grid[0], PackedGrid):
         return np.stack([unpack(matrix) for matrix in grid])  # type: ignore[arg-type]
     return np.array(grid, dtype=np.float64)
-
-
-def depths_due(ordinal: int, depths: Sequence[int | None], *, everything_each: int = 5, cycle: int = 40) -> frozenset[int | None]:
-    """Return the layers whose grids are written at the checkpoint with this ordinal.
-
-    Layers take turns, so that each is seen at least once in `cycle` checkpoints; the first, middle and last block and
-    what lies outside the blocks (None: embedding, head) are also seen at every `everything_each`-th checkpoint.
-    The numbers are this contract's own decision; only the ordinal decides, so two runs with one cadence compare.
-
-    Args:
-        ordinal: Checkpoints that the cadence asked for until now, as `cadence.ordinal` counts them.
-        depths: Depth of every tensor and layer, in the order of the forward pass, in any number.
-        everything_each: Distance of the checkpoints with the landmarks.
-        cycle: Checkpoints in which every layer is seen.
-
-    >>> sorted(depths_due(7, [0, 1, 2, 3]))
-    [3]
-    """
-    layers = list(dict.fromkeys(depths))
-    turns = -(-len(layers) // cycle)
-    due = {layers[(ordinal * turns + offset) % len(layers)] for offset in range(turns)}
-    if ordinal % everything_each == 0:
-        due |= landmarks(depths)
-    return frozenset(due)
-
-
-def landmarks(depths: Sequence[int | None]) -> frozenset[int | None]:
-    """Return the first, middle and last block, and None for what lies outside the blocks."""
-    blocks = sorted({depth for depth in depths if depth is not None})
-    return frozenset({None, *(blocks[i] for i in (0, len(blocks) // 2, -1) if blocks)})

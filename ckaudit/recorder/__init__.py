@@ -1,6 +1,22 @@
-"""Writes the statistics of a PyTorch training while it runs: `from ckaudit.recorder import Recorder`."""
+"""Writes the statistics of a training while it runs: `Recorder` for PyTorch, `Writer` for everything else."""
 
-from ckaudit.recorder.recorder import Recorder
+from typing import TYPE_CHECKING, Any
+
 from ckaudit.recorder.triggers import Limits
 
-__all__ = ["Limits", "Recorder"]
+if TYPE_CHECKING:
+    from ckaudit.recorder.recorder import Recorder
+    from ckaudit.recorder.writer import Writer
+
+__all__ = ["Limits", "Recorder", "Writer"]
+
+_HOMES = {"Recorder": "ckaudit.recorder.recorder", "Writer": "ckaudit.recorder.writer"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for: a writer must not need torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

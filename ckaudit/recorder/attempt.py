@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import UNSET
-from torch import Tensor
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.tensors import GradientStats
-from ckaudit.recorder.gradients import top_share, total_norm
+from ckaudit.recorder.arrays import Array
+from ckaudit.recorder.gradient_stats import top_share, total_norm
 from ckaudit.recorder.tensors import shorten
 
 
@@ -42,12 +42,12 @@ class Attempt:
     triggers: list[Trigger] = field(default_factory=list)
     event_step: int | None = None
     values: dict[str, Any] = field(default_factory=dict)
-    raw_norms: list[Tensor] | None = None
+    raw_norms: list[Array] | None = None
     versions: list[tuple[int, int]] = field(default_factory=list)
     norms: dict[str, float] = field(default_factory=dict)
     gradients: dict[str, GradientStats] = field(default_factory=dict)
     source: GradientsSource | None = None
-    before: dict[str, Tensor] = field(default_factory=dict)
+    before: dict[str, Array] = field(default_factory=dict)
     rates: list[float] = field(default_factory=list)
     loss_scale: float | None = None
     clip_norm: float | None = None

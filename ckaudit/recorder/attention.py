@@ -3,12 +3,13 @@
 import math
 from typing import Any, Literal
 
-import torch
+import numpy as np
 from msgspec import UNSET
-from torch import Tensor
+from numpy.typing import NDArray
 
 from ckaudit.contract.behaviour import AttentionStats, HeadKind
 from ckaudit.contract.grids import encode_grids, sample_indices
+from ckaudit.recorder.arrays import Array, double, library, to_numpy
 from ckaudit.recorder.tensors import shortest
 
 CHUNK = 2**22  # probabilities turned into float64 at a time: 32 MiB
@@ -17,22 +18,21 @@ MASS = 0.5
 UNIFORM = 0.95
 
 
-def four_dimensional(output: Any) -> Tensor | None:
+def four_dimensional(output: Any) -> Array | None:
     """Return the (B, H, Q, K) tensor that a module put out, alone or among others; None where there is none."""
     candidates = output if isinstance(output, tuple | list) else (output,)
-    return next((x.detach() for x in candidates if isinstance(x, Tensor) and x.is_floating_point() and x.ndim == 4), None)
+    return next((x.detach() for x in candidates if getattr(x, "ndim", 0) == 4 and "float" in str(x.dtype)), None)
 
 
-def max_logits(logits: Tensor) -> list[float]:
+def max_logits(logits: Array) -> list[float]:
     """Return the largest finite logit before softmax of each head (M19); NaN where none is finite. Shape (H,)."""
-    finite = logits.isfinite()
-    top = logits.masked_fill(~finite, -math.inf).amax(dim=(0, 2, 3)).double()
-    found: list[float] = torch.where(finite.any(0).any(-1).any(-1), top, math.nan).tolist()
-    return found
+    lib = library(logits)
+    top: list[float] = double(lib.amax(lib.where(lib.isfinite(logits), logits, -math.inf), (0, 2, 3))).tolist()
+    return [value if math.isfinite(value) else math.nan for value in top]
 
 
 def attention_stats(
-    probabilities: Tensor,
+    probabilities: Array,
     *,
     causal: bool | None = None,
     grid: Literal["nested", "q8"] | None = None,
@@ -53,20 +53,20 @@ def attention_stats(
         sharp_below: Entropy of a sharp query, from F10.
     """
     _, heads, queries, keys = probabilities.shape
-    later = torch.ones(queries, keys, dtype=torch.bool, device=probabilities.device).triu(keys - queries + 1)
-    mass = _upper_mass(probabilities, later)
-    if causal is None and queries > 1 and not mass.any():
+    lib = library(probabilities)
+    mass = _upper_mass(probabilities)
+    if causal is None and queries > 1 and not any(mass):
         causal = True
-    seen = (~later).sum(-1) if causal else torch.full((queries,), keys, device=probabilities.device)
+    seen = _keys_seen(probabilities, causal=bool(causal))
     sums = _Sums(probabilities, seen, sharp_below)
     normalized = sums.normalized.tolist()
     stats = AttentionStats(
         entropy_per_head=_numbers(sums.entropy.tolist()),
         normalized_entropy_per_head=_numbers(normalized) if bool((seen >= 2).any()) else UNSET,
         sharp_share_per_head=_numbers(sums.sharp.tolist()) if bool((seen >= 3).any()) else UNSET,
-        max_attn_per_head=_numbers(probabilities.amax(dim=(0, 2, 3)).double().tolist()),
-        upper_triangle_mass_per_head=_numbers(mass.tolist()),
-        nearest_similarity_per_head=_numbers(nearest(sums.gram).tolist()) if heads > 1 else UNSET,
+        max_attn_per_head=_numbers(double(lib.amax(probabilities, (0, 2, 3))).tolist()),
+        upper_triangle_mass_per_head=_numbers(mass),
+        nearest_similarity_per_head=_numbers(nearest(sums.gram)) if heads > 1 else UNSET,
         kind_per_head=kinds(sums.average, seen, normalized),
         sampled_qk_grid_32x32_per_head=_grids(probabilities, grid) if grid else UNSET,
         heads=heads,
@@ -79,33 +79,49 @@ def attention_stats(
 class _Sums:
     """Means over batch and queries, gathered a few sequences at a time; every attribute starts with dimension H."""
 
-    def __init__(self, probabilities: Tensor, seen: Tensor, sharp_below: float) -> None:
+    def __init__(self, probabilities: Array, seen: Array, sharp_below: float) -> None:
         batch, heads, queries, keys = probabilities.shape
-        zeros = probabilities.new_zeros(heads, dtype=torch.float64)
-        self.entropy, self.normalized, self.sharp = zeros.clone(), zeros.clone(), zeros.clone()
-        self.gram = zeros.new_zeros(heads, heads)
-        self.average = zeros.new_zeros(heads, queries, keys)
+        lib, sequences = library(probabilities), max(1, CHUNK // max(1, heads * queries * keys))
         two, three = seen >= 2, seen >= 3
-        for piece in torch.split(probabilities, max(1, CHUNK // max(1, heads * queries * keys))):
-            p = piece.double()
-            entropy = torch.special.entr(p).sum(-1)  # (b, H, Q)
+        twos, threes = batch * max(1, int(two.sum())), batch * max(1, int(three.sum()))
+        self.entropy: Array = 0.0
+        self.normalized: Array = 0.0
+        self.sharp: Array = 0.0
+        self.gram: Array = 0.0
+        self.average: Array = 0.0
+        for start in range(0, batch, sequences):
+            p = double(probabilities[start : start + sequences])
+            entropy = -(p * lib.log(lib.where(p == 0, 1.0, p))).sum(-1)  # (b, H, Q)
+            sharp = lib.where(lib.isnan(entropy), entropy, double(entropy < sharp_below))
             self.entropy += entropy.sum((0, 2)) / (batch * queries)
-            self.normalized += (entropy[..., two] / seen[two].log()).sum((0, 2)) / (batch * max(1, int(two.sum())))
-            sharp = torch.where(entropy.isnan(), entropy, (entropy < sharp_below).double())
-            self.sharp += sharp[..., three].sum((0, 2)) / (batch * max(1, int(three.sum())))
-            self.gram += torch.einsum("bhqk,bgqk->hg", p, p)
+            self.normalized += (entropy[..., two] / lib.log(seen[two])).sum((0, 2)) / twos
+            self.sharp += sharp[..., three].sum((0, 2)) / threes
+            rows = p.swapaxes(0, 1).reshape(heads, -1)
+            self.gram += rows @ rows.T
             self.average += p.sum(0) / batch
 
 
-def nearest(gram: Tensor) -> Tensor:
+def _keys_seen(probabilities: Array, *, causal: bool) -> Array:
+    """Return how many keys each query may see, shape (Q,), where the probabilities are."""
+    _, _, queries, keys = probabilities.shape
+    lib = library(probabilities)
+    ones = lib.ones_like(probabilities[0, 0, :, 0], dtype=lib.float64)
+    return lib.clip(ones.cumsum(0) + (keys - queries), 0, keys) if causal else ones * keys
+
+
+def nearest(gram: Array) -> list[float]:
     """Return each head's cosine to the most similar other head, from the products of all pairs (H, H). Shape (H,)."""
-    size = gram.diagonal().sqrt()
-    cosine = gram / (size[:, None] * size)
-    return cosine.fill_diagonal_(-math.inf).amax(1)
+    products = to_numpy(gram)
+    size = np.sqrt(products.diagonal())
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosine = products / (size[:, None] * size)
+    np.fill_diagonal(cosine, -math.inf)
+    found: list[float] = cosine.max(1).tolist()
+    return found
 
 
 def kinds(
-    average: Tensor, seen: Tensor, normalized: list[float], *, mass: float = MASS, uniform: float = UNIFORM
+    average: Array, seen: Array, normalized: list[float], *, mass: float = MASS, uniform: float = UNIFORM
 ) -> list[HeadKind]:
     """Return what each head mostly follows, from its mean map (H, Q, K) over queries that see two keys or more.
 
@@ -113,12 +129,11 @@ def kinds(
     query's own. positional: more than `mass` on one key at most 8 places before or after, the test that Voita et al.
     (2019, ACL) made with its neighbours. Else content.
     """
-    rows = seen >= 2
+    rows = to_numpy(seen >= 2)
     _, queries, keys = average.shape
-    first = average[:, rows, 0].mean(-1).tolist()
-    offsets = [o for o in range(-FARTHEST_OFFSET, FARTHEST_OFFSET + 1) if o]
-    own = _offset_mass(average, rows, keys - queries).tolist()
-    near = torch.stack([_offset_mass(average, rows, keys - queries + o) for o in offsets]).amax(0).tolist()
+    first = average[:, rows, 0].mean(-1).tolist() if rows.any() else [math.nan] * average.shape[0]
+    own = _offset_mass(average, rows, keys - queries)
+    near = [_offset_mass(average, rows, keys - queries + o) for o in range(-FARTHEST_OFFSET, FARTHEST_OFFSET + 1) if o]
     return [
         "uniform"
         if even > uniform
@@ -129,27 +144,32 @@ def kinds(
         else "positional"
         if on_near > mass
         else "content"
-        for even, on_first, on_own, on_near in zip(normalized, first, own, near, strict=True)
+        for even, on_first, on_own, on_near in zip(normalized, first, own, map(max, zip(*near, strict=True)), strict=True)
     ]
 
 
-def _offset_mass(average: Tensor, rows: Tensor, offset: int) -> Tensor:
-    place = torch.arange(average.shape[1], device=average.device)
-    inside = rows & (place + offset >= 0) & (place + offset < average.shape[2])
-    if not bool(inside.any()):
-        return average.new_zeros(average.shape[0])
-    return average[:, place[inside], place[inside] + offset].mean(-1)
+def _offset_mass(average: Array, rows: NDArray[np.bool_], offset: int) -> list[float]:
+    """Return the mean probability that each head's chosen queries give to the key `offset` places on."""
+    place = np.arange(average.shape[1])
+    inside = place[rows & (place + offset >= 0) & (place + offset < average.shape[2])]
+    if not inside.size:
+        return [0.0] * int(average.shape[0])
+    found: list[float] = average[:, inside, inside + offset].mean(-1).tolist()
+    return found
 
 
-def _upper_mass(probabilities: Tensor, later: Tensor) -> Tensor:
-    batch, _, queries, _ = probabilities.shape
-    total = (probabilities * later).sum(-1, dtype=torch.float64).sum((0, 2))
-    return total / (batch * queries)
+def _upper_mass(probabilities: Array) -> list[float]:
+    """Return the mean probability that each head's queries give to later keys."""
+    batch, _, queries, keys = probabilities.shape
+    lib = library(probabilities)
+    later = lib.triu(probabilities, keys - queries + 1)
+    found: list[float] = (lib.sum(later, (0, 2, 3), dtype=lib.float64) / (batch * queries)).tolist()
+    return found
 
 
-def _grids(probabilities: Tensor, encoding: Literal["nested", "q8"]) -> Any:
-    rows, columns = (torch.as_tensor(sample_indices(size), device=probabilities.device) for size in probabilities.shape[2:])
-    return encode_grids(probabilities[0][:, rows[:, None], columns].double().cpu().numpy(), encoding)
+def _grids(probabilities: Array, encoding: Literal["nested", "q8"]) -> Any:
+    rows, columns = (sample_indices(size) for size in probabilities.shape[2:])
+    return encode_grids(to_numpy(double(probabilities[0][:, rows[:, None], columns])), encoding)
 
 
 def _numbers(values: list[float]) -> list[Any]:

@@ -1,26 +1,28 @@
 """Facts of one batch: its hash, how its targets relate to its inputs, and which tokens it holds."""
 
+import math
 from typing import Any
 
-import torch
+import numpy as np
 from msgspec import UNSET
-from torch import Tensor
 
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.training import BatchFacts
-from ckaudit.recorder.tensors import bytes_hash, shortest
+from ckaudit.recorder.arrays import Array, bytes_hash, dtype_name, to_numpy
+from ckaudit.recorder.tensors import shortest
 
 IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
 BUCKETS = 256
 HASH_SIZE = 8
+TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
 
 
-def pair(batch: Any) -> tuple[Tensor | None, Tensor | None]:
-    """Return inputs and targets of a batch: a tensor, a pair of them, or a mapping as tokenizers make it."""
-    if isinstance(batch, Tensor):
+def pair(batch: Any) -> tuple[Array | None, Array | None]:
+    """Return inputs and targets of a batch: an array, a pair of them, or a mapping as tokenizers make it."""
+    if _is_array(batch):
         return batch, None
     if isinstance(batch, tuple | list):
-        tensors = [part if isinstance(part, Tensor) else None for part in (*batch, None, None)]
+        tensors = [part if _is_array(part) else None for part in (*batch, None, None)]
         return tensors[0], tensors[1]
     if hasattr(batch, "get"):
         return batch.get("input_ids"), batch.get("labels")
@@ -60,29 +62,33 @@ def batch_facts(
     return facts if facts != BatchFacts() else None
 
 
-def shift_match(inputs: Tensor, targets: Tensor) -> float | None:
+def shift_match(inputs: Array, targets: Array) -> float | None:
     """Return the share of counted targets equal to the next input, shapes (..., T); None where none is counted."""
     return match(inputs[..., 1:], targets[..., :-1])
 
 
-def match(inputs: Tensor, targets: Tensor, *, ignored: int = IGNORED) -> float | None:
+def match(inputs: Array, targets: Array, *, ignored: int = IGNORED) -> float | None:
     """Return the share of counted targets equal to the input at their own place; None where none is counted."""
     counted = targets != ignored
     total = int(counted.sum())
     return int(((inputs == targets) & counted).sum()) / total if total else None
 
 
-def token_histogram(inputs: Tensor, vocabulary: int, *, buckets: int = BUCKETS) -> list[Number]:
+def token_histogram(inputs: Array, vocabulary: int, *, buckets: int = BUCKETS) -> list[Number]:
     """Return how many input tokens fall into each bucket, token * buckets // vocabulary; a bucket a token if they fit."""
     buckets = min(buckets, vocabulary)
-    places = (inputs.reshape(-1).long() * buckets // vocabulary).clamp(0, buckets - 1)
-    counts: list[Number] = torch.bincount(places, minlength=buckets).tolist()
+    places = to_numpy(inputs).reshape(-1).astype(np.int64) * buckets // vocabulary
+    counts: list[Number] = np.bincount(places.clip(0, buckets - 1), minlength=buckets).tolist()
     return counts
 
 
-def _is_tokens(tensor: Tensor) -> bool:
-    return tensor.numel() > 0 and tensor.dtype in (torch.int64, torch.int32, torch.int16, torch.uint8)
+def _is_array(part: Any) -> bool:
+    return hasattr(part, "dtype") and hasattr(part, "shape")
 
 
-def _are_aligned(inputs: Tensor, targets: Tensor) -> bool:
+def _is_tokens(array: Array) -> bool:
+    return math.prod(array.shape) > 0 and dtype_name(array) in TOKEN_TYPES
+
+
+def _are_aligned(inputs: Array, targets: Array) -> bool:
     return _is_tokens(inputs) and _is_tokens(targets) and inputs.shape == targets.shape and inputs.ndim > 0

@@ -1,6 +1,6 @@
 """Reads model, gradients and optimizers, and fills the sections of a checkpoint with what they show."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -10,19 +10,23 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
-from ckaudit.contract.cadence import ordinal
-from ckaudit.contract.grids import GridEncoding, depths_due, landmarks
+from ckaudit.contract.budget import Plan, suffix_for, tensor_part
+from ckaudit.contract.grids import GridEncoding
+from ckaudit.contract.left_out import keep
 from ckaudit.contract.manifest import Cadence
-from ckaudit.contract.tensors import WeightStats
+from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.contract.training import OptimizerState
 from ckaudit.recorder.activations import matches
 from ckaudit.recorder.attempt import Attempt, lowest
-from ckaudit.recorder.gradients import gradient_stats, loss_scale_left, norms_of, present, versions
+from ckaudit.recorder.gradient_stats import gradient_stats, total_norm
+from ckaudit.recorder.gradients import loss_scale_left, norms_of, own_gradient, present, versions
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.names import depth_of
 from ckaudit.recorder.observer import Observer, Seen
-from ckaudit.recorder.optimizers import clip_coefficient, learning_rates, optimizer_state
+from ckaudit.recorder.optimizers import clip_coefficient, learning_rates, optimizer_state, undone_clipping
+from ckaudit.recorder.planner import Planner, layer_parts, module_parts
 from ckaudit.recorder.reference import Reference
-from ckaudit.recorder.table import depth_of, parameters, storage_of
+from ckaudit.recorder.table import parameters, storage_of
 from ckaudit.recorder.tensors import shorten, shortest
 from ckaudit.recorder.weights import copies, movement, weight_stats
 
@@ -36,6 +40,22 @@ class Options:
     exact: bool
     clip_norm: float | None
     cadence: Sequence[Cadence]
+    budget_kb: float | None
+    suffix: str | None
+    grad_of: Callable[[nn.Parameter], Tensor | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clipping:
+    """What is known of a clipping that came before the gradients were read.
+
+    Attributes:
+        max_norm: Largest total norm let through.
+        norm: Total norm before it, where known.
+    """
+
+    max_norm: float
+    norm: float | None
 
 
 class Collector:
@@ -47,6 +67,12 @@ class Collector:
         self.parameters = parameters(model)
         self.optimizers, self.scaler = held, scaler
         self._guard, self._observer, self._options = guard, observer, options
+        self._parts = [tensor_part(name, tensor.shape, depth_of(name)) for name, tensor in self.parameters.items()]
+        modules = module_parts(observer.modules)
+        self.suffix = options.suffix or suffix_for(
+            self._parts, observer.parts, modules, options.budget_kb, encoding=options.grids
+        )
+        self._planner = Planner(grids=options.grids, budget_kb=options.budget_kb, suffix=self.suffix, cadence=options.cadence)
         first = {storage_of(tensor): name for name, tensor in reversed(self.parameters.items())}
         self.weights = {name: tensor for name, tensor in self.parameters.items() if first[storage_of(tensor)] == name}
 
@@ -61,27 +87,50 @@ class Collector:
 
     def attach(self, attempt: Attempt) -> None:
         """Look at the forward pass of this attempt."""
-        self._observer.attach(self._options.grids, self._grid_depths(attempt))
+        self._observer.attach(self._options.grids, self._planner.depths([*self._parts, *self._observer.parts], attempt))
 
     def gradients_changed(self, attempt: Attempt) -> bool:
         """Return whether any gradient was written to since the norms of this attempt were taken."""
-        return attempt.versions != versions(present(self.parameters).values())
+        return attempt.versions != versions(self._gradients().values())
 
-    def read_gradients(self, attempt: Attempt, source: GradientsSource) -> None:
-        """Take the norm of every gradient, and its statistics where a checkpoint is due."""
+    def _gradients(self) -> dict[str, Tensor]:
+        return present(self.parameters, self._options.grad_of or own_gradient)
+
+    def read_gradients(self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None = None) -> None:
+        """Take the norm of every gradient, and its statistics where a checkpoint is due.
+
+        Where the gradients were clipped before, and it can be told by what factor, all numbers are those before it.
+        """
         start = perf_counter()
-        found = present(self.parameters)
-        numbers, attempt.raw_norms = norms_of([*found.values()])
+        found = self._gradients()
+        numbers, raw_norms = norms_of([*found.values()])
+        # Clipping scales `.grad`, whatever else may be measured.
+        attempt.raw_norms = None if self._options.grad_of else raw_norms
         attempt.versions = versions(found.values())
         scale = loss_scale_left(self.scaler)
+        if clipping is not None:
+            coefficient = undone_clipping(clipping.max_norm, total_norm(numbers) / scale, clipping.norm)
+            source, scale = ("post_clip", scale) if coefficient is None else ("rescaled", scale * coefficient)
         attempt.norms = {name: norm / scale for name, norm in zip(found, numbers, strict=True)}
         attempt.source = source
         attempt.rates = learning_rates(self.optimizers)
         attempt.loss_scale = float(self.scaler.get_scale()) if self.has_scaler() else None
         if attempt.is_due:
-            exact = self._options.exact
-            attempt.gradients = {name: gradient_stats(gradient, scale=scale, exact=exact) for name, gradient in found.items()}
+            attempt.gradients = self._gradient_stats(attempt, found, scale)
         attempt.seconds += perf_counter() - start
+
+    def _gradient_stats(self, attempt: Attempt, found: Mapping[str, Tensor], scale: float) -> dict[str, GradientStats]:
+        encoding, exact = self._options.grids, self._options.exact
+        depths = self._planner.depths([*self._parts, *self._observer.parts], attempt)
+        return {
+            name: gradient_stats(
+                gradient,
+                grid=encoding if encoding != "none" and depth_of(name) in depths else None,
+                scale=scale,
+                exact=exact,
+            )
+            for name, gradient in found.items()
+        }
 
     def keep_weights(self, attempt: Attempt) -> None:
         """Copy the weights before the update, where a checkpoint is due and they were not copied yet."""
@@ -93,8 +142,10 @@ class Collector:
     def fill(self, checkpoint: Checkpoint, attempt: Attempt, seen: Seen, reference: Reference | None) -> dict[str, float | None]:
         """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
         derived: dict[str, float | None] = {"update_to_weight": None}
+        layers = layer_parts(seen.attention)
+        plan = self._planner.plan(self._parts, layers, module_parts(seen.activations), attempt)
         with self._guard("weights"):
-            checkpoint.weights = self._weights(attempt)
+            checkpoint.weights = self._weights(plan)
         with self._guard("weight_deltas"):
             deltas, derived["update_to_weight"] = movement(self.trainable, attempt.before, reference if attempt.step else None)
             checkpoint.weight_deltas = deltas or UNSET
@@ -104,16 +155,16 @@ class Collector:
         checkpoint.gradients = attempt.gradients or attempt.norms_only or UNSET
         checkpoint.activations = seen.activations or UNSET
         checkpoint.attention = seen.attention or UNSET
-        checkpoint.left_out = self._left_out(attempt, with_attention=bool(seen.attention)) or UNSET
+        keep(checkpoint, plan, self._parts, layers)
         derived["min_normalized_entropy"] = lowest(seen.entropies)
         return {name: None if value is None else shorten(value) for name, value in derived.items()}
 
-    def _weights(self, attempt: Attempt) -> dict[str, WeightStats]:
-        encoding, depths = self._options.grids, self._grid_depths(attempt)
+    def _weights(self, plan: Plan) -> dict[str, WeightStats]:
+        encoding = self._options.grids
         return {
             name: weight_stats(
                 tensor,
-                grid=encoding if encoding != "none" and depth_of(name) in depths else None,
+                grid=encoding if encoding != "none" and plan.has("weights", name) else None,
                 spectral=matches(name, self._options.spectral),
                 exact=self._options.exact,
             )
@@ -125,21 +176,8 @@ class Collector:
         clip = attempt.clip_norm if attempt.clip_norm is not None else self._options.clip_norm
         if clip is not None:
             state.clip_norm = shortest(clip)
-        if clip is not None and attempt.global_norm is not None and attempt.source == "pre_clip":
+        if clip is not None and attempt.global_norm is not None and attempt.source != "post_clip":
             state.clip_coefficient = shortest(clip_coefficient(clip, attempt.global_norm))
         if attempt.loss_scale is not None:
             state.loss_scale, state.found_inf = shortest(attempt.loss_scale), attempt.updates < len(self.optimizers)
         return state
-
-    def _grid_depths(self, attempt: Attempt) -> frozenset[int | None]:
-        depths = [*map(depth_of, self.weights), *self._observer.depths]
-        if not depths:
-            return frozenset()
-        due = depths_due(ordinal(attempt.step, self._options.cadence), depths)
-        return due | landmarks(depths) if "last" in attempt.triggers else due
-
-    def _left_out(self, attempt: Attempt, *, with_attention: bool) -> list[str]:
-        if self._options.grids != "none" and self._grid_depths(attempt) >= set(map(depth_of, self.weights)):
-            return []
-        attention = ["attention.*.sampled_qk_grid_32x32_per_head"] if with_attention else []
-        return ["weights.*.sampled_grid_32x32", *attention]

@@ -5,13 +5,12 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from torch import Tensor
-
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.encode import encode
 from ckaudit.contract.files import checkpoint_file_name
 from ckaudit.contract.manifest import Manifest, TensorFacts
 from ckaudit.contract.write import remove_stale, write_atomic
+from ckaudit.recorder.arrays import Array
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.manifest import begin, load, save, set_aside
 from ckaudit.recorder.reference import REFERENCE_NAME, Reference
@@ -25,12 +24,14 @@ class RunFolder:
         session: Number of this start, from 0.
         steps_seen: Updates applied before this start.
         reference: The weights of step 0, where they are known.
+        suffix: How checkpoints are packed.
     """
 
     def __init__(self, path: Path, guard: Guard, *, suffix: str, start_step: int) -> None:
         self.path, self.session, self.steps_seen = path, 0, start_step
         self.reference: Reference | None = None
-        self._guard, self._suffix, self._start_step = guard, suffix, start_step
+        self.suffix = suffix
+        self._guard, self._start_step = guard, start_step
         self._manifest = Manifest(schema_version="ck.run.v1")
         self._scalars = ScalarLog(path / SCALARS_NAME, 0)
 
@@ -59,7 +60,7 @@ class RunFolder:
             setattr(self._manifest, name, value)
         save(self.path, self._manifest)
 
-    def refer(self, tensors: Mapping[str, Tensor]) -> None:
+    def refer(self, tensors: Mapping[str, Array]) -> None:
         """Take the reference of step 0, or read it where the run started earlier."""
         path = self.path / REFERENCE_NAME
         if self._start_step == 0:
@@ -74,8 +75,8 @@ class RunFolder:
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Write one checkpoint."""
-        path = self.path / checkpoint_file_name(checkpoint.step, self._suffix)
-        write_atomic(path, encode(checkpoint, self._suffix))
+        path = self.path / checkpoint_file_name(checkpoint.step, self.suffix)
+        write_atomic(path, encode(checkpoint, self.suffix))
 
     @property
     def tensors(self) -> dict[str, TensorFacts]:

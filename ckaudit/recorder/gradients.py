@@ -1,31 +1,26 @@
-"""Gradients: the norm of every one in one pass, the statistics of each, and AMP's scale taken out again."""
+"""Gradients of a torch model: the norm of every one in one pass, AMP's scale taken out again, clipping."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from msgspec import UNSET
 from torch import Tensor, nn
-
-from ckaudit.contract.tensors import GradientStats
-from ckaudit.recorder.tensors import (
-    bytes_hash,
-    dtype_name,
-    flat,
-    histogram,
-    moments,
-    percentiles,
-    sample,
-    shortest,
-)
 
 PIECE = 2**16  # elements
 
 
-def present(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+def own_gradient(parameter: nn.Parameter) -> Tensor | None:
+    """Return the gradient where PyTorch keeps it."""
+    return parameter.grad
+
+
+def present(
+    parameters: Mapping[str, nn.Parameter], grad_of: Callable[[nn.Parameter], Tensor | None] = own_gradient
+) -> dict[str, Tensor]:
     """Return the gradients that exist, by tensor; a missing one is not recorded, never zero."""
-    return {name: p.grad for name, p in parameters.items() if p.requires_grad and p.grad is not None}
+    found = {name: grad_of(parameter) for name, parameter in parameters.items() if parameter.requires_grad}
+    return {name: gradient for name, gradient in found.items() if gradient is not None}
 
 
 def norms_of(gradients: Sequence[Tensor], *, piece: int = PIECE) -> tuple[list[float], list[Tensor] | None]:
@@ -68,18 +63,6 @@ def _to_floats(norms: Sequence[Tensor]) -> list[float]:
     return numbers
 
 
-def total_norm(norms: Sequence[float]) -> float:
-    """Return the norm of all tensors together, sqrt(sum of squares) (M9): NaN where one is NaN."""
-    return math.sqrt(math.fsum(norm * norm for norm in norms)) if all(map(math.isfinite, norms)) else sum(norms)
-
-
-def top_share(norms: Sequence[float]) -> float | None:
-    """Return the largest tensor's share of the squared norm, 0 to 1; None where there is none to share."""
-    squares = [norm * norm for norm in norms]
-    total = math.fsum(squares) if all(map(math.isfinite, squares)) else math.nan
-    return max(squares) / total if total > 0 else None
-
-
 def loss_scale_left(scaler: Any) -> float:
     """Return the factor that still lies on the gradients: the scale before `scaler.unscale_`, else 1."""
     if scaler is None or not scaler.is_enabled():
@@ -87,41 +70,6 @@ def loss_scale_left(scaler: Any) -> float:
     # Only the scaler's private state tells a gradient before `unscale_` from one after it.
     stages = {state["stage"].name for state in scaler._per_optimizer_states.values()}  # noqa: SLF001
     return 1.0 if stages - {"READY"} else float(scaler.get_scale())
-
-
-def gradient_stats(gradient: Tensor, *, scale: float = 1.0, exact: bool = False) -> GradientStats:
-    """Return the statistics of one gradient divided by `scale`.
-
-    Mean, spread and extremes are those of the finite elements; the norm of a gradient that holds a NaN is NaN.
-
-    Args:
-        gradient: The gradient as it is in memory, dense or sparse.
-        scale: Loss scale that still lies on it.
-        exact: Whether to hash its bytes, those in memory.
-    """
-    values = flat(gradient)
-    if scale != 1.0:
-        values = values / scale
-    found = moments(values)
-    if not found.numel:
-        return GradientStats(dtype=dtype_name(gradient), numel=0, nonfinite_count=0)
-    ordered, sampled = sample(values, gradient.shape)
-    bins = histogram(ordered)
-    return GradientStats(
-        norm=shortest(found.norm),
-        mean=shortest(found.mean),
-        std=shortest(found.std),
-        min=shortest(found.min),
-        max=shortest(found.max),
-        zero_fraction=shortest(found.zeros / found.numel),
-        percentiles=percentiles(ordered),
-        sampled=UNSET if sampled is None else sampled,
-        histogram=UNSET if bins is None else bins,
-        dtype=dtype_name(gradient),
-        numel=found.numel,
-        nonfinite_count=found.nonfinite,
-        hash=bytes_hash(gradient) if exact else UNSET,
-    )
 
 
 def versions(gradients: Iterable[Tensor]) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from ckaudit import __version__
-from ckaudit.contract.encode import encode
+from ckaudit.contract.encode import SUFFIXES, encode
 from ckaudit.contract.files import CHECKPOINT_NAME, MANIFEST_NAME, read_bytes
 from ckaudit.contract.manifest import Manifest, Session
 from ckaudit.contract.write import write_atomic
@@ -15,6 +15,19 @@ from ckaudit.recorder.guard import Guard
 
 COMPUTED = ("schema_version", "source", "parameters", "cadence", "triggers", "tensors", "sessions")
 FACTS = tuple(name for name in Manifest.__struct_fields__ if name not in COMPUTED)
+
+
+def check_call(*, grids: str = "q8", suffix: str | None = None, **facts: Any) -> None:
+    """Raise as `Recorder` and `Writer` do where a call cannot be meant.
+
+    Raises:
+        TypeError: If a keyword is not a fact of `run.json`.
+        ValueError: If `grids` or `suffix` is not one of its words.
+    """
+    if unknown := facts.keys() - set(FACTS):
+        raise TypeError(f"no fact of run.json is called {', '.join(sorted(unknown))}; there are {', '.join(FACTS)}")
+    if grids not in ("q8", "nested", "none") or suffix not in (None, *SUFFIXES):
+        raise ValueError("grids is one of 'q8', 'nested', 'none', and suffix one of '.json', '.json.gz', '.json.zst'")
 
 
 def load(folder: Path) -> Manifest | None:

@@ -1,6 +1,6 @@
 """Looks at one forward pass: hooks that are there only while a checkpoint is due."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Literal
@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ckaudit.contract.behaviour import ActivationStats, AttentionStats
-from ckaudit.recorder.activations import activation_stats, chosen_modules, is_function, matches, output_tensor
+from ckaudit.contract.budget import Part
+from ckaudit.recorder.activation_stats import activation_stats
+from ckaudit.recorder.activations import chosen_modules, is_function, matches, output_tensor
 from ckaudit.recorder.attention import attention_stats, four_dimensional, max_logits
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks import Hook
-from ckaudit.recorder.table import depth_of
+from ckaudit.recorder.names import depth_of
 from ckaudit.recorder.tensors import shortest
 
 
@@ -47,6 +49,8 @@ class Observer:
         probabilities: Glob patterns of modules that put out attention probabilities (B, H, Q, K).
         logits: The same for the logits before softmax.
         causal: Whether a query must not see later keys; None: look.
+        kv_heads: Key and value heads of each layer, where queries share them.
+        hookable: Names of the modules that may be hooked.
     """
 
     def __init__(
@@ -58,10 +62,13 @@ class Observer:
         probabilities: Sequence[str],
         logits: Sequence[str],
         causal: bool | None,
+        kv_heads: int | None,
+        hookable: Container[str],
     ) -> None:
-        names = [name for name, _ in model.named_modules()]
-        self._guard, self._causal = guard, causal
-        self._modules = chosen_modules(model, modules, without=(*probabilities, *logits))
+        names = [name for name, _ in model.named_modules() if name in hookable]
+        self._guard, self._causal, self._kv_heads = guard, causal, kv_heads
+        chosen = chosen_modules(model, modules, without=(*probabilities, *logits))
+        self._modules = {name: module for name, module in chosen.items() if name in hookable}
         self._probabilities = {name: model.get_submodule(name) for name in names if matches(name, probabilities)}
         self._logits = {name: model.get_submodule(name) for name in names if matches(name, logits)}
         self._layers = layer_names([*self._probabilities]) | layer_names([*self._logits])
@@ -69,9 +76,14 @@ class Observer:
         self._seen = Seen()
 
     @property
-    def depths(self) -> list[int | None]:
-        """Depths of the layers whose attention can be had."""
-        return [depth_of(name) for name in self._probabilities]
+    def modules(self) -> list[str]:
+        """Names of the modules whose outputs are measured."""
+        return [*self._modules]
+
+    @property
+    def parts(self) -> list[Part]:
+        """The layers whose attention can be had; how many heads they have is not known before the forward pass."""
+        return [Part(self._layers[name], depth_of(name), 1) for name in self._probabilities]
 
     def attach(self, encoding: Literal["nested", "q8", "none"], grid_depths: frozenset[int | None]) -> None:
         """Look at the next forward pass; layers in `grid_depths` get grids."""
@@ -124,6 +136,8 @@ class Observer:
             if tensor is None:
                 return
             self._seen.attention[layer], lowest = attention_stats(tensor, causal=self._causal, grid=grid)
+            if self._kv_heads is not None:
+                self._seen.attention[layer].kv_heads = self._kv_heads
             self._seen.entropies += [] if lowest is None else [lowest]
 
         return look

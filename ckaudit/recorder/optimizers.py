@@ -10,14 +10,21 @@ from torch.optim import Optimizer
 
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.training import OptimizerGroup, OptimizerState
-from ckaudit.recorder.tensors import flat, shortest
+from ckaudit.recorder.arrays import flat
+from ckaudit.recorder.tensors import shortest
 
 
 def as_sequence(optimizer: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:
-    """Return none, one or several optimizers as a tuple."""
+    """Return none, one or several optimizers as a tuple, each without the wrappers that Accelerate and others put around it."""
     if optimizer is None:
         return ()
-    return tuple(optimizer) if isinstance(optimizer, list | tuple) else (cast("Optimizer", optimizer),)
+    return tuple(map(_unwrapped, optimizer if isinstance(optimizer, list | tuple) else (cast("Optimizer", optimizer),)))
+
+
+def _unwrapped(optimizer: Optimizer) -> Optimizer:
+    while isinstance(within := getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = within
+    return optimizer
 
 
 def learning_rates(optimizers: Sequence[Optimizer]) -> list[float]:
@@ -36,15 +43,19 @@ def optimizer_state(
     parameters: Mapping[str, nn.Parameter],
     rates: Sequence[float],
 ) -> OptimizerState:
-    """Return the optimizer section: names, groups with the learning rates of this step's update, and gaps."""
+    """Return the optimizer section: names, groups with the learning rates of this step's update, and gaps.
+
+    Nothing is missing from an optimizer that holds none of the parameters: it works on copies, such as sharded master weights.
+    """
     held = {id(tensor) for group in _groups(optimizers) for tensor in group["params"]}
     missing = [name for name, tensor in parameters.items() if tensor.requires_grad and id(tensor) not in held]
+    has_copies = held.isdisjoint(map(id, parameters.values()))
     groups = list(_groups(optimizers))
     padded: list[float | None] = [*rates, *[None] * len(groups)]
     state = OptimizerState(
         name="+".join(dict.fromkeys(type(optimizer).__name__ for optimizer in optimizers)),
         groups=[_group(group, rate) for group, rate in zip(groups, padded, strict=False)],
-        trainable_without_optimizer=missing,
+        trainable_without_optimizer=UNSET if has_copies else missing,
     )
     finite = state_finite(optimizers)
     state.state_finite = UNSET if finite is None else finite
@@ -60,8 +71,27 @@ def state_finite(optimizers: Sequence[Optimizer]) -> bool | None:
 
 
 def clip_coefficient(clip_norm: float, norm: float) -> float:
-    """Return what `torch.nn.utils.clip_grad_norm_` multiplies gradients of this norm by, 0 to 1."""
-    return min(1.0, clip_norm / (norm + 1e-6))
+    """Return what `torch.nn.utils.clip_grad_norm_` multiplies gradients of this norm by, 0 to 1, NaN where the norm is."""
+    coefficient = clip_norm / (norm + 1e-6)
+    return 1.0 if coefficient > 1 else coefficient
+
+
+def undone_clipping(max_norm: float, norm_now: float, norm_before: float | None, *, rounding: float = 1e-3) -> float | None:
+    r"""Return what clipping multiplied the gradients by, from the total norm that they have now; None where that is not known.
+
+    A norm now below what clipping leaves of `max_norm` was never clipped: the factor was 1. One at it was clipped, and only
+    the norm before it tells by how much.
+
+    Args:
+        max_norm: Largest total norm let through.
+        norm_now: Total norm after clipping.
+        norm_before: Total norm before it, where known.
+        rounding: Relative error of `norm_now`: a bfloat16 keeps 8 bits of an element, and a sum over many averages that out.
+    """
+    if norm_before is not None:
+        coefficient = clip_coefficient(max_norm, norm_before)
+        return coefficient if coefficient > 0 else None
+    return 1.0 if norm_now < max_norm * clip_coefficient(max_norm, max_norm) * (1 - rounding) else None
 
 
 def _groups(optimizers: Sequence[Optimizer]) -> Iterable[dict[str, Any]]:

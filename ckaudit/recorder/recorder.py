@@ -2,7 +2,8 @@
 
 import atexit
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -13,14 +14,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.contract.cadence import DEFAULT_CADENCE
-from ckaudit.contract.encode import SUFFIXES
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder.collector import Options
-from ckaudit.recorder.gradients import can_clip, clip
-from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.manifest import FACTS
+from ckaudit.recorder.gradients import can_clip, clip, present
+from ckaudit.recorder.guard import Guard, logger
+from ckaudit.recorder.manifest import check_call
+from ckaudit.recorder.scalars import number
 from ckaudit.recorder.session import RunSession
+from ckaudit.recorder.table import hookable, inner
 from ckaudit.recorder.triggers import Limits
 
 
@@ -53,8 +55,14 @@ class Recorder:
     raises; what fails is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and missing in the files.
     Only a call that cannot be meant, such as an unknown keyword of this constructor, raises before anything is done.
 
-    Of several ranks only the first writes, what it sees itself. A model inside `torch.compile` calls no hooks, so that
-    its activations and attention are not recorded.
+    Of several ranks only the first writes, what it sees itself. A module inside `torch.compile` is not hooked, so that its
+    activations and attention are not recorded, which the log says once.
+
+    Where gradients are kept elsewhere, `grad_of` brings them; otherwise such a parameter is not recorded, never zero. For
+    Megatron it is `lambda p: getattr(p, "main_grad", None)`. For DeepSpeed it is
+    `deepspeed.utils.safe_get_full_grad`, with `after_backward` between `engine.backward(loss)` and `engine.step()`. With it
+    gradients are read by `after_backward` and `after_clipping` alone, which every rank has to call: bringing them may need
+    all of them.
 
     Args:
         model: The model. Wrappers of `torch.compile` and data parallelism are looked through.
@@ -72,10 +80,16 @@ class Recorder:
             things; a model shows its own by passing them through an `nn.Identity`.
         attention_logits: The same for the scaled logits before softmax.
         causal: Whether a query must not see later keys. Default: so where later keys got exactly nothing.
+        kv_heads: Key and value heads of each layer, where several queries share them.
+        compiled: Whether the model runs inside `torch.compile` although it does not look so, because it is compiled later.
+        grad_of: Returns the gradient of a parameter, or None where it has none. Default: `parameter.grad`.
         grids: How sampled weights and attention are written: "q8" bytes, "nested" numbers, or "none". Layers take turns.
+        budget_kb: Size that a checkpoint file keeps to, in thousands of bytes; None: every grid, every time. The numbers of
+            all tensors and the grids whose turn it is are always written; `left_out` says what was not.
         spectral_norms: Glob patterns of the weights whose largest singular value is measured.
         exact: Whether each tensor carries a hash of its bytes.
-        suffix: ".json", ".json.gz" or ".json.zst".
+        suffix: ".json", ".json.gz" or ".json.zst". Default: ".json", or ".json.zst" where plain files of this model would
+            have to leave out statistics to keep the budget.
         **facts: Further facts of `run.json`, such as name, config, seed, vocabulary, sequence_length, clip_norm,
             warmup_steps, planned_steps, planned_learning_rate, slices, commit, model_scale_hint.
 
@@ -99,25 +113,26 @@ class Recorder:
         attention_probabilities: Sequence[str] = ("*.probabilities",),
         attention_logits: Sequence[str] = ("*.logits",),
         causal: bool | None = None,
+        kv_heads: int | None = None,
+        compiled: bool = False,
+        grad_of: Callable[[nn.Parameter], Tensor | None] | None = None,
         grids: GridEncoding = "q8",
+        budget_kb: float | None = 200,
         spectral_norms: Sequence[str] = (),
         exact: bool = False,
-        suffix: str = ".json",
+        suffix: str | None = None,
         **facts: Any,
     ) -> None:
-        if unknown := facts.keys() - set(FACTS):
-            raise TypeError(f"no fact of run.json is called {', '.join(sorted(unknown))}; there are {', '.join(FACTS)}")
-        if grids not in ("q8", "nested", "none") or suffix not in SUFFIXES:
-            raise ValueError("grids is one of 'q8', 'nested', 'none', and suffix one of '.json', '.json.gz', '.json.zst'")
+        check_call(grids=grids, suffix=suffix, **facts)
         self._guard = Guard()
-        self._model = model
+        self._model, self._grad_of = model, grad_of
         self._session: RunSession | None = None
         with self._guard("starting the recorder"):
             rank, world_size = _place()
             if rank == 0:
                 self._session = RunSession(
                     model,
-                    Path(folder),
+                    Path(folder).absolute(),
                     self._guard,
                     optimizer=optimizer,
                     scaler=scaler,
@@ -129,23 +144,49 @@ class Recorder:
                         exact=exact,
                         clip_norm=facts.get("clip_norm"),
                         cadence=tuple(cadence),
+                        budget_kb=budget_kb,
+                        suffix=suffix,
+                        grad_of=grad_of,
                     ),
                     observe={
                         "modules": modules,
                         "probabilities": attention_probabilities,
                         "logits": attention_logits,
                         "causal": causal,
+                        "kv_heads": kv_heads,
+                        "hookable": _hookable(model, compiled=compiled),
                     },
-                    suffix=suffix,
                     facts={"world_size": world_size} | facts,
                 )
         atexit.register(self.close)
 
     def after_backward(self) -> None:
         """Read the gradients: once per update, after the last backward pass and AMP's unscaling, before clipping."""
-        if self._session:
-            with self._guard("reading gradients"):
+        with self._guard("reading gradients"):
+            if self._session:
                 self._session.read_gradients("pre_clip")
+            else:
+                self._help_bringing()
+
+    def after_clipping(self, max_norm: float, norm: Any = None) -> None:
+        """Read gradients that were clipped already: instead of `after_backward`, where a trainer leaves no other place.
+
+        The numbers are those before clipping (`gradients_source` is "rescaled") where the factor is known: from `norm`, or
+        because the gradients are smaller than clipping would have left them. Otherwise they are as read ("post_clip").
+
+        Args:
+            max_norm: Largest total norm let through.
+            norm: Total norm before clipping, as `clip_grad_norm_` returns it, where known.
+        """
+        with self._guard("reading gradients"):
+            if self._session:
+                self._session.read_clipped(max_norm, number(norm))
+            else:
+                self._help_bringing()
+
+    def _help_bringing(self) -> None:
+        if self._grad_of:
+            present(dict(self._model.named_parameters()), self._grad_of)
 
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Clip as `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)` does, and return the total norm.
@@ -166,6 +207,15 @@ class Recorder:
         """Add values to the line of the step that is under way, by their catalogue names."""
         if self._session:
             self._session.log(values)
+
+    def log_after(self, **values: Any) -> None:
+        """Add values to the line of the step finished last, such as the loss of a validation that follows it.
+
+        A value that the line has already stays. Before the first step of a run they belong to step 0.
+        """
+        if self._session:
+            with self._guard("logging after a step"):
+                self._session.log_after(values)
 
     def step(
         self,
@@ -204,6 +254,19 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise as `Recorder` does where these keywords of it cannot be meant."""
+    own = signature(Recorder).parameters.keys() - {"grids", "suffix"}
+    check_call(**{name: value for name, value in options.items() if name not in own})
+
+
+def _hookable(model: nn.Module, *, compiled: bool) -> frozenset[str]:
+    names = frozenset[str]() if compiled else hookable(model)
+    if len(names) < sum(1 for _ in inner(model).named_modules()):
+        logger.warning("the model is compiled: activations and attention inside it are not recorded")
+    return names
 
 
 def _place() -> tuple[int, int]:

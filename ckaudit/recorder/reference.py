@@ -7,12 +7,11 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ckaudit.contract.write import write_atomic
-from ckaudit.recorder.tensors import flat, stride_of
+from ckaudit.recorder.arrays import Array, flat, norm, to_numpy
+from ckaudit.recorder.tensors import stride_of
 
 REFERENCE_NAME = "reference.npz"
 
@@ -33,7 +32,7 @@ class Reference:
         self.entries = dict(entries)
 
     @classmethod
-    def take(cls, tensors: Mapping[str, Tensor]) -> "Reference":
+    def take(cls, tensors: Mapping[str, Array]) -> "Reference":
         """Return the reference of these weights: each norm, and every `stride_of`-th value, at most 4,096."""
         return cls({name: _entry(tensor) for name, tensor in tensors.items()})
 
@@ -67,7 +66,7 @@ class Reference:
         )
         write_atomic(path, stream.getvalue())
 
-    def moved(self, name: str, tensor: Tensor) -> float | None:
+    def moved(self, name: str, tensor: Array) -> float | None:
         r"""Return $\lVert w_t - w_0\rVert / \lVert w_0\rVert$; None for an unknown or reshaped tensor, or norm zero.
 
         Where only samples were kept, the squared distance is scaled up by elements over samples.
@@ -77,14 +76,13 @@ class Reference:
             return None
         now = _strided(tensor).astype(np.float64)
         distance = float(np.linalg.norm(now - entry.values.astype(np.float64)))
-        return distance * math.sqrt(flat(tensor).numel() / now.size) / entry.norm
+        return distance * math.sqrt(math.prod(tensor.shape) / now.size) / entry.norm
 
 
-def _entry(tensor: Tensor) -> Entry:
-    norm = float(torch.linalg.vector_norm(flat(tensor), dtype=torch.float64))
-    return Entry(norm, tuple(tensor.shape), _strided(tensor))
+def _entry(tensor: Array) -> Entry:
+    return Entry(norm(flat(tensor)), tuple(tensor.shape), _strided(tensor))
 
 
-def _strided(tensor: Tensor) -> NDArray[np.floating]:
-    values: NDArray[np.floating] = flat(tensor)[:: stride_of(tensor.shape)].cpu().numpy().copy()
+def _strided(tensor: Array) -> NDArray[np.floating]:
+    values: NDArray[np.floating] = to_numpy(flat(tensor)[:: stride_of(tensor.shape)]).copy()
     return values

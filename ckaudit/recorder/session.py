@@ -18,7 +18,7 @@ from ckaudit.contract.manifest import Triggers
 from ckaudit.contract.training import BatchFacts, Cost
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.batch import batch_facts, batch_hash
-from ckaudit.recorder.collector import Collector, Options
+from ckaudit.recorder.collector import Clipping, Collector, Options
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.history import BlackBox, Moment
@@ -50,20 +50,20 @@ class RunSession:
         limits: Limits,
         options: Options,
         observe: Mapping[str, Any],
-        suffix: str,
         facts: Mapping[str, Any],
     ) -> None:
         model = inner(model)
         self._guard, self._options, self._facts, self._process = guard, options, facts, os.getpid()
         self._observer = Observer(model, guard, **observe)
         self._collector = Collector(model, as_sequence(optimizer), scaler, guard, self._observer, options)
-        self._folder = RunFolder(path, guard, suffix=suffix, start_step=start_step)
+        self._folder = RunFolder(path, guard, suffix=self._collector.suffix, start_step=start_step)
         self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
         self._latest_events: list[Trigger] = []
         self._durations: deque[float] = deque(maxlen=64)
         self._write_seconds = 0.0
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
-        self._order: ForwardOrder | None = ForwardOrder(model)
+        self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
+        self._order: ForwardOrder | None = ForwardOrder(model, observe["hookable"])
         self._open(model, limits)
         self._handles = [handle for held in self._collector.optimizers for handle in self._listen(held)]
         self._attempt = Attempt(step=start_step)
@@ -93,7 +93,7 @@ class RunSession:
     def _listen(self, held: Optimizer) -> Sequence[Any]:
         def before(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
             with self._guard("looking before the update"):
-                if self._attempt.source is None:
+                if self._attempt.source is None and self._options.grad_of is None:
                     clipped = self._options.clip_norm is not None
                     self.read_gradients("post_clip" if clipped else "pre_clip")
                 self._collector.keep_weights(self._attempt)
@@ -112,9 +112,17 @@ class RunSession:
         self._collector.read_gradients(self._attempt, source)
         self._collector.keep_weights(self._attempt)
 
+    def read_clipped(self, max_norm: float, norm: float | None) -> None:
+        """Read gradients that were clipped already, from the norm that they had before where that is known."""
+        self._attempt.clip_norm = max_norm
+        self._collector.read_gradients(self._attempt, "post_clip", Clipping(max_norm, norm))
+        self._collector.keep_weights(self._attempt)
+
     def norms_for_clipping(self, max_norm: float) -> list[Tensor] | None:
         """Return the norm of each gradient, read again where any has changed since; None where torch must take them."""
         self._attempt.clip_norm = max_norm
+        if self._options.grad_of is not None:
+            return None
         if self._attempt.source is None or self._collector.gradients_changed(self._attempt):
             self.read_gradients("pre_clip")
         return self._attempt.raw_norms
@@ -126,6 +134,16 @@ class RunSession:
                 if name in RESERVED:
                     raise ValueError("every line has its own")
                 self._attempt.values[name] = plain(value)
+
+    def log_after(self, values: Mapping[str, Any]) -> None:
+        """Add values to the step finished last, with a second line; what its line holds already stays."""
+        step, known = self._latest_line
+        if step and self._finished is None:
+            return
+        new = {name: plain(value) for name, value in values.items() if name not in known and name not in RESERVED}
+        if new:
+            self._folder.append(step, time(), new)
+            known.update(new)
 
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
         """Write the line of the step under way and its checkpoint, and begin the next."""
@@ -150,7 +168,7 @@ class RunSession:
                 self._folder.append(attempt.step, attempt.time, attempt.values)
             self._look_back(attempt, input_hash, checkpoint)
         finally:
-            self._finished = attempt, checkpoint
+            self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
             self._advance()
             self._ended = perf_counter()
 

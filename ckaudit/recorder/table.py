@@ -1,23 +1,20 @@
 """The tensor table: every parameter's name, place in the model, part, shape, and whom it is tied to."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import torch
 from msgspec import UNSET
 from torch import Tensor, nn
 
 from ckaudit.contract.manifest import TensorFacts, TensorKind
+from ckaudit.recorder.arrays import dense, dtype_name
 from ckaudit.recorder.hooks import Hook
-from ckaudit.recorder.tensors import dense, dtype_name, stride_of
+from ckaudit.recorder.names import depth_of, kind_by_name
+from ckaudit.recorder.tensors import stride_of
 
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 CONVOLUTION = tuple(value for name, value in vars(nn).items() if re.fullmatch(r"(Lazy)?Conv(Transpose)?\dd", name))
-NORM = re.compile(r"norm|^ln(_?\w{1,3})?$")
-EMBEDDING = re.compile(r"embed|(^|_)emb(_|$)|^w[tp]e$|^pos(ition)?s?$")
-ATTENTION = re.compile(r"attn|attention|^(q|k|v|o|qkv|kv|wq|wk|wv|wo|[qkvo]_proj|query|key|value|in_proj|out_proj)$")
-MLP = re.compile(r"mlp|ffn|feed_?forward|expert|^ff$|^(fc|linear|w)[123]?$|^c_fc$|intermediate|^(gate|up|down)(_proj)?$")
-HEAD = re.compile(r"head$|^classifier$|^unembed|^to_logits$|^output$")
 
 
 def inner(model: nn.Module) -> nn.Module:
@@ -31,49 +28,34 @@ def inner(model: nn.Module) -> nn.Module:
             return model
 
 
+def hookable(model: nn.Module) -> frozenset[str]:
+    """Return the names of the modules, as in `inner(model)`, that run outside `torch.compile`.
+
+    A hook inside would be compiled into the program, which changes it; one attached later would not be called.
+    """
+    compiled = [module for module in model.modules() if _runs_compiled(module)]
+    inside = {id(module) for outer in compiled for module in outer.modules()}
+    return frozenset(name for name, module in inner(model).named_modules() if id(module) not in inside)
+
+
+def _runs_compiled(module: nn.Module) -> bool:
+    return "_orig_mod" in dict(module.named_children()) or getattr(module, "_compiled_call_impl", None) is not None
+
+
 def parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return every parameter once, by its first name, in the order of registration."""
     return dict(model.named_parameters())
 
 
-def depth_of(name: str) -> int | None:
-    """Return the index of the block: the first whole number among the parts of a name.
-
-    >>> depth_of("blocks.3.attn.q.weight"), depth_of("head.weight")
-    (3, None)
-    """
-    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
-
-
 def kind_of(name: str, owner: nn.Module, shape: Sequence[int]) -> TensorKind:
-    """Return a parameter's part in the model, by the type of its module first and by the words of its name second.
-
-    A layer named `gate` that narrows is a router; one that widens belongs to a gated MLP.
-    """
-    parts = [part for part in name.lower().split(".") if not part.isdecimal()]
-    words = parts[:-1] or parts
-    outside = depth_of(name) is None
-    signs: dict[TensorKind, bool] = {
+    """Return a parameter's part in the model, by the type of its module first and by the words of its name second."""
+    types: dict[TensorKind, bool] = {
         "embedding": isinstance(owner, nn.Embedding | nn.EmbeddingBag),
-        "norm": "norm" in type(owner).__name__.lower() or bool(NORM.search(words[-1])),
+        "norm": "norm" in type(owner).__name__.lower(),
         "recurrent": isinstance(owner, RECURRENT),
         "conv": isinstance(owner, CONVOLUTION),
-        "router": "router" in words or (words[-1] == "gate" and len(shape) == 2 and shape[0] < shape[1]),
-        "head": outside and bool(HEAD.search(words[-1])),
     }
-    return next((kind for kind, holds in signs.items() if holds), None) or _kind_by_words(parts)
-
-
-def _kind_by_words(parts: Sequence[str]) -> TensorKind:
-    if any(EMBEDDING.search(word) for word in parts[-2:]):
-        return "embedding"
-    # The innermost word decides: attention.output.dense is attention, intermediate.dense is not.
-    for word in reversed(parts):
-        if MLP.search(word):
-            return "mlp"
-        if ATTENTION.search(word):
-            return "attention"
-    return "other"
+    return next((kind for kind, holds in types.items() if holds), None) or kind_by_name(name, shape)
 
 
 def tensor_table(model: nn.Module) -> dict[str, TensorFacts]:
@@ -111,11 +93,17 @@ def trainable_count(table: Mapping[str, TensorFacts]) -> int:
 
 
 class ForwardOrder:
-    """Watches one forward pass for the order in which modules with parameters of their own are called."""
+    """Watches one forward pass for the order in which modules with parameters of their own are called.
 
-    def __init__(self, model: nn.Module) -> None:
+    Args:
+        model: The model.
+        names: Names of the modules that may be hooked; None: all.
+    """
+
+    def __init__(self, model: nn.Module, names: Container[str] | None = None) -> None:
         self.order: dict[str, int] = {}
-        owners = [(name, module) for name, module in model.named_modules() if any(True for _ in module.parameters(recurse=False))]
+        named = [(name, module) for name, module in model.named_modules() if names is None or name in names]
+        owners = [(name, module) for name, module in named if any(True for _ in module.parameters(recurse=False))]
         self._handles = [module.register_forward_pre_hook(Hook(self._noting(name))) for name, module in owners]
 
     def _noting(self, name: str) -> Callable[[object], None]:

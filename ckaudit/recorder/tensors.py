@@ -1,21 +1,19 @@
-"""The statistics of one tensor: moments in float64, percentiles, histogram, grid and hash."""
+"""The statistics of one tensor, NumPy's or torch's: moments in float64, percentiles, histogram and grid."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ckaudit.contract.encode import significant
-from ckaudit.contract.grids import encode_grid, sample_grid, sample_indices
+from ckaudit.contract.grids import encode_grid, sample_indices
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.tensors import PERCENTILE_LEVELS, BinRange, Grid, Histogram
+from ckaudit.recorder.arrays import CHUNK, Array, dense, double, ends, library, pieces, to_numpy
 
-CHUNK = 2**22  # elements turned into float64 at a time: 32 MiB
 EXACT_UP_TO = 2**17  # elements; sorting more costs longer than all other statistics together
 SAMPLES = 4_096
 BINS = 16
@@ -46,31 +44,16 @@ class Moments:
         return self.numel - self.finite
 
 
-def dense(tensor: Tensor) -> Tensor:
-    """Return a tensor without history or sparseness; a complex one has a last dimension of real and imaginary part."""
-    values = tensor.detach()
-    values = values if values.layout == torch.strided else values.to_dense()
-    return torch.view_as_real(values) if values.is_complex() else values
-
-
-def flat(tensor: Tensor) -> Tensor:
-    """Return all elements in one dimension, without history, as float32 or float64."""
-    values = dense(tensor)
-    if values.dtype not in (torch.float32, torch.float64):
-        values = values.float()
-    return values.reshape(-1)
-
-
-def moments(values: Tensor, *, chunk: int = CHUNK) -> Moments:
-    r"""Return the moments of a flat tensor.
+def moments(values: Array, *, chunk: int = CHUNK) -> Moments:
+    r"""Return the moments of a flat array.
 
     Each chunk is measured in float64, in two passes; chunks are merged after Chan, Golub and LeVeque (1983):
     $$\delta = \mu_b - \mu_a,\quad \mu = \mu_a + \delta\,n_b/n,\quad M = M_a + M_b + \delta^2 n_a n_b / n$$
     """
-    rows = [_measure(piece) for piece in torch.split(values, chunk) if piece.numel()]
-    table = torch.stack(rows).tolist() if rows else []
+    rows = [_measure(piece) for piece in pieces(values, chunk)]
+    table = library(values).stack([row for _, row in rows]).tolist() if rows else []
     count, mean, m2, low, high, squares, absolute, zeros = 0, 0.0, 0.0, math.inf, -math.inf, 0.0, 0.0, 0
-    for n, mu, m, smallest, largest, square, total, zero in table:
+    for (n, _), (square, total, zero, mu, m, smallest, largest) in zip(rows, table, strict=True):
         squares, absolute, zeros = squares + square, absolute + total, zeros + int(zero)
         if not n:
             continue
@@ -80,24 +63,24 @@ def moments(values: Tensor, *, chunk: int = CHUNK) -> Moments:
     if not count:
         mean = m2 = low = high = absolute = math.nan
     norm = math.sqrt(squares) if squares >= 0 else math.nan
-    return Moments(values.numel(), int(count), mean, m2, low, high, norm, absolute / max(count, 1), zeros)
+    return Moments(values.shape[0], count, mean, m2, low, high, norm, absolute / max(count, 1), zeros)
 
 
-def _measure(piece: Tensor) -> Tensor:
-    x = piece.double()
+def _measure(piece: Array) -> tuple[int, Array]:
+    """Return how many elements are finite, and squares of all, sum of magnitudes, zeros, mean, m2, min and max of these."""
+    x, lib = double(piece), library(piece)
     squares = x.dot(x)
-    if not math.isfinite(squares.item()):
-        x = x[x.isfinite()]
-    zeros = x.numel() - x.count_nonzero()
-    if not x.numel():
-        return torch.stack([squares.new_zeros(())] * 5 + [squares, squares.new_zeros(()), zeros.double()])
+    if not math.isfinite(float(squares)):
+        x = x[lib.isfinite(x)]
+    absolute, zeros = abs(x).sum(), (x == 0).sum(dtype=lib.float64)
+    if not x.shape[0]:
+        return 0, lib.stack([squares, absolute, zeros, zeros, zeros, zeros, zeros])
     mean = x.mean()
-    low, high = x.aminmax()
-    m2 = (x - mean).square_().sum()
-    return torch.stack([squares.new_tensor(x.numel()), mean, m2, low, high, squares, x.abs().sum(), zeros.double()])
+    deviation = x - mean
+    return x.shape[0], lib.stack([squares, absolute, zeros, mean, deviation.dot(deviation), *ends(x)])
 
 
-def stride_of(shape: torch.Size | tuple[int, ...], *, samples: int = SAMPLES) -> int:
+def stride_of(shape: Sequence[int], *, samples: int = SAMPLES) -> int:
     """Return every how many elements a tensor is sampled, so that at most `samples` are taken.
 
     The stride shares no factor with the last dimension: otherwise all samples would come from the same few columns.
@@ -108,7 +91,7 @@ def stride_of(shape: torch.Size | tuple[int, ...], *, samples: int = SAMPLES) ->
     return stride
 
 
-def sample(values: Tensor, shape: torch.Size, *, exact_up_to: int = EXACT_UP_TO) -> tuple[NDArray[np.float64], int | None]:
+def sample(values: Array, shape: Sequence[int], *, exact_up_to: int = EXACT_UP_TO) -> tuple[NDArray[np.float64], int | None]:
     """Return the sorted finite elements, and how many were looked at where that was not all of them.
 
     Args:
@@ -116,10 +99,8 @@ def sample(values: Tensor, shape: torch.Size, *, exact_up_to: int = EXACT_UP_TO)
         shape: The shape they come from, which decides the stride between samples.
         exact_up_to: Most elements that are all looked at.
     """
-    sampled = values.numel() > exact_up_to
-    if sampled:
-        values = values[:: stride_of(shape)]
-    array = values.cpu().numpy()
+    sampled = values.shape[0] > exact_up_to
+    array = to_numpy(values[:: stride_of(shape)] if sampled else values)
     finite = np.sort(array[np.isfinite(array)])
     return finite.astype(np.float64), array.size if sampled else None
 
@@ -158,16 +139,17 @@ def histogram(ordered: NDArray[np.float64], *, bins: int = BINS) -> Histogram | 
     return Histogram(BinRange([shortest(low), shortest(high)], bins), counts.tolist())
 
 
-def matrix_grid(tensor: Tensor, encoding: Literal["nested", "q8"]) -> Grid | None:
+def matrix_grid(array: Array, encoding: Literal["nested", "q8"]) -> Grid | None:
     """Return the sampled elements of a matrix, 32 by 32 at most.
 
-    A tensor of more dimensions is seen as a matrix (first, all others); one of fewer has no grid.
+    An array of more dimensions is seen as a matrix (first, all others); one of fewer has no grid.
     """
-    if tensor.ndim < 2 or not tensor.numel():
+    if array.ndim < 2 or not math.prod(array.shape):
         return None
-    matrix = tensor.detach().reshape(tensor.shape[0], -1)
-    rows, columns = (torch.as_tensor(sample_indices(size), device=matrix.device) for size in matrix.shape)
-    return encode_grid(sample_grid(matrix[rows[:, None], columns].double().cpu().numpy()), encoding)
+    matrix = dense(array)
+    matrix = matrix.reshape(matrix.shape[0], -1)
+    rows, columns = (sample_indices(size) for size in matrix.shape)
+    return encode_grid(to_numpy(double(matrix[rows[:, None], columns])), encoding)
 
 
 def shorten(value: float) -> float:
@@ -184,14 +166,3 @@ def shorten(value: float) -> float:
 def shortest(value: float) -> Number:
     """Return `shorten` of a value, or the contract's word where it is not finite."""
     return to_word(shorten(value))
-
-
-def bytes_hash(tensor: Tensor, *, size: int = 16) -> str:
-    """Return a hash of a tensor's exact bytes: "blake2b:" and `size` bytes in hexadecimal."""
-    data = dense(tensor).cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return f"blake2b:{blake2b(data, digest_size=size).hexdigest()}"  # type: ignore[arg-type]
-
-
-def dtype_name(tensor: Tensor) -> str:
-    """Return the element type as the contract names it, such as bfloat16."""
-    return str(tensor.dtype).removeprefix("torch.")

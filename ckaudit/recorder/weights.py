@@ -4,29 +4,17 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
-import torch
 from msgspec import UNSET, UnsetType
-from torch import Tensor
 
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.tensors import DeltaStats, WeightStats
+from ckaudit.recorder.arrays import Array, bytes_hash, dense, double, dtype_name, flat, library, norm
 from ckaudit.recorder.reference import Reference
-from ckaudit.recorder.tensors import (
-    bytes_hash,
-    dense,
-    dtype_name,
-    flat,
-    histogram,
-    matrix_grid,
-    moments,
-    percentiles,
-    sample,
-    shortest,
-)
+from ckaudit.recorder.tensors import histogram, matrix_grid, moments, percentiles, sample, shortest
 
 
 def weight_stats(
-    tensor: Tensor, *, grid: Literal["nested", "q8"] | None = None, spectral: bool = False, exact: bool = False
+    tensor: Array, *, grid: Literal["nested", "q8"] | None = None, spectral: bool = False, exact: bool = False
 ) -> WeightStats:
     """Return the statistics of one weight tensor; mean, spread and extremes are those of its finite elements.
 
@@ -55,7 +43,7 @@ def weight_stats(
     return facts
 
 
-def spectral_norm(tensor: Tensor, *, rounds: int = 100, tolerance: float = 1e-7) -> float:
+def spectral_norm(tensor: Array, *, rounds: int = 100, tolerance: float = 1e-7) -> float:
     r"""Return the largest singular value of a matrix, by power iteration in float64 (F6, F7).
 
     $$v \leftarrow \frac{W^\top W v}{\lVert W^\top W v\rVert}, \qquad \sigma_1 \approx \lVert W v\rVert$$
@@ -63,27 +51,27 @@ def spectral_norm(tensor: Tensor, *, rounds: int = 100, tolerance: float = 1e-7)
     It rises towards the truth, and stops where a round adds less than `tolerance` of it. The start is the same each time,
     so no random number is drawn. A tensor of more dimensions is seen as (first, all others); one that is not finite has NaN.
     """
-    matrix = dense(tensor).double().reshape(tensor.shape[0], -1)
-    if not bool(matrix.isfinite().all()):
+    lib, matrix = library(tensor), double(dense(tensor)).reshape(tensor.shape[0], -1)
+    if not bool(lib.isfinite(matrix).all()):
         return math.nan
-    vector = torch.arange(1, matrix.shape[1] + 1, dtype=torch.float64, device=matrix.device).sin()
+    vector = lib.sin(lib.ones_like(matrix[0]).cumsum(0))
     sigma = 0.0
     for _ in range(rounds):
-        image = matrix @ (vector / torch.linalg.vector_norm(vector))
-        before, sigma = sigma, float(torch.linalg.vector_norm(image))
+        image = matrix @ (vector / lib.linalg.norm(vector))
+        before, sigma = sigma, float(lib.linalg.norm(image))
         if sigma - before <= tolerance * sigma:
             break
         vector = matrix.T @ image
     return sigma
 
 
-def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
     """Return a copy of the weights, to be compared with after the update."""
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
 def movement(
-    tensors: Mapping[str, Tensor], before: Mapping[str, Tensor], reference: Reference | None
+    tensors: Mapping[str, Array], before: Mapping[str, Array], reference: Reference | None
 ) -> tuple[dict[str, DeltaStats], float | None]:
     r"""Return each tensor's movement, and that of all together, $\lVert\Delta W\rVert / \lVert W\rVert$ (M11).
 
@@ -98,25 +86,15 @@ def movement(
     """
     found, moved, size = {}, 0.0, 0.0
     for name, tensor in tensors.items():
-        norm = delta = None
+        size_now = delta = None
         if name in before:
-            norm, delta = norm_of(tensor), difference_norm(tensor, before[name])
-            moved, size = moved + delta * delta, size + norm * norm
+            size_now, delta = norm(flat(tensor)), norm(flat(tensor) - flat(before[name]))
+            moved, size = moved + delta * delta, size + size_now * size_now
         since = reference.moved(name, tensor) if reference else None
         if delta is None and since is None:
             continue
-        found[name] = DeltaStats(norm=_number(delta), relative=_number(_ratio(delta, norm)), moved=_number(since))
+        found[name] = DeltaStats(norm=_number(delta), relative=_number(_ratio(delta, size_now)), moved=_number(since))
     return found, _ratio(math.sqrt(moved), math.sqrt(size)) if before else None
-
-
-def norm_of(tensor: Tensor) -> float:
-    """Return the L2 norm of a tensor, summed in float64."""
-    return float(torch.linalg.vector_norm(flat(tensor), dtype=torch.float64))
-
-
-def difference_norm(after: Tensor, before: Tensor) -> float:
-    """Return the L2 norm of after - before, summed in float64."""
-    return float(torch.linalg.vector_norm(flat(after) - flat(before), dtype=torch.float64))
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

@@ -7,7 +7,6 @@ import msgspec
 
 from ckaudit.contract import violations
 from ckaudit.contract.decode import decode
-from ckaudit.contract.explain import explain
 from ckaudit.contract.locate import with_lines
 from ckaudit.contract.manifest import VERSION, Manifest
 from ckaudit.contract.report import Finding
@@ -37,6 +36,8 @@ def check_manifest(data: bytes, file: str) -> tuple[Manifest | None, list[Findin
 
 
 def _refused(data: bytes, file: str) -> tuple[Manifest | None, list[Finding]]:
+    from ckaudit.contract.explain import explain
+
     explained = explain(data, file, VERSION)
     versions = [finding for finding in explained.findings if finding.code == violations.UNKNOWN_VERSION.code]
     if explained.findings or explained.text is None:

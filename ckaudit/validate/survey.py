@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ckaudit.contract import violations
 from ckaudit.contract.check import Checked, check_checkpoint
@@ -18,6 +19,9 @@ from ckaudit.validate.outcomes import recorded_paths
 from ckaudit.validate.patience import Patience, read_settled
 from ckaudit.validate.walk import Walk, repeated_stretches
 
+if TYPE_CHECKING:
+    from ckaudit.contract.bulk import Bulk
+
 
 @dataclass(slots=True)
 class Survey:
@@ -30,6 +34,7 @@ class Survey:
         patience: How long files that are being written are waited for.
         findings: What single files violate.
         notes: What a reader must know though nobody did wrong.
+        many: From how many checkpoints on they are proved in bulk: loading numpy takes the time of a hundred.
     """
 
     run: RunFacts
@@ -38,13 +43,19 @@ class Survey:
     patience: Patience
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    many: int = 150
+    _check: Callable[[bytes, str], Checked] = check_checkpoint
     _layouts: Layouts = field(default_factory=Layouts)
     _columns: dict[str, set[str]] = field(default_factory=dict)
 
     def read(self) -> None:
         """Read every file of the run."""
         folder = self.run.folder
+        bulk = _bulk() if len(folder.checkpoints) >= self.many else None
+        self._check = bulk.check if bulk else check_checkpoint
         self.run.checkpoints = self._read_all(folder.checkpoints)
+        self.findings += bulk.close() if bulk else []
+        self._check = check_checkpoint
         self.run.checkpoints.sort(key=lambda each: (each.step, -1 if each.rank is None else each.rank, each.shown))
         self.run.history = self._read_all(folder.history)
         if folder.history:
@@ -71,7 +82,7 @@ class Survey:
 
         def judge(data: bytes) -> list[Finding]:
             nonlocal checked
-            checked = check_checkpoint(data, named.shown)
+            checked = self._check(data, named.shown)
             return checked.findings
 
         if not self._settle(named.path, named.shown, judge):
@@ -131,6 +142,13 @@ class Survey:
             known = {(each.file, each.line, each.where) for each in self.findings}
             found = conflicts([(path, self.shown(path)) for path in paths], ranges, root=root)
             self.findings += [each for each in found if each.line is None or (each.file, each.line, each.where) not in known]
+
+
+def _bulk() -> "Bulk":
+    """Return what proves many files at once; only a run that has them loads numpy."""
+    from ckaudit.contract.bulk import Bulk
+
+    return Bulk()
 
 
 def _files(count: int) -> str:

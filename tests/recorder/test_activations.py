@@ -3,7 +3,8 @@ import pytest
 import torch
 from torch import nn
 
-from ckaudit.recorder.activations import activation_stats, chosen_modules, is_function, output_tensor
+from ckaudit.recorder.activation_stats import activation_stats
+from ckaudit.recorder.activations import chosen_modules, is_function, output_tensor
 
 
 def random(shape, dtype=torch.float32):

@@ -113,3 +113,13 @@ def test_nothing_but_the_first_failure_of_a_kind_is_logged(tiny, train, tmp_path
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == len(set(messages)) < 10
     assert recorder._guard.failures > 30
+
+
+def test_a_program_that_goes_to_another_folder_keeps_its_run(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recorder = Recorder(tiny(), "run")
+    (tmp_path / "another_folder").mkdir()
+    monkeypatch.chdir(tmp_path / "another_folder")
+    recorder.step(1.0)
+    recorder.close()
+    assert (tmp_path / "run" / "analysis_checkpoint_step_00000001.json").exists()

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from ckaudit.recorder import table
-from ckaudit.recorder.table import depth_of, kind_of, tensor_table, trainable_count
+from ckaudit.recorder.names import depth_of
+from ckaudit.recorder.table import kind_of, tensor_table, trainable_count
 
 LINEAR = nn.Linear(4, 4)
 

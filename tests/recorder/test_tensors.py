@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ckaudit.contract.grids import unpack
-from ckaudit.recorder.gradients import gradient_stats
+from ckaudit.recorder.gradient_stats import gradient_stats
 from ckaudit.recorder.tensors import histogram, moments, quantiles, shorten, stride_of
 from ckaudit.recorder.weights import weight_stats
 

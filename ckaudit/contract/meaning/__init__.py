@@ -4,11 +4,15 @@ Each check is a function `Subject -> findings`, entered by the decorator `check`
 A check must be cheap where nothing is wrong: it looks at whole columns first, and at single tensors only to name them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import astuple
 
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.columns import EMPTY, Table
@@ -30,6 +34,13 @@ class Subject:
     def table(self, section: str) -> Table:
         """Return a section's columns; a section that is not recorded has none."""
         return self.tables.get(section, EMPTY)
+
+    def entries(self, section: str) -> Mapping[str, Any]:
+        """Return the entries of a section by name, however the document holds them: none where it is not recorded."""
+        found = getattr(self.document, section)
+        if found is UNSET or isinstance(found, dict):
+            return found or {}
+        return dict(zip(self.tables[section].names, astuple(found), strict=True))
 
     def find(self, kind: Kind, place: Place, expected: str, found: object, *, where: str | None = None) -> Finding:
         """Make a finding of a value that cannot be.

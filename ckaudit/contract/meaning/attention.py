@@ -48,8 +48,7 @@ def heads(subject: Subject) -> Iterator[Finding]:
 
 def _layers(subject: Subject) -> list[tuple[str, AttentionStats]]:
     """Return name and statistics of each layer."""
-    layers = subject.document.attention
-    return [] if layers is UNSET else list(layers.items())
+    return list(subject.entries("attention").items())
 
 
 @check(

@@ -14,7 +14,9 @@ from ckaudit.contract.tensors import PackedGrid
 
 SIDE = 32
 FIELD = "sampled_grid_32x32"
+SECTIONS = ("weights", "gradients")
 ATTENTION_FIELDS = ("sampled_qk_grid_32x32_per_head", "sampled_qk_grid_32x32")
+FIELDS = (FIELD, *ATTENTION_FIELDS)
 
 
 @check(
@@ -24,7 +26,7 @@ ATTENTION_FIELDS = ("sampled_qk_grid_32x32_per_head", "sampled_qk_grid_32x32")
     kinds.GRID_PACKING,
     reads=(
         "weights.*.shape",
-        *(f"{section}.*.{name}" for section in ("weights", "gradients") for name in (FIELD, "min", "max")),
+        *(f"{section}.*.{name}" for section in SECTIONS for name in (FIELD, "min", "max")),
     ),
 )
 def tensor_grid(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
@@ -34,7 +36,7 @@ def tensor_grid(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding
         subject: The checkpoint.
         rounding: Relative error, of the largest element: a grid has four digits.
     """
-    for section in ("weights", "gradients"):
+    for section in SECTIONS:
         table = subject.table(section)
         if FIELD not in table.columns:
             continue
@@ -79,7 +81,7 @@ def attention_grid(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Find
         subject: The checkpoint.
         rounding: Absolute error. A softmax of bfloat16 (8 bits) sums to 1 within 0.4 %; four digits add 0.05 %.
     """
-    table, layers = subject.table("attention"), subject.document.attention or {}
+    table, layers = subject.table("attention"), subject.entries("attention")
     for field in ATTENTION_FIELDS:
         for name, grids in table.recorded(field):
             place = ("attention", name, field)

@@ -39,7 +39,7 @@ def histogram(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
         table = subject.table(section)
         if "histogram" not in table.columns:
             continue
-        least, most = _totals(subject, section, table)
+        least, most = totals(subject, section, table)
         lows, highs = table.numbers("min", -inf), table.numbers("max", inf)
         if "histogram" in table.complete and _all_fit(table.columns["histogram"], lows, highs, least, most):
             continue
@@ -48,7 +48,7 @@ def histogram(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
                 yield from _judge(subject, (section, name, "histogram"), shown, limits, rounding)
 
 
-def _totals(subject: Subject, section: str, table: Table) -> tuple[Sequence[float], Sequence[float]]:
+def totals(subject: Subject, section: str, table: Table) -> tuple[Sequence[float], Sequence[float]]:
     """Return the fewest and the most elements that each histogram can have counted."""
     if section == "activations":
         shapes = table.columns.get("shape", (UNSET,) * len(table.names))

@@ -20,7 +20,7 @@ _HASH = re.compile(r"[A-Za-z0-9_-]+:[0-9A-Fa-f]+")
 def tensor_name(subject: Subject) -> Iterator[Finding]:
     """A tensor that is named is there; only a whole list of weights can say so."""
     document = subject.document
-    weights = document.weights or {}
+    weights = subject.entries("weights")
     named: list[tuple[Place, str]] = [
         (("weights", name, "tied_to"), other) for name, other in subject.table("weights").recorded("tied_to")
     ]

@@ -1,8 +1,7 @@
 """Norms of a tensor against its moments, its extremes and each other."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET
 
@@ -67,8 +66,8 @@ def numels(subject: Subject, section: str) -> Sequence[float]:
 
 def _whole(subject: Subject, section: str, name: str) -> bool:
     """Tell whether all statistics of an entry are of the same elements: all finite, none on another rank."""
-    entry: Mapping[str, Any] = getattr(subject.document, section)
-    return entry[name].nonfinite_count in (UNSET, 0) and entry[name].placement in (UNSET, "replicated")
+    entry = subject.entries(section)[name]
+    return entry.nonfinite_count in (UNSET, 0) and entry.placement in (UNSET, "replicated")
 
 
 def _norm_of(
@@ -173,12 +172,12 @@ def relative(subject: Subject, *, precision: float = 2e-2) -> Iterator[Finding]:
 ))  # fmt: skip
 def movement(subject: Subject) -> Iterator[Finding]:
     """Weights do not move before the first update, nor where the scaler skipped it."""
-    table, document = subject.table("weight_deltas"), subject.document
+    document = subject.document
     skipped = document.optimizer is not UNSET and document.optimizer.found_inf is True
     if document.step and not skipped:
         return
     for field in ("norm", "moved") if document.step == 0 else ("norm",):
-        for name, moved in table.rows(field):
+        for name, moved in subject.table("weight_deltas").rows(field):
             if moved > 0:
                 kind = kinds.MOVED_AT_STEP_ZERO if document.step == 0 else kinds.UPDATED_DESPITE_OVERFLOW
                 yield subject.find(kind, ("weight_deltas", name, field), "0: no update was applied", moved)

@@ -37,13 +37,10 @@ SCALAR_SHARES = (
     reads=(
         *(f"{section}.*.{name}" for section, names in TABLE_SHARES.items() for name in names),
         *(f"attention.*.{name}" for name in HEAD_SHARES),
-        *(f"{section}.{name}" for section, names in SINGLE_SHARES.items() for name in names),
-        *(f"probes.*.{name}" for name in PROBE_SHARES),
-        "scalars",
     ),
 )
 def share(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
-    """Every share of something whole is within 0 to 1.
+    """Every share of tensors, modules and heads is within 0 to 1.
 
     Args:
         subject: The checkpoint.
@@ -52,6 +49,23 @@ def share(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
     for section, names in TABLE_SHARES.items():
         yield from _columns(subject, section, names, rounding)
     yield from _arrays(subject, HEAD_SHARES, (-rounding, 1 + rounding), kinds.SHARE_OUTSIDE, "between 0 and 1")
+
+
+@check(
+    kinds.SHARE_OUTSIDE,
+    reads=(
+        *(f"{section}.{name}" for section, names in SINGLE_SHARES.items() for name in names),
+        *(f"probes.*.{name}" for name in PROBE_SHARES),
+        "scalars",
+    ),
+)
+def single_share(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+    """So is every share that stands alone.
+
+    Args:
+        subject: The checkpoint.
+        rounding: Absolute error, as of any other share.
+    """
     for place, value in _singles(subject):
         if isinstance(value, (int, float)) and not -rounding <= value <= 1 + rounding:
             yield subject.find(kinds.SHARE_OUTSIDE, place, "between 0 and 1", float(value))

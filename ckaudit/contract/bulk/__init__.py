@@ -1,0 +1,262 @@
+"""Proving many checkpoints at once: files of a run look alike, and testing a bound on thirty costs hardly more than on one.
+
+What is proved is that the ordinary checks would find nothing. Whatever cannot be proved goes through the ordinary checks, which
+stay the only place that says what is wrong.
+"""
+
+from dataclasses import dataclass, field
+from struct import error as NotNumbers  # noqa: N812  an exception by any other name
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+from msgspec.structs import astuple
+
+from ckaudit.contract.analysis import VERSION
+from ckaudit.contract.bulk.block import Block, Bools, Grids, Known, known_of, pack, pack_grids
+from ckaudit.contract.bulk.proofs import PROOFS, provable
+from ckaudit.contract.bulk.tailor import ENTRIES, Cut, Place, Tailor, measure
+from ckaudit.contract.check import Checked, check_checkpoint, colons_elsewhere, forgiven
+from ckaudit.contract.decode import Decoded
+from ckaudit.contract.locate import escape, with_lines
+from ckaudit.contract.meaning import MeaningCheck, Subject, checks
+from ckaudit.contract.meaning.grids import FIELD, FIELDS
+from ckaudit.contract.report import Finding
+from ckaudit.contract.unknown import Unknown, unknown_findings
+from ckaudit.contract.violations import BARE_NAN, UNKNOWN_FIELD
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What the files of a run look like, as learned from one of them.
+
+    Attributes:
+        tailor: Reads such files.
+        known: What the proofs take from the file learned from.
+        proved: Checks that can be proved.
+        recorded: Small sections and members of the head in that file.
+        alone: Checks that must look at each file, by what differs in it.
+    """
+
+    tailor: Tailor
+    known: Known
+    proved: frozenset[MeaningCheck]
+    recorded: frozenset[str]
+    alone: dict[tuple[frozenset[Place], frozenset[str]], tuple[MeaningCheck, ...]] = field(default_factory=dict)
+
+    def remaining(self, changed: frozenset[Place], recorded: frozenset[str]) -> tuple[MeaningCheck, ...]:
+        """Return the checks that must look at a file: what they read is new in it, or is neither proved nor kept."""
+        key = changed, recorded
+        if key not in self.alone:
+            packed = {(name, each) for name, section in self.tailor.sections.items() for each in section.packed}
+            head = recorded | self.recorded
+            self.alone[key] = tuple(
+                each
+                for each in checks()
+                if _columns(each) & changed or (each not in self.proved and (_columns(each) & packed or _members(each) & head))
+            )
+        return self.alone[key]
+
+
+def _columns(check: MeaningCheck) -> set[Place]:
+    """Return the columns that a check reads."""
+    parts = [path.split(".") for path in check.reads]
+    return {(part[0], part[2]) for part in parts if part[0] in ENTRIES}
+
+
+def _members(check: MeaningCheck) -> set[str]:
+    """Return the small sections and members of the head that a check reads."""
+    return {name for path in check.reads if (name := path.split(".")[0]) not in ENTRIES}
+
+
+def learn(data: bytes, file: str, checked: Checked) -> Pattern | None:
+    """Learn from one file what others may look like.
+
+    Args:
+        data: Its bytes.
+        file: Its name.
+        checked: What the ordinary checks say of it.
+
+    Returns:
+        The pattern; None where the file has faults other than an unknown field or a bare word, or cannot be a pattern.
+    """
+    codes = {finding.code for finding in checked.findings}
+    if checked.document is None or not codes <= {BARE_NAN.code, UNKNOWN_FIELD.code}:
+        return None
+    unknown = [finding.found or "" for finding in checked.findings if finding.code == UNKNOWN_FIELD.code]
+    tailor = measure(checked.tables, unknown, words=BARE_NAN.code in codes)
+    if tailor is None:
+        return None
+    known = known_of(Subject(file, checked.document, checked.tables), tailor)
+    recorded = {(name, each) for name, made in checked.tables.items() for each in made.columns}
+    proved = frozenset(each for each in checks() if provable(each, tailor, _columns(each) & recorded))
+    pattern = Pattern(tailor, known, proved, _recorded(checked.document))
+    taken = take(pattern, data, file)
+    return pattern if taken is not None and taken.checked.findings == checked.findings else None
+
+
+def _recorded(document: Any) -> frozenset[str]:
+    """Return what a document records beside its large sections."""
+    members = zip(document.__struct_fields__, astuple(document), strict=True)
+    return frozenset(name for name, value in members if value is not UNSET and name not in ENTRIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What is kept of a file until its block is proved.
+
+    Attributes:
+        data: Its bytes.
+        file: Its name.
+        said: Findings already returned.
+        proved: Checks that are still to be proved.
+        columns: Its packed columns.
+        grids: Its packed grids.
+    """
+
+    data: bytes
+    file: str
+    said: list[Finding]
+    proved: frozenset[MeaningCheck]
+    columns: dict[Place, bytes]
+    grids: dict[Place, Grids]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A file that looks like the pattern: what is known of it, and what waits for its proof."""
+
+    checked: Checked
+    waiting: Waiting
+
+
+def take(pattern: Pattern, data: bytes, file: str) -> Taken | None:
+    """Read a file and judge what cannot be proved later; None where it does not look like the pattern."""
+    if b"\\" in data or (cut := pattern.tailor.read(data)) is None:
+        return None
+    colons = np.count_nonzero(np.frombuffer(cut.text, np.uint8) == ord(":"))
+    if colons != cut.colons + sum(colons_elsewhere(cut.document, cut.tables)):
+        return None
+    columns: dict[Place, bytes] = {}
+    try:
+        for name, section in pattern.tailor.sections.items():
+            for each in section.packed:
+                columns |= pack(name, each, cut.tables[name].columns[each], pattern.known)
+    except (NotNumbers, TypeError):
+        return None
+    grids = _grids(pattern.known, cut)
+    remaining = pattern.remaining(cut.changed.difference(grids), _recorded(cut.document))
+    checked = Checked(cut.document, cut.tables, _found(cut, file, remaining))
+    return Taken(checked, Waiting(data, file, checked.findings, pattern.proved.difference(remaining), columns, grids))
+
+
+def _grids(known: Known, cut: Cut) -> dict[Place, Grids]:
+    """Pack the grids of each field whose grids can be packed."""
+    made = {}
+    for name, table in cut.tables.items():
+        for each in FIELDS:
+            if each in table.columns:
+                heads = table.columns.get("heads") if each != FIELD else None
+                try:
+                    made[name, each] = pack_grids(table.columns[each], known.shapes[name] if each == FIELD else None, heads)
+                except (NotNumbers, TypeError):
+                    continue
+    return made
+
+
+def _found(cut: Cut, file: str, remaining: tuple[MeaningCheck, ...]) -> list[Finding]:
+    """Return what is wrong with a file, as far as it is not put off."""
+    document = cut.document
+    found = forgiven(Decoded(document, cut.text, cut.bare_words), file)
+    if cut.unknown:
+        found += unknown_findings(_unknown(cut), file, VERSION)
+    subject = Subject(file, document, cut.tables)
+    wrong = [finding for each in remaining for finding in each.function(subject)]
+    return found + with_lines(wrong, cut.text) if wrong else found
+
+
+def _unknown(cut: Cut) -> dict[str, Unknown]:
+    """Return the unknown fields of a file by path."""
+    found = {}
+    for (section, key), column in cut.unknown.items():
+        if times := len(column) - column.count(UNSET):
+            row = next(index for index, value in enumerate(column) if value is not UNSET)
+            stem = f"/{section}/{escape(cut.tables[section].names[row])}" if section else ""
+            found[f"{section}.*.{key}" if section else key] = Unknown(times, f"{stem}/{escape(key)}")
+    return found
+
+
+@dataclass(slots=True)
+class Bulk:
+    """Checks checkpoints one after another, and proves what it put off a block at a time.
+
+    Attributes:
+        files: Files in a block: enough to make calls of numpy cheap.
+        size: Bytes in a block, whose texts are kept until it is proved.
+        patience: How far files that fit no pattern or are not proved, each counted twice, may outnumber the others before this is
+            given up.
+        lessons: How many patterns are learned: each makes types that are never forgotten.
+    """
+
+    files: int = 24
+    size: int = 8 * 2**20
+    patience: int = 24
+    lessons: int = 32
+    _pattern: Pattern | None = None
+    _block: list[Waiting] = field(default_factory=list)
+    _late: list[Finding] = field(default_factory=list)
+    _misses: int = 0
+
+    def check(self, data: bytes, file: str) -> Checked:
+        """Judge one checkpoint, as far as that is not put off to the end of its block."""
+        if self._misses > self.patience:
+            return check_checkpoint(data, file)
+        if self._pattern is not None and (taken := take(self._pattern, data, file)) is not None:
+            self._misses = max(self._misses - 1, 0)
+            self._block.append(taken.waiting)
+            if len(self._block) >= self.files or sum(len(each.data) for each in self._block) >= self.size:
+                self._prove()
+            return taken.checked
+        self._misses += 2
+        checked = check_checkpoint(data, file)
+        if self.lessons and (pattern := learn(data, file, checked)) is not None:
+            self._prove()
+            self._pattern = pattern
+            self.lessons -= 1
+        return checked
+
+    def close(self) -> list[Finding]:
+        """Prove what is left, and return all that was found where a proof failed."""
+        self._prove()
+        late, self._late = self._late, []
+        return late
+
+    def _prove(self) -> None:
+        """Prove one block; files in which a proof fails are checked the ordinary way, from the start."""
+        if self._pattern is None or not self._block:
+            return
+        for index in np.flatnonzero(_doubtful(self._pattern, self._block)):
+            doubt = self._block[index]
+            self._late += [each for each in check_checkpoint(doubt.data, doubt.file).findings if each not in doubt.said]
+            self._misses += 2
+        self._block = []
+
+
+def _doubtful(pattern: Pattern, taken: list[Waiting]) -> Bools:
+    """Return which files of a block are not proved, shape (files,)."""
+    block = Block(
+        files=len(taken),
+        known=pattern.known,
+        columns={place: b"".join([each.columns[place] for each in taken]) for place in taken[0].columns},
+        grids={
+            place: [each.grids.get(place, Grids([], b"")) for each in taken]
+            for place in {place for each in taken for place in each.grids}
+        },
+        names={name: len(section.names) for name, section in pattern.tailor.sections.items()},
+    )
+    doubtful = block.none()
+    with np.errstate(all="ignore"):
+        for check in pattern.proved:
+            if (wrong := PROOFS[check.function](block)).any():
+                doubtful |= wrong & np.array([check in each.proved for each in taken])
+    return doubtful

@@ -1,0 +1,234 @@
+"""The numbers of many files side by side, and what is known of all of them beforehand."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from inspect import signature
+from itertools import chain, starmap
+from operator import attrgetter
+from struct import Struct as Packer
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import UNSET
+
+from ckaudit.contract.bulk.tailor import Place, Tailor
+from ckaudit.contract.columns import Column, Table
+from ckaudit.contract.meaning import CheckFunction, Subject
+from ckaudit.contract.meaning.grids import SIDE
+from ckaudit.contract.meaning.histograms import SECTIONS as COUNTED
+from ckaudit.contract.meaning.histograms import totals
+from ckaudit.contract.meaning.norms import NORMS, numels
+from ckaudit.contract.meaning.tensors import LARGEST
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_COUNTS, _RANGES, _BINS = attrgetter("counts"), attrgetter("bins.range"), attrgetter("bins.count")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What stays from file to file, taken from the file learned from; arrays have one number per entry.
+
+    Attributes:
+        lengths: Lengths of packed lists, and numbers of bins.
+        sizes: Elements of each tensor, NaN where nothing tells.
+        counted: Elements of each tensor that are finite.
+        totals: Fewest and most elements that a histogram can have counted.
+        largest: Largest number of the type of each tensor.
+        entropies: Log of the keys of each head.
+        same_names: Whether movements have the names of the weights.
+        shapes: Shape of the tensor of each entry, UNSET where there is none.
+    """
+
+    lengths: dict[Place, list[int]]
+    sizes: dict[str, Floats]
+    counted: dict[str, Floats]
+    totals: dict[str, tuple[Floats, Floats]]
+    largest: dict[str, Floats]
+    entropies: Floats
+    same_names: bool
+    shapes: dict[str, Column]
+
+
+def known_of(subject: Subject, tailor: Tailor) -> Known:
+    """Take from one file what stays from file to file."""
+    tables = subject.tables
+    lengths = {
+        (name, field): list(map(_BINS if field == "histogram" else len, tables[name].columns[field]))
+        for name, section in tailor.sections.items()
+        for field in section.packed
+        if type(tables[name].columns[field][0]) is not float
+    }
+    attention = subject.table("attention")
+    shapes = dict(subject.table("weights").recorded("shape"))
+    heads = lengths.get(("attention", "entropy_per_head"), [])
+    keys = attention.columns.get("keys", (UNSET,) * len(heads))
+    limits = [math.log(each) if each is not UNSET and each else math.inf for each in keys]
+    sizes = {name: np.array(numels(subject, name), float) for name in NORMS if name in tables}
+    return Known(
+        lengths=lengths,
+        sizes=sizes,
+        counted={name: size - np.array(tables[name].numbers("nonfinite_count", 0.0)) for name, size in sizes.items()},
+        totals={name: _arrays(totals(subject, name, tables[name])) for name in COUNTED if name in tables},
+        largest={name: _largest(made) for name, made in tables.items()},
+        entropies=np.repeat(limits, heads) if heads else np.array(math.inf),
+        same_names=subject.table("weights").names == subject.table("weight_deltas").names,
+        shapes={name: tuple(shapes.get(each, UNSET) for each in tables[name].names) for name in NORMS if name in tables},
+    )
+
+
+def _arrays(both: tuple[Any, Any]) -> tuple[Floats, Floats]:
+    return np.array(both[0], float), np.array(both[1], float)
+
+
+def _largest(made: Table) -> Floats:
+    """Return the largest number of each entry's type, infinite where it is not known."""
+    types = made.columns.get("dtype", (UNSET,) * len(made.names))
+    return np.array([LARGEST.get(str(each).removeprefix("torch."), math.inf) for each in types])
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Every grid of one field in a block: where it stands, its smallest and largest element, its largest sum of a row."""
+
+    files: npt.NDArray[np.intp]
+    entries: npt.NDArray[np.intp]
+    low: Floats
+    high: Floats
+    mass: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Grids:
+    """The grids of one field in one file, packed; `places` holds entry, rows and columns of each."""
+
+    places: list[tuple[int, int, int]]
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The packed columns of some files, shape (files, numbers of one file)."""
+
+    files: int
+    known: Known
+    columns: dict[Place, bytes]
+    grids: dict[Place, list[Grids]]
+    names: dict[str, int]
+
+    def none(self) -> Bools:
+        """Return False for each file."""
+        return np.zeros(self.files, bool)
+
+    def has(self, section: str, field: str) -> bool:
+        """Tell whether a column was packed."""
+        return (section, field) in self.columns
+
+    def shape(self, section: str) -> tuple[int, int]:
+        """Return the number of files, and of entries of a section in each."""
+        return self.files, self.names[section]
+
+    def get(self, section: str, field: str, default: float = math.nan) -> Floats:
+        """Return the numbers of a field; one default for each file where it was not recorded."""
+        if not self.has(section, field):
+            return np.full((self.files, 1), default)
+        return np.frombuffer(self.columns[section, field]).reshape(self.files, -1)
+
+    def sums(self, section: str, field: str) -> Floats:
+        """Return the sum of each list of a column."""
+        lengths = self.known.lengths[section, "histogram"]
+        if 0 in lengths:
+            return np.full((self.files, len(lengths)), math.nan)
+        starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
+        return np.add.reduceat(self.get(section, field), starts, axis=1)
+
+    def limit(self, check: CheckFunction, name: str) -> float:
+        """Return the tolerance that a check has by default."""
+        return float(signature(check).parameters[name].default)
+
+    def sheet(self, section: str, field: str) -> Sheet | None:
+        """Return all grids of a field; None where there are none."""
+        packed = self.grids.get((section, field), [])
+        places = np.array([place for each in packed for place in each.places], int).reshape(-1, 3)
+        if not len(places):
+            return None
+        values = np.frombuffer(b"".join(each.data for each in packed))
+        sizes = places[:, 1] * places[:, 2]
+        starts = np.cumsum(sizes) - sizes
+        widths = np.repeat(places[:, 2], places[:, 1])
+        rows = np.add.reduceat(values, np.cumsum(widths) - widths)
+        return Sheet(
+            files=np.repeat(np.arange(self.files), [len(each.places) for each in packed]),
+            entries=places[:, 0],
+            low=np.minimum.reduceat(values, starts),
+            high=np.maximum.reduceat(values, starts),
+            mass=np.maximum.reduceat(rows, np.cumsum(places[:, 1]) - places[:, 1]),
+        )
+
+
+@cache
+def _packer(count: int) -> Packer:
+    """Return what turns `count` numbers to bytes."""
+    return Packer(f"{count}d")
+
+
+def pack(name: str, field: str, column: Column, known: Known) -> dict[Place, bytes]:
+    """Turn one column to bytes.
+
+    Raises:
+        TypeError: Lists or histograms are not as long as they were.
+        struct.error: Something is not a number.
+    """
+    if (name, field) not in known.lengths:
+        return {(name, field): _packer(len(column)).pack(*column)}
+    lengths = known.lengths[name, field]
+    if field == "percentiles":  # the decoder counted them
+        return {(name, field): _packer(sum(lengths)).pack(*chain.from_iterable(column))}
+    if field != "histogram":
+        return {(name, field): _pack_lists(column, lengths)}
+    counts = list(map(_COUNTS, column))
+    if list(map(_BINS, column)) != lengths:
+        raise TypeError
+    ends = _packer(2 * len(lengths)).pack(*chain.from_iterable(map(_RANGES, column)))
+    return {(name, "counts"): _pack_lists(counts, lengths), (name, "range"): ends}
+
+
+def _pack_lists(lists: Sequence[list[float]], lengths: list[int]) -> bytes:
+    """Turn lists of known lengths to bytes."""
+    if list(map(len, lists)) != lengths:
+        raise TypeError
+    return _packer(sum(lengths)).pack(*chain.from_iterable(lists))
+
+
+def pack_grids(column: Column, shapes: Column | None, heads: Column | None) -> Grids:
+    """Turn the grids of one field to bytes.
+
+    Args:
+        column: A grid, or a list of grids, for each entry that has one.
+        shapes: Shape of each tensor; None: the grids are of heads.
+        heads: Number of heads of each layer; None: there is one grid for each entry.
+
+    Raises:
+        TypeError: A grid is not a small rectangle within its tensor, or is packed already.
+        struct.error: A grid holds words, or rows of several lengths.
+    """
+    places, parts = [], []
+    for entry, value in enumerate(column):
+        if value is UNSET:
+            continue
+        if heads is not None and heads[entry] is not UNSET and len(value) != heads[entry]:
+            raise TypeError
+        shape = UNSET if shapes is None else shapes[entry]
+        for grid in value if shapes is None else [value]:
+            rows, width = len(grid), len(grid[0]) if grid else 0
+            if not 0 < rows <= SIDE or not 0 < width <= SIDE:
+                raise TypeError
+            if shape is not UNSET and len(shape) == 2 and (rows > shape[0] or width > shape[1]):
+                raise TypeError
+            places.append((entry, rows, width))
+            parts.append(b"".join(starmap(_packer(width).pack, grid)))
+    return Grids(places, b"".join(parts))

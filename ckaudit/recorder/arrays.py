@@ -1,0 +1,88 @@
+"""What NumPy arrays and torch tensors do alike, under one name each, so that a statistic is written once for both.
+
+torch is looked up, never imported: whoever hands a tensor over has loaded it.
+"""
+
+import math
+import sys
+from hashlib import blake2b
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = Any  # numpy.ndarray or torch.Tensor
+
+CHUNK = 2**22  # elements turned into float64 at a time: 32 MiB
+
+
+def library(array: Array) -> Any:
+    """Return the module whose functions take this array: numpy or torch."""
+    return np if isinstance(array, np.ndarray) else sys.modules["torch"]
+
+
+def dense(array: Array) -> Array:
+    """Return an array without history or sparseness; a complex one has a last dimension of real and imaginary part."""
+    if isinstance(array, np.ndarray):
+        return np.stack([array.real, array.imag], -1) if np.iscomplexobj(array) else array
+    torch, values = library(array), array.detach()
+    values = values if values.layout == torch.strided else values.to_dense()
+    return torch.view_as_real(values) if values.is_complex() else values
+
+
+def flat(array: Array) -> Array:
+    """Return all elements in one dimension, without history, as float32 or float64."""
+    values, lib = dense(array), library(array)
+    if values.dtype not in (lib.float32, lib.float64):
+        values = values.astype(np.float32) if lib is np else values.float()
+    return values.reshape(-1)
+
+
+def double(array: Array) -> Array:
+    """Return the elements as float64; a float64 array itself."""
+    return array.astype(np.float64, copy=False) if isinstance(array, np.ndarray) else array.double()
+
+
+def to_numpy(array: Array) -> NDArray[Any]:
+    """Return the elements in this process's memory, without copying them where they are there."""
+    found: NDArray[Any] = array if isinstance(array, np.ndarray) else array.cpu().numpy()
+    return found
+
+
+def pieces(values: Array, chunk: int = CHUNK) -> list[Array]:
+    """Return stretches of a flat array, `chunk` elements each, none of them empty."""
+    return [values[start : start + chunk] for start in range(0, values.shape[0], chunk)]
+
+
+def ends(values: Array) -> tuple[Array, Array]:
+    """Return the smallest and the largest element."""
+    return (values.min(), values.max()) if isinstance(values, np.ndarray) else values.aminmax()
+
+
+def norm(values: Array) -> float:
+    """Return the L2 norm of a flat array, summed in float64."""
+    if not isinstance(values, np.ndarray):
+        torch = library(values)
+        return float(torch.linalg.vector_norm(values, dtype=torch.float64))
+    return math.sqrt(math.fsum(float(x.dot(x)) for x in map(double, pieces(values))))
+
+
+def row_norms(rows: Array) -> Array:
+    """Return the L2 norm of each row in float64, shape (N, D) to (N,)."""
+    if not isinstance(rows, np.ndarray):
+        torch = library(rows)
+        return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
+    return np.linalg.norm(double(rows), axis=-1)
+
+
+def bytes_hash(array: Array, *, size: int = 16) -> str:
+    """Return a hash of an array's exact bytes: "blake2b:" and `size` bytes in hexadecimal."""
+    values = dense(array)
+    if not isinstance(values, np.ndarray):
+        values = values.cpu().contiguous().reshape(-1).view(library(values).uint8).numpy()
+    return f"blake2b:{blake2b(np.ascontiguousarray(values).reshape(-1).view(np.uint8), digest_size=size).hexdigest()}"  # type: ignore[arg-type]
+
+
+def dtype_name(array: Array) -> str:
+    """Return the element type as the contract names it, such as bfloat16."""
+    return str(array.dtype).removeprefix("torch.")

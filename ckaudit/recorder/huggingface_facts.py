@@ -1,0 +1,125 @@
+"""What the objects of a Hugging Face training say of it: the facts of `run.json`, a step's loss and its batch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ckaudit.recorder.batch import IGNORED
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.passes import Pass
+
+ATTENTION = ("*.self_attn", "*.attn", "*.attention", "*.self", "*.attention.self")
+DROPOUTS = ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob", "attn_dropout")
+LENGTHS = ("max_length", "max_seq_length")
+PLAN_POINTS = 256
+
+
+def choices(args: Any, state: Any, model: nn.Module, scheduler: Any, guard: Guard) -> dict[str, Any]:
+    """Return the arguments of `Recorder` that the objects of a training give; what fails stays out.
+
+    Args:
+        args: The `TrainingArguments`.
+        state: The `TrainerState`.
+        model: The model, with its `config` if it is one of `transformers`.
+        scheduler: The learning-rate scheduler.
+        guard: Keeps a failing fact away from the others.
+    """
+    config: Any = getattr(model, "config", None)
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    makers: dict[str, Callable[[], Any]] = {
+        "config": args.to_sanitized_dict,
+        "model": lambda: config.to_dict() if config is not None else None,
+        "seed": lambda: args.seed,
+        "vocabulary": lambda: getattr(text, "vocab_size", None),
+        "sequence_length": lambda: next((length for name in LENGTHS if (length := getattr(args, name, None))), None),
+        "clip_norm": lambda: args.max_grad_norm or None,
+        "planned_steps": lambda: state.max_steps,
+        "warmup_steps": lambda: args.get_warmup_steps(state.max_steps),
+        "planned_learning_rate": lambda: planned_learning_rate(
+            scheduler, state.max_steps, args.get_warmup_steps(state.max_steps)
+        ),
+        "compiled": _runs_compiled,
+        "kv_heads": lambda: getattr(text, "num_key_value_heads", None),
+    }
+    found: dict[str, Any] = {
+        "compiled": bool(getattr(args, "torch_compile", False)),
+        "attention_probabilities": ATTENTION if shows_attention(text) else (),
+    }
+    for name, make in makers.items():
+        with guard(f"the fact {name}"):
+            if (value := make()) is not None:
+                found[name] = value
+    return found
+
+
+def _runs_compiled() -> bool:
+    # The arguments and the environment of Accelerate both end here; the model itself is wrapped out of sight.
+    from accelerate.state import AcceleratorState
+
+    return str(AcceleratorState().dynamo_plugin.backend.value) != "NO"
+
+
+def shows_attention(config: Any) -> bool:
+    """Return whether the attention modules put out the probabilities they used: computed one by one, and none dropped."""
+    return getattr(config, "_attn_implementation", None) == "eager" and not any(getattr(config, name, 0) for name in DROPOUTS)
+
+
+def planned_learning_rate(scheduler: Any, steps: int, warmup: int, *, points: int = PLAN_POINTS) -> list[list[float]] | None:
+    """Return the plan of the first group as [step, value]; None where the scheduler is no function of the step.
+
+    Step N is updated with the value for N - 1 finished updates.
+
+    Args:
+        scheduler: A `LambdaLR`, as all those of `transformers` but the ones that look at a metric.
+        steps: Planned steps.
+        warmup: Those of them that warm up; the corner at their end is a point of its own.
+        points: Most stretches that the plan is cut into; a run of fewer steps has each of its own.
+    """
+    factors = getattr(scheduler, "lr_lambdas", None)
+    if not factors or steps < 1:
+        return None
+    even = {round(1 + (steps - 1) * place / points) for place in range(points + 1)}
+    places = sorted(even | {min(warmup + 1, steps)})
+    return [[step, float(scheduler.base_lrs[0] * factors[0](step - 1))] for step in places]
+
+
+def step_loss(passes: Sequence[Pass], scale: float) -> Tensor | None:
+    """Return the loss of a step: what was differentiated, over all its micro-batches, without the loss scale."""
+    if not passes:
+        return None
+    return torch.stack([each.loss.float() * each.factor.float() / scale for each in passes]).sum()
+
+
+def batch_of(passes: Sequence[Pass], model: nn.Module) -> tuple[Tensor, Tensor | None] | None:
+    """Return inputs and targets of a step, as its loss saw them, micro-batches one below the other; None where there are none.
+
+    Micro-batches of different lengths become one long row. Targets are there for language models that predict the next
+    token: their loss shifts the labels, so they are shifted here.
+    """
+    inputs = [found for each in passes if (found := _tensor(each.inputs, "input_ids")) is not None]
+    targets = [found for each in passes if (found := _targets(each.inputs, model)) is not None]
+    if not inputs:
+        return None
+    return _joined(inputs), _joined(targets) if len(targets) == len(inputs) else None
+
+
+def _tensor(inputs: Mapping[str, Any], name: str) -> Tensor | None:
+    found = inputs.get(name)
+    return found if isinstance(found, Tensor) else None
+
+
+def _targets(inputs: Mapping[str, Any], model: nn.Module) -> Tensor | None:
+    if (shifted := _tensor(inputs, "shift_labels")) is not None:
+        return shifted
+    labels = _tensor(inputs, "labels")
+    if labels is None or getattr(model, "loss_type", None) != "ForCausalLM":
+        return None
+    return nn.functional.pad(labels[..., 1:], (0, 1), value=IGNORED)
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    if len({part.shape[1:] for part in parts}) == 1:
+        return torch.cat(list(parts)) if len(parts) > 1 else parts[0]
+    return torch.cat([part.reshape(-1) for part in parts])

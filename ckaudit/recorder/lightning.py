@@ -1,0 +1,150 @@
+"""Lightning: a callback that records what `lightning.Trainer` trains."""
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+try:
+    from lightning.pytorch import Callback
+except ImportError:
+    from pytorch_lightning import Callback
+
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.recorder import Recorder, check_options
+
+VALIDATION = {"val_loss": "val_loss"}
+
+
+def inputs_of(batch: Any) -> Any:
+    """Return the inputs of a batch: itself, its first part, or its `input_ids`."""
+    if isinstance(batch, Mapping):
+        return batch.get("input_ids")
+    return batch[0] if isinstance(batch, tuple | list) and batch else batch
+
+
+class RecorderCallback(Callback):  # type: ignore[misc]  # lightning calls every event of its own class
+    """Records a training: `Trainer(callbacks=[RecorderCallback("run/")])`.
+
+    Module, optimizers, loss scaler and clip norm come from the trainer; a resume from a checkpoint that was saved with the
+    callback continues the folder. A step is a batch after which an optimizer stepped; its loss is the mean of what
+    `training_step` returned since the step before. The gradients are read before they are clipped.
+
+    Under manual optimization the same holds: `training_step` calls `self.manual_backward(loss)` and `optimizer.step()`, and
+    returns the loss to have it recorded. Gradients are read when an optimizer of `self.optimizers()` steps, so clip with
+    `self.clip_gradients` from `on_before_optimizer_step` and not earlier. Where several optimizers step in one batch,
+    the gradients are those that were there when the first did.
+
+    Args:
+        folder: The run folder.
+        batch_of: Makes inputs and targets, as the loss saw them, of a batch. Default: its inputs only, because where the
+            targets are, and whether the model shifts them, is not known.
+        validation: Which logged metrics are recorded after a validation, by catalogue name.
+        **options: Arguments of `Recorder`, in place of what the callback would choose, such as `cadence`, `vocabulary`,
+            `sequence_length` or further facts of `run.json`.
+
+    Raises:
+        TypeError: If an option is neither an argument nor a fact.
+        ValueError: If `grids` or `suffix` is not one of its words.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        /,
+        *,
+        batch_of: Callable[[Any], Any] = inputs_of,
+        validation: Mapping[str, str] = VALIDATION,
+        **options: Any,
+    ) -> None:
+        check_options(options)
+        self._folder, self._options, self._guard = folder, options, Guard()
+        self._batch_of, self._validation = batch_of, dict(validation)
+        self._recorder: Recorder | None = None
+        self._step: int | None = None
+        self._losses: list[Any] = []
+        self._has_read = False
+
+    def setup(self, _trainer: Any, _module: nn.Module, stage: str) -> None:
+        """Forget the steps of an earlier training; a checkpoint is loaded after this."""
+        if stage == "fit":
+            self._step = None
+
+    def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
+        """Start the recorder, or go on with the folder after a resume."""
+        self._close()
+        with self._guard("starting the recorder"):
+            start = trainer.global_step if self._step is None else self._step
+            self._recorder = Recorder(
+                pl_module, self._folder, **_choices(trainer, pl_module) | {"start_step": start} | self._options
+            )
+            self._step = start
+
+    def on_before_optimizer_step(self, _trainer: Any, _module: nn.Module, _optimizer: Any) -> None:
+        """Read the gradients: unscaled by now, and not clipped."""
+        if self._recorder and not self._has_read:
+            self._recorder.after_backward()
+            self._has_read = True
+
+    def on_train_batch_end(self, trainer: Any, pl_module: nn.Module, outputs: Any, batch: Any, _index: int) -> None:
+        """Finish the step where an optimizer stepped."""
+        if self._recorder is None:
+            return
+        with self._guard("reading the loss"):
+            parts = trainer.accumulate_grad_batches if pl_module.automatic_optimization else 1
+            loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+            self._losses += [] if loss is None else [loss.detach() * parts]
+        if not self._has_read:
+            return
+        losses, self._losses, self._has_read = self._losses, [], False
+        found = None
+        with self._guard("taking inputs and targets from the batch"):
+            found = self._batch_of(batch)
+        self._recorder.step(sum(losses) / len(losses) if losses else None, batch=found, epoch=trainer.current_epoch)
+        self._step = (self._step or 0) + 1
+
+    def on_validation_end(self, trainer: Any, _module: nn.Module) -> None:
+        """Add the metrics of a validation to the step before it."""
+        if self._recorder is None or trainer.sanity_checking:
+            return
+        with self._guard("reading a validation"):
+            metrics = trainer.callback_metrics
+            self._recorder.log_after(**{name: metrics[key] for name, key in self._validation.items() if key in metrics})
+
+    def on_train_end(self, _trainer: Any, _module: nn.Module) -> None:
+        """Close the recorder."""
+        self._close()
+
+    def on_exception(self, _trainer: Any, _module: nn.Module, _error: BaseException) -> None:
+        """Close the recorder: Lightning ends here after an interrupt as well."""
+        self._close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint of the trainer keeps: the number of finished steps."""
+        return {"step": self._step}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the number of finished steps from a checkpoint."""
+        self._step = state_dict["step"]
+
+    def _close(self) -> None:
+        recorder, self._recorder = self._recorder, None
+        self._losses, self._has_read = [], False
+        if recorder:
+            recorder.close()
+
+
+def _choices(trainer: Any, module: Any) -> dict[str, Any]:
+    clips_norm = trainer.gradient_clip_val and str(trainer.gradient_clip_algorithm or "norm").endswith("norm")
+    steps = trainer.estimated_stepping_batches
+    found = {
+        "optimizer": list(trainer.optimizers),
+        "scaler": getattr(trainer.precision_plugin, "scaler", None),
+        "compiled": getattr(module, "_compiler_ctx", None) is not None,
+        "clip_norm": trainer.gradient_clip_val if clips_norm else None,
+        "planned_steps": int(steps) if math.isfinite(steps) else None,
+        "config": dict(module.hparams) if getattr(module, "hparams", None) else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}

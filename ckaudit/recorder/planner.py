@@ -1,0 +1,63 @@
+"""Asks the budget what the checkpoint of an attempt may hold."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ckaudit.contract.behaviour import AttentionStats
+from ckaudit.contract.budget import Part, Plan, due, plan
+from ckaudit.contract.cadence import ordinal
+from ckaudit.contract.grids import GridEncoding
+from ckaudit.contract.manifest import Cadence
+from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.names import depth_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner:
+    """How a run is to be written.
+
+    Attributes:
+        grids: How grids are written, if at all.
+        budget_kb: Size of a checkpoint file, in thousands of bytes; None: everything in every checkpoint.
+        suffix: How files are packed.
+        cadence: When checkpoints are due.
+    """
+
+    grids: GridEncoding
+    budget_kb: float | None
+    suffix: str
+    cadence: Sequence[Cadence]
+
+    def depths(self, parts: Sequence[Part], attempt: Attempt) -> frozenset[int | None]:
+        """Return the depths that may have grids, and perhaps more where heads are not known yet."""
+        if self.grids == "none":
+            return frozenset()
+        if self.budget_kb is None:
+            return frozenset(part.depth for part in parts)
+        return due(parts, self._ordinal(attempt), last="last" in attempt.triggers).depths
+
+    def plan(self, tensors: Sequence[Part], layers: Sequence[Part], modules: Sequence[Part], attempt: Attempt) -> Plan:
+        """Return what the checkpoint of an attempt holds."""
+        return plan(
+            tensors,
+            layers,
+            modules,
+            self._ordinal(attempt),
+            self.budget_kb,
+            encoding=self.grids,
+            suffix=self.suffix,
+            last="last" in attempt.triggers,
+        )
+
+    def _ordinal(self, attempt: Attempt) -> int:
+        return ordinal(attempt.step, self.cadence)
+
+
+def layer_parts(attention: dict[str, AttentionStats]) -> list[Part]:
+    """Return the attention layers as parts."""
+    return [Part(name, depth_of(name), stats.heads or 0) for name, stats in attention.items()]
+
+
+def module_parts(activations: Iterable[str]) -> list[Part]:
+    """Return the measured modules as parts."""
+    return [Part(name, depth_of(name)) for name in activations]

@@ -1,0 +1,300 @@
+"""The writer: a run folder from NumPy arrays, for JAX and any other framework; it never imports torch."""
+
+import atexit
+import math
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter, time
+from typing import Any, Self
+
+from msgspec import UNSET
+
+from ckaudit.contract.analysis import Checkpoint, GradientsSource
+from ckaudit.contract.cadence import DEFAULT_CADENCE
+from ckaudit.contract.grids import GridEncoding
+from ckaudit.contract.manifest import Cadence, Triggers
+from ckaudit.contract.training import Cost
+from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.batch import batch_facts, batch_hash
+from ckaudit.recorder.folder import RunFolder
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.history import BlackBox, Moment
+from ckaudit.recorder.manifest import check_call
+from ckaudit.recorder.planner import Planner
+from ckaudit.recorder.scalars import number, plain
+from ckaudit.recorder.sections import Arrays, Given, Held, Options, Sections, attention_held, given_facts, held, tensor_table
+from ckaudit.recorder.triggers import Limits
+from ckaudit.recorder.wanted import Wanted
+
+RESERVED = ("step", "time", "session", "schema_version")
+
+
+class Writer:
+    """Writes a run folder for a training in any framework, from arrays that NumPy can take.
+
+    The calls in their places::
+
+        writer = Writer("run/", vocabulary=50_000, sequence_length=1_024, clip_norm=1.0)
+        writer.checkpoint(0, weights=weights)                          # the weights that training starts from
+        for step, batch in enumerate(loader, 1):
+            due = writer.is_due(step)                                  # before the update, to keep what it replaces
+            loss, gradients, updated = train_step(weights, batch)
+            writer.step(step, loss=loss, learning_rate=rate, batch=batch, grad_global_norm=norm)
+            if due:
+                writer.checkpoint(step, weights=updated, gradients=gradients, previous=weights,
+                                  activations={...}, attention={"layer.0": probabilities})
+            weights = updated
+        writer.close()                                                 # or `with Writer(...) as writer:`
+
+    Statistics, cadence, resuming and events are those of `Recorder`, from the same code. Events are seen in the losses and
+    the `grad_global_norm` of the lines. Arrays go by name; the first whole number between dots is the depth of the block, as
+    in "blocks.3.attention.q", unless `tensors` says otherwise. Of several processes only one should write. No method raises;
+    what fails is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and missing in the files.
+
+    Args:
+        folder: The run folder; made where it is missing. One that holds a run gets a session more.
+        tensors: Facts of tensors by name, such as {"kind": "attention", "depth": 3, "tied_to": "embedding"}; what is not
+            given is told from name and array.
+        start_step: Update attempts already finished, at a resume.
+        cadence: When checkpoints are due.
+        limits: When an event asks for one, and how many events may.
+        causal: Whether a query must not see later keys. Default: so where later keys got exactly nothing.
+        hidden: Glob patterns of the activations whose last dimension are hidden units, that can be dead.
+        grids: How sampled matrices are written: "q8" bytes, "nested" numbers, or "none". Layers take turns.
+        budget_kb: Size that a checkpoint should keep to, in kilobytes; None: every grid, every time.
+        spectral_norms: Glob patterns of the weights whose largest singular value is measured.
+        exact: Whether each tensor carries a hash of its bytes.
+        suffix: ".json", ".json.gz" or ".json.zst". Default: ".json", or ".json.zst" where plain files could not hold all
+            statistics and keep the budget.
+        **facts: Further facts of `run.json`, such as name, config, seed, planned_steps, planned_learning_rate, commit.
+
+    Raises:
+        TypeError: If a keyword is not a fact of `run.json`.
+        ValueError: If `grids` or `suffix` is not one of its words.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        /,
+        *,
+        tensors: Mapping[str, Mapping[str, Any]] | None = None,
+        start_step: int = 0,
+        cadence: Sequence[Cadence] = DEFAULT_CADENCE,
+        limits: Limits = Limits(),  # noqa: B008  it is frozen
+        causal: bool | None = None,
+        hidden: Sequence[str] = ("*act*", "*relu*", "*gelu*", "*silu*"),
+        grids: GridEncoding = "q8",
+        budget_kb: float | None = 200,
+        spectral_norms: Sequence[str] = (),
+        exact: bool = False,
+        suffix: str | None = None,
+        **facts: Any,
+    ) -> None:
+        check_call(grids=grids, suffix=suffix, **facts)
+        self._guard, self._process, self._facts, self._cadence = Guard(), os.getpid(), facts, tuple(cadence)
+        self._folder = RunFolder(Path(folder), self._guard, suffix=suffix or ".json", start_step=start_step)
+        self._wanted, self._history = Wanted(self._cadence, limits, facts.get("planned_steps")), BlackBox()
+        self._durations: deque[float] = deque(maxlen=64)
+        self._attempt = Attempt(step=start_step)
+        self._finished: tuple[Attempt, Checkpoint | None] | None = None
+        self._batch: dict[str, Any] = {}
+        self._closed, self._described, self._packs_itself = False, False, suffix is None
+        self._given = given_facts(tensors or {}, self._guard)
+        self._sections = Sections(
+            self._guard,
+            self._given,
+            Options(causal=causal, hidden=tuple(hidden), spectral=tuple(spectral_norms), exact=exact),
+            Planner(grids=grids, budget_kb=budget_kb, suffix=suffix or ".json", cadence=self._cadence),
+        )
+        self._open(limits, start_step)
+        self._ended = perf_counter()
+        atexit.register(self.close)
+
+    def _open(self, limits: Limits, start_step: int) -> None:
+        with self._guard("opening the folder"):
+            self._folder.open(self._facts)
+        if start_step:
+            with self._guard("reading reference.npz"):
+                self._folder.refer({})
+        with self._guard("writing run.json"):
+            self._folder.describe(
+                cadence=list(self._cadence),
+                triggers=Triggers(loss_spike_factor=limits.loss_spike_factor, grad_norm_factor=limits.grad_norm_factor),
+            )
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a checkpoint is due at `step`: by the cadence, as the last planned one, or after an event."""
+        return self._wanted.is_due(step)
+
+    def step(
+        self,
+        step: int,
+        *,
+        loss: Any = None,
+        learning_rate: Any = None,
+        batch: Any = None,
+        batch_id: str | int | None = None,
+        source: str | None = None,
+        **scalars: Any,
+    ) -> None:
+        """Write the line of a finished step; steps rise.
+
+        Args:
+            step: Update attempts finished, this one included.
+            loss: Training loss of the step.
+            learning_rate: Learning rate of its update.
+            batch: Inputs and targets as the loss saw them; hashed, and compared with each other where they are tokens.
+            batch_id: The loader's own name of the batch.
+            source: Where the batch came from.
+            **scalars: More values by catalogue name, such as grad_global_norm (before clipping), val_loss.
+        """
+        if self._closed:
+            return
+        with self._guard("finishing a step"):
+            if step <= self._attempt.step:
+                raise ValueError(f"step {step} comes after step {self._attempt.step}")
+            self._durations.append(perf_counter() - self._ended - self._attempt.seconds)
+            self._folder.steps_seen += step - self._attempt.step
+            attempt = self._attempt = Attempt(step=step, time=time())
+            self._batch, self._finished = {"batch_id": batch_id, "source": source}, (attempt, None)
+            self._take(attempt, loss, learning_rate, scalars)
+            with self._guard("hashing the batch"):
+                self._batch |= {"batch": batch, "input_hash": batch_hash(batch)}
+            with self._guard("writing scalars.jsonl"):
+                self._folder.append(step, attempt.time, attempt.values)
+            self._look_back(attempt)
+            self._ended = perf_counter()
+
+    def _take(self, attempt: Attempt, loss: Any, learning_rate: Any, scalars: Mapping[str, Any]) -> None:
+        """Put the values of a step into its attempt; one that is no scalar is left out and counted."""
+        with self._guard("reading the loss"):
+            attempt.loss = number(loss)
+        seen = self._folder.steps_seen
+        given = {"train_loss_raw": attempt.loss, "learning_rate": learning_rate, "steps_seen": seen, **scalars}
+        for name, value in given.items():
+            with self._guard(f"logging {name}"):
+                if name in RESERVED:
+                    raise ValueError("every line has its own")
+                if value is not None:
+                    attempt.values[name] = plain(value)
+
+    def _look_back(self, attempt: Attempt) -> None:
+        """Keep the step in the black box, and see whether it holds an event."""
+        norm, rate = (number(attempt.values.get(name)) for name in ("grad_global_norm", "learning_rate"))
+        self._history.add(Moment(attempt.step, attempt.loss, rate, self._batch.get("input_hash"), {}))
+        self._wanted.see(attempt.step, attempt.loss, norm)
+
+    def checkpoint(
+        self,
+        step: int,
+        *,
+        weights: Arrays | None = None,
+        gradients: Arrays | None = None,
+        previous: Arrays | None = None,
+        activations: Arrays | None = None,
+        attention: Mapping[str, Any] | None = None,
+        gradients_source: GradientsSource = "pre_clip",
+    ) -> None:
+        """Write the checkpoint of a step, after its `step`; at step 0 the weights become the reference of all movement.
+
+        Args:
+            step: Update attempts finished.
+            weights: Weights after the update, by name.
+            gradients: Gradients of the step, by the names of the weights.
+            previous: Weights before the update.
+            activations: Outputs of modules, by module name, shape (..., units).
+            attention: Probabilities (B, H, Q, K) by layer name, or pairs of these and the scaled logits before softmax.
+            gradients_source: Whether gradients are as they were before clipping.
+        """
+        if self._closed:
+            return
+        start = perf_counter()
+        with self._guard("building a checkpoint"):
+            attempt = self._attempt if step == self._attempt.step else Attempt(step=step)
+            attempt.time = attempt.time or time()
+            attempt.triggers = self._wanted.triggers(step)
+            attempt.event_step = step - 1 if self._wanted.follows_event(step) else None
+            attempt.source = gradients_source if gradients else None
+            given = Given(
+                weights=held(weights),
+                gradients=held(gradients),
+                previous=held(previous),
+                activations=held(activations),
+                attention=attention_held(attention),
+            )
+            if weights and not self._described:
+                self._describe(given.weights)
+            checkpoint = self._fill(attempt, given)
+            checkpoint.cost = self._cost(perf_counter() - start)
+            with self._guard("writing a checkpoint"):
+                self._folder.write(checkpoint)
+            if step == self._attempt.step:
+                self._finished = attempt, checkpoint
+            attempt.seconds += perf_counter() - start
+
+    def _describe(self, weights: Held) -> None:
+        """Write the tensor table into `run.json`, and at step 0 the reference."""
+        self._described = True
+        if self._packs_itself:
+            self._folder.suffix = self._sections.choose_suffix(weights)
+        tensors = tensor_table(weights, self._given)
+        with self._guard("writing reference.npz"):
+            self._folder.refer(weights)
+        with self._guard("writing run.json"):
+            shapes = [facts.shape for facts in tensors.values() if facts.trainable is not False and facts.tied_to is UNSET]
+            parameters = sum(math.prod(shape) for shape in shapes if shape is not UNSET)
+            self._folder.describe(tensors=tensors, parameters=parameters)
+
+    def _fill(self, attempt: Attempt, given: Given) -> Checkpoint:
+        """Return the checkpoint of an attempt, and add to its line what only the arrays could say."""
+        checkpoint = attempt.checkpoint(self._folder.session)
+        checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
+        reference = self._folder.reference if attempt.step else None
+        derived = self._sections.fill(checkpoint, attempt, given, reference)
+        known = {"grad_global_norm": attempt.global_norm, "update_to_weight": derived["update_to_weight"]}
+        new = {name: value for name, value in known.items() if value is not None and name not in attempt.values}
+        attempt.values |= new
+        checkpoint.scalars = attempt.scalars(**derived) or UNSET
+        if attempt.step and self._batch:
+            with self._guard("data"):
+                checkpoint.data = batch_facts(**self._batch, vocabulary=self._facts.get("vocabulary")) or UNSET
+        if attempt.event_step is not None:
+            checkpoint.history = self._history.dump(before=attempt.step) or UNSET
+        if attempt.step and new:
+            with self._guard("writing scalars.jsonl"):  # a second line of one step and session is merged with the first
+                self._folder.append(attempt.step, attempt.time, new)
+        return checkpoint
+
+    def _cost(self, seconds: float) -> Cost:
+        typical = median(self._durations) if self._durations else 0.0
+        return Cost(ms=round(seconds * 1e3, 3), step_share=round(seconds / typical, 4) if typical > 0 else UNSET)
+
+    def close(self) -> None:
+        """Write the last step's checkpoint with the black box, and the end of the session; a second call does nothing."""
+        atexit.unregister(self.close)
+        if self._closed or os.getpid() != self._process:
+            return
+        self._closed = True
+        if self._finished:
+            with self._guard("the last checkpoint"):
+                self._folder.write(self._last(*self._finished))
+        with self._guard("closing"):
+            self._folder.close()
+
+    def _last(self, attempt: Attempt, written: Checkpoint | None) -> Checkpoint:
+        last = written or attempt.checkpoint(self._folder.session)
+        last.triggers = [*dict.fromkeys([*attempt.triggers, "last", *self._wanted.latest])]
+        last.event_step = attempt.step if self._wanted.latest else last.event_step
+        last.scalars = attempt.scalars() if written is None else last.scalars
+        last.history = self._history.dump(before=attempt.step) or UNSET
+        return last
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,62 @@
+"""The recorder under a size budget: grids of weights, gradients and attention take turns, and the file says so."""
+
+import pytest
+from msgspec import UNSET
+from torch import nn
+
+from ckaudit.contract.files import read_bytes
+from ckaudit.contract.manifest import Cadence
+from ckaudit.recorder import Recorder
+
+EVERY_STEP = [Cadence(until=None, every=1)]
+
+
+def gridded(section, field="sampled_grid_32x32"):
+    return {name for name, stats in (section or {}).items() if getattr(stats, field) is not UNSET}
+
+
+def test_a_small_model_has_every_statistic_and_twelve_grids(tiny, train, tmp_path, read):
+    train(tiny(), 12, tmp_path, cadence=EVERY_STEP)
+    for step in range(1, 13):
+        found = read(tmp_path, step)
+        heads = 2 * len(gridded(found.attention, "sampled_qk_grid_32x32_per_head"))
+        assert len(gridded(found.weights)) + heads >= 12
+        assert gridded(found.gradients) == gridded(found.weights)
+        assert all(stats.histogram is not UNSET for stats in (*found.weights.values(), *found.gradients.values()))
+
+
+def test_gradient_grids_hold_the_gradient(tiny, batches, loss_of, tmp_path, read):
+    model = tiny()
+    with Recorder(model, tmp_path, cadence=EVERY_STEP, grids="nested", budget_kb=None) as recorder:
+        loss_of(model, batches(1)[0]).backward()
+        recorder.after_backward()
+        recorder.step(1.0)
+    found = read(tmp_path, 1)
+    expected = model.blocks[1].attn.q.weight.grad.double().numpy()
+    assert gridded(found.gradients) == gridded(found.weights) == {name for name, p in model.named_parameters() if p.ndim == 2}
+    for row, values in zip(found.gradients["blocks.1.attn.q.weight"].sampled_grid_32x32, expected, strict=True):
+        assert row == pytest.approx(values, rel=1e-3)
+    assert found.left_out is UNSET
+
+
+def test_a_tight_budget_leaves_out_what_it_names_and_keeps_every_number(tiny, train, tmp_path, read):
+    train(tiny(), 8, tmp_path, cadence=EVERY_STEP, budget_kb=10, suffix=".json")
+    found = read(tmp_path, 3)
+    assert {"weights.*.histogram", "gradients.*.percentiles", "activations.*.histogram", "gradients.*.sampled_grid_32x32"} <= set(
+        found.left_out
+    )
+    assert all(stats.mean is not UNSET and stats.nonfinite_count == 0 for stats in found.weights.values())
+    assert gridded(found.gradients) == set()
+    seen = set().union(*(gridded(read(tmp_path, step).weights) for step in range(1, 9)))
+    assert seen == {name for name, p in tiny().named_parameters() if p.ndim == 2}
+
+
+def test_a_model_whose_statistics_are_too_large_for_json_is_packed(tmp_path):
+    wide = nn.Sequential(*(nn.Linear(2, 2) for _ in range(200)))
+    for model, suffix, options in ((wide, ".json.zst", {}), (wide, ".json", {"budget_kb": None}), (nn.Linear(2, 2), ".json", {})):
+        folder = tmp_path / f"{suffix}{len(options)}{len(list(model.parameters()))}"
+        Recorder(model, folder, **options).close()
+        (path,) = folder.glob("analysis_checkpoint_step_00000000.*")
+        assert path.name.endswith(f"00000{suffix}")
+        assert read_bytes(path, path.name)
+    assert (tmp_path / ".json.zst0400" / "analysis_checkpoint_step_00000000.json.zst").stat().st_size < 200_000
