@@ -41,3 +41,4 @@ golden:
 # the benchmark tables
 benchmark:
     {{ python }} benchmarks/validate.py --write
+    {{ python }} benchmarks/triage.py --write

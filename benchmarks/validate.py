@@ -6,29 +6,20 @@ Data are made in a temporary folder. Two commands take turns (A B A B), and medi
 largest memory. `--write` puts the table into benchmarks/README.md.
 """
 
-import argparse
 import os
-import platform
-import re
 import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 
 import orjson
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "fixtures"))
+sys.path[:0] = [str(HERE), str(HERE.parent / "fixtures")]
 
 from checkpoints.honest import grid_heavy, key_heavy  # noqa: E402  the generator stands beside the fixtures
+from pairs import Case, run  # noqa: E402
 
-README = HERE / "README.md"
-START, END = "<!-- validate: written by benchmarks/validate.py -->", "<!-- end of validate -->"
 VARIANTS = 8  # different documents; the others repeat them with another step
 
 PARSE = """
@@ -39,38 +30,6 @@ for folder in sys.argv[1:]:
             orjson.loads(file.read())
 """
 EMPTY_TYPER = "import typer\napp = typer.Typer()\n@app.command()\ndef main() -> None: ...\napp()\n"
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What one process took: wall and processor time in seconds, largest memory in MiB."""
-
-    wall: float
-    cpu: float
-    memory: float
-
-
-@dataclass(frozen=True)
-class Case:
-    """Two commands to compare, the ratio of their times that is aimed at, and the exit code of ours."""
-
-    name: str
-    ours: Sequence[str]
-    peer_name: str
-    peer: Sequence[str]
-    aim: str
-    code: int = 0
-
-
-def measure(command: Sequence[str], expected: int = 0) -> Usage:
-    """Run one process and return what it took; it must end with the exit code `expected`."""
-    start = perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != expected:
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}, not {expected}")
-    return Usage(perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
 def write_run(folder: Path, make: Callable[..., dict[str, object]], files: int, change: Callable[[bytes], bytes]) -> None:
@@ -136,41 +95,5 @@ def cases(root: Path, files: int) -> list[Case]:
     ]
 
 
-def compare(case: Case, rounds: int) -> str:
-    """Measure one case and return its row."""
-    pairs = [(measure(case.ours, case.code), measure(case.peer)) for _ in range(rounds + 1)][1:]  # the first fills the page cache
-    ours, peers = zip(*pairs, strict=True)
-    wall = median(a.wall / b.wall for a, b in pairs)
-    cpu = median(a.cpu / b.cpu for a, b in pairs)
-    memory = max(usage.memory for usage in ours)
-    times = f"{median(each.wall for each in ours):.3f} | {median(each.wall for each in peers):.3f}"
-    return f"| {case.name} | {case.peer_name} | {times} | {wall:.3g} | {cpu:.3g} | {case.aim} | {memory:.0f} |"
-
-
-def machine() -> str:
-    """Say on what this was measured."""
-    return f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}"
-
-
-def main() -> None:
-    """Measure everything, print the table, and write it where asked."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--files", type=int, default=1000)
-    parser.add_argument("--only", default="", help="measure only cases whose name holds this text")
-    parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
-    wanted = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        prepare(Path(temporary), wanted.files)
-        head = "| ckaudit validate | against | s | s | wall ratio | CPU ratio | aim | peak MiB |\n" + "|---" * 8 + "|"
-        rows = [compare(case, wanted.rounds) for case in cases(Path(temporary), wanted.files) if wanted.only in case.name]
-    table = "\n".join([f"{machine()}; medians of {wanted.rounds} rounds.", "", head, *rows])
-    print(table)
-    if wanted.write:
-        text = README.read_text(encoding="utf-8")
-        block = f"{START}\n{table}\n{END}"
-        README.write_text(re.sub(f"{START}.*?{END}", lambda _: block, text, flags=re.DOTALL), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    run("validate", prepare, cases)

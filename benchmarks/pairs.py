@@ -1,0 +1,95 @@
+"""Two programs side by side: whole processes taking turns (A B A B), medians of wall time, processor time and memory."""
+
+import argparse
+import os
+import platform
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+README = Path(__file__).with_name("README.md")
+HEAD = "| command | against | s | s | wall ratio | CPU ratio | aim | peak MiB |\n" + "|---" * 8 + "|"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one process took: wall and processor time in seconds, largest memory in MiB."""
+
+    wall: float
+    cpu: float
+    memory: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two commands to compare, the ratio of their times that is aimed at, and the exit code of ours."""
+
+    name: str
+    ours: Sequence[str]
+    peer_name: str
+    peer: Sequence[str]
+    aim: str
+    code: int = 0
+
+
+def measure(command: Sequence[str], expected: int = 0) -> Usage:
+    """Run one process and return what it took; it must end with the exit code `expected`."""
+    start = perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != expected:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}, not {expected}")
+    return Usage(perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+
+
+def compare(case: Case, rounds: int) -> str:
+    """Measure one case and return its row."""
+    pairs = [(measure(case.ours, case.code), measure(case.peer)) for _ in range(rounds + 1)][1:]  # the first fills the page cache
+    ours, peers = zip(*pairs, strict=True)
+    wall = median(a.wall / b.wall for a, b in pairs)
+    cpu = median(a.cpu / b.cpu for a, b in pairs)
+    memory = max(usage.memory for usage in ours)
+    times = f"{median(each.wall for each in ours):.3f} | {median(each.wall for each in peers):.3f}"
+    return f"| {case.name} | {case.peer_name} | {times} | {wall:.3g} | {cpu:.3g} | {case.aim} | {memory:.0f} |"
+
+
+def machine() -> str:
+    """Say on what this was measured."""
+    return f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}"
+
+
+def run(name: str, prepare: Callable[[Path, int], None], cases: Callable[[Path, int], list[Case]]) -> None:
+    """Measure all cases of one benchmark, print the table, and write it where asked.
+
+    Args:
+        name: Marks the table's place in benchmarks/README.md.
+        prepare: Writes the data of so many files under a folder.
+        cases: The comparisons over that data.
+    """
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--files", type=int, default=1000)
+    parser.add_argument("--only", default="", help="measure only cases whose name holds this text")
+    parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
+    wanted = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        prepare(root, wanted.files)
+        rows = [compare(case, wanted.rounds) for case in cases(root, wanted.files) if wanted.only in case.name]
+    table = "\n".join([f"{machine()}; medians of {wanted.rounds} rounds.", "", HEAD, *rows])
+    print(table)
+    if wanted.write:
+        _write(name, table)
+
+
+def _write(name: str, table: str) -> None:
+    start, end = f"<!-- {name}: written by benchmarks/{name}.py -->", f"<!-- end of {name} -->"
+    text = README.read_text(encoding="utf-8")
+    block = f"{start}\n{table}\n{end}"
+    README.write_text(re.sub(f"{start}.*?{end}", lambda _: block, text, flags=re.DOTALL), encoding="utf-8")
