@@ -1,6 +1,7 @@
 """`ckaudit` and `python -m ckaudit`: the only door in, and the answer to `--version` before anything is loaded."""
 
 import gc
+import os
 import sys
 
 
@@ -13,6 +14,8 @@ def main() -> None:
         return
     # Nothing that one audit loads or reads is ever garbage: collecting would only walk it again and again.
     gc.disable()
+    # Nothing here multiplies matrices: the threads that numpy's library would start only cost their start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ckaudit.cli.run import run
 
     sys.exit(run(sys.argv[1:]))
