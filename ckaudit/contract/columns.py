@@ -130,12 +130,10 @@ def keys_inside(name: str, column: Column) -> int:
 
 
 def _grid_keys(grid: Any) -> int:
-    """Return how many object keys a grid, or a list of grids, holds."""
+    """Return how many object keys a grid, or a list of grids, holds: only packed ones are objects."""
     if type(grid) is PackedGrid:
         return len(PackedGrid.__struct_fields__)
-    if type(grid) is list and grid and type(grid[0]) is not float:
-        return sum(map(_grid_keys, grid))
-    return 0
+    return len(PackedGrid.__struct_fields__) * list(map(type, grid)).count(PackedGrid) if type(grid) is list else 0
 
 
 def count_colons(value: Any) -> int:

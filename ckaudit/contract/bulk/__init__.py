@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import astuple
 
 from ckaudit.contract.analysis import VERSION
-from ckaudit.contract.bulk.block import Block, Bools, Grids, Known, known_of, pack, pack_grids
+from ckaudit.contract.bulk.block import Block, Bools, Grids, Known, known_of, pack, pack_grids, packer
 from ckaudit.contract.bulk.proofs import PROOFS, provable
 from ckaudit.contract.bulk.tailor import ENTRIES, Cut, Place, Tailor, measure
 from ckaudit.contract.check import Checked, check_checkpoint, colons_elsewhere, forgiven
@@ -140,8 +140,12 @@ def take(pattern: Pattern, data: bytes, file: str) -> Taken | None:
     columns: dict[Place, bytes] = {}
     try:
         for name, section in pattern.tailor.sections.items():
+            found, numbers = cut.tables[name].columns, packer(len(section.names)).pack
             for each in section.packed:
-                columns |= pack(name, each, cut.tables[name].columns[each], pattern.known)
+                if (name, each) in pattern.known.lengths:
+                    columns |= pack(name, each, found[each], pattern.known)
+                else:
+                    columns[name, each] = numbers(*found[each])
     except (NotNumbers, TypeError):
         return None
     grids = _grids(pattern.known, cut)

@@ -171,29 +171,27 @@ class Block:
 
 
 @cache
-def _packer(count: int) -> Packer:
+def packer(count: int) -> Packer:
     """Return what turns `count` numbers to bytes."""
     return Packer(f"{count}d")
 
 
 def pack(name: str, field: str, column: Column, known: Known) -> dict[Place, bytes]:
-    """Turn one column to bytes.
+    """Turn one column of lists or histograms to bytes.
 
     Raises:
         TypeError: Lists or histograms are not as long as they were.
         struct.error: Something is not a number.
     """
-    if (name, field) not in known.lengths:
-        return {(name, field): _packer(len(column)).pack(*column)}
     lengths = known.lengths[name, field]
     if field == "percentiles":  # the decoder counted them
-        return {(name, field): _packer(sum(lengths)).pack(*chain.from_iterable(column))}
+        return {(name, field): packer(sum(lengths)).pack(*chain.from_iterable(column))}
     if field != "histogram":
         return {(name, field): _pack_lists(column, lengths)}
     counts = list(map(_COUNTS, column))
     if list(map(_BINS, column)) != lengths:
         raise TypeError
-    ends = _packer(2 * len(lengths)).pack(*chain.from_iterable(map(_RANGES, column)))
+    ends = packer(2 * len(lengths)).pack(*chain.from_iterable(map(_RANGES, column)))
     return {(name, "counts"): _pack_lists(counts, lengths), (name, "range"): ends}
 
 
@@ -201,7 +199,7 @@ def _pack_lists(lists: Sequence[list[float]], lengths: list[int]) -> bytes:
     """Turn lists of known lengths to bytes."""
     if list(map(len, lists)) != lengths:
         raise TypeError
-    return _packer(sum(lengths)).pack(*chain.from_iterable(lists))
+    return packer(sum(lengths)).pack(*chain.from_iterable(lists))
 
 
 def pack_grids(column: Column, shapes: Column | None, heads: Column | None) -> Grids:
@@ -230,5 +228,5 @@ def pack_grids(column: Column, shapes: Column | None, heads: Column | None) -> G
             if shape is not UNSET and len(shape) == 2 and (rows > shape[0] or width > shape[1]):
                 raise TypeError
             places.append((entry, rows, width))
-            parts.append(b"".join(starmap(_packer(width).pack, grid)))
+            parts.append(b"".join(starmap(packer(width).pack, grid)))
     return Grids(places, b"".join(parts))
