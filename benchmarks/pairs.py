@@ -78,7 +78,9 @@ def run(name: str, prepare: Callable[[Path, int], None], cases: Callable[[Path, 
     parser.add_argument("--only", default="", help="measure only cases whose name holds this text")
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
     wanted = parser.parse_args()
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # peers were compiled when they were installed: so is ours, by the first round
+    os.environ.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # peers were compiled when they were installed: so is ours, by the first round
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         prepare(root, wanted.files)

@@ -18,7 +18,9 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ckaudit.cli.run import run
 
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # or the interpreter looks for garbage once more before it ends
+    sys.exit(code)
 
 
 if __name__ == "__main__":

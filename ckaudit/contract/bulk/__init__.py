@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import astuple
 
 from ckaudit.contract.analysis import VERSION
-from ckaudit.contract.bulk.block import Block, Bools, Grids, Known, known_of, pack, pack_grids, packer
+from ckaudit.contract.bulk.block import Block, Bools, Floats, Grids, Known, known_of, pack_grids, write
 from ckaudit.contract.bulk.proofs import PROOFS, provable
 from ckaudit.contract.bulk.tailor import ENTRIES, Cut, Place, Tailor, measure
 from ckaudit.contract.check import Checked, check_checkpoint, colons_elsewhere, forgiven
@@ -91,7 +91,7 @@ def learn(data: bytes, file: str, checked: Checked) -> Pattern | None:
     recorded = {(name, each) for name, made in checked.tables.items() for each in made.columns}
     proved = frozenset(each for each in checks() if provable(each, tailor, _columns(each) & recorded))
     pattern = Pattern(tailor, known, proved, _recorded(checked.document))
-    taken = take(pattern, data, file)
+    taken = take(pattern, data, file, np.empty(known.width))
     return pattern if taken is not None and taken.checked.findings == checked.findings else None
 
 
@@ -110,7 +110,6 @@ class Waiting:
         file: Its name.
         said: Findings already returned.
         proved: Checks that are still to be proved.
-        columns: Its packed columns.
         grids: Its packed grids.
     """
 
@@ -118,7 +117,6 @@ class Waiting:
     file: str
     said: list[Finding]
     proved: frozenset[MeaningCheck]
-    columns: dict[Place, bytes]
     grids: dict[Place, Grids]
 
 
@@ -130,28 +128,31 @@ class Taken:
     waiting: Waiting
 
 
-def take(pattern: Pattern, data: bytes, file: str) -> Taken | None:
-    """Read a file and judge what cannot be proved later; None where it does not look like the pattern."""
+def take(pattern: Pattern, data: bytes, file: str, row: Floats) -> Taken | None:
+    """Read a file and judge what cannot be proved later.
+
+    Args:
+        pattern: What it should look like.
+        data: Its bytes.
+        file: Its name.
+        row: Takes its numbers, shape (known.width,).
+
+    Returns:
+        None where the file does not look like the pattern.
+    """
     if b"\\" in data or (cut := pattern.tailor.read(data)) is None:
         return None
     colons = np.count_nonzero(np.frombuffer(cut.text, np.uint8) == ord(":"))
     if colons != cut.colons + sum(colons_elsewhere(cut.document, cut.tables)):
         return None
-    columns: dict[Place, bytes] = {}
     try:
-        for name, section in pattern.tailor.sections.items():
-            found, numbers = cut.tables[name].columns, packer(len(section.names)).pack
-            for each in section.packed:
-                if (name, each) in pattern.known.lengths:
-                    columns |= pack(name, each, found[each], pattern.known)
-                else:
-                    columns[name, each] = numbers(*found[each])
+        write(pattern.known.slots, cut.tables, row.data)
     except (NotNumbers, TypeError):
         return None
     grids = _grids(pattern.known, cut)
     remaining = pattern.remaining(cut.changed.difference(grids), _recorded(cut.document))
     checked = Checked(cut.document, cut.tables, _found(cut, file, remaining))
-    return Taken(checked, Waiting(data, file, checked.findings, pattern.proved.difference(remaining), columns, grids))
+    return Taken(checked, Waiting(data, file, checked.findings, pattern.proved.difference(remaining), grids))
 
 
 def _grids(known: Known, cut: Cut) -> dict[Place, Grids]:
@@ -207,6 +208,7 @@ class Bulk:
     patience: int = 24
     lessons: int = 32
     _pattern: Pattern | None = None
+    _numbers: Floats = field(default_factory=lambda: np.empty((0, 0)))
     _block: list[Waiting] = field(default_factory=list)
     _late: list[Finding] = field(default_factory=list)
     _misses: int = 0
@@ -215,7 +217,8 @@ class Bulk:
         """Judge one checkpoint, as far as that is not put off to the end of its block."""
         if self._misses > self.patience:
             return check_checkpoint(data, file)
-        if self._pattern is not None and (taken := take(self._pattern, data, file)) is not None:
+        row = self._numbers[len(self._block)] if self._pattern else self._numbers
+        if self._pattern and (taken := take(self._pattern, data, file, row)) is not None:
             self._misses = max(self._misses - 1, 0)
             self._block.append(taken.waiting)
             if len(self._block) >= self.files or sum(len(each.data) for each in self._block) >= self.size:
@@ -225,7 +228,7 @@ class Bulk:
         checked = check_checkpoint(data, file)
         if self.lessons and (pattern := learn(data, file, checked)) is not None:
             self._prove()
-            self._pattern = pattern
+            self._pattern, self._numbers = pattern, np.empty((self.files, pattern.known.width))
             self.lessons -= 1
         return checked
 
@@ -239,19 +242,18 @@ class Bulk:
         """Prove one block; files in which a proof fails are checked the ordinary way, from the start."""
         if self._pattern is None or not self._block:
             return
-        for index in np.flatnonzero(_doubtful(self._pattern, self._block)):
+        for index in np.flatnonzero(_doubtful(self._pattern, self._block, self._numbers)):
             doubt = self._block[index]
             self._late += [each for each in check_checkpoint(doubt.data, doubt.file).findings if each not in doubt.said]
             self._misses += 2
         self._block = []
 
 
-def _doubtful(pattern: Pattern, taken: list[Waiting]) -> Bools:
+def _doubtful(pattern: Pattern, taken: list[Waiting], numbers: Floats) -> Bools:
     """Return which files of a block are not proved, shape (files,)."""
     block = Block(
-        files=len(taken),
+        numbers=numbers[: len(taken)],
         known=pattern.known,
-        columns={place: b"".join([each.columns[place] for each in taken]) for place in taken[0].columns},
         grids={
             place: [each.grids.get(place, Grids([], b"")) for each in taken]
             for place in {place for each in taken for place in each.grids}

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from inspect import signature
 from itertools import chain, starmap
 from operator import attrgetter
 from struct import Struct as Packer
@@ -16,7 +15,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.bulk.tailor import Place, Tailor
 from ckaudit.contract.columns import Column, Table
-from ckaudit.contract.meaning import CheckFunction, Subject
+from ckaudit.contract.meaning import Subject
 from ckaudit.contract.meaning.grids import SIDE
 from ckaudit.contract.meaning.histograms import SECTIONS as COUNTED
 from ckaudit.contract.meaning.histograms import totals
@@ -30,11 +29,30 @@ _COUNTS, _RANGES, _BINS = attrgetter("counts"), attrgetter("bins.range"), attrge
 
 
 @dataclass(frozen=True, slots=True)
+class Slot:
+    """Where the numbers of one column stand among all numbers of a file.
+
+    Attributes:
+        place: Section and field of the column.
+        start: Bytes before its first number.
+        lengths: Numbers of each entry's list, or of its bins; None where each entry has one number.
+        packer: Writes its numbers, those of bins left out.
+    """
+
+    place: Place
+    start: int
+    lengths: list[int] | None
+    packer: Packer
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
     """What stays from file to file, taken from the file learned from; arrays have one number per entry.
 
     Attributes:
-        lengths: Lengths of packed lists, and numbers of bins.
+        slots: Where packed columns are written.
+        places: Where the numbers of a file are read; a histogram has its `counts`, summed, and its `range`.
+        width: Numbers in a file, those of grids left out.
         sizes: Elements of each tensor, NaN where nothing tells.
         counted: Elements of each tensor that are finite.
         totals: Fewest and most elements that a histogram can have counted.
@@ -44,7 +62,9 @@ class Known:
         shapes: Shape of the tensor of each entry, UNSET where there is none.
     """
 
-    lengths: dict[Place, list[int]]
+    slots: list[Slot]
+    places: dict[Place, slice]
+    width: int
     sizes: dict[str, Floats]
     counted: dict[str, Floats]
     totals: dict[str, tuple[Floats, Floats]]
@@ -57,20 +77,17 @@ class Known:
 def known_of(subject: Subject, tailor: Tailor) -> Known:
     """Take from one file what stays from file to file."""
     tables = subject.tables
-    lengths = {
-        (name, field): list(map(_BINS if field == "histogram" else len, tables[name].columns[field]))
-        for name, section in tailor.sections.items()
-        for field in section.packed
-        if type(tables[name].columns[field][0]) is not float
-    }
+    slots, places, width = _slots(subject, tailor)
     attention = subject.table("attention")
     shapes = dict(subject.table("weights").recorded("shape"))
-    heads = lengths.get(("attention", "entropy_per_head"), [])
+    heads = list(map(len, attention.columns["entropy_per_head"])) if ("attention", "entropy_per_head") in places else []
     keys = attention.columns.get("keys", (UNSET,) * len(heads))
     limits = [math.log(each) if each is not UNSET and each else math.inf for each in keys]
     sizes = {name: np.array(numels(subject, name), float) for name in NORMS if name in tables}
     return Known(
-        lengths=lengths,
+        slots=slots,
+        places=places,
+        width=width,
         sizes=sizes,
         counted={name: size - np.array(tables[name].numbers("nonfinite_count", 0.0)) for name, size in sizes.items()},
         totals={name: _arrays(totals(subject, name, tables[name])) for name in COUNTED if name in tables},
@@ -79,6 +96,23 @@ def known_of(subject: Subject, tailor: Tailor) -> Known:
         same_names=subject.table("weights").names == subject.table("weight_deltas").names,
         shapes={name: tuple(shapes.get(each, UNSET) for each in tables[name].names) for name in NORMS if name in tables},
     )
+
+
+def _slots(subject: Subject, tailor: Tailor) -> tuple[list[Slot], dict[Place, slice], int]:
+    """Give each packed column its place; the last number is how many there are."""
+    slots: list[Slot] = []
+    places: dict[Place, slice] = {}
+    width = 0
+    for name, section in tailor.sections.items():
+        for field in section.packed:
+            column, size = subject.tables[name].columns[field], len(section.names)
+            lengths = None if type(column[0]) is float else list(map(_BINS if field == "histogram" else len, column))
+            count = size if lengths is None or field == "histogram" else sum(lengths)
+            slots.append(Slot((name, field), 8 * width, lengths, Packer(f"{count}d")))
+            for part, numbers in (("counts", size), ("range", 2 * size)) if field == "histogram" else ((field, count),):
+                places[name, part] = slice(width, width + numbers)
+                width += numbers
+    return slots, places, width
 
 
 def _arrays(both: tuple[Any, Any]) -> tuple[Floats, Floats]:
@@ -112,13 +146,17 @@ class Grids:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The packed columns of some files, shape (files, numbers of one file)."""
+    """The numbers of some files, shape (files, numbers of one file), and their grids."""
 
-    files: int
+    numbers: Floats
     known: Known
-    columns: dict[Place, bytes]
     grids: dict[Place, list[Grids]]
     names: dict[str, int]
+
+    @property
+    def files(self) -> int:
+        """How many files."""
+        return len(self.numbers)
 
     def none(self) -> Bools:
         """Return False for each file."""
@@ -126,7 +164,7 @@ class Block:
 
     def has(self, section: str, field: str) -> bool:
         """Tell whether a column was packed."""
-        return (section, field) in self.columns
+        return (section, field) in self.known.places
 
     def shape(self, section: str) -> tuple[int, int]:
         """Return the number of files, and of entries of a section in each."""
@@ -136,19 +174,7 @@ class Block:
         """Return the numbers of a field; one default for each file where it was not recorded."""
         if not self.has(section, field):
             return np.full((self.files, 1), default)
-        return np.frombuffer(self.columns[section, field]).reshape(self.files, -1)
-
-    def sums(self, section: str, field: str) -> Floats:
-        """Return the sum of each list of a column."""
-        lengths = self.known.lengths[section, "histogram"]
-        if 0 in lengths:
-            return np.full((self.files, len(lengths)), math.nan)
-        starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
-        return np.add.reduceat(self.get(section, field), starts, axis=1)
-
-    def limit(self, check: CheckFunction, name: str) -> float:
-        """Return the tolerance that a check has by default."""
-        return float(signature(check).parameters[name].default)
+        return self.numbers[:, self.known.places[section, field]]
 
     def sheet(self, section: str, field: str) -> Sheet | None:
         """Return all grids of a field; None where there are none."""
@@ -176,30 +202,41 @@ def packer(count: int) -> Packer:
     return Packer(f"{count}d")
 
 
-def pack(name: str, field: str, column: Column, known: Known) -> dict[Place, bytes]:
-    """Turn one column of lists or histograms to bytes.
+def write(slots: Sequence[Slot], tables: dict[str, Table], row: memoryview) -> None:
+    """Write the packed columns of one file.
+
+    Args:
+        slots: Where.
+        tables: The sections of the file.
+        row: Takes the numbers, shape (known.width,).
 
     Raises:
         TypeError: Lists or histograms are not as long as they were.
         struct.error: Something is not a number.
     """
-    lengths = known.lengths[name, field]
-    if field == "percentiles":  # the decoder counted them
-        return {(name, field): packer(sum(lengths)).pack(*chain.from_iterable(column))}
-    if field != "histogram":
-        return {(name, field): _pack_lists(column, lengths)}
-    counts = list(map(_COUNTS, column))
-    if list(map(_BINS, column)) != lengths:
-        raise TypeError
-    ends = packer(2 * len(lengths)).pack(*chain.from_iterable(map(_RANGES, column)))
-    return {(name, "counts"): _pack_lists(counts, lengths), (name, "range"): ends}
+    for slot in slots:
+        section, field = slot.place
+        column = tables[section].columns[field]
+        if slot.lengths is None:
+            slot.packer.pack_into(row, slot.start, *column)
+        elif field == "percentiles":  # the decoder counted them
+            slot.packer.pack_into(row, slot.start, *chain.from_iterable(column))
+        elif field != "histogram":
+            _expect(slot.lengths, column)
+            slot.packer.pack_into(row, slot.start, *chain.from_iterable(column))
+        else:
+            counts = list(map(_COUNTS, column))
+            _expect(slot.lengths, counts)
+            if list(map(_BINS, column)) != slot.lengths:
+                raise TypeError
+            slot.packer.pack_into(row, slot.start, *map(sum, counts))
+            ends = packer(2 * len(counts))
+            ends.pack_into(row, slot.start + slot.packer.size, *chain.from_iterable(map(_RANGES, column)))
 
 
-def _pack_lists(lists: Sequence[list[float]], lengths: list[int]) -> bytes:
-    """Turn lists of known lengths to bytes."""
+def _expect(lengths: list[int], lists: Sequence[list[float]]) -> None:
     if list(map(len, lists)) != lengths:
         raise TypeError
-    return packer(sum(lengths)).pack(*chain.from_iterable(lists))
 
 
 def pack_grids(column: Column, shapes: Column | None, heads: Column | None) -> Grids:

@@ -5,6 +5,8 @@ check itself must look.
 """
 
 from collections.abc import Callable
+from functools import cache
+from inspect import signature
 
 import numpy as np
 
@@ -35,6 +37,12 @@ def provable(check: MeaningCheck, tailor: Tailor, columns: set[Place]) -> bool:
     return check.function in PROOFS and all(place in packed or place[1] in KEPT or place[1] in grids.FIELDS for place in columns)
 
 
+@cache
+def limit(check: CheckFunction, name: str) -> float:
+    """Return the tolerance that a check has by default."""
+    return float(signature(check).parameters[name].default)
+
+
 def _any(wrong: Bools) -> Bools:
     """Return in which files anything is wrong."""
     return np.array(wrong.reshape(len(wrong), -1).any(axis=1))
@@ -55,7 +63,7 @@ def order(block: Block) -> Bools:
         wrong |= _any(low > high)
         if block.has(section, "percentiles"):
             values = block.get(section, "percentiles").reshape(block.files, -1, 7)
-            middle, (least, most) = values[:, :, 3], _slack(block, section, block.limit(tensors.order, "rounding"))
+            middle, (least, most) = values[:, :, 3], _slack(block, section, limit(tensors.order, "rounding"))
             wrong |= _any(np.diff(values, axis=2) < 0) | _any((middle == 0.5) | (middle == 50.0))
             wrong |= _any(values[:, :, 0] < least) | _any(values[:, :, 6] > most)
     return wrong
@@ -67,7 +75,7 @@ def spread(block: Block) -> Bools:
     for section in (*TENSORS, "activations"):
         low, high = block.get(section, "min", -np.inf), block.get(section, "max", np.inf)
         mean, std = block.get(section, "mean", np.nan), block.get(section, "std", 0.0)
-        least, most = _slack(block, section, block.limit(tensors.spread, "rounding"))
+        least, most = _slack(block, section, limit(tensors.spread, "rounding"))
         wrong |= _any((mean < least) | (mean > most) | (std > (high - low) / 2))
     return wrong
 
@@ -81,7 +89,7 @@ def dtype(block: Block) -> Bools:
     """No extreme is beyond the largest number of its type."""
     wrong = block.none()
     for section in (*TENSORS, "activations"):
-        most = block.known.largest.get(section, np.inf) * (1 + block.limit(tensors.dtype, "rounding"))
+        most = block.known.largest.get(section, np.inf) * (1 + limit(tensors.dtype, "rounding"))
         wrong |= _any(np.abs(block.get(section, "min", 0.0)) > most) | _any(np.abs(block.get(section, "max", 0.0)) > most)
     return wrong
 
@@ -89,7 +97,7 @@ def dtype(block: Block) -> Bools:
 def norm(block: Block) -> Bools:
     """The sum of squares follows from size, mean and deviation; no element is beyond the norm."""
     wrong = block.none()
-    precision = block.limit(norms.norm, "precision")
+    precision = limit(norms.norm, "precision")
     for section, field in norms.NORMS.items():
         if not block.has(section, field):
             continue
@@ -109,7 +117,7 @@ def norm(block: Block) -> Bools:
 def second_moment(block: Block) -> Bools:
     """The sum of squared deviations is size times variance, with the population's convention."""
     wrong = block.none()
-    precision, exact = (block.limit(norms.second_moment, name) for name in ("precision", "exact"))
+    precision, exact = (limit(norms.second_moment, name) for name in ("precision", "exact"))
     for section in norms.NORMS:
         if block.has(section, "m2") and block.has(section, "std"):
             m2, size = block.get(section, "m2"), block.known.counted[section]
@@ -122,7 +130,7 @@ def second_moment(block: Block) -> Bools:
 
 def spectral(block: Block) -> Bools:
     """The largest singular value is at most the Frobenius norm."""
-    most = block.get("weights", "frobenius_norm", np.inf) * (1 + block.limit(norms.spectral, "precision"))
+    most = block.get("weights", "frobenius_norm", np.inf) * (1 + limit(norms.spectral, "precision"))
     return _any(block.get("weights", "spectral_norm", 0.0) > most)
 
 
@@ -133,7 +141,7 @@ def relative(block: Block) -> Bools:
         return block.none()
     if not block.known.same_names:
         return ~block.none()
-    length, precision = block.get("weights", "frobenius_norm"), block.limit(norms.relative, "precision")
+    length, precision = block.get("weights", "frobenius_norm"), limit(norms.relative, "precision")
     least, most = moved * (1 - precision), moved * (1 + precision)
     close = (least <= share * length) & (share * length <= most)
     return _any(~close & ((share * (length + moved) < least) | (share * (length - moved) > most)))
@@ -145,9 +153,9 @@ def histogram(block: Block) -> Bools:
     for section in histograms.SECTIONS:
         if block.has(section, "counts"):
             ends = block.get(section, "range").reshape(block.files, -1, 2)
-            total = block.sums(section, "counts")
+            total = block.get(section, "counts")
             least, most = block.known.totals[section]
-            low, high = _slack(block, section, block.limit(histograms.histogram, "rounding"))
+            low, high = _slack(block, section, limit(histograms.histogram, "rounding"))
             wrong |= _any((ends[:, :, 0] < low) | (ends[:, :, 0] > ends[:, :, 1]) | (ends[:, :, 1] > high))
             wrong |= _any(~((least <= total) & (total <= most)))
     return wrong
@@ -155,7 +163,7 @@ def histogram(block: Block) -> Bools:
 
 def share(block: Block) -> Bools:
     """Shares are within 0 to 1."""
-    rounding = block.limit(shares.share, "rounding")
+    rounding = limit(shares.share, "rounding")
     wrong = block.none()
     for section, fields in (*shares.TABLE_SHARES.items(), ("attention", shares.HEAD_SHARES)):
         for field in fields:
@@ -166,7 +174,7 @@ def share(block: Block) -> Bools:
 
 def similarity(block: Block) -> Bools:
     """A cosine is within -1 to 1."""
-    most = 1 + block.limit(shares.similarity, "rounding")
+    most = 1 + limit(shares.similarity, "rounding")
     return _any(np.abs(block.get("attention", "nearest_similarity_per_head", 0.0)) > most)
 
 
@@ -183,7 +191,7 @@ def entropy(block: Block) -> Bools:
 
 def root_mean_square(block: Block) -> Bools:
     """The mean square is the square of the mean plus the variance."""
-    precision = block.limit(activations.root_mean_square, "precision")
+    precision = limit(activations.root_mean_square, "precision")
     mean, std = block.get("activations", "mean", np.nan), block.get("activations", "std", np.nan)
     rms, middle = block.get("activations", "rms", np.nan), block.get("activations", "mean_abs", np.nan)
     full = np.hypot(mean, std)
@@ -194,7 +202,7 @@ def root_mean_square(block: Block) -> Bools:
 
 def percentiles(block: Block) -> Bools:
     """The median is at most the 99th percentile."""
-    most = block.get("activations", "p99", np.inf) * (1 + block.limit(activations.percentiles, "rounding"))
+    most = block.get("activations", "p99", np.inf) * (1 + limit(activations.percentiles, "rounding"))
     return _any(block.get("activations", "p50", 0.0) > most)
 
 
@@ -203,7 +211,7 @@ def tensor_grid(block: Block) -> Bools:
     wrong = block.none()
     for section in grids.SECTIONS:
         if (sheet := block.sheet(section, grids.FIELD)) is not None:
-            ends = _slack(block, section, block.limit(grids.tensor_grid, "rounding"))
+            ends = _slack(block, section, limit(grids.tensor_grid, "rounding"))
             low, high = (np.broadcast_to(end, block.shape(section)) for end in ends)
             place = sheet.files, sheet.entries
             wrong[sheet.files[(sheet.low < low[place]) | (sheet.high > high[place])]] = True
@@ -212,7 +220,7 @@ def tensor_grid(block: Block) -> Bools:
 
 def attention_grid(block: Block) -> Bools:
     """No probability is negative, and no row sums above 1."""
-    wrong, most = block.none(), 1 + block.limit(grids.attention_grid, "rounding")
+    wrong, most = block.none(), 1 + limit(grids.attention_grid, "rounding")
     for field in grids.ATTENTION_FIELDS:
         if (sheet := block.sheet("attention", field)) is not None:
             wrong[sheet.files[(sheet.low < 0) | (sheet.mass > most)]] = True
