@@ -1,8 +1,10 @@
 """Rules applied to a run: which fired, which passed, which could not be judged and why."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import SEVERITIES, Check, Finding
@@ -11,8 +13,7 @@ from ckaudit.rules.rule import Hit, Input, Rule, Skip
 from ckaudit.run.run import Run
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """What the rules say of a run."""
 
     findings: tuple[Finding, ...]

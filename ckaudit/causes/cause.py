@@ -1,17 +1,17 @@
 """What a cause is: a pure function from findings and series to evidence for and against one hypothesis."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
+
+from msgspec import Struct
 
 from ckaudit.contract.report import Evidence, Finding
 from ckaudit.rules.rule import Input, Rule
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(Struct, frozen=True):
     """The findings of one run that are more than a note, by rule."""
 
     all: tuple[Finding, ...]
@@ -51,8 +51,7 @@ def _code(reference: Finding | str | None) -> str | None:
 CauseFunction = Callable[..., Iterator[Evidence]]
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(Struct, frozen=True, eq=False):
     """One catalogued cause.
 
     Attributes:
@@ -74,11 +73,7 @@ class Cause:
     runbook: str
     title: str
     prior: float
-    function: CauseFunction = field(repr=False, compare=False)
-
-    def __hash__(self) -> int:
-        """Hash by name, which is unique."""
-        return hash(self.name)
+    function: CauseFunction
 
 
 _CAUSES: dict[str, Cause] = {}

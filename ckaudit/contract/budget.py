@@ -7,16 +7,16 @@ grids, and, where even the statistics are too large, histograms and percentiles.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from ckaudit.contract.grids import GRID_SIZE, GridEncoding
 
 Kind = Literal["distributions", "activations", "weights", "attention", "gradients"]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A tensor, a module or an attention layer, as far as its size in the file depends on it.
 
     Attributes:
@@ -32,8 +32,7 @@ class Part:
     cells: int = GRID_SIZE**2
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """What is written beyond the numbers: names of tensors or layers by kind, and the size expected of the whole file."""
 
     chosen: Mapping[Kind, frozenset[str]]
@@ -44,8 +43,7 @@ class Plan:
         return name in self.chosen[kind]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class Sizes(Struct, frozen=True, kw_only=True):
     """Bytes in JSON as measured on random statistics of a 310-tensor model, and what packing leaves of them.
 
     Attributes:
@@ -79,6 +77,9 @@ class Sizes:
     nested_left: Mapping[str, float] = field(default_factory=lambda: {".json": 1.0, ".json.gz": 0.31, ".json.zst": 0.32})
 
 
+SIZES = Sizes()
+
+
 def tensor_part(name: str, shape: Sequence[int], depth: int | None) -> Part:
     """Return a tensor as a part; one of more than two dimensions is seen as a matrix (first, all others)."""
     if len(shape) < 2 or not math.prod(shape):
@@ -87,8 +88,7 @@ def tensor_part(name: str, shape: Sequence[int], depth: int | None) -> Part:
     return Part(name, depth, 1, min(rows, GRID_SIZE) * min(columns, GRID_SIZE))
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(Struct, frozen=True):
     """Layers whose grids a checkpoint may hold.
 
     Attributes:
@@ -165,7 +165,7 @@ def plan(
     encoding: GridEncoding = "q8",
     suffix: str = ".json",
     last: bool = False,
-    sizes: Sizes = Sizes(),
+    sizes: Sizes = SIZES,
 ) -> Plan:
     """Return what a checkpoint holds.
 
@@ -226,8 +226,7 @@ _STATISTICS: tuple[Kind, ...] = ("distributions", "activations")
 _GRIDS: tuple[Kind, ...] = ("weights", "attention")
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
+class _Chunk(Struct, frozen=True):
     """What one layer adds to the file, of one kind."""
 
     kind: Kind
@@ -235,8 +234,7 @@ class _Chunk:
     bytes: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Groups:
+class _Groups(Struct, frozen=True):
     """The parts of a model, ready to be asked by layer."""
 
     tensors: Sequence[Part]

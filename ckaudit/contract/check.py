@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ckaudit.contract import violations
 from ckaudit.contract.analysis import VERSION, Checkpoint
@@ -20,8 +21,7 @@ from ckaudit.contract.unknown import duplicate_findings, unknown_fields, unknown
 SECTIONS = ("weights", "gradients", "weight_deltas", "activations", "attention")
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """A checkpoint where one could be read, its tables, and everything wrong with it."""
 
     document: Checkpoint | None

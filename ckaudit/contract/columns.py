@@ -5,11 +5,10 @@ the number of keys found tells whether its text held more than the contract know
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import astuple
 
 from ckaudit.contract.tensors import BinRange, Histogram, PackedGrid
@@ -20,8 +19,7 @@ _NUMBERS = (float, int, bool)
 _GRIDS = ("sampled_grid_32x32", "sampled_qk_grid_32x32", "sampled_qk_grid_32x32_per_head")
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """One section: `columns[field][i]` is the field of tensor `names[i]`, UNSET where it was not recorded.
 
     Fields that no tensor recorded have no column.

@@ -3,11 +3,11 @@
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from ckaudit.contract import violations
 from ckaudit.contract.check import check_checkpoint
@@ -27,8 +27,7 @@ QK_GRIDS = ("sampled_qk_grid_32x32_per_head", "sampled_qk_grid_32x32")
 Document = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encoding:
+class Encoding(Struct, frozen=True, kw_only=True):
     """How a checkpoint is to be written; None keeps what the file has.
 
     Attributes:

@@ -2,8 +2,10 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ckaudit.contract import violations
 from ckaudit.contract.convert import Encoding, convert
@@ -17,8 +19,7 @@ from ckaudit.errors import UnreadableError, UsageError
 REFERENCE_NAME = "reference.npz"
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """One file to write.
 
     Attributes:
@@ -36,8 +37,7 @@ class Job:
     is_checkpoint: bool
 
 
-@dataclass(slots=True)
-class Converted:
+class Converted(Struct):
     """What a conversion did.
 
     Attributes:

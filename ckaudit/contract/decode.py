@@ -5,10 +5,10 @@ order mark, and the bare NaN and Infinity that Python's json and C's printf writ
 """
 
 import re
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 T = TypeVar("T")
 
@@ -17,8 +17,7 @@ _EXACT = re.compile(rb'"(?:[^"\\]|\\.)*"|(?<=[:\[,\s])' + _WORD, re.DOTALL)
 BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded(Generic[T]):
+class Decoded(Struct, Generic[T], frozen=True):
     """A document, and what had to be forgiven to read it.
 
     Attributes:

@@ -8,10 +8,11 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ckaudit.contract import violations
 from ckaudit.contract.decode import quote_bare_words
@@ -30,8 +31,7 @@ _BOM = "\ufeff"
 _PART = re.compile(r"[-+.\w]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(Struct, frozen=True):
     """What a second opinion says.
 
     Attributes:

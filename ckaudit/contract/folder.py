@@ -2,15 +2,15 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from ckaudit.contract.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
 from ckaudit.errors import UnreadableError
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFile:
+class CheckpointFile(Struct, frozen=True):
     """One checkpoint file by its name alone.
 
     Attributes:
@@ -28,8 +28,7 @@ class CheckpointFile:
     rank: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class RunFolder:
+class RunFolder(Struct, frozen=True):
     """The files of one run, each list in the order of names.
 
     Attributes:

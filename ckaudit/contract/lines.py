@@ -6,11 +6,11 @@ lose (a key twice, two objects on a line), is it read line by line; a broken lin
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, TypeGuard
 
 import msgspec
+from msgspec import Struct, field
 
 from ckaudit.contract import violations
 from ckaudit.contract.decode import quote_bare_words
@@ -28,8 +28,7 @@ _PYTHON_WORDS = [mark + word for mark in (b":", b": ") for word in (b"NaN", b"In
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-@dataclass(slots=True)
-class Lines:
+class Lines(Struct):
     """What a stretch of lines says.
 
     Attributes:

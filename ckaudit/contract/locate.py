@@ -6,8 +6,8 @@ Only documents already known to be bad come here, so this is a plain scanner; it
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ckaudit.contract.report import Finding
@@ -15,8 +15,7 @@ from ckaudit.contract.report import Finding
 _TOKEN = re.compile(r'[ \t\n\r]*(?:([{}\[\],:])|("(?:[^"\\]|\\.)*")|([^\s{}\[\],:"]+))', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(Struct, frozen=True):
     """A value: its JSON pointer, its first character, its text where it is a plain token, and whether its key is a repeat."""
 
     pointer: str
@@ -25,8 +24,7 @@ class Spot:
     repeated: bool
 
 
-@dataclass(slots=True)
-class _Level:
+class _Level(Struct):
     """An object or array that the scanner is inside of, and how far it has come in it."""
 
     pointer: str

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from types import UnionType
@@ -17,16 +16,14 @@ from ckaudit.contract.locate import escape, line_at, walk
 from ckaudit.contract.report import Finding
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """A field that the contract does not know: how often it stands, and the JSON pointer to the first."""
 
     times: int
     pointer: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(Struct, frozen=True):
     """Where objects can stand inside a field: under its keys, in its items, or right there."""
 
     values: "tuple[_Plan, ...]" = ()

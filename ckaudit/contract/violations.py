@@ -1,13 +1,13 @@
 """The catalogue of contract violations: each kind has a stable code, a severity and one sentence of help."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from ckaudit.contract.report import Finding, Severity
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True, eq=False):
     """One kind of violation."""
 
     code: str

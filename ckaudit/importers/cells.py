@@ -4,8 +4,9 @@ import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 MISSING_WORDS = frozenset({"", "none", "null", "na", "n/a", "#n/a", "nil", "-", "--"})
 MAX_STEP = 2**53
@@ -13,8 +14,7 @@ MAX_STEP = 2**53
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column of numbers.
 
     Attributes:

@@ -1,7 +1,8 @@
 """Columns of a table turned to entries: a step and the values recorded there."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.errors import UnreadableError
@@ -15,8 +16,7 @@ Values = list[float | None]
 UNIX_TIME = (1e8, 1e11)  # s; 1973 and 5138: a clock of another kind counts from zero, or in milliseconds
 
 
-@dataclass(slots=True)
-class Curves:
+class Curves(Struct):
     """The series of one file before they are joined.
 
     Attributes:

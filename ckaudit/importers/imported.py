@@ -1,17 +1,17 @@
 """What an importer hands on: the lines of a scalar log, what the format knew of the run, and what must be said aloud."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from ckaudit.contract.manifest import Manifest
 
 Row = dict[str, float | str]
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Struct, frozen=True):
     """One run out of another tracker's log.
 
     Attributes:

@@ -1,13 +1,13 @@
 """Entries of a foreign log joined to one line per step; a log that goes back and says something else is a resume."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ckaudit.importers.imported import Row
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(Struct, frozen=True):
     """Lines in the order of sessions, then of steps, and how they came together.
 
     Attributes:

@@ -4,8 +4,9 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
+
+from msgspec import Struct, field
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.cells import MISSING_WORDS, number
@@ -18,8 +19,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """The wanted columns of a file.
 
     Attributes:
@@ -151,8 +151,7 @@ def _drop_last(table: Table) -> None:
         cells.pop()
 
 
-@dataclass(slots=True)
-class _OddRows:
+class _OddRows(Struct):
     """Rows that are not as wide as the header, and records that could not be read."""
 
     ragged: int = 0

@@ -1,9 +1,9 @@
 """Activations: the outputs of modules in the forward pass."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, ratio, together

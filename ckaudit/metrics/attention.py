@@ -1,9 +1,9 @@
 """Attention: how sharp, how hot and how causal each head is."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled

@@ -1,8 +1,7 @@
 """Data: what the batches were made of, against what they were made of at first."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.run.run import Run

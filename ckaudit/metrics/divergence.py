@@ -1,8 +1,7 @@
 """Divergence: since when the held-out loss leaves the training loss behind."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.metric import metric

@@ -1,8 +1,7 @@
 """Gradients: how much of them reaches each tensor and each block."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, in_order, ratio, relabelled, total

@@ -1,10 +1,10 @@
 """Losses: what the training and the evaluations cost, and how they compare."""
 
 import math
-from dataclasses import replace
 from itertools import accumulate, islice
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.trend import theil_sen

@@ -1,10 +1,11 @@
 """What a metric is: a pure function from a run to a series, with what it reads and where it comes from."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
+
+from msgspec import Struct
 
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
@@ -12,8 +13,7 @@ from ckaudit.run.series import Series
 MetricFunction = Callable[[Run], Series]
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(Struct, frozen=True, eq=False):
     """One catalogued metric. Calling it computes the series once per run.
 
     Attributes:
@@ -31,7 +31,7 @@ class Metric:
     source: str
     title: str
     memory: int | None
-    function: MetricFunction = field(repr=False, compare=False)
+    function: MetricFunction
 
     def __call__(self, run: Run) -> Series:
         """Return the series of `run` under the metric's own name and unit."""

@@ -1,9 +1,8 @@
 """The optimizer: learning rate, clipping and the loss scaler."""
 
-from dataclasses import replace
-
 import numpy as np
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.metric import metric

@@ -1,8 +1,7 @@
 """Two series brought onto the same steps and labels: ratios, and one filling the gaps of the other."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.run.series import Series, Steps, root_sum_square, single
 

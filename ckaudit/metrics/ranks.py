@@ -1,8 +1,7 @@
 """Ranks: what each process of a distributed training took, and how far the slowest falls behind."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.run.run import Run

@@ -1,9 +1,10 @@
 """Spikes: how far a point stands above the points before it, in units of their own spread."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss
@@ -23,8 +24,7 @@ SIGMA = 1.4826
 """Median absolute deviation times this is the standard deviation of normal values (Rousseeuw & Croux 1993)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Baseline:
+class Baseline(Struct, frozen=True, eq=False):
     """What the points before each point were like, all shape (T, P); NaN before there are enough of them.
 
     Attributes:

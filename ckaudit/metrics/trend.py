@@ -1,15 +1,14 @@
 """Trends that a few wild points cannot bend: the Theil-Sen slope and the Mann-Kendall test."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from ckaudit.run.series import Floats
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
+class Trend(Struct, frozen=True):
     """A straight line through noisy points.
 
     Attributes:

@@ -1,10 +1,9 @@
 """One update attempt: what is known of it so far, and the checkpoint that it becomes."""
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.numbers import Number, to_word
@@ -14,8 +13,7 @@ from ckaudit.recorder.gradient_stats import top_share, total_norm
 from ckaudit.recorder.tensors import shorten
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(Struct):
     """What one step has shown so far.
 
     Attributes:

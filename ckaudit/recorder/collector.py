@@ -1,11 +1,10 @@
 """Reads model, gradients and optimizers, and fills the sections of a checkpoint with what they show."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -31,8 +30,7 @@ from ckaudit.recorder.tensors import shorten, shortest
 from ckaudit.recorder.weights import copies, movement, weight_stats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """How much is written: see `Recorder`."""
 
     grids: GridEncoding
@@ -45,8 +43,7 @@ class Options:
     grad_of: Callable[[nn.Parameter], Tensor | None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Clipping:
+class Clipping(Struct, frozen=True):
     """What is known of a clipping that came before the gradients were read.
 
     Attributes:

@@ -2,9 +2,8 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.encode import significant
 from ckaudit.contract.numbers import Number, to_word
@@ -13,8 +12,7 @@ from ckaudit.contract.training import History
 LENGTH = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """One step of the black box; what is None or missing was not recorded."""
 
     step: int

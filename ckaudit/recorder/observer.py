@@ -1,11 +1,11 @@
 """Looks at one forward pass: hooks that are there only while a checkpoint is due."""
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Literal
 
 import torch
+from msgspec import Struct, field
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -20,8 +20,7 @@ from ckaudit.recorder.names import depth_of
 from ckaudit.recorder.tensors import shortest
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(Struct):
     """What one forward pass showed.
 
     Attributes:

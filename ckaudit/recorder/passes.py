@@ -1,11 +1,11 @@
 """Watches a model from outside, for trainers that do not show their batch, their loss or the end of the backward pass."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import torch
+from msgspec import Struct
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -14,8 +14,7 @@ from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.names import depth_of
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(Struct, frozen=True):
     """One forward pass that a backward pass went through.
 
     Attributes:

@@ -1,7 +1,8 @@
 """Asks the budget what the checkpoint of an attempt may hold."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ckaudit.contract.behaviour import AttentionStats
 from ckaudit.contract.budget import Part, Plan, due, plan
@@ -12,8 +13,7 @@ from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.names import depth_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planner:
+class Planner(Struct, frozen=True, kw_only=True):
     """How a run is to be written.
 
     Attributes:

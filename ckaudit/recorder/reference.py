@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ckaudit.contract.write import write_atomic
@@ -16,8 +16,7 @@ from ckaudit.recorder.tensors import stride_of
 REFERENCE_NAME = "reference.npz"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """Step 0 of one tensor: its norm and its strided values."""
 
     norm: float

@@ -1,13 +1,13 @@
 """Fills the sections of a checkpoint from NumPy arrays."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
 from ckaudit.contract.analysis import Checkpoint
@@ -32,8 +32,7 @@ Arrays: TypeAlias = Mapping[str, ArrayLike]
 Held: TypeAlias = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """How much is written: see `Writer`."""
 
     causal: bool | None
@@ -42,8 +41,7 @@ class Options:
     exact: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class Given(Struct, frozen=True, kw_only=True):
     """Arrays of one step, by name: see `Writer.checkpoint`."""
 
     weights: Held = field(default_factory=dict)

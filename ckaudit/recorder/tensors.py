@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ckaudit.contract.encode import significant
@@ -19,8 +19,7 @@ SAMPLES = 4_096
 BINS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Moments:
+class Moments(Struct, frozen=True):
     """Count, mean and spread of a tensor's finite elements, and the norm of all of them."""
 
     numel: int

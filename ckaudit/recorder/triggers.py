@@ -3,14 +3,14 @@
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import median
+
+from msgspec import Struct
 
 from ckaudit.contract.analysis import Trigger
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """When an event is one. The factors are the contract's decisions, the norms of dead and alive are D1.3's.
 
     Attributes:

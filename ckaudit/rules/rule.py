@@ -2,11 +2,12 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
+
+from msgspec import Struct
 
 from ckaudit.contract.report import Severity, SkipReason
 from ckaudit.metrics import Metric
@@ -14,8 +15,7 @@ from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class Hit(Struct, frozen=True, kw_only=True):
     """One interval in which a rule's illness is seen.
 
     `message` may use {where}, {value}, {limit} and the steps, with their formats. `also` are places where the same began
@@ -64,8 +64,7 @@ class Hit:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(Struct, frozen=True):
     """A rule's word that it cannot judge this run: the reason, and what would have been needed."""
 
     reason: SkipReason
@@ -87,8 +86,7 @@ Input = Metric | FactsMarker
 RuleFunction = Callable[..., Iterator[Hit | Skip]]
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Struct, frozen=True, eq=False):
     """One catalogued rule.
 
     Attributes:
@@ -112,11 +110,7 @@ class Rule:
     memory: int | None
     title: str
     doc: str
-    function: RuleFunction = field(repr=False, compare=False)
-
-    def __hash__(self) -> int:
-        """Hash by code, which is unique."""
-        return hash(self.code)
+    function: RuleFunction
 
     @property
     def metrics(self) -> list[Metric]:

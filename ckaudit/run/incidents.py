@@ -1,14 +1,12 @@
 """Flags grouped to incidents: what lasts or is strong is one event, what stands alone is noise."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from ckaudit.run.series import Mask
 
 
-@dataclass(frozen=True, slots=True)
-class Incident:
+class Incident(Struct, frozen=True):
     """A group of flags.
 
     Attributes:

@@ -1,10 +1,11 @@
 """Run: everything that was recorded of one training run, whoever recorded it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ckaudit.contract.analysis import Trigger
 from ckaudit.contract.manifest import Manifest
@@ -15,8 +16,7 @@ from ckaudit.run.tensors import TensorTable, table_of
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(Struct, frozen=True):
     """A quantity that is a word at each step, such as a hash or a source."""
 
     name: str
@@ -24,8 +24,7 @@ class Labels:
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """A checkpoint that was asked for by something: which step, what."""
 
     step: int
@@ -33,8 +32,7 @@ class Event:
     triggers: tuple[Trigger, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Run:
+class Run(Struct, frozen=True, eq=False):
     """One run, in memory.
 
     Attributes:
@@ -62,7 +60,7 @@ class Run:
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     files: int = 0
-    _derived: dict[object, object] = field(default_factory=dict, repr=False)
+    _derived: dict[object, object] = field(default_factory=dict)
 
     @property
     def tensors(self) -> TensorTable:

@@ -2,10 +2,10 @@
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from ckaudit.run.run import Labels
 from ckaudit.run.series import Series
@@ -14,14 +14,12 @@ _IDENTITY = frozenset({"step", "session", "schema_version"})
 _WORDS = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
-@dataclass(slots=True)
-class _Column:
+class _Column(Struct):
     steps: "array[int]" = field(default_factory=lambda: array("q"))
     values: "array[float]" = field(default_factory=lambda: array("d"))
 
 
-@dataclass(slots=True)
-class ScalarLog:
+class ScalarLog(Struct):
     """Values by catalogue name, gathered line by line."""
 
     numbers: dict[str, _Column] = field(default_factory=dict)

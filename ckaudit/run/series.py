@@ -1,9 +1,10 @@
 """Series: what one quantity was, at every recorded step, for every tensor, head or slice."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -11,8 +12,7 @@ Steps = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Series:
+class Series(Struct, frozen=True, eq=False):
     """A table of one quantity: T steps by P labels.
 
     `recorded` tells *not recorded* from *recorded as NaN*: a cell that is not recorded holds NaN in `values` too, but
@@ -139,8 +139,7 @@ def root_sum_square(values: Floats) -> Floats:
     return np.asarray(np.sqrt(np.square(values).sum(axis=-1)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Aligned:
+class Aligned(Struct, frozen=True, eq=False):
     """A series seen from other steps: the last value at or before each, and how old it was, both shape (T,) or (T, P)."""
 
     values: Floats

@@ -1,15 +1,14 @@
 """Intervals: a run of equal cells is one thing that happened, not a thing per step."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Span:
+class Span(Struct, frozen=True, eq=False):
     """Consecutive recorded points of one label.
 
     Attributes:

@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from ckaudit.contract.manifest import Manifest, TensorFacts
 
@@ -19,8 +18,7 @@ _KINDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TensorTable:
+class TensorTable(Struct, frozen=True):
     """What is known of the parameter tensors."""
 
     facts: Mapping[str, TensorFacts]

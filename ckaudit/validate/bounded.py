@@ -1,15 +1,15 @@
 """A list of findings that a broken file cannot make endless."""
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from ckaudit.contract.report import Finding
 from ckaudit.contract.violations import Kind
 
 
-@dataclass(slots=True)
-class Bounded:
+class Bounded(Struct):
     """Findings of one file: the first `limit` of each kind, then one that counts the others.
 
     Attributes:

@@ -1,9 +1,8 @@
 """What is kept of each file of a run once it has been read: a few numbers, whatever its size."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.check import Checked
 from ckaudit.contract.folder import CheckpointFile, RunFolder
@@ -12,8 +11,7 @@ from ckaudit.contract.numbers import Number
 from ckaudit.validate.layout import Layout, Layouts
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFacts:
+class CheckpointFacts(Struct, frozen=True):
     """One readable checkpoint; None: not recorded."""
 
     named: CheckpointFile
@@ -32,8 +30,7 @@ class CheckpointFacts:
         return self.named.shown
 
 
-@dataclass(frozen=True, slots=True)
-class LogFacts:
+class LogFacts(Struct, frozen=True):
     """One scalar log: the sessions in it, and the values of the steps that have a checkpoint.
 
     Attributes:
@@ -51,8 +48,7 @@ class LogFacts:
     values: dict[tuple[int, int, str], tuple[Number, int]]
 
 
-@dataclass(slots=True)
-class RunFacts:
+class RunFacts(Struct):
     """One run, read: what the checks of the run look at.
 
     Attributes:

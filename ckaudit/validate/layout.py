@@ -1,15 +1,13 @@
 """The tensors of a checkpoint, reduced to what must stay the same from one checkpoint to the next."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.columns import EMPTY, Column, Table
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """The tensors of a checkpoint: what must stay the same from one checkpoint to the next.
 
     Attributes:
@@ -33,8 +31,7 @@ class Layout:
         return dict(zip(self.names, self.dtypes, strict=True)) if self.dtypes else {}
 
 
-@dataclass(slots=True)
-class Layouts:
+class Layouts(Struct):
     """Layouts met so far; equal ones are one object, so that a thousand checkpoints cost one."""
 
     _known: dict[Layout, Layout] = field(default_factory=dict)

@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from ckaudit.contract import violations
 from ckaudit.contract.files import PACKED
@@ -41,8 +40,7 @@ from ckaudit.validate.facts import RunFacts
 Skip = tuple[SkipReason, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """What a kind of violation needs in order to be looked for.
 
     Attributes:

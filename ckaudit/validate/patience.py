@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ckaudit.contract import violations
 from ckaudit.contract.files import BrokenFile, read_bytes
@@ -15,8 +16,7 @@ Judge = Callable[[bytes], list[Finding]]
 _Stamp = tuple[int, int, int]
 
 
-@dataclass(slots=True)
-class Patience:
+class Patience(Struct):
     """How long a validation may wait for writers, all files together.
 
     Attributes:

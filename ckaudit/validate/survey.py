@@ -1,9 +1,10 @@
 """Reading one run, a file at a time: what each file violates by itself, and the few facts that the run is judged by."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from ckaudit.contract import violations
 from ckaudit.contract.check import Checked, check_checkpoint
@@ -11,6 +12,7 @@ from ckaudit.contract.files import BrokenFile
 from ckaudit.contract.folder import CheckpointFile, shown_name
 from ckaudit.contract.logs import read_lines
 from ckaudit.contract.report import Finding
+from ckaudit.validate.bounded import Bounded
 from ckaudit.validate.conflicts import conflicts
 from ckaudit.validate.facts import CheckpointFacts, RunFacts, facts_of
 from ckaudit.validate.layout import Layouts
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
     from ckaudit.contract.bulk import Bulk
 
 
-@dataclass(slots=True)
-class Survey:
+class Survey(Struct):
     """One run as it was read.
 
     Attributes:
@@ -128,8 +129,8 @@ class Survey:
         root = self.run.folder.root
         walks = []
         for path in paths:
-            walk = Walk(self.shown(path), {each.step for each in self.run.checkpoints})
-            for lines in read_lines(path, walk.shown, root=root):
+            walk = Walk(Bounded(self.shown(path)), {each.step for each in self.run.checkpoints})
+            for lines in read_lines(path, walk.found.file, root=root):
                 walk.take(lines)
                 self.findings += lines.findings
                 self.notes += lines.notes

@@ -1,9 +1,10 @@
 """One pass over a scalar log in the order of its lines: steps, clock and sessions must not go back, values not contradict."""
 
 from collections.abc import Container, Iterator
-from dataclasses import dataclass, field
 from operator import le, lt
 from typing import Any
+
+from msgspec import Struct, field
 
 from ckaudit.contract.lines import Lines, Row
 from ckaudit.contract.numbers import Number
@@ -16,8 +17,7 @@ NO_VALUE = frozenset({"schema_version", "step", "time", "session"})
 COMPARED = ("train_loss_raw", "grad_global_norm")
 
 
-@dataclass(slots=True)
-class Stretch:
+class Stretch(Struct):
     """The steps that one session wrote into one file.
 
     Attributes:
@@ -33,30 +33,25 @@ class Stretch:
     back: int | None = None
 
 
-@dataclass(slots=True)
-class Walk:
+class Walk(Struct):
     """The state of the pass: the line before, and what is known of each session so far.
 
     Attributes:
-        shown: The file's name in findings.
+        found: Collects what is wrong with the file.
         wanted: Steps whose values are kept, those of the checkpoints.
         tolerance: Seconds that a clock may go back by when it is set right; NTP slews smaller errors instead of jumping.
     """
 
-    shown: str
+    found: Bounded
     wanted: Container[int]
     tolerance: float = 1.0
     stretches: dict[int, Stretch] = field(default_factory=dict)
     lines: int = 0
-    _found: Bounded = field(init=False)
     _values: dict[tuple[int, int, str], tuple[Number, int]] = field(default_factory=dict)
     _session: int = -1
     _step: int = -1
     _time: float = float("-inf")
     _row: Row = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._found = Bounded(self.shown)
 
     def take(self, lines: Lines) -> None:
         """Go over one block of lines."""
@@ -74,7 +69,7 @@ class Walk:
     def close(self) -> tuple[LogFacts, list[Finding]]:
         """Return what is kept of the file, and what was wrong with its order."""
         timed = self._time != float("-inf")
-        return LogFacts(self.shown, self.lines, frozenset(self.stretches), timed, self._values), self._found.close()
+        return LogFacts(self.found.file, self.lines, frozenset(self.stretches), timed, self._values), self.found.close()
 
     def _in_order(self, rows: list[Row], steps: list[Any], sessions: set[int]) -> bool:
         """Go over a block in one sweep where everything in it rises, and say whether it does."""
@@ -96,13 +91,13 @@ class Walk:
         step, session = int(row["step"] or 0), _session_of(row)
         if session < self._session:
             message = f"line {number} is of session {session}, after a line of session {self._session}"
-            self._found.add(SESSION_BACK, message, line=number, first_step=step)
+            self.found.add(SESSION_BACK, message, line=number, first_step=step)
         stretch = self.stretches.setdefault(session, Stretch(step, step))
         if session != self._session:
             self._time, self._row = float("-inf"), {}
         elif step < self._step:
             message = f"step {step} in line {number} follows step {self._step} of the same session"
-            self._found.add(STEPS_BACK, message, line=number, first_step=step)
+            self.found.add(STEPS_BACK, message, line=number, first_step=step)
         if step < stretch.last:
             stretch.back = step if stretch.back is None else min(step, stretch.back)
         elif session == self._session and step == self._step:
@@ -118,13 +113,13 @@ class Walk:
             return
         if time < self._time - self.tolerance:
             message = f"the clock goes back by {self._time - time:,.3g} s in line {number}"
-            self._found.add(CLOCK_BACK, message, line=number, first_step=step)
+            self.found.add(CLOCK_BACK, message, line=number, first_step=step)
         self._time = time
 
     def _merge(self, row: Row, number: int, step: int) -> Row:
         for name in contradicted(self._row, row):
             message = f"{name} of step {step} is {row[name]} in line {number}, {self._row[name]} before"
-            self._found.add(CONFLICT, message, where=name, line=number, first_step=step, **_both(self._row[name], row[name]))
+            self.found.add(CONFLICT, message, where=name, line=number, first_step=step, **_both(self._row[name], row[name]))
         return self._row | row
 
     def _keep_wanted(self, rows: list[Row], numbers: list[int], steps: list[Any]) -> None:

@@ -1,10 +1,10 @@
 """What holds for every metric: it reads what it says, sees no future, and keeps NaN apart from not recorded."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from ckaudit.metrics import metrics
 from ckaudit.run.run import Run

@@ -4,12 +4,11 @@ What is proved is that the ordinary checks would find nothing. Whatever cannot b
 stay the only place that says what is wrong.
 """
 
-from dataclasses import dataclass, field
 from struct import error as NotNumbers  # noqa: N812  an exception by any other name
 from typing import Any
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 from msgspec.structs import astuple
 
 from ckaudit.contract.analysis import VERSION
@@ -26,8 +25,7 @@ from ckaudit.contract.unknown import Unknown, unknown_findings
 from ckaudit.contract.violations import BARE_NAN, UNKNOWN_FIELD
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     """What the files of a run look like, as learned from one of them.
 
     Attributes:
@@ -101,8 +99,7 @@ def _recorded(document: Any) -> frozenset[str]:
     return frozenset(name for name, value in members if value is not UNSET and name not in ENTRIES)
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """What is kept of a file until its block is proved.
 
     Attributes:
@@ -120,8 +117,7 @@ class Waiting:
     grids: dict[Place, Grids]
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """A file that looks like the pattern: what is known of it, and what waits for its proof."""
 
     checked: Checked
@@ -191,8 +187,7 @@ def _unknown(cut: Cut) -> dict[str, Unknown]:
     return found
 
 
-@dataclass(slots=True)
-class Bulk:
+class Bulk(Struct):
     """Checks checkpoints one after another, and proves what it put off a block at a time.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain, starmap
 from operator import attrgetter
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from ckaudit.contract.bulk.tailor import Place, Tailor
 from ckaudit.contract.columns import Column, Table
@@ -28,8 +27,7 @@ Bools = npt.NDArray[np.bool_]
 _COUNTS, _RANGES, _BINS = attrgetter("counts"), attrgetter("bins.range"), attrgetter("bins.count")
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """Where the numbers of one column stand among all numbers of a file.
 
     Attributes:
@@ -45,8 +43,7 @@ class Slot:
     packer: Packer
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """What stays from file to file, taken from the file learned from; arrays have one number per entry.
 
     Attributes:
@@ -125,8 +122,7 @@ def _largest(made: Table) -> Floats:
     return np.array([LARGEST.get(str(each).removeprefix("torch."), math.inf) for each in types])
 
 
-@dataclass(frozen=True, slots=True)
-class Sheet:
+class Sheet(Struct, frozen=True):
     """Every grid of one field in a block: where it stands, its smallest and largest element, its largest sum of a row."""
 
     files: npt.NDArray[np.intp]
@@ -136,16 +132,14 @@ class Sheet:
     mass: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class Grids:
+class Grids(Struct, frozen=True):
     """The grids of one field in one file, packed; `places` holds entry, rows and columns of each."""
 
     places: list[tuple[int, int, int]]
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """The numbers of some files, shape (files, numbers of one file), and their grids."""
 
     numbers: Floats

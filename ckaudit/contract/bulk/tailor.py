@@ -6,7 +6,6 @@ what it refuses goes the ordinary way. Columns are of two kinds: *packed* ones h
 shapes and names of types, seldom change and are compared with those of the file learned from.
 """
 
-from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -30,8 +29,7 @@ UNKNOWN = "unknown_"
 Place = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """What is known of one section before it is read.
 
     Attributes:
@@ -55,8 +53,7 @@ class Section:
     colons: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """What one file held.
 
     Attributes:
@@ -78,8 +75,7 @@ class Cut:
     colons: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tailor:
+class Tailor(Struct, frozen=True):
     """The decoder, and what makes columns of what it reads.
 
     Attributes:

@@ -5,13 +5,12 @@ A check must be cheap where nothing is wrong: it looks at whole columns first, a
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import astuple
 
 from ckaudit.contract.analysis import Checkpoint
@@ -23,8 +22,7 @@ from ckaudit.contract.violations import Kind
 Place = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """One checkpoint under examination: its typed form, and its sections turned to columns."""
 
     file: str
@@ -68,8 +66,7 @@ class Subject:
 CheckFunction = Callable[[Subject], Iterator[Finding]]
 
 
-@dataclass(frozen=True, slots=True)
-class MeaningCheck:
+class MeaningCheck(Struct, frozen=True, eq=False):
     """A check, the kinds of violation it can find, and the fields it reads."""
 
     function: CheckFunction
