@@ -2,9 +2,10 @@
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ckaudit.cli.options import SEVERITIES, one_of
 from ckaudit.cli.say import say
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from ckaudit.contract.report import Report, Severity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """What was asked of a report, checked before the work starts.
 
     Attributes:

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.deliver import Request, deliver
 from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose
 from ckaudit.cli.progress import progress
 
@@ -58,6 +57,8 @@ def command(
     map: Map = None,  # noqa: A002  what the option is called
 ) -> int:
     """Name what is wrong with a run: since which step, where, the likeliest cause, and what to try first."""
+    from ckaudit.cli.deliver import Request, deliver
+
     request = Request(
         format=format,
         output=output,

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from ckaudit.cli.deliver import Request, deliver
 from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose, base, severity
 from ckaudit.cli.progress import progress
 
@@ -42,6 +41,8 @@ def command(
     limit = severity(fail_on)
     if strict and limit != "note":
         limit = "sev2"
+    from ckaudit.cli.deliver import Request, deliver
+
     request = Request(
         format=format, output=output, fail_on=limit, allow_empty=allow_empty, verbose=verbose, quiet=quiet, base=base(paths)
     )

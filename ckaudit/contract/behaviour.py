@@ -10,7 +10,7 @@ from ckaudit.contract.tensors import Grid, Histogram, PackedGrid, Shape
 HeadKind = Literal["positional", "first_token", "diagonal", "uniform", "content"]
 
 
-class ActivationStats(Struct, kw_only=True, omit_defaults=True):
+class ActivationStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     """The output of one module in the forward pass of this step."""
 
     shape: Shape | UnsetType = UNSET
@@ -31,7 +31,7 @@ class ActivationStats(Struct, kw_only=True, omit_defaults=True):
     nonfinite_count: Annotated[Count | UnsetType, doc("Elements that are NaN or infinite.", unit="elements")] = UNSET
 
 
-class AttentionStats(Struct, kw_only=True, omit_defaults=True):
+class AttentionStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     """The attention of one layer, a number per query head."""
 
     entropy_per_head: Annotated[

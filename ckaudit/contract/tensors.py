@@ -13,14 +13,14 @@ Shape = Annotated[list[Count], doc("Size of the tensor along each dimension.", u
 Placement = Literal["replicated", "shard", "partial"]
 
 
-class BinRange(Struct):
+class BinRange(Struct, gc=False):
     """Bins of equal width, without writing their edges."""
 
     range: Annotated[list[Number], Meta(min_length=2, max_length=2), doc("Lower and upper end of all bins.", shape="(2,)")]
     count: Annotated[int, Meta(ge=1), doc("How many bins of equal width.", unit="bins")]
 
 
-class Histogram(Struct):
+class Histogram(Struct, gc=False):
     """How the values of a tensor are distributed."""
 
     bins: Annotated[
@@ -29,7 +29,7 @@ class Histogram(Struct):
     counts: Annotated[list[NonNegative], doc("Values in each bin.", unit="elements", shape="(n,)")]
 
 
-class PackedGrid(Struct):
+class PackedGrid(Struct, gc=False):
     """A grid of 8-bit numbers: value = min + (max - min) * byte / 255."""
 
     encoding: Annotated[Literal["q8"], doc("How `data` is packed.")]
@@ -42,7 +42,7 @@ class PackedGrid(Struct):
 Grid = PackedGrid | list[list[Number]]
 
 
-class WeightStats(Struct, kw_only=True, omit_defaults=True):
+class WeightStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     """One weight tensor, after the update of this step."""
 
     shape: Shape | UnsetType = UNSET
@@ -67,7 +67,7 @@ class WeightStats(Struct, kw_only=True, omit_defaults=True):
     hash: Annotated[str | UnsetType, doc("Hash of the exact bytes, as algorithm:hex.")] = UNSET
 
 
-class GradientStats(Struct, kw_only=True, omit_defaults=True):
+class GradientStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     """The gradient of one weight tensor: after AMP unscale and before clipping, unless `gradients_source` says otherwise."""
 
     norm: Annotated[NonNegative | UnsetType, doc("L2 norm of the gradient.")] = UNSET
@@ -90,7 +90,7 @@ class GradientStats(Struct, kw_only=True, omit_defaults=True):
     hash: Annotated[str | UnsetType, doc("Hash of the exact bytes, as algorithm:hex.")] = UNSET
 
 
-class DeltaStats(Struct, kw_only=True, omit_defaults=True):
+class DeltaStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     """How far one weight tensor moved."""
 
     norm: Annotated[NonNegative | UnsetType, doc("L2 norm of the last update, w_new - w_old.")] = UNSET

@@ -1,10 +1,9 @@
 """How a report is to be drawn, the same for every renderer; each takes what concerns it."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """What the reader asked for and what the screen can do.
 
     Attributes:

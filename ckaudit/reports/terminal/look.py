@@ -1,6 +1,5 @@
 """What a screen can do, and the few colours that are used on it."""
 
-import dataclasses
 import shutil
 from collections.abc import Mapping
 from typing import TextIO
@@ -21,8 +20,8 @@ def screen(view: View, stream: TextIO, environ: Mapping[str, str]) -> View:
     terminal = stream.isatty()
     colour = (terminal and environ.get("TERM") != "dumb") or bool(environ.get("FORCE_COLOR"))
     encoding = (stream.encoding or "").lower().replace("-", "").replace("_", "")
-    return dataclasses.replace(
-        view, width=_width(terminal, environ), colour=colour and not environ.get("NO_COLOR"), unicode=encoding == "utf8"
+    return view._replace(
+        width=_width(terminal, environ), colour=colour and not environ.get("NO_COLOR"), unicode=encoding == "utf8"
     )
 
 
