@@ -1,6 +1,7 @@
 """Shares, probabilities and cosines within their range."""
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
@@ -132,7 +133,7 @@ def _all_within(table: Table, field: str, ends: tuple[float, float]) -> bool:
     if field not in table.columns:
         return True
     try:
-        column = table.columns[field]
-        return bool(min(map(min, column)) >= ends[0] and max(map(max, column)) <= ends[1])
-    except (TypeError, ValueError):  # not recorded everywhere, words, or a layer without heads
+        numbers = list(chain.from_iterable(table.columns[field]))
+        return bool(min(numbers) >= ends[0] and max(numbers) <= ends[1])
+    except (TypeError, ValueError):  # not recorded everywhere, words, or no head anywhere
         return False
