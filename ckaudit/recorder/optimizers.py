@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.training import OptimizerGroup, OptimizerState
 from ckaudit.recorder.arrays import flat
-from ckaudit.recorder.tensors import shortest
+from ckaudit.recorder.digits import shortest
 
 
 def as_sequence(optimizer: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:
