@@ -8,7 +8,6 @@ from msgspec import UNSET
 
 from ckaudit.contract.tensors import GradientStats, Grid
 from ckaudit.recorder.arrays import Array, bytes_hash, dense, dtype_name
-from ckaudit.recorder.digits import shortest_of
 from ckaudit.recorder.grids import matrix_grid
 from ckaudit.recorder.sweep import Measured, measure
 
@@ -36,8 +35,7 @@ def gradient_stats(
     found = measured.moments
     if not found.numel:
         return GradientStats(dtype=dtype_name(gradient), numel=0, nonfinite_count=0)
-    numbers = shortest_of([found.norm, found.mean, found.std, found.min, found.max, found.zeros / found.numel])
-    norm, mean, std, least, most, zeros = numbers
+    norm, mean, std, least, most, zeros = measured.numbers
     return GradientStats(
         norm=norm,
         mean=mean,

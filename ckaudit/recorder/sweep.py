@@ -11,6 +11,7 @@ from ckaudit.contract.encode import significant
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.tensors import PERCENTILE_LEVELS, Histogram
 from ckaudit.recorder.arrays import CHUNK, Array, double, ends, flat, is_away, library, to_numpy
+from ckaudit.recorder.digits import shortest_of
 from ckaudit.recorder.spread import EXACT_UP_TO, histograms, quantiles_of, strided
 
 Values = NDArray[np.floating]
@@ -45,12 +46,14 @@ class Measured(Struct, frozen=True):
 
     Attributes:
         moments: Of all its elements.
+        numbers: Norm, mean, standard deviation, minimum, maximum and share of zeros, as they are written.
         percentiles: At the contract's seven levels, with 4 digits.
         histogram: Of its finite elements; None where there are none.
         sampled: How many elements the last two have looked at; None: all of them.
     """
 
     moments: Moments
+    numbers: list[Number]
     percentiles: list[Number]
     histogram: Histogram | None
     sampled: int | None
@@ -93,10 +96,18 @@ def measure(arrays: Sequence[Array], *, scale: float = 1.0, exact_up_to: int = E
             samples[owner].append(values if row.finite == row.size else values[np.isfinite(values)])
     ordered = [np.sort(np.concatenate([np.zeros(0, np.float32), *parts])) for parts in samples]
     spreads = zip(quantiles_of(ordered, PERCENTILE_LEVELS), histograms(ordered), strict=True)
+    merged = [_merged(each) for each in rows]
     return [
-        Measured(_merged(row), significant(levels), bins, _sampled(values.shape[0], stride))
-        for row, (levels, bins), values, stride in zip(rows, spreads, flats, strides, strict=True)
+        Measured(made, numbers, significant(levels), bins, _sampled(made.numel, stride))
+        for made, numbers, (levels, bins), stride in zip(merged, _written(merged), spreads, strides, strict=True)
     ]
+
+
+def _written(merged: Sequence[Moments]) -> Iterator[list[Number]]:
+    """Yield each tensor's numbers as they are written."""
+    each = [(one.norm, one.mean, one.std, one.min, one.max, one.zeros / max(one.numel, 1)) for one in merged]
+    found = iter(shortest_of([number for numbers in each for number in numbers]))
+    return ([next(found) for _ in numbers] for numbers in each)
 
 
 def moments(values: Array, *, chunk: int = CHUNK) -> Moments:

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.tensors import WeightStats
 from ckaudit.recorder.arrays import Array, bytes_hash, dense, double, dtype_name, library
-from ckaudit.recorder.digits import shortest, shortest_of
+from ckaudit.recorder.digits import shortest
 from ckaudit.recorder.grids import matrix_grid
 from ckaudit.recorder.sweep import Measured, measure
 
@@ -35,8 +35,7 @@ def weight_stats(
     facts = WeightStats(shape=list(tensor.shape), dtype=dtype, numel=found.numel, nonfinite_count=found.nonfinite)
     if not found.numel:
         return facts
-    numbers = shortest_of([found.mean, found.std, found.min, found.max, found.norm])
-    facts.mean, facts.std, facts.min, facts.max, facts.frobenius_norm = numbers
+    facts.frobenius_norm, facts.mean, facts.std, facts.min, facts.max, _ = measured.numbers
     facts.percentiles = measured.percentiles
     facts.sampled = UNSET if measured.sampled is None else measured.sampled
     facts.histogram = measured.histogram or UNSET
