@@ -60,7 +60,6 @@ class RunSession:
         self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
         self._latest_events: list[Trigger] = []
         self._durations: deque[float] = deque(maxlen=64)
-        self._write_seconds = 0.0
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, observe["hookable"])
@@ -162,7 +161,6 @@ class RunSession:
                     with self._guard("data"):
                         checkpoint.data = self._batch_facts(batch, input_hash, batch_id, source)
                     checkpoint.cost = self._cost(attempt.seconds + perf_counter() - start)
-                    # Before its line: where a line is, its checkpoint is too, whenever the process is killed.
                     self._write(checkpoint)
             with self._guard("writing scalars.jsonl"):
                 self._folder.append(attempt.step, attempt.time, attempt.values)
@@ -250,7 +248,7 @@ class RunSession:
 
     def _cost(self, seconds: float) -> Cost:
         # The file cannot hold the time of its own writing, so it holds that of the file before.
-        ms = (seconds + self._write_seconds) * 1e3
+        ms = (seconds + self._folder.write_seconds) * 1e3
         typical = median(self._durations) * 1e3
         return Cost(ms=round(ms, 3), step_share=round(ms / typical, 4) if typical > 0 else UNSET)
 
@@ -273,7 +271,7 @@ class RunSession:
             return
         order.close()
         with self._guard("writing run.json"):
-            self._folder.describe(tensors=order.sort(self._folder.tensors))
+            self._folder.describe(tensors=order.sort(self._folder.tensors), later=True)
 
     def _write_first(self) -> None:
         self._attempt.triggers, self._attempt.time = ["first"], time()
@@ -281,7 +279,5 @@ class RunSession:
             self._write(self._checkpoint(self._attempt, Seen()))
 
     def _write(self, checkpoint: Checkpoint) -> None:
-        start = perf_counter()
         with self._guard("writing a checkpoint"):
             self._folder.write(checkpoint)
-        self._write_seconds = perf_counter() - start
