@@ -24,7 +24,7 @@ from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.movement import copies, movement
 from ckaudit.recorder.names import depth_of
 from ckaudit.recorder.observer import Observer, Seen
-from ckaudit.recorder.optimizers import clip_coefficient, learning_rates, optimizer_state, undone_clipping
+from ckaudit.recorder.optimizers import clip_coefficient, held_by, learning_rates, optimizer_state, undone_clipping
 from ckaudit.recorder.planner import Planner, layer_parts, module_parts
 from ckaudit.recorder.reference import Reference
 from ckaudit.recorder.sweep import measure
@@ -65,6 +65,7 @@ class Collector:
     ) -> None:
         self.parameters = parameters(model)
         self.optimizers, self.scaler = held, scaler
+        self._held = held_by(held)
         self._guard, self._observer, self._options = guard, observer, options
         self._parts = [tensor_part(name, tensor.shape, depth_of(name)) for name, tensor in self.parameters.items()]
         modules = module_parts(observer.modules)
@@ -91,6 +92,13 @@ class Collector:
     def gradients_changed(self, attempt: Attempt) -> bool:
         """Return whether any gradient was written to since the norms of this attempt were taken."""
         return attempt.versions != versions(self._gradients().values())
+
+    def all_gradients(self) -> list[Tensor] | None:
+        """Return the gradients of all parameters; None where the optimizers do not hold what they held at the start.
+
+        Asking the model again at every step would take as long as all norms.
+        """
+        return [*self._gradients().values()] if self._held and held_by(self.optimizers) == self._held else None
 
     def _gradients(self) -> dict[str, Tensor]:
         return present(self.parameters, self._options.grad_of or own_gradient)

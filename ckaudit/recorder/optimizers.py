@@ -33,6 +33,11 @@ def learning_rates(optimizers: Sequence[Optimizer]) -> list[float]:
     return [float(group["lr"]) for group in _groups(optimizers) if "lr" in group]
 
 
+def held_by(optimizers: Sequence[Optimizer]) -> int:
+    """Return how many parameters the optimizers hold."""
+    return sum(len(group["params"]) for group in _groups(optimizers))
+
+
 def overflowed(optimizer: Optimizer) -> bool:
     """Return whether a fused optimizer was told, within its own step, not to apply the update."""
     found = getattr(optimizer, "found_inf", None)

@@ -17,7 +17,7 @@ from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder.collector import Options
-from ckaudit.recorder.gradients import can_clip, clip, present
+from ckaudit.recorder.gradients import clip, present
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.manifest import check_call
 from ckaudit.recorder.scalars import number
@@ -192,16 +192,16 @@ class Recorder:
         """Clip as `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)` does, and return the total norm.
 
         The gradients are read on the way, unless `after_backward` has just done so. The result is torch's to the bit; the
-        norms are taken only once, except for half precision and, on a CPU, gradients of more than 65,536 elements.
+        norms are taken only once, except for half precision and, on a CPU, gradients of more than a million elements.
+        Parameters that the model gets later are clipped too, once an optimizer holds them.
         """
-        norms = None
+        found = None
         if self._session:
             with self._guard("reading gradients"):
-                norms = self._session.norms_for_clipping(max_norm)
-        found = [p.grad for p in self._model.parameters() if p.grad is not None]
-        if norms is None or len(norms) != len(found) or not can_clip(found, norms):
+                found = self._session.read_for_clipping(max_norm)
+        if found is None:
             return torch.nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
-        return clip(found, norms, max_norm)
+        return clip(*found, max_norm)
 
     def log(self, **values: Any) -> None:
         """Add values to the line of the step that is under way, by their catalogue names."""

@@ -117,14 +117,15 @@ class RunSession:
         self._collector.read_gradients(self._attempt, "post_clip", Clipping(max_norm, norm))
         self._collector.keep_weights(self._attempt)
 
-    def norms_for_clipping(self, max_norm: float) -> list[Tensor] | None:
-        """Return the norm of each gradient, read again where any has changed since; None where torch must take them."""
+    def read_for_clipping(self, max_norm: float) -> tuple[list[Tensor], Tensor] | None:
+        """Return the gradients and their norms, read again where any has changed since; None where torch must take them."""
         self._attempt.clip_norm = max_norm
         if self._options.grad_of is not None:
             return None
         if self._attempt.source is None or self._collector.gradients_changed(self._attempt):
             self.read_gradients("pre_clip")
-        return self._attempt.raw_norms
+        gradients, norms = self._collector.all_gradients(), self._attempt.raw_norms
+        return None if gradients is None or norms is None or len(norms) != len(gradients) else (gradients, norms)
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Add values to the line of the step under way; one that is no scalar is left out and counted."""
