@@ -20,6 +20,7 @@ from ckaudit.recorder.attempt import Attempt, lowest
 from ckaudit.recorder.gradient_stats import gradient_stats, total_norm
 from ckaudit.recorder.gradients import loss_scale_left, norms_of, own_gradient, present, versions
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.moe import moe_scalars
 from ckaudit.recorder.names import depth_of
 from ckaudit.recorder.observer import Observer, Seen
 from ckaudit.recorder.optimizers import clip_coefficient, learning_rates, optimizer_state, undone_clipping
@@ -152,8 +153,9 @@ class Collector:
         checkpoint.gradients = attempt.gradients or attempt.norms_only or UNSET
         checkpoint.activations = seen.activations or UNSET
         checkpoint.attention = seen.attention or UNSET
+        checkpoint.moe = seen.moe or UNSET
         keep(checkpoint, plan, self._parts, layers)
-        derived["min_normalized_entropy"] = lowest(seen.entropies)
+        derived |= {"min_normalized_entropy": lowest(seen.entropies), **moe_scalars(seen.moe)}
         return {name: None if value is None else shorten(value) for name, value in derived.items()}
 
     def _weights(self, plan: Plan) -> dict[str, WeightStats]:
