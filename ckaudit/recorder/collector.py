@@ -68,7 +68,7 @@ class Collector:
         self._parts = [tensor_part(name, tensor.shape, depth_of(name)) for name, tensor in self.parameters.items()]
         modules = module_parts(observer.modules)
         self.suffix = options.suffix or suffix_for(
-            self._parts, observer.parts, modules, options.budget_kb, encoding=options.grids
+            self._parts, observer.expected, modules, options.budget_kb, encoding=options.grids
         )
         self._planner = Planner(grids=options.grids, budget_kb=options.budget_kb, suffix=self.suffix, cadence=options.cadence)
         first = {storage_of(tensor): name for name, tensor in reversed(self.parameters.items())}

@@ -87,12 +87,17 @@ def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def softmax_call(logits: Tensor, heads: int | None = None) -> Call | None:
-    """Return the attention whose logits (B, H, Q, K), or (B * H, Q, K) where `heads` are known, go through a softmax."""
+    """Return the attention whose logits (B, H, Q, K), or (B * H, Q, K) where `heads` are known, go through a softmax.
+
+    None where there is one key more than queries: that is a sink beside the keys, and no query's place is known.
+    """
     if logits.ndim == 3 and heads and logits.shape[0] % heads == 0:
         logits = logits.reshape(-1, heads, *logits.shape[1:])
     if logits.ndim != 4 or not logits.is_floating_point() or logits.is_nested:
         return None
     batch, count, queries, keys = logits.shape
+    if keys == queries + 1:
+        return None
 
     def part(sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
         found = logits.detach()[:sequences, :, rows]

@@ -17,6 +17,7 @@ from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.names import ATTENTION
 
 FUSED = functional.scaled_dot_product_attention
+HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads")
 SOFTMAX = (functional.softmax, torch.softmax, torch.Tensor.softmax, torch.special.softmax)
 
 
@@ -56,11 +57,19 @@ class AttentionWatch:
     """
 
     def __init__(self, modules: Mapping[str, nn.Module], without: Sequence[str] = ()) -> None:
-        self._modules = {name: module for name, module in modules.items() if _may_attend(module)}
+        self._modules = {name: module for name, module in modules.items() if _may_attend(name, module)}
         self._without = frozenset(without)
         self._thread, self._handles = _Thread(), list[RemovableHandle]()
         self._mode = _Mode(self._called)
         self._see: Callable[[str, nn.Module, Callable[[], Call | None]], None] | None = None
+
+    @property
+    def expected(self) -> dict[str, int]:
+        """Modules that probably compute attention, by name, with their heads; 1 where they do not say."""
+        large = {name: module for name, module in self._modules.items() if any(True for _ in module.children())}
+        named = {name: module for name, module in large.items() if _is_attention(name.rpartition(".")[2], module)}
+        outer = {name.rpartition(".")[0] for name in named}
+        return {name: heads_of(module) for name, module in named.items() if name not in outer | self._without}
 
     def attach(self, see: Callable[[str, nn.Module, Callable[[], Call | None]], None]) -> None:
         """Tell `see` of each call: name and module, and how to get hold of it."""
@@ -122,7 +131,7 @@ class AttentionWatch:
         if function is FUSED:
             self._see(name, module, lambda: fused_call(args, kwargs))
         elif _is_attention(name, module) and _is_over_last(args, kwargs):
-            heads = getattr(module, "num_heads", None)
+            heads = module.num_heads if isinstance(module, nn.MultiheadAttention) else None
             logits = args[0] if args else kwargs["input"]
             self._see(name, module, lambda: softmax_call(logits, heads))
 
@@ -177,8 +186,16 @@ def _innermost_mode() -> TorchFunctionMode | None:
     return found
 
 
-def _may_attend(module: nn.Module) -> bool:
-    return isinstance(module, nn.MultiheadAttention) or not type(module).__module__.startswith("torch.nn.modules")
+def heads_of(module: nn.Module) -> int:
+    """Return the query heads of an attention module, as it or its configuration says; 1 where neither does."""
+    found = (getattr(owner, name, None) for owner in (module, getattr(module, "config", None)) for name in HEADS)
+    return next((count for count in found if isinstance(count, int) and count > 0), 1)
+
+
+def _may_attend(name: str, module: nn.Module) -> bool:
+    # There may be thousands of experts.
+    is_own = not type(module).__module__.startswith("torch.nn.modules") and "expert" not in name.lower()
+    return is_own or isinstance(module, nn.MultiheadAttention)
 
 
 def _is_attention(name: str, module: nn.Module) -> bool:

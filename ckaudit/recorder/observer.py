@@ -94,8 +94,9 @@ class Observer:
         self._blocks = blocks(mine)
         self._layers = layer_names([*self._probabilities]) | layer_names([*self._logits])
         shown = [each for name in self._probabilities for each in (name, name.rpartition(".")[0])]
-        # Under a mode that sees calls, a compiled part would be compiled again.
-        self._watch = AttentionWatch(named, without=shown) if queries and len(mine) == len(named) else None
+        # Under a mode that sees calls, a part inside `torch.compile` would be compiled again.
+        eager = all(name in mine or isinstance(module, torch.jit.ScriptModule) for name, module in named.items())
+        self._watch = AttentionWatch(mine, without=shown) if queries and eager else None
         self._handles: list[RemovableHandle] = []
         self._seen, self._readings, self._counts_dead = Seen(), Readings(), False
 
@@ -108,6 +109,12 @@ class Observer:
     def parts(self) -> list[Part]:
         """The layers whose attention can be had; how many heads they have is not known before the forward pass."""
         return [Part(self._layers[name], depth_of(name), 1) for name in self._probabilities]
+
+    @property
+    def expected(self) -> list[Part]:
+        """All layers whose attention will probably be seen, with their heads as far as modules say them."""
+        computed = self._watch.expected if self._watch else {}
+        return [*self.parts, *(Part(name, depth_of(name), heads) for name, heads in computed.items())]
 
     def attach(self, encoding: Literal["nested", "q8", "none"], grid_depths: frozenset[int | None]) -> None:
         """Look at the next forward pass; layers in `grid_depths` get grids."""

@@ -1,3 +1,4 @@
+import copy
 import logging
 import math
 
@@ -212,6 +213,11 @@ def test_a_softmax_tells_which_keys_were_masked(value, dtype):
     assert (shown.keys, shown.causal) == (fused.keys, fused.causal) == (5, True)
 
 
+def test_a_sink_beside_the_keys_is_not_taken_for_a_later_key():
+    assert softmax_call(torch.zeros(2, HEADS, 9, 10)) is None
+    assert softmax_call(torch.zeros(2, HEADS, 9, 9)) is not None
+
+
 class Fused(Attention):
     """The attention of `TinyGPT` by way of the kernel, however it is called."""
 
@@ -358,6 +364,15 @@ def test_only_the_first_call_with_gradients_counts(batches):
     assert watching.detach().attention == expected_stats
 
 
+def test_layers_are_expected_with_their_heads():
+    model = llama()
+    expected_parts = [(part.name, part.depth, part.grids) for part in observe(model, probabilities=()).expected]
+    assert expected_parts == [("model.layers.0.self_attn", 0, 4), ("model.layers.1.self_attn", 1, 4)]
+    assert [part.grids for part in observe(fused_model()).expected] == [2, 2]
+    assert [part.name for part in observe(Owner()).expected] == ["attention"]
+    assert not observe(model, queries=0).expected
+
+
 def test_two_observers_of_one_model_do_not_disturb_each_other(batches):
     model, tokens = fused_model(), batches(1)[0][0]
     one, two = observe(model), observe(model)
@@ -487,6 +502,33 @@ def test_compiled_models_give_what_they_gave(compiled, batches, train, tmp_path,
     recorder = train(recorded, 4, tmp_path, cadence=[Cadence(until=None, every=2)])
     assert all(torch.equal(a, b) for a, b in zip(bare.parameters(), recorded.parameters(), strict=True))
     assert recorder._guard.failures == 0
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.*deprecated")
+def test_a_part_in_torchscript_leaves_the_rest_observed(tmp_path, batches, train, read):
+    model = fused_model()
+    model.blocks[1].mlp = torch.jit.script(model.blocks[1].mlp)
+    recorder = train(model, 2, tmp_path, cadence=EVERY)
+    assert recorder._guard.failures == 0
+    found = read(tmp_path, 2)
+    assert set(found.attention) == {"layer.0", "layer.1"}
+    assert "blocks.0.mlp.1" in found.activations
+
+
+def test_half_precision_around_a_call_does_not_reach_the_numbers():
+    q, k, v = tensors(9, 9)
+    plain = call_stats(fused_call((q, k, v), {"is_causal": True}), queries=64)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert call_stats(fused_call((q, k, v), {"is_causal": True}), queries=64) == plain
+
+
+def test_a_copied_or_saved_model_leaves_the_observer_behind(batches):
+    model, tokens = fused_model(), batches(1)[0][0]
+    watching = observe(model)
+    watching.attach("none", frozenset())
+    copied = copy.deepcopy(model)
+    assert torch.equal(copied(tokens), fused_model()(tokens))
+    assert not watching.detach().attention
 
 
 def test_a_llama_is_recorded_from_end_to_end(tmp_path, read):
