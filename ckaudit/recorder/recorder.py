@@ -55,8 +55,9 @@ class Recorder:
     raises; what fails is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and missing in the files.
     Only a call that cannot be meant, such as an unknown keyword of this constructor, raises before anything is done.
 
-    Of several ranks only the first writes, what it sees itself. A module inside `torch.compile` is not hooked, so that its
-    activations and attention are not recorded, which the log says once.
+    Of several ranks only the first writes, what it sees itself. A module inside `torch.compile` or TorchScript is not hooked,
+    so that its activations and attention are not recorded, which the log says once. Of a model that is compiled in part,
+    attention is recorded only where `attention_probabilities` names a module.
 
     Where gradients are kept elsewhere, `grad_of` brings them; otherwise such a parameter is not recorded, never zero. For
     Megatron it is `lambda p: getattr(p, "main_grad", None)`. For DeepSpeed it is

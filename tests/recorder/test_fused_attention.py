@@ -515,6 +515,15 @@ def test_a_part_in_torchscript_leaves_the_rest_observed(tmp_path, batches, train
     assert "blocks.0.mlp.1" in found.activations
 
 
+@pytest.mark.parametrize(("queries", "layers"), [(0, 0), (3, 2)])
+def test_how_many_queries_are_looked_at_is_an_argument(queries, layers, tmp_path, batches, train, read):
+    train(fused_model(), 1, tmp_path, cadence=EVERY, attention_queries=queries)
+    found = read(tmp_path, 1).attention or {}
+    assert len(found) == layers
+    # Queries 0, 3 and 7 see 1, 4 and 8 keys.
+    assert all(stats.entropy_per_head[0] <= (math.log(4) + math.log(8)) / 3 for stats in found.values())
+
+
 def test_half_precision_around_a_call_does_not_reach_the_numbers():
     q, k, v = tensors(9, 9)
     plain = call_stats(fused_call((q, k, v), {"is_causal": True}), queries=64)
