@@ -17,6 +17,8 @@ from ckaudit.recorder.attention import Queries, attention_stats, max_logits
 from ckaudit.recorder.tensors import shortest
 
 ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+# Masks that are not boolean add -1e4, -1e9, the smallest number of a type, or minus infinity. No sane logit comes near.
+FORBIDDEN = -8e3
 LARGEST = 2**24  # logits computed at a time: 64 MiB
 SEQUENCES = 2
 
@@ -80,7 +82,7 @@ def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
         if mask is None:
             return found, seen
         part = mask.detach().broadcast_to(shape)[:sequences, :, rows]
-        return (found, seen & part) if part.dtype == torch.bool else (found + part, seen & ~(part <= forbidding(part)))
+        return (found, seen & part) if part.dtype == torch.bool else (found + part, seen & ~(part <= FORBIDDEN))
 
     first, kv_heads = 0 if causal else shape[3] - queries, key.shape[1] if key.shape[1] < heads else None
     return Call(shape, query.device, first, kv_heads, logits)
@@ -101,18 +103,9 @@ def softmax_call(logits: Tensor, heads: int | None = None) -> Call | None:
 
     def part(sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
         found = logits.detach()[:sequences, :, rows]
-        return found.float(), ~(found <= forbidding(found))
+        return found.float(), ~(found <= FORBIDDEN)
 
     return Call((batch, count, queries, keys), logits.device, keys - queries, None, part)
-
-
-def forbidding(values: Tensor, *, least: float = -1e8, share: float = 0.25) -> float:
-    """Return below what a mask, or a logit that a mask was added to, forbids a key.
-
-    Masks that are not boolean add minus infinity, the smallest number of a type, or -1e9. No logit that is not masked comes
-    near: float16 ends at -65,504, so there a `share` of its range has to do.
-    """
-    return max(least, share * torch.finfo(values.dtype).min)
 
 
 def sampled(size: int, count: int) -> NDArray[np.intp]:
@@ -126,7 +119,7 @@ def sampled(size: int, count: int) -> NDArray[np.intp]:
 
 
 def take(call: Call, *, queries: int, sequences: int = SEQUENCES, largest: int = LARGEST) -> Sample | None:
-    """Return a sample of a call's queries; None where it has none, or none of them may see a key.
+    """Return a sample of a call's queries; None where it has none, or no keys.
 
     Args:
         call: The call.
@@ -142,11 +135,9 @@ def take(call: Call, *, queries: int, sequences: int = SEQUENCES, largest: int =
     return _sample(call, sequences, sampled(count, max(2, min(queries, room // sequences))))
 
 
-def _sample(call: Call, sequences: int, places: NDArray[np.intp]) -> Sample | None:
+def _sample(call: Call, sequences: int, places: NDArray[np.intp]) -> Sample:
     logits, seen = call.logits(sequences, torch.as_tensor(places, device=call.device))
     count = seen.sum(-1).broadcast_to(logits.shape[:-1])  # (b, H, n)
-    if not bool(count.any()):
-        return None
     logits = logits.masked_fill(~seen, -math.inf)
     probabilities = logits.softmax(-1).masked_fill((count == 0)[..., None], 0.0)
     return Sample(probabilities, logits, Queries(places + call.first, count.double()))
@@ -157,19 +148,20 @@ def call_stats(
 ) -> tuple[AttentionStats, float | None] | None:
     """Return the statistics of a call and the smallest normalized entropy of its heads, over a sample of its queries.
 
-    The arguments are those of `take` and of `attention_stats`; the grid has its own queries, those of every grid.
+    None where none of them may see a key. The arguments are those of `take` and of `attention_stats`; the grid has its own
+    queries, those of every grid.
     """
     sample = take(call, queries=queries)
-    if sample is None:
+    if sample is None or not bool((sample.queries.seen > 0).any()):
         return None
     stats, lowest = attention_stats(sample.probabilities, causal=causal, queries=sample.queries)
     stats.max_logit_per_head = [shortest(value) for value in max_logits(sample.logits)]
     if call.kv_heads is not None:
         stats.kv_heads = call.kv_heads
-    rows = _sample(call, 1, sample_indices(call.shape[2])) if grid else None
-    if rows is not None and grid:
-        columns = sample_indices(call.shape[3])
-        stats.sampled_qk_grid_32x32_per_head = encode_grids(to_numpy(double(rows.probabilities[0][..., columns])), grid)
+    if grid:
+        rows, columns = (sample_indices(size) for size in call.shape[2:])
+        sampled_rows = _sample(call, 1, rows).probabilities[0]
+        stats.sampled_qk_grid_32x32_per_head = encode_grids(to_numpy(double(sampled_rows[..., columns])), grid)
     return stats, lowest
 
 

@@ -54,27 +54,25 @@ class AttentionWatch:
     Args:
         modules: The modules to watch, by name.
         without: Names of modules whose attention is seen in another way.
+
+    Attributes:
+        expected: Modules that probably compute attention, by name, with their heads; 1 where they do not say.
+        ran: Names of the modules that ran with gradients since hooks were attached.
     """
 
     def __init__(self, modules: Mapping[str, nn.Module], without: Sequence[str] = ()) -> None:
         self._modules = {name: module for name, module in modules.items() if _may_attend(name, module)}
         self._without = frozenset(without)
+        self.expected = {name: heads_of(modules[name]) for name in _attending(self._modules) if name not in self._without}
+        self.ran: set[str] = set()
         self._thread, self._handles = _Thread(), list[RemovableHandle]()
         self._mode = _Mode(self._called)
         self._see: Callable[[str, nn.Module, Callable[[], Call | None]], None] | None = None
 
-    @property
-    def expected(self) -> dict[str, int]:
-        """Modules that probably compute attention, by name, with their heads; 1 where they do not say."""
-        large = {name: module for name, module in self._modules.items() if any(True for _ in module.children())}
-        named = {name: module for name, module in large.items() if _is_attention(name.rpartition(".")[2], module)}
-        outer = {name.rpartition(".")[0] for name in named}
-        return {name: heads_of(module) for name, module in named.items() if name not in outer | self._without}
-
     def attach(self, see: Callable[[str, nn.Module, Callable[[], Call | None]], None]) -> None:
         """Tell `see` of each call: name and module, and how to get hold of it."""
         self.detach()
-        self._see = see
+        self._see, self.ran = see, set()
         for name, module in self._modules.items():
             self._handles.append(module.register_forward_pre_hook(Hook(self._entering(name, module))))
             # First of its hooks, as the other was the last: what is opened inside is closed inside.
@@ -95,6 +93,8 @@ class AttentionWatch:
         def enter(_inputs: Any) -> None:
             thread = self._thread
             wanted = torch.is_grad_enabled() and (module.training or not isinstance(module, nn.MultiheadAttention))
+            if wanted:
+                self.ran.add(name)
             thread.running.append(Running(name, module, wanted != thread.is_watching))
             self._switch(on=wanted)
 
@@ -196,6 +196,14 @@ def _may_attend(name: str, module: nn.Module) -> bool:
     # There may be thousands of experts.
     is_own = not type(module).__module__.startswith("torch.nn.modules") and "expert" not in name.lower()
     return is_own or isinstance(module, nn.MultiheadAttention)
+
+
+def _attending(modules: Mapping[str, nn.Module]) -> list[str]:
+    """Return the names of the innermost modules that are named after attention and have parts, as a norm has none."""
+    large = {name: module for name, module in modules.items() if any(True for _ in module.children())}
+    named = [name for name, module in large.items() if _is_attention(name.rpartition(".")[2], module)]
+    outer = {name.rpartition(".")[0] for name in named if name}
+    return [name for name in named if name not in outer]
 
 
 def _is_attention(name: str, module: nn.Module) -> bool:

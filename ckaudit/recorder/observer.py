@@ -17,11 +17,11 @@ from ckaudit.recorder.activation_stats import activation_stats
 from ckaudit.recorder.activations import chosen_modules, is_function, matches, output_tensor
 from ckaudit.recorder.attention import attention_stats, four_dimensional, max_logits
 from ckaudit.recorder.fused import Call, call_stats
-from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.intercept import AttentionWatch
 from ckaudit.recorder.moe import CAPACITY, CHOICES, may_route, moe_stats, told
-from ckaudit.recorder.names import depth_of
+from ckaudit.recorder.names import depth_of, layer_names
 from ckaudit.recorder.tensors import shortest
 from ckaudit.recorder.vitals import Readings, Vitals, blocks
 
@@ -98,6 +98,7 @@ class Observer:
         eager = all(name in mine or isinstance(module, torch.jit.ScriptModule) for name, module in named.items())
         self._watch = AttentionWatch(mine, without=shown) if queries and eager else None
         self._handles: list[RemovableHandle] = []
+        self._expects, self._has_said_unseen = frozenset[str](), False
         self._seen, self._readings, self._counts_dead = Seen(), Readings(), False
 
     @property
@@ -132,6 +133,7 @@ class Observer:
         for name, module in self._routers.items():
             self._hook(module, name, self._routing(name))
         if self._watch:
+            self._expects = frozenset(self._watch.expected)
             self._watch.attach(self._once(lambda name, module, call: self._computed(name, module, call, grid(name))))
 
     def attach_vitals(self, *, dead: bool = False) -> None:
@@ -157,6 +159,8 @@ class Observer:
         self._handles.clear()
         if self._watch:
             self._watch.detach()
+            self._say_unseen(self._expects & self._watch.ran)
+        self._expects = frozenset()
         seen, self._seen, self._readings = self._seen, Seen(), Readings()
         taken = {self._layers[name] for name in self._probabilities}
         for name, layer in layer_names([f"{name}.attention" for name in seen.computed]).items():
@@ -166,6 +170,14 @@ class Observer:
             seen.attention.setdefault(layer, AttentionStats()).max_logit_per_head = [shortest(value) for value in values]
         seen.moe = {layer: seen.routers[name] for name, layer in layer_names([*seen.routers]).items()}
         return seen
+
+    def _say_unseen(self, attending: frozenset[str]) -> None:
+        unseen = sorted(attending - {"" if name == "model" else name for name in self._seen.computed})
+        if unseen and not self._has_said_unseen:
+            self._has_said_unseen = True
+            logger.warning(
+                "attention in %d modules, such as %s, is computed out of sight and not recorded", len(unseen), unseen[0]
+            )
 
     def detach_vitals(self) -> Vitals:
         """Take the hooks away and return the vitals that they saw."""
@@ -271,16 +283,3 @@ def _with_attention(look: Callable[[Tensor], None]) -> Callable[[Any], None]:
             look(tensor)
 
     return look_at
-
-
-def layer_names(names: Sequence[str]) -> dict[str, str]:
-    """Return the layer that each module stands for: layer.<depth>, or the module around it where a depth has several.
-
-    >>> layer_names(["blocks.0.attn.probabilities", "blocks.1.self.p", "blocks.1.cross.p"])
-    {'blocks.0.attn.probabilities': 'layer.0', 'blocks.1.self.p': 'blocks.1.self', 'blocks.1.cross.p': 'blocks.1.cross'}
-    """
-    depths = [depth_of(name) for name in names]
-    return {
-        name: name.rpartition(".")[0] or name if depth is None or depths.count(depth) > 1 else f"layer.{depth}"
-        for name, depth in zip(names, depths, strict=True)
-    }

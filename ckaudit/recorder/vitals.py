@@ -58,7 +58,8 @@ class Readings(Struct):
     """Numbers that are still where the model is: fetching each at once would make it wait.
 
     Attributes:
-        logits: Largest logit of each head, a tensor (H,) per layer.
+        logits: Largest finite logit of each head, a tensor (H,) per layer; NaN where none is finite, minus infinity where no
+            key may be seen.
         shares: Normalized entropy and sharp share of each head, a tensor (2, H) per layer; infinite where there is none.
         norms: Root mean square of sampled tokens, a tensor (n,) per block.
         dead: Dead units by activation function, and how many units it has.
@@ -76,7 +77,7 @@ class Readings(Struct):
             dead: Whether dead heads are counted.
             dead_above: Share of sharp queries of a dead head, from F10.
         """
-        logits = [value for layer in self.logits for value in layer.tolist()]
+        logits = [value for layer in self.logits for value in layer.tolist() if value != -math.inf]
         shares = [layer.tolist() for layer in self.shares]
         entropy, sharp = ([value for layer in shares for value in layer[which] if value != math.inf] for which in (0, 1))
         spread = {name: quantiles(sample(norms, norms.shape)[0], (50, 99)) for name, norms in self.norms.items()}
@@ -109,7 +110,9 @@ class Readings(Struct):
     def see_logits(self, logits: Tensor) -> None:
         """Note the largest logit of each head, from logits (B, H, Q, K)."""
         some = _rows(logits, sampled(logits.shape[2], QUERIES))
-        self.logits.append(some.masked_fill(~some.isfinite(), -math.inf).amax((0, 2, 3)))
+        top = some.masked_fill(~some.isfinite(), -math.inf).amax((0, 2, 3))
+        is_broken = (top == -math.inf) & ~some.isneginf().all(-1).all(-1).all(0)
+        self.logits.append(top.masked_fill(is_broken, math.nan))
 
     def _see_entropies(self, probabilities: Tensor, seen: Tensor, *, sharp_below: float = math.log(2)) -> None:
         """Note the means of one layer over queries, as `attention_stats` takes them."""

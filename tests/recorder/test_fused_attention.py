@@ -202,7 +202,7 @@ def test_grids_have_their_own_queries():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("value", [-torch.inf, -1e9, "smallest"])
+@pytest.mark.parametrize("value", [-torch.inf, -1e9, -1e4, "smallest"])
 def test_a_softmax_tells_which_keys_were_masked(value, dtype):
     q, k, v = tensors(9, 9)
     value = torch.finfo(dtype).min if value == "smallest" else max(value, torch.finfo(dtype).min) if value > -1e30 else value
@@ -211,6 +211,13 @@ def test_a_softmax_tells_which_keys_were_masked(value, dtype):
     shown, _ = call_stats(softmax_call(logits), queries=64)
     np.testing.assert_allclose(shown.normalized_entropy_per_head, fused.normalized_entropy_per_head, rtol=1e-2)
     assert (shown.keys, shown.causal) == (fused.keys, fused.causal) == (5, True)
+
+
+@pytest.mark.parametrize("value", [-torch.inf, -1e9, -1e4])
+def test_a_mask_forbids_whatever_it_adds(value):
+    q, k, v = tensors(9, 9)
+    told = call_stats(fused_call((q, k, v), {"attn_mask": window(9, 9)}), queries=64)
+    assert call_stats(fused_call((q, k, v), {"attn_mask": added(window(9, 9), value)}), queries=64) == told
 
 
 def test_a_sink_beside_the_keys_is_not_taken_for_a_later_key():
@@ -529,6 +536,22 @@ def test_half_precision_around_a_call_does_not_reach_the_numbers():
     plain = call_stats(fused_call((q, k, v), {"is_causal": True}), queries=64)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert call_stats(fused_call((q, k, v), {"is_causal": True}), queries=64) == plain
+
+
+class Linear(Fused):
+    """Attention without a softmax over keys."""
+
+    attend = staticmethod(lambda q, k, v, **_: q.relu() @ (k.relu().transpose(-1, -2) @ v))
+
+
+def test_attention_that_cannot_be_seen_is_said_once(batches, train, tmp_path, caplog):
+    caplog.set_level(logging.WARNING, "ckaudit.recorder")
+    model = fused_model()
+    model.blocks[1].attn.__class__ = Linear
+    model.blocks[1].attn.attend = Linear.attend
+    train(model, 3, tmp_path, cadence=EVERY)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == "attention in 1 modules, such as blocks.1.attn, is computed out of sight and not recorded"
 
 
 def test_a_copied_or_saved_model_leaves_the_observer_behind(batches):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ckaudit.recorder.attention import attention_stats
-from ckaudit.recorder.fused import softmax_call, take
+from ckaudit.recorder.fused import fused_call, softmax_call, take
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.observer import Observer
 from ckaudit.recorder.vitals import DeadUnits, Readings, Vitals, blocks
@@ -138,6 +138,9 @@ def test_what_was_not_seen_is_not_there():
     assert vitals_of(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2), dead=True) == Vitals()
     readings = Readings()
     readings.see_probabilities(torch.ones(1, 2, 1, 1), causal=True)
+    assert readings.vitals(dead=True) == Vitals()
+    q = torch.ones(1, 2, 4, 8)
+    readings.see_call(fused_call((q, q, q, torch.zeros(4, 4, dtype=torch.bool)), {}))
     assert readings.vitals(dead=True) == Vitals()
 
 
