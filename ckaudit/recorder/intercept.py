@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from ckaudit.recorder.fused import Call, fused_call, softmax_call
+from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.names import ATTENTION
 
@@ -53,6 +54,7 @@ class AttentionWatch:
 
     Args:
         modules: The modules to watch, by name.
+        guard: Keeps failures away from the forward pass.
         without: Names of modules whose attention is seen in another way.
 
     Attributes:
@@ -60,9 +62,9 @@ class AttentionWatch:
         ran: Names of the modules that ran with gradients since hooks were attached.
     """
 
-    def __init__(self, modules: Mapping[str, nn.Module], without: Sequence[str] = ()) -> None:
+    def __init__(self, modules: Mapping[str, nn.Module], guard: Guard, without: Sequence[str] = ()) -> None:
         self._modules = {name: module for name, module in modules.items() if _may_attend(name, module)}
-        self._without = frozenset(without)
+        self._guard, self._without = guard, frozenset(without)
         self.expected = {name: heads_of(modules[name]) for name in _attending(self._modules) if name not in self._without}
         self.ran: set[str] = set()
         self._thread, self._handles = _Thread(), list[RemovableHandle]()
@@ -91,12 +93,12 @@ class AttentionWatch:
 
     def _entering(self, name: str, module: nn.Module) -> Callable[[Any], None]:
         def enter(_inputs: Any) -> None:
-            thread = self._thread
             wanted = torch.is_grad_enabled() and (module.training or not isinstance(module, nn.MultiheadAttention))
             if wanted:
                 self.ran.add(name)
-            thread.running.append(Running(name, module, wanted != thread.is_watching))
-            self._switch(on=wanted)
+            with self._guard("watching for attention"):
+                self._thread.running.append(Running(name, module, wanted != self._thread.is_watching))
+                self._switch(on=wanted)
 
         return enter
 
@@ -106,7 +108,8 @@ class AttentionWatch:
             # Another hook may have failed before this module was noted.
             while any(one.module is module for one in thread.running):
                 last = thread.running.pop()
-                self._switch(on=thread.is_watching != last.has_switched)
+                with self._guard("watching for attention"):
+                    self._switch(on=thread.is_watching != last.has_switched)
                 if last.module is module:
                     return
 
@@ -126,14 +129,15 @@ class AttentionWatch:
         if self._see is None or not thread.running or not thread.is_watching or not torch.is_grad_enabled():
             return
         name, module = thread.running[-1].name, thread.running[-1].module
-        if name in self._without:
-            return
-        if function is FUSED:
-            self._see(name, module, lambda: fused_call(args, kwargs))
-        elif _is_attention(name, module) and _is_over_last(args, kwargs):
-            heads = module.num_heads if isinstance(module, nn.MultiheadAttention) else None
-            logits = args[0] if args else kwargs["input"]
-            self._see(name, module, lambda: softmax_call(logits, heads))
+        with self._guard(f"recognising the attention of {name}"):
+            if name in self._without:
+                return
+            if function is FUSED:
+                self._see(name, module, lambda: fused_call(args, kwargs))
+            elif _is_attention(name, module) and _is_over_last(args, kwargs):
+                heads = module.num_heads if isinstance(module, nn.MultiheadAttention) else None
+                logits = args[0] if args else kwargs["input"]
+                self._see(name, module, lambda: softmax_call(logits, heads))
 
 
 class _Mode(TorchFunctionMode):

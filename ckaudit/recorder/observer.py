@@ -96,7 +96,7 @@ class Observer:
         shown = [each for name in self._probabilities for each in (name, name.rpartition(".")[0])]
         # Under a mode that sees calls, a part inside `torch.compile` would be compiled again.
         eager = all(name in mine or isinstance(module, torch.jit.ScriptModule) for name, module in named.items())
-        self._watch = AttentionWatch(mine, without=shown) if queries and eager else None
+        self._watch = AttentionWatch(mine, guard, without=shown) if queries and eager else None
         self._handles: list[RemovableHandle] = []
         self._expects, self._has_said_unseen = frozenset[str](), False
         self._seen, self._readings, self._counts_dead = Seen(), Readings(), False

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ckaudit.contract.grids import sample_indices, unpack
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import Recorder, observer
+from ckaudit.recorder import Recorder, intercept, observer
 from ckaudit.recorder.fused import call_stats, fused_call, sampled, softmax_call, take
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.observer import Observer
@@ -481,6 +481,17 @@ def test_a_mode_that_the_model_leaves_open_stays():
     assert torch.overrides._get_current_function_mode() is None
 
 
+def test_a_watch_that_fails_leaves_the_forward_pass_alone(batches, monkeypatch):
+    model, tokens, guard = fused_model(by_hand), batches(1)[0][0], Guard()
+    output = model(tokens)
+    watching = observe(model, guard)
+    monkeypatch.setattr(intercept, "_is_attention", lambda *_: 1 / 0)
+    watching.attach("none", frozenset())
+    assert torch.equal(model(tokens), output)
+    assert not watching.detach().attention
+    assert guard.failures == 2
+
+
 def test_a_look_that_fails_leaves_the_forward_pass_alone(batches, monkeypatch, caplog):
     caplog.set_level(logging.WARNING, "ckaudit.recorder")
     monkeypatch.setattr(observer, "call_stats", lambda *_, **__: 1 / 0)
@@ -494,15 +505,16 @@ def test_a_look_that_fails_leaves_the_forward_pass_alone(batches, monkeypatch, c
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("compiled", ["model", "block", "function"])
-def test_compiled_models_give_what_they_gave(compiled, batches, train, tmp_path, loss_of):
+def test_compiled_models_give_what_they_gave(compiled, backend, train, tmp_path):
     def make():
         torch._dynamo.reset()
-        way = torch.compile(by_hand, backend="eager", fullgraph=True) if compiled == "function" else bound_early
+        way = torch.compile(by_hand, backend=backend, fullgraph=True) if compiled == "function" else bound_early
         model = fused_model(way)
         if compiled == "block":
-            model.blocks[0].compile(backend="eager", fullgraph=True)
-        return torch.compile(model, backend="eager") if compiled == "model" else model
+            model.blocks[0].compile(backend=backend, fullgraph=True)
+        return torch.compile(model, backend=backend) if compiled == "model" else model
 
     bare, recorded = make(), make()
     train(bare, 4)
