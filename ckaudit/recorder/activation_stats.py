@@ -47,8 +47,13 @@ def activation_stats(
         stats.units = output.shape[-1]
     # A convolution's last dimension is a place, not a unit.
     if count_dead and 2 <= output.ndim <= 3:
-        stats.dead_units = int((library(values).amax(abs(values.reshape(-1, output.shape[-1])), 0) < dead_below).sum())
+        stats.dead_units = int(dead_units(values.reshape(-1, output.shape[-1]), dead_below=dead_below))
     return stats
+
+
+def dead_units(tokens: Array, *, dead_below: float = 1e-3) -> Array:
+    """Return how many units no token moves beyond `dead_below` (F8), from values of shape (tokens, units)."""
+    return (library(tokens).amax(abs(tokens), 0) < dead_below).sum()
 
 
 def _rms(m2: float, mean: float, count: int) -> float:

@@ -50,6 +50,15 @@ class Background:
         except Full:
             raise TimeoutError("the disk has not taken what came before") from None
 
+    def is_idle(self) -> bool:
+        """Wait for the jobs under way, unless they hang, and tell whether all are done."""
+        if not self._jobs.unfinished_tasks:
+            return True
+        if self.is_stuck:
+            return False
+        with self._jobs.all_tasks_done:
+            return self._jobs.all_tasks_done.wait_for(lambda: not self._jobs.unfinished_tasks, self._patience)
+
     def close(self, *, patience: float = 30.0) -> None:
         """Wait until all jobs are done.
 
@@ -75,3 +84,4 @@ class Background:
             with self._guard(what):
                 job()
             self._began = None
+            self._jobs.task_done()

@@ -21,6 +21,7 @@ from ckaudit.recorder.digits import shorten, shortest
 from ckaudit.recorder.gradient_stats import gradient_stats, total_norm
 from ckaudit.recorder.gradients import loss_scale_left, norms_of, own_gradient, present, versions
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.moe import moe_scalars
 from ckaudit.recorder.movement import copies, movement
 from ckaudit.recorder.names import depth_of
 from ckaudit.recorder.observer import Observer, Seen
@@ -70,7 +71,7 @@ class Collector:
         self._parts = [tensor_part(name, tensor.shape, depth_of(name)) for name, tensor in self.parameters.items()]
         modules = module_parts(observer.modules)
         self.suffix = options.suffix or suffix_for(
-            self._parts, observer.parts, modules, options.budget_kb, encoding=options.grids
+            self._parts, observer.expected, modules, options.budget_kb, encoding=options.grids
         )
         self._planner = Planner(grids=options.grids, budget_kb=options.budget_kb, suffix=self.suffix, cadence=options.cadence)
         first = {storage_of(tensor): name for name, tensor in reversed(self.parameters.items())}
@@ -164,8 +165,9 @@ class Collector:
         checkpoint.gradients = attempt.gradients or attempt.norms_only or UNSET
         checkpoint.activations = seen.activations or UNSET
         checkpoint.attention = seen.attention or UNSET
+        checkpoint.moe = seen.moe or UNSET
         keep(checkpoint, plan, self._parts, layers)
-        derived["min_normalized_entropy"] = lowest(seen.entropies)
+        derived |= {"min_normalized_entropy": lowest(seen.entropies), **moe_scalars(seen.moe)}
         return {name: None if value is None else shorten(value) for name, value in derived.items()}
 
     def _weights(self, plan: Plan) -> dict[str, WeightStats]:

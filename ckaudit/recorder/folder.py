@@ -41,6 +41,7 @@ class RunFolder:
         self._scalars = ScalarLog(path / SCALARS_NAME, 0)
         self._held: deque[tuple[int, float, Mapping[str, Any]]] = deque(maxlen=HELD)
         self._background = Background(guard)
+        self._has_written = False  # a checkpoint since the last line
 
     def open(self, facts: Mapping[str, Any]) -> None:
         """Make the folder ready, leftovers cleared, and begin a new session; one that cannot be used yet may be later."""
@@ -81,9 +82,15 @@ class RunFolder:
             self.reference = Reference.load(path)
 
     def append(self, step: int, now: float, values: Mapping[str, Any]) -> None:
-        """Write one line of `scalars.jsonl`, or keep it until the disk answers again."""
+        """Write one line of `scalars.jsonl`; where the disk does not answer, it is kept.
+
+        Where a line is, its checkpoint is too, whenever the process is killed: the line waits for it, and so does the next.
+        """
         self._held.append((step, now, dict(values)))
-        if not self._background.is_stuck:
+        if self._has_written:
+            self._has_written = False
+            self._background.submit("writing scalars.jsonl", self._append_held)
+        elif self._background.is_idle():
             self._append_held()
 
     def _append_held(self) -> None:
@@ -104,6 +111,11 @@ class RunFolder:
             self.write_seconds = encoded + perf_counter() - start
 
         self._background.submit("writing a checkpoint", put_down)
+        self._has_written = True
+
+    def settle(self) -> None:
+        """Wait for what is being written, unless the disk does not answer."""
+        self._background.is_idle()
 
     @property
     def tensors(self) -> dict[str, TensorFacts]:

@@ -55,8 +55,9 @@ class Recorder:
     raises; what fails is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and missing in the files.
     Only a call that cannot be meant, such as an unknown keyword of this constructor, raises before anything is done.
 
-    Of several ranks only the first writes, what it sees itself. A module inside `torch.compile` is not hooked, so that its
-    activations and attention are not recorded, which the log says once.
+    Of several ranks only the first writes, what it sees itself. A module inside `torch.compile` or TorchScript is not hooked,
+    so that its activations and attention are not recorded, which the log says once. Of a model that is compiled in part,
+    attention is recorded only where `attention_probabilities` names a module.
 
     Where gradients are kept elsewhere, `grad_of` brings them; otherwise such a parameter is not recorded, never zero. For
     Megatron it is `lambda p: getattr(p, "main_grad", None)`. For DeepSpeed it is
@@ -79,8 +80,12 @@ class Recorder:
         attention_probabilities: Glob patterns of modules that put out probabilities (B, H, Q, K), also among other
             things; a model shows its own by passing them through an `nn.Identity`.
         attention_logits: The same for the scaled logits before softmax.
+        attention_queries: Queries of each sequence, two sequences at most, at which all other attention is computed again:
+            `scaled_dot_product_attention`, and a softmax in a module named after attention. 0: it is not recorded.
         causal: Whether a query must not see later keys. Default: so where later keys got exactly nothing.
         kv_heads: Key and value heads of each layer, where several queries share them.
+        moe_routers: Glob patterns of modules that put out the logits of experts, alone or beside what they chose.
+        experts_per_token: Experts of each token, where neither router nor model says it.
         compiled: Whether the model runs inside `torch.compile` although it does not look so, because it is compiled later.
         grad_of: Returns the gradient of a parameter, or None where it has none. Default: `parameter.grad`.
         grids: How sampled weights and attention are written: "q8" bytes, "nested" numbers, or "none". Layers take turns.
@@ -112,8 +117,11 @@ class Recorder:
         modules: Sequence[str] | None = None,
         attention_probabilities: Sequence[str] = ("*.probabilities",),
         attention_logits: Sequence[str] = ("*.logits",),
+        attention_queries: int = 64,
         causal: bool | None = None,
         kv_heads: int | None = None,
+        moe_routers: Sequence[str] = ("*.router", "*.gate"),
+        experts_per_token: int | None = None,
         compiled: bool = False,
         grad_of: Callable[[nn.Parameter], Tensor | None] | None = None,
         grids: GridEncoding = "q8",
@@ -152,8 +160,11 @@ class Recorder:
                         "modules": modules,
                         "probabilities": attention_probabilities,
                         "logits": attention_logits,
+                        "queries": attention_queries,
                         "causal": causal,
                         "kv_heads": kv_heads,
+                        "routers": moe_routers,
+                        "experts_per_token": experts_per_token,
                         "hookable": _hookable(model, compiled=compiled),
                     },
                     facts={"world_size": world_size} | facts,

@@ -278,6 +278,7 @@ class RunSession:
         self._attempt.triggers, self._attempt.time = ["first"], time()
         with self._guard("the first checkpoint"):
             self._write(self._checkpoint(self._attempt, Seen()))
+            self._folder.settle()
 
     def _write(self, checkpoint: Checkpoint) -> None:
         with self._guard("writing a checkpoint"):

@@ -29,9 +29,10 @@ def inner(model: nn.Module) -> nn.Module:
 
 
 def hookable(model: nn.Module) -> frozenset[str]:
-    """Return the names of the modules, as in `inner(model)`, that run outside `torch.compile`.
+    """Return the names of the modules, as in `inner(model)`, that run outside `torch.compile` and TorchScript.
 
-    A hook inside would be compiled into the program, which changes it; one attached later would not be called.
+    A hook inside would be compiled into the program, which changes it; one attached later would not be called. A module of
+    TorchScript takes none.
     """
     compiled = [module for module in model.modules() if _runs_compiled(module)]
     inside = {id(module) for outer in compiled for module in outer.modules()}
@@ -39,6 +40,8 @@ def hookable(model: nn.Module) -> frozenset[str]:
 
 
 def _runs_compiled(module: nn.Module) -> bool:
+    if isinstance(module, torch.jit.ScriptModule):
+        return True
     return "_orig_mod" in dict(module.named_children()) or getattr(module, "_compiled_call_impl", None) is not None
 
 
