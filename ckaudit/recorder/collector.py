@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
-from ckaudit.contract.budget import Plan, suffix_for, tensor_part
+from ckaudit.contract.budget import Plan, suffix_for
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.left_out import keep
 from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.sizes import tensor_part
 from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.contract.training import OptimizerState
 from ckaudit.recorder.activations import matches

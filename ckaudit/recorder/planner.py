@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from ckaudit.contract.behaviour import AttentionStats
-from ckaudit.contract.budget import Part, Plan, due, plan
+from ckaudit.contract.budget import Plan, due, plan
 from ckaudit.contract.cadence import ordinal
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.sizes import Part
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.names import depth_of
 

@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.behaviour import ActivationStats, AttentionStats
-from ckaudit.contract.budget import Part, Plan, suffix_for, tensor_part
+from ckaudit.contract.budget import Plan, suffix_for
 from ckaudit.contract.left_out import keep
 from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.sizes import Part, tensor_part
 from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.recorder.activation_stats import activation_stats
 from ckaudit.recorder.arrays import dtype_name

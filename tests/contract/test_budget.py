@@ -7,7 +7,8 @@ from msgspec import UNSET
 
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.behaviour import ActivationStats, AttentionStats
-from ckaudit.contract.budget import Part, due, landmarks, plan, tensor_part
+from ckaudit.contract.budget import due, landmarks, plan
+from ckaudit.contract.sizes import Part, tensor_part
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.encode import encode
 from ckaudit.contract.grids import encode_grid, encode_grids
