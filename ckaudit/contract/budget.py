@@ -108,7 +108,7 @@ def plan(
 ) -> Plan:
     """Return what a checkpoint holds.
 
-    What is always in it: see above. What still fits is added by whole layer, in this order: all statistics of the layers
+    What is always in it: see above; beside a black box the grids have to fit too. What still fits is added by whole layer, in this order: all statistics of the layers
     whose turn it is, moments of all others, histograms and percentiles of weights and gradients, histograms of activations,
     grids of the landmarks, and grids of the gradients of the same layers.
 
@@ -128,14 +128,11 @@ def plan(
     everything: list[int | None] = list(dict.fromkeys(part.depth for part in (*tensors, *layers, *modules)))
     depths = Due(everything, [], everything) if budget_kb is None else turn
     at = Groups(tensors, layers, modules, encoding, suffix, sizes)
-    always = [at.chunk(kind, depth) for depth in depths.turn for kind in _GRIDS]
-    size = at.always(besides) + sum(chunk.bytes for chunk in always)
-    limit = math.inf if budget_kb is None else budget_kb * 1000
+    size, limit = at.always(besides), math.inf if budget_kb is None else budget_kb * 1000
     chosen: dict[Kind, set[str]] = {kind: set() for kind in (*_STATISTICS, *_GRIDS, "gradients")}
-    for chunk in always:
-        chosen[chunk.kind].update(chunk.names)
-    for chunk in _optional(at, depths, list(dict.fromkeys((*depths.order, *everything)))):
-        if size + chunk.bytes <= limit:
+    grids = [at.chunk(kind, depth) for depth in depths.turn for kind in _GRIDS]
+    for place, chunk in enumerate([*grids, *_optional(at, depths, list(dict.fromkeys((*depths.order, *everything))))]):
+        if size + chunk.bytes <= limit or (place < len(grids) and not besides):
             size += chunk.bytes
             chosen[chunk.kind].update(chunk.names)
     return Plan({kind: frozenset(names) for kind, names in chosen.items()}, round(size))
@@ -157,6 +154,38 @@ def _optional(at: Groups, depths: Due, order: Sequence[int | None]) -> list[Chun
         *(at.chunk(kind, depth) for depth in depths.landmarks for kind in _GRIDS),
         *(at.chunk("gradients", depth) for depth in (*depths.turn, *depths.landmarks)),
     ]
+
+
+def room(
+    tensors: Sequence[Part],
+    layers: Sequence[Part],
+    modules: Sequence[Part],
+    ordinal: int,
+    budget_kb: float | None,
+    *,
+    encoding: GridEncoding = "q8",
+    suffix: str = ".json",
+    share: float = 0.2,
+) -> float:
+    """Return the bytes of JSON that a black box may have: what all statistics and the grids of the turn leave of the budget.
+
+    Args:
+        tensors: All weights.
+        layers: All attention layers.
+        modules: All modules whose output is measured.
+        ordinal: Checkpoints that the cadence asked for until now.
+        budget_kb: Size of the file, in thousands of bytes; None: it may have any size.
+        encoding: How grids are written.
+        suffix: How the file is packed.
+        share: Part of the budget that it may have at least; this contract's own decision.
+    """
+    if budget_kb is None:
+        return math.inf
+    at = Groups(tensors, layers, modules, encoding, suffix)
+    grids = sum(at.chunk(kind, depth).bytes for depth in due([*tensors, *layers], ordinal).turn for kind in _GRIDS)
+    depths = dict.fromkeys(part.depth for part in (*tensors, *modules))
+    statistics = at.always() + sum(at.chunk(kind, depth).bytes for kind in _STATISTICS for depth in depths)
+    return max(share * budget_kb * 1000, budget_kb * 1000 - statistics - grids) / at.sizes.statistics_left[suffix]
 
 
 def suffix_for(

@@ -140,8 +140,10 @@ class Collector:
     def fill(self, checkpoint: Checkpoint, attempt: Attempt, seen: Seen, reference: Reference | None) -> dict[str, float | None]:
         """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
         derived: dict[str, float | None] = {"update_to_weight": None}
-        layers = layer_parts(seen.attention)
-        plan = self._planner.plan(self._parts, layers, module_parts(seen.activations), attempt)
+        checkpoint.gradients = attempt.gradients or attempt.norms_only or UNSET
+        checkpoint.activations = seen.activations or UNSET
+        checkpoint.attention = seen.attention or UNSET
+        plan = self._planner.fit(checkpoint, self._parts, attempt)
         with self._guard("weights"):
             checkpoint.weights = self._weights(plan)
         with self._guard("weight_deltas"):
@@ -150,12 +152,14 @@ class Collector:
         if self.optimizers and attempt.step:
             with self._guard("optimizer"):
                 checkpoint.optimizer = self._optimizer(attempt)
-        checkpoint.gradients = attempt.gradients or attempt.norms_only or UNSET
-        checkpoint.activations = seen.activations or UNSET
-        checkpoint.attention = seen.attention or UNSET
-        keep(checkpoint, plan, self._parts, layers)
+        keep(checkpoint, plan, self._parts, layer_parts(seen.attention))
         derived["min_normalized_entropy"] = lowest(seen.entropies)
         return {name: None if value is None else shorten(value) for name, value in derived.items()}
+
+    def trim(self, checkpoint: Checkpoint, attempt: Attempt) -> None:
+        """Take out of a finished checkpoint what its black box leaves no room for."""
+        plan = self._planner.fit(checkpoint, self._parts, attempt)
+        keep(checkpoint, plan, self._parts, layer_parts(checkpoint.attention or {}))
 
     def _weights(self, plan: Plan) -> dict[str, WeightStats]:
         encoding = self._options.grids

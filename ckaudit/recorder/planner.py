@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
+from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.behaviour import AttentionStats
-from ckaudit.contract.budget import Plan, due, plan
+from ckaudit.contract.budget import Plan, due, plan, room
 from ckaudit.contract.cadence import ordinal
+from ckaudit.contract.encode import encode
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
 from ckaudit.contract.sizes import Part
 from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.history import fitted
 from ckaudit.recorder.names import depth_of
 
 
@@ -37,8 +40,10 @@ class Planner(Struct, frozen=True, kw_only=True):
             return frozenset(part.depth for part in parts)
         return due(parts, self._ordinal(attempt), last="last" in attempt.triggers).depths
 
-    def plan(self, tensors: Sequence[Part], layers: Sequence[Part], modules: Sequence[Part], attempt: Attempt) -> Plan:
-        """Return what the checkpoint of an attempt holds."""
+    def plan(
+        self, tensors: Sequence[Part], layers: Sequence[Part], modules: Sequence[Part], attempt: Attempt, besides: int = 0
+    ) -> Plan:
+        """Return what the checkpoint of an attempt holds; `besides` are the bytes of its black box."""
         return plan(
             tensors,
             layers,
@@ -48,7 +53,20 @@ class Planner(Struct, frozen=True, kw_only=True):
             encoding=self.grids,
             suffix=self.suffix,
             last="last" in attempt.triggers,
+            besides=besides,
         )
+
+    def fit(self, checkpoint: Checkpoint, tensors: Sequence[Part], attempt: Attempt) -> Plan:
+        """Return what a checkpoint holds whose other sections are there; its black box is shortened where it is too long."""
+        layers, modules = layer_parts(checkpoint.attention or {}), module_parts(checkpoint.activations or {})
+        if checkpoint.history is UNSET:
+            return self.plan(tensors, layers, modules, attempt)
+        ordinal = self._ordinal(attempt)
+        most = room(tensors, layers, modules, ordinal, self.budget_kb, encoding=self.grids, suffix=self.suffix)
+        whole, checkpoint.history = checkpoint.history, fitted(checkpoint.history, most)
+        if len(checkpoint.history.steps) < len(whole.steps):
+            checkpoint.left_out = ["history.steps"]
+        return self.plan(tensors, layers, modules, attempt, len(encode(checkpoint.history)))
 
     def _ordinal(self, attempt: Attempt) -> int:
         return ordinal(attempt.step, self.cadence)
