@@ -90,9 +90,7 @@ def _sizes(changed: Sequence[Checkpoint], documents: Sequence[tuple[Checkpoint, 
     return [len(encode(document, suffix)) for document, (_, suffix) in zip(changed, documents, strict=True)]
 
 
-def _row(
-    title: str, documents: Sequence[tuple[Checkpoint, str]], lighter: Sequence[Checkpoint], sizes: Sequence[int]
-) -> str:
+def _row(title: str, documents: Sequence[tuple[Checkpoint, str]], lighter: Sequence[Checkpoint], sizes: Sequence[int]) -> str:
     cells = [f"{size - less:,}" for size, less in zip(sizes, _sizes(lighter, documents), strict=True)]
     return f"| {title} | " + " | ".join(cells) + " |"
 

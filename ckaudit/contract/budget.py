@@ -108,9 +108,10 @@ def plan(
 ) -> Plan:
     """Return what a checkpoint holds.
 
-    What is always in it: see above; beside a black box the grids have to fit too. What still fits is added by whole layer, in this order: all statistics of the layers
-    whose turn it is, moments of all others, histograms and percentiles of weights and gradients, histograms of activations,
-    grids of the landmarks, and grids of the gradients of the same layers.
+    What is always in it: see above; beside a black box the grids have to fit too. What still fits is added by whole layer,
+    in this order: all statistics of the layers whose turn it is, moments of all others, their histograms and percentiles of
+    weights and gradients, their histograms of activations, grids of the landmarks, and grids of the gradients of the layers
+    with grids.
 
     Args:
         tensors: All weights.

@@ -65,12 +65,14 @@ def fitted(history: History, room: float, *, at_least: int = 8) -> History:
 
 
 def _newest(history: History, count: int) -> History:
+    """Return the last steps; a tensor of which they hold nothing has no column."""
     start = len(history.steps) - count
 
     def cut(column: Any) -> Any:
-        if column is UNSET:
-            return UNSET
-        return {name: values[start:] for name, values in column.items()} if isinstance(column, dict) else column[start:]
+        if not isinstance(column, dict):
+            return column if column is UNSET else column[start:]
+        shorter = {name: values[start:] for name, values in column.items()}
+        return {name: values for name, values in shorter.items() if set(values) != {None}} or UNSET
 
     return History(**{name: cut(getattr(history, name)) for name in History.__struct_fields__})
 

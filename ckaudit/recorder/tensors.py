@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from ckaudit.contract.encode import significant
 from ckaudit.contract.grids import encode_grid, sample_indices
 from ckaudit.contract.numbers import Number, to_word
-from ckaudit.contract.tensors import PERCENTILE_LEVELS, BinRange, Grid, Histogram
+from ckaudit.contract.tensors import PERCENTILE_LEVELS, BinRange, Grid, Histogram, PackedGrid
 from ckaudit.recorder.arrays import CHUNK, Array, dense, double, ends, library, pieces, to_numpy
+
+T = TypeVar("T")
 
 EXACT_UP_TO = 2**17  # elements; sorting more costs longer than all other statistics together
 SAMPLES = 4_096
@@ -148,7 +150,22 @@ def matrix_grid(array: Array, encoding: Literal["nested", "q8"]) -> Grid | None:
     matrix = dense(array)
     matrix = matrix.reshape(matrix.shape[0], -1)
     rows, columns = (sample_indices(size) for size in matrix.shape)
-    return encode_grid(to_numpy(double(matrix[rows[:, None], columns])), encoding)
+    return short_ends(encode_grid(to_numpy(double(matrix[rows[:, None], columns])), encoding))
+
+
+def short_ends(grid: T, *, tolerance: float = 0.01) -> T:
+    """Write the ends of a packed grid as the shortest decimals of the same float32.
+
+    Args:
+        grid: A packed grid, changed in place, or another, left alone.
+        tolerance: Most that both may change by, as a share of half a step, by which the cells are off anyway.
+    """
+    if isinstance(grid, PackedGrid):
+        low, high = float(grid.min), float(grid.max)
+        short = shorten(low), shorten(high)
+        if abs(short[0] - low) + abs(short[1] - high) <= tolerance * (high - low) / 510:
+            grid.min, grid.max = short
+    return grid
 
 
 def shorten(value: float) -> float:
