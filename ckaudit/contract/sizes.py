@@ -19,12 +19,14 @@ class Part(Struct, frozen=True):
         depth: Index of its block; None outside the blocks.
         grids: Grids that it can have: none for a vector, one for a matrix, one a head for attention.
         cells: Elements of each grid.
+        is_causal: Whether it is attention that sees no later keys: nearly half of its cells are zero.
     """
 
     name: str
     depth: int | None
     grids: int = 0
     cells: int = GRID_SIZE**2
+    is_causal: bool = False
 
 
 class Sizes(Struct, frozen=True, kw_only=True):
@@ -46,6 +48,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
         statistics_left: Share of the statistics that is left after packing, by suffix.
         q8_left: The same for packed grids.
         nested_left: The same for nested grids.
+        causal_left: Share of a causal grid's cells that packing has to keep.
     """
 
     norms: int = 47 + 40 + 62
@@ -63,6 +66,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     statistics_left: Mapping[str, float] = field(default_factory=lambda: {".json": 1.0, ".json.gz": 0.22, ".json.zst": 0.24})
     q8_left: Mapping[str, float] = field(default_factory=lambda: {".json": 1.0, ".json.gz": 0.73, ".json.zst": 0.72})
     nested_left: Mapping[str, float] = field(default_factory=lambda: {".json": 1.0, ".json.gz": 0.31, ".json.zst": 0.32})
+    causal_left: float = 0.52
 
 
 SIZES = Sizes()
@@ -127,7 +131,9 @@ class Groups(Struct, frozen=True):
         return len(part.name.encode()) + self.sizes.name
 
     def _grids(self, part: Part) -> float:
-        s, cells = self.sizes, part.grids * part.cells
+        s, cells = self.sizes, float(part.grids * part.cells)
+        if part.is_causal and self.suffix != ".json":
+            cells *= s.causal_left
         if self.encoding == "nested":
             return (s.grid + s.nested * cells) * s.nested_left[self.suffix]
         return (s.grid + s.q8 * cells) * s.q8_left[self.suffix]

@@ -74,7 +74,7 @@ class Planner(Struct, frozen=True, kw_only=True):
 
 def layer_parts(attention: dict[str, AttentionStats]) -> list[Part]:
     """Return the attention layers as parts."""
-    return [Part(name, depth_of(name), stats.heads or 0) for name, stats in attention.items()]
+    return [Part(name, depth_of(name), stats.heads or 0, is_causal=stats.causal is True) for name, stats in attention.items()]
 
 
 def module_parts(activations: Iterable[str]) -> list[Part]:

@@ -15,7 +15,7 @@ from ckaudit.contract.behaviour import ActivationStats, AttentionStats
 from ckaudit.contract.budget import due, landmarks, plan, room, suffix_for
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.encode import encode
-from ckaudit.contract.grids import encode_grid, encode_grids
+from ckaudit.contract.grids import encode_grid, encode_grids, unpack
 from ckaudit.contract.left_out import keep
 from ckaudit.contract.sizes import Part, tensor_part
 from ckaudit.recorder.history import fitted
@@ -72,7 +72,7 @@ def test_packed_files_keep_the_budget_with_all_statistics(ordinal, last):
     assert without(document, "weights", "gradients", "attention").weights == without(whole(), "weights").weights
     assert document.gradients == without(whole(), "gradients").gradients
     assert document.activations == whole().activations
-    assert 0.85 <= chosen.bytes / len(data) <= 1.4  # half of a causal grid is zero, which packs better than expected
+    assert 0.85 <= chosen.bytes / len(data) <= 1.25
     assert check_checkpoint(zstandard.ZstdDecompressor().decompress(data), "x").findings == []
 
 
@@ -126,17 +126,17 @@ def test_every_grid_fits_six_hundred_kilobytes_and_gradients_eight_hundred():
     assert grids_in(document) == 2 * 197 + 448
     assert len(data) <= 800_000
     assert document.left_out is UNSET
-    assert 0.85 <= chosen.bytes / len(data) <= 1.4  # half of a causal grid is zero, which packs better than expected
+    assert 0.85 <= chosen.bytes / len(data) <= 1.25
 
 
-@pytest.mark.parametrize(("suffix", "steps"), [(".json.zst", 48), (".json", 8)])
+@pytest.mark.parametrize(("suffix", "least"), [(".json.zst", 56), (".json", 8)])
 @pytest.mark.parametrize("ordinal", [3, 5])
-def test_a_black_box_counts_and_is_as_long_as_the_budget_lets_it_be(suffix, steps, ordinal):
+def test_a_black_box_counts_and_is_as_long_as_the_budget_lets_it_be(suffix, least, ordinal):
     document = whole()
     most = room(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=suffix)
     document.history = fitted(history(before=document.step), most)
     kept = len(document.history.steps)
-    assert steps <= kept < 64
+    assert least <= kept <= 64
     assert document.history.steps == list(range(500 - kept, 500))
     document, data, _ = written(ordinal, 200, suffix, document=document)
     assert len(data) <= 200_000
@@ -209,7 +209,8 @@ def test_sizes_are_near_what_is_written(encoding, suffix):
         if stats.sampled_grid_32x32 is not UNSET:
             stats.sampled_grid_32x32 = encode_grid(SOURCE.normal(size=(32, 32)) * 0.02, encoding)
     for stats in document.attention.values():
-        stats.sampled_qk_grid_32x32_per_head = encode_grids(SOURCE.random(size=(16, 32, 32)), encoding)
+        values = unpack(stats.sampled_qk_grid_32x32_per_head) * SOURCE.uniform(0.99, 1.0, size=(16, 32, 32))
+        stats.sampled_qk_grid_32x32_per_head = encode_grids(values, encoding)
     expected = plan(TENSORS, LAYERS, OBSERVED, 0, None, encoding=encoding, suffix=suffix).bytes
     assert 0.85 <= expected / len(encode(document, suffix)) <= 1.2
 
