@@ -9,11 +9,14 @@ tables into benchmarks/README.md.
 
 import argparse
 import copy
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 HERE = Path(__file__).parent
@@ -28,6 +31,8 @@ from ckaudit.contract.encode import encode  # noqa: E402
 from ckaudit.contract.left_out import keep  # noqa: E402
 
 SUFFIXES = (".json", ".json.zst")
+GRID, QK_GRID = "sampled_grid_32x32", "sampled_qk_grid_32x32_per_head"
+GRIDDED = ("weights", "gradients", "attention")
 SECTIONS = ("weights", "gradients", "weight_deltas", "activations", "attention")
 ORDINAL = 7
 
@@ -39,33 +44,71 @@ def written(whole: Checkpoint, budget_kb: float | None, suffix: str, ordinal: in
     return document
 
 
+def bare(whole: Checkpoint, *sections: str) -> Checkpoint:
+    """Return a checkpoint without the grids of some sections."""
+    document = copy.deepcopy(whole)
+    for section in sections:
+        for stats in getattr(document, section).values():
+            setattr(stats, QK_GRID if section == "attention" else GRID, UNSET)
+    return document
+
+
 def totals(whole: Checkpoint) -> Iterator[str]:
     """Yield a row for each budget and each way of packing."""
-    bare = copy.deepcopy(whole)
-    for section in ("weights", "gradients"):
-        for stats in getattr(bare, section).values():
-            stats.sampled_grid_32x32 = UNSET
-    for stats in (bare.attention or {}).values():
-        stats.sampled_qk_grid_32x32_per_head = UNSET
-    no_slopes = copy.deepcopy(whole)
-    for stats in (no_slopes.gradients or {}).values():
-        stats.sampled_grid_32x32 = UNSET
-    eventful = replace(whole, history=history())
     for title, document in (
         ("no budget: all statistics and all grids", whole),
-        ("the same without grids of gradients", no_slopes),
-        ("the same without any grid", bare),
-        ("no budget, after an event: with the black box", eventful),
+        ("the same without grids of gradients", bare(whole, "gradients")),
+        ("the same without any grid", bare(whole, *GRIDDED)),
+        ("no budget, after an event: with the black box", replace(whole, history=history())),
     ):
         plain, packed = (len(encode(document, suffix)) for suffix in SUFFIXES)
         yield f"| {title} | {plain:,} | {packed:,} | {grids_in(document)} | nothing |"
     for suffix in SUFFIXES:
         for ordinal in (0, 1, 7):
             document = written(whole, 200, suffix, ordinal)
-            size = len(encode(document, suffix))
-            cells = (f"{size:,}", "") if suffix == ".json" else ("", f"{size:,}")
-            lost = ", ".join(f"`{path}`" for path in document.left_out or []) or "nothing"
-            yield f"| 200 KB, checkpoint {ordinal} of the cadence | {cells[0]} | {cells[1]} | {grids_in(document)} | {lost} |"
+            size = f"{len(encode(document, suffix)):,}"
+            cells = (size, "") if suffix == ".json" else ("", size)
+            yield (
+                f"| 200 KB, checkpoint {ordinal} of the cadence | {cells[0]} | {cells[1]} | {grids_in(document)} "
+                f"| {_lost(document.left_out or [])} |"
+            )
+
+
+def _lost(paths: Sequence[str]) -> str:
+    """Say what some layers lack."""
+    words = {"mean": "moments", "percentiles": "percentiles", "histogram": "histograms", "32": "grids"}
+    found = [word for part, word in words.items() if any(part in path.rpartition(".")[2] for path in paths)]
+    return f"{', '.join(found)} of other layers" if found else "nothing"
+
+
+def arithmetic(whole: Checkpoint) -> Iterator[str]:
+    """Yield rows that say what plain text of all statistics without a grid is made of."""
+    document = bare(whole, *GRIDDED)
+    text = encode(document).decode()
+    names = sum(len(name) + 6 for section in SECTIONS for name in getattr(document, section))
+    keys = sum(map(len, re.findall(r'"[a-z0-9_]+":', text)))
+    columns = [_columns(getattr(document, section)) for section in SECTIONS]
+    listed = sum(len(name) + 3 for section in ("weights", "activations", "attention") for name in getattr(document, section))
+    table = sum(len(msgspec.json.encode(each)) for each in columns) + listed
+    yield f"| all statistics, no grid | {len(text):,} |"
+    yield f"| of it names of tensors, modules and layers, with quotes and braces | {names:,} |"
+    yield f"| of it names of fields, with quotes and colons | {keys:,} |"
+    yield f"| of it numbers and words, with commas and brackets | {len(text) - names - keys:,} |"
+    yield f"| the same as a table: each name and each field once, a constant column once | {table:,} |"
+    yield f"| the smallest twelve grids in base64 | {12 * 1366:,} |"
+
+
+def _columns(section: Mapping[str, Struct]) -> dict[str, Any]:
+    """Return a section as columns, with bins of histograms as their two ends."""
+    made: dict[str, Any] = {}
+    for name in next(iter(section.values())).__struct_fields__:
+        column = [getattr(stats, name) for stats in section.values()]
+        if name == "histogram":
+            made |= {"range": [each.bins.range for each in column], "counts": [each.counts for each in column]}
+        elif any(each is not UNSET for each in column):
+            plain = [None if each is UNSET else each for each in column]
+            made[name] = plain[0] if all(each == plain[0] for each in plain) else plain
+    return made
 
 
 def fields(documents: Sequence[tuple[Checkpoint, str]]) -> Iterator[str]:
@@ -75,7 +118,7 @@ def fields(documents: Sequence[tuple[Checkpoint, str]]) -> Iterator[str]:
         entries = [getattr(document, section) for document, _ in documents]
         names = next(iter(entries[0].values())).__struct_fields__
         for name in names:
-            if any(getattr(stats, name) is not UNSET for stats in entries[0].values()):
+            if any(getattr(stats, name) is not UNSET for each in entries for stats in each.values()):
                 lighter = [_without(document, section, name) for document, _ in documents]
                 yield _row(f"{section}.*.{name}", documents, lighter, sizes)
         bare = [_named_only(document, section) for document, _ in documents]
@@ -112,7 +155,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="put the tables into benchmarks/README.md")
     wanted = parser.parse_args()
     whole = checkpoint(drawn=None if wanted.real else 4096)
-    documents = [(written(whole, budget, suffix), suffix) for budget in (None, 200) for suffix in SUFFIXES]
+    without = bare(whole, *GRIDDED)
+    documents = [(without, suffix) for suffix in SUFFIXES] + [(written(whole, 200, suffix), suffix) for suffix in SUFFIXES]
     table = "\n".join(
         [
             f"{machine()}; tensors {'of full size' if wanted.real else 'of 4,096 drawn elements'}; bytes.",
@@ -120,7 +164,11 @@ def main() -> None:
             "| what | .json | .json.zst | grids | left out |\n|---|---|---|---|---|",
             *totals(whole),
             "",
-            "| field | .json, no budget | .json.zst, no budget | .json, 200 KB | .json.zst, 200 KB |\n|---|---|---|---|---|",
+            "| plain text | bytes |\n|---|---|",
+            *arithmetic(whole),
+            "",
+            "| a file is smaller without | .json, no grids | .json.zst, no grids | .json, 200 KB | .json.zst, 200 KB |",
+            "|---" * 5 + "|",
             *fields(documents),
         ]
     )

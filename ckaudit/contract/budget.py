@@ -166,6 +166,7 @@ def room(
     *,
     encoding: GridEncoding = "q8",
     suffix: str = ".json",
+    sizes: Sizes = SIZES,
     share: float = 0.2,
 ) -> float:
     """Return the bytes of JSON that a black box may have: what all statistics and the grids of the turn leave of the budget.
@@ -178,15 +179,16 @@ def room(
         budget_kb: Size of the file, in thousands of bytes; None: it may have any size.
         encoding: How grids are written.
         suffix: How the file is packed.
+        sizes: Bytes of each part.
         share: Part of the budget that it may have at least; this contract's own decision.
     """
     if budget_kb is None:
         return math.inf
-    at = Groups(tensors, layers, modules, encoding, suffix)
+    at = Groups(tensors, layers, modules, encoding, suffix, sizes)
     grids = sum(at.chunk(kind, depth).bytes for depth in due([*tensors, *layers], ordinal).turn for kind in _GRIDS)
     depths = dict.fromkeys(part.depth for part in (*tensors, *modules))
     statistics = at.always() + sum(at.chunk(kind, depth).bytes for kind in _STATISTICS for depth in depths)
-    return max(share * budget_kb * 1000, budget_kb * 1000 - statistics - grids) / at.sizes.statistics_left[suffix]
+    return max(share * budget_kb * 1000, budget_kb * 1000 - statistics - grids) / sizes.statistics_left[suffix]
 
 
 def suffix_for(
@@ -196,11 +198,12 @@ def suffix_for(
     budget_kb: float | None,
     *,
     encoding: GridEncoding = "q8",
+    sizes: Sizes = SIZES,
 ) -> str:
     """Return how to pack a run's files: as plain JSON, unless the budget would then leave out statistics."""
     if budget_kb is None:
         return ".json"
-    chosen = plan(tensors, layers, modules, 1, budget_kb, encoding=encoding)
+    chosen = plan(tensors, layers, modules, 1, budget_kb, encoding=encoding, sizes=sizes)
     # Distributions come after moments: where those are complete, so are these.
     complete = len(chosen.chosen["distributions"]) == len(tensors) and len(chosen.chosen["activations"]) == len(modules)
     return ".json" if complete and chosen.bytes <= budget_kb * 1000 else ".json.zst"

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ckaudit.contract.grids import GRID_SIZE, GridEncoding
 
@@ -33,6 +34,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     """Bytes in JSON as measured on random statistics of a 310-tensor model, and what packing leaves of them.
 
     Attributes:
+        sections: In how many sections each tensor stands: weights, gradients and movement.
         norms: What is always known of one tensor: norms of weight, gradient and movement, and non-finite elements.
         numbers: The other numbers of one weight and its gradient.
         distribution: Histograms of 16 bins and percentiles of one weight and its gradient.
@@ -51,6 +53,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
         causal_left: Share of a causal grid's cells that packing has to keep.
     """
 
+    sections: int = 3
     norms: int = 47 + 40 + 62
     numbers: int = 122 + 133
     distribution: int = 208 + 229
@@ -70,6 +73,16 @@ class Sizes(Struct, frozen=True, kw_only=True):
 
 
 SIZES = Sizes()
+WEIGHTS_ONLY = Sizes(sections=1, norms=47, numbers=122, distribution=208)
+
+
+def beyond(sizes: Sizes, *, exact: bool, spectral: bool) -> Sizes:
+    """Return the sizes where each tensor also has the hash of its bytes, or its largest singular value.
+
+    >>> beyond(SIZES, exact=True, spectral=True).norms - SIZES.norms
+    128
+    """
+    return replace(sizes, norms=sizes.norms + 51 * min(sizes.sections, 2) * exact + 26 * spectral)
 
 
 def tensor_part(name: str, shape: Sequence[int], depth: int | None) -> Part:
@@ -110,7 +123,7 @@ class Groups(Struct, frozen=True):
     def always(self, besides: int = 0) -> float:
         """Return the size of a file with nothing that can be left out; `besides` are further bytes of JSON."""
         s = self.sizes
-        tensors = sum(s.norms + 3 * self._name(part) for part in self.tensors)
+        tensors = sum(s.norms + s.sections * self._name(part) for part in self.tensors)
         heads = sum(s.head * part.grids + self._name(part) for part in self.layers)
         modules = sum(s.module + self._name(part) for part in self.modules)
         return (s.rest + besides + tensors + heads + modules) * s.statistics_left[self.suffix]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
-from ckaudit.contract.budget import Plan, suffix_for
+from ckaudit.contract.budget import Plan
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.left_out import keep
 from ckaudit.contract.manifest import Cadence
@@ -66,11 +66,17 @@ class Collector:
         self.optimizers, self.scaler = held, scaler
         self._guard, self._observer, self._options = guard, observer, options
         self._parts = [tensor_part(name, tensor.shape, depth_of(name)) for name, tensor in self.parameters.items()]
-        modules = module_parts(observer.modules)
-        self.suffix = options.suffix or suffix_for(
-            self._parts, observer.parts, modules, options.budget_kb, encoding=options.grids
+        planner = Planner(
+            grids=options.grids,
+            budget_kb=options.budget_kb,
+            suffix=options.suffix or ".json",
+            cadence=options.cadence,
+            exact=options.exact,
+            spectral=bool(options.spectral),
         )
-        self._planner = Planner(grids=options.grids, budget_kb=options.budget_kb, suffix=self.suffix, cadence=options.cadence)
+        modules = module_parts(observer.modules)
+        self._planner = planner if options.suffix else planner.choose_suffix(self._parts, observer.parts, modules)
+        self.suffix = self._planner.suffix
         first = {storage_of(tensor): name for name, tensor in reversed(self.parameters.items())}
         self.weights = {name: tensor for name, tensor in self.parameters.items() if first[storage_of(tensor)] == name}
 

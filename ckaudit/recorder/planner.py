@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.behaviour import AttentionStats
-from ckaudit.contract.budget import Plan, due, plan, room
+from ckaudit.contract.budget import Plan, due, plan, room, suffix_for
 from ckaudit.contract.cadence import ordinal
 from ckaudit.contract.encode import encode
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
-from ckaudit.contract.sizes import Part
+from ckaudit.contract.sizes import SIZES, WEIGHTS_ONLY, Part, Sizes, beyond
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.history import fitted
 from ckaudit.recorder.names import depth_of
@@ -25,12 +26,22 @@ class Planner(Struct, frozen=True, kw_only=True):
         budget_kb: Size of a checkpoint file, in thousands of bytes; None: everything in every checkpoint.
         suffix: How files are packed.
         cadence: When checkpoints are due.
+        exact: Whether each tensor carries a hash of its bytes.
+        spectral: Whether the largest singular value of weights is measured.
     """
 
     grids: GridEncoding
     budget_kb: float | None
     suffix: str
     cadence: Sequence[Cadence]
+    exact: bool = False
+    spectral: bool = False
+
+    def choose_suffix(self, tensors: Sequence[Part], layers: Sequence[Part], modules: Sequence[Part]) -> "Planner":
+        """Return this planner for files packed as the budget asks for."""
+        sizes = beyond(SIZES, exact=self.exact, spectral=self.spectral)
+        suffix = suffix_for(tensors, layers, modules, self.budget_kb, encoding=self.grids, sizes=sizes)
+        return replace(self, suffix=suffix)
 
     def depths(self, parts: Sequence[Part], attempt: Attempt) -> frozenset[int | None]:
         """Return the depths that may have grids, and perhaps more where heads are not known yet."""
@@ -54,6 +65,7 @@ class Planner(Struct, frozen=True, kw_only=True):
             suffix=self.suffix,
             last="last" in attempt.triggers,
             besides=besides,
+            sizes=self._sizes(attempt),
         )
 
     def fit(self, checkpoint: Checkpoint, tensors: Sequence[Part], attempt: Attempt) -> Plan:
@@ -61,12 +73,23 @@ class Planner(Struct, frozen=True, kw_only=True):
         layers, modules = layer_parts(checkpoint.attention or {}), module_parts(checkpoint.activations or {})
         if checkpoint.history is UNSET:
             return self.plan(tensors, layers, modules, attempt)
-        ordinal = self._ordinal(attempt)
-        most = room(tensors, layers, modules, ordinal, self.budget_kb, encoding=self.grids, suffix=self.suffix)
+        most = room(
+            tensors,
+            layers,
+            modules,
+            self._ordinal(attempt),
+            self.budget_kb,
+            encoding=self.grids,
+            suffix=self.suffix,
+            sizes=self._sizes(attempt),
+        )
         whole, checkpoint.history = checkpoint.history, fitted(checkpoint.history, most)
         if len(checkpoint.history.steps) < len(whole.steps):
             checkpoint.left_out = ["history.steps"]
         return self.plan(tensors, layers, modules, attempt, len(encode(checkpoint.history)))
+
+    def _sizes(self, attempt: Attempt) -> Sizes:
+        return beyond(SIZES if attempt.step else WEIGHTS_ONLY, exact=self.exact, spectral=self.spectral)
 
     def _ordinal(self, attempt: Attempt) -> int:
         return ordinal(attempt.step, self.cadence)

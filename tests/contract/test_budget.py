@@ -17,8 +17,9 @@ from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.encode import encode
 from ckaudit.contract.grids import encode_grid, encode_grids, unpack
 from ckaudit.contract.left_out import keep
-from ckaudit.contract.sizes import Part, tensor_part
+from ckaudit.contract.sizes import SIZES, Part, beyond, tensor_part
 from ckaudit.recorder.history import fitted
+from ckaudit.recorder.tensors import shortest
 from ckaudit.recorder.weights import weight_stats
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
@@ -141,6 +142,19 @@ def test_a_black_box_counts_and_is_as_long_as_the_budget_lets_it_be(suffix, leas
     document, data, _ = written(ordinal, 200, suffix, document=document)
     assert len(data) <= 200_000
     assert check_checkpoint(encode(document), "x").findings == []
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.zst"])
+def test_hashes_and_singular_values_count(suffix):
+    sizes, document = beyond(SIZES, exact=True, spectral=True), whole()
+    for place, stats in enumerate((*document.weights.values(), *document.gradients.values())):
+        stats.hash = "blake2b:" + SOURCE.bytes(16).hex()
+        if place < len(SHAPES):
+            stats.spectral_norm = shortest(SOURCE.uniform(1, 9))
+    chosen = plan(TENSORS, LAYERS, OBSERVED, 4, 240, suffix=suffix, sizes=sizes)
+    keep(document, chosen, TENSORS, LAYERS)
+    assert 0.85 <= chosen.bytes / len(encode(document, suffix)) <= 1.25
+    assert len(encode(document, suffix)) <= 240_000
 
 
 def test_without_a_budget_a_black_box_has_any_length():

@@ -82,6 +82,15 @@ def test_the_black_box_of_an_event_is_shortened_to_its_newest_steps_and_the_file
     assert whole.left_out is UNSET
 
 
+def test_step_0_has_more_room_because_it_has_no_gradients(tiny, train, tmp_path, read):
+    train(tiny(), 2, tmp_path, cadence=EVERY_STEP, budget_kb=22, suffix=".json")
+    first, second = read(tmp_path, 0), read(tmp_path, 1)
+    assert all(stats.histogram and stats.mean is not UNSET for stats in first.weights.values())
+    assert not all(stats.histogram and stats.mean is not UNSET for stats in second.weights.values())
+    for step in (0, 1):
+        assert (tmp_path / f"analysis_checkpoint_step_{step:08d}.json").stat().st_size <= 22_000
+
+
 def test_the_last_file_keeps_its_budget_beside_its_black_box(tiny, train, tmp_path, read):
     train(tiny(), 40, tmp_path, budget_kb=35, suffix=".json")
     last = read(tmp_path, 40)
