@@ -85,7 +85,7 @@ class Planner(Struct, frozen=True, kw_only=True):
         )
         whole, checkpoint.history = checkpoint.history, fitted(checkpoint.history, most)
         if len(checkpoint.history.steps) < len(whole.steps):
-            checkpoint.left_out = ["history.steps"]
+            checkpoint.left_out = [*(checkpoint.left_out or []), "history.steps"]
         return self.plan(tensors, layers, modules, attempt, len(encode(checkpoint.history)))
 
     def _sizes(self, attempt: Attempt) -> Sizes:

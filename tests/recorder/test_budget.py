@@ -98,3 +98,18 @@ def test_the_last_file_keeps_its_budget_beside_its_black_box(tiny, train, tmp_pa
     assert last.triggers == ["cadence", "last"]
     sizes = {step: (tmp_path / f"analysis_checkpoint_step_{step:08d}.json").stat().st_size for step in (10, 30, 40)}
     assert max(sizes.values()) <= 35_000
+
+
+def test_the_last_file_still_names_what_it_lacked_before_its_black_box_came(tiny, train, tmp_path, read):
+    train(tiny(), 40, tmp_path, budget_kb=20, suffix=".json")
+    last, before = read(tmp_path, 40), read(tmp_path, 30)
+    lacking = {
+        f"{section}.*.{field}"
+        for section in ("weights", "gradients", "activations")
+        for field in ("mean", "histogram")
+        if any(getattr(stats, field) is UNSET for stats in getattr(last, section).values())
+    }
+    assert {"weights.*.mean", "gradients.*.histogram", "activations.*.mean"} <= lacking
+    assert {*lacking, "history.steps"} <= set(last.left_out)
+    assert len(set(last.left_out)) == len(last.left_out)
+    assert "history.steps" not in before.left_out
