@@ -2,11 +2,14 @@
 
 import math
 
+import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.behaviour import ActivationStats
-from ckaudit.recorder.arrays import Array, dtype_name, flat, library, row_norms
-from ckaudit.recorder.tensors import histogram, moments, quantiles, sample, shortest
+from ckaudit.recorder.arrays import Array, dtype_name, flat, library, row_norms, to_numpy
+from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.spread import quantiles_of
+from ckaudit.recorder.sweep import measure
 
 
 def activation_stats(
@@ -25,7 +28,8 @@ def activation_stats(
         outlier: Distance of an outlier in standard deviations, the k of M22.
     """
     values = flat(output)
-    found = moments(values)
+    measured = measure([output])[0]
+    found = measured.moments
     stats = ActivationStats(shape=list(output.shape), dtype=dtype_name(output), nonfinite_count=found.nonfinite)
     if not found.numel:
         return stats
@@ -37,7 +41,7 @@ def activation_stats(
     if found.nonfinite:
         far = far & library(values).isfinite(values)
     stats.outlier_rate = shortest(int(far.sum()) / max(found.finite, 1))
-    stats.histogram = histogram(sample(values, output.shape)[0]) or UNSET
+    stats.histogram = measured.histogram or UNSET
     if output.ndim:
         stats.p50, stats.p99 = (shortest(value) for value in _token_rms(values, output.shape[-1]))
         stats.units = output.shape[-1]
@@ -53,4 +57,5 @@ def _rms(m2: float, mean: float, count: int) -> float:
 
 def _token_rms(values: Array, units: int) -> list[float]:
     norms = row_norms(values.reshape(-1, units)) / math.sqrt(units)
-    return quantiles(sample(norms, norms.shape, exact_up_to=norms.shape[0])[0], (50, 99))
+    ordered = np.sort(to_numpy(norms[library(norms).isfinite(norms)]))
+    return quantiles_of([ordered], (50, 99))[0]

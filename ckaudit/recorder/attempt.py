@@ -9,8 +9,8 @@ from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.tensors import GradientStats
 from ckaudit.recorder.arrays import Array
+from ckaudit.recorder.digits import shorten
 from ckaudit.recorder.gradient_stats import top_share, total_norm
-from ckaudit.recorder.tensors import shorten
 
 
 class Attempt(Struct):

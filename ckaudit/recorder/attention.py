@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from ckaudit.contract.behaviour import AttentionStats, HeadKind
 from ckaudit.contract.grids import encode_grids, sample_indices
 from ckaudit.recorder.arrays import Array, double, library, to_numpy
-from ckaudit.recorder.tensors import short_ends, shortest
+from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.grids import short_ends
 
 CHUNK = 2**22  # probabilities turned into float64 at a time: 32 MiB
 FARTHEST_OFFSET = 8

@@ -18,17 +18,19 @@ from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.contract.training import OptimizerState
 from ckaudit.recorder.activations import matches
 from ckaudit.recorder.attempt import Attempt, lowest
+from ckaudit.recorder.digits import shorten, shortest
 from ckaudit.recorder.gradient_stats import gradient_stats, total_norm
 from ckaudit.recorder.gradients import loss_scale_left, norms_of, own_gradient, present, versions
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.movement import copies, movement
 from ckaudit.recorder.names import depth_of
 from ckaudit.recorder.observer import Observer, Seen
 from ckaudit.recorder.optimizers import clip_coefficient, learning_rates, optimizer_state, undone_clipping
 from ckaudit.recorder.planner import Planner, layer_parts, module_parts
 from ckaudit.recorder.reference import Reference
+from ckaudit.recorder.sweep import measure
 from ckaudit.recorder.table import parameters, storage_of
-from ckaudit.recorder.tensors import shorten, shortest
-from ckaudit.recorder.weights import copies, movement, weight_stats
+from ckaudit.recorder.weights import weight_stats
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -126,14 +128,16 @@ class Collector:
     def _gradient_stats(self, attempt: Attempt, found: Mapping[str, Tensor], scale: float) -> dict[str, GradientStats]:
         encoding, exact = self._options.grids, self._options.exact
         depths = self._planner.depths([*self._parts, *self._observer.parts], attempt)
+        swept = measure([*found.values()], scale=scale)
         return {
             name: gradient_stats(
                 gradient,
+                measured=measured,
                 grid=encoding if encoding != "none" and depth_of(name) in depths else None,
                 scale=scale,
                 exact=exact,
             )
-            for name, gradient in found.items()
+            for (name, gradient), measured in zip(found.items(), swept, strict=True)
         }
 
     def keep_weights(self, attempt: Attempt) -> None:
@@ -172,11 +176,12 @@ class Collector:
         return {
             name: weight_stats(
                 tensor,
+                measured=measured,
                 grid=encoding if encoding != "none" and plan.has("weights", name) else None,
                 spectral=matches(name, self._options.spectral),
                 exact=self._options.exact,
             )
-            for name, tensor in self.weights.items()
+            for (name, tensor), measured in zip(self.weights.items(), measure([*self.weights.values()]), strict=True)
         }
 
     def _optimizer(self, attempt: Attempt) -> OptimizerState:

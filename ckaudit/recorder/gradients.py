@@ -45,14 +45,19 @@ def norms_of(gradients: Sequence[Tensor], *, piece: int = PIECE) -> tuple[list[f
     return [math.sqrt(square) if square >= 0 else math.nan for square in squares], norms if len(norms) == len(gradients) else None
 
 
-def _fused(tensors: Sequence[Tensor]) -> list[Tensor]:
+def largest_of(tensors: Sequence[Tensor]) -> list[float]:
+    """Return the largest magnitude in each tensor, NaN where it holds one: one fused pass per device and type."""
+    return _to_floats(_fused(tensors, math.inf))
+
+
+def _fused(tensors: Sequence[Tensor], order: float = 2) -> list[Tensor]:
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for place, tensor in enumerate(tensors):
         groups.setdefault((tensor.device, tensor.dtype), []).append(place)
     norms: dict[int, Tensor] = {}
     for (_, dtype), places in groups.items():
         wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else None
-        norms.update(zip(places, torch._foreach_norm([tensors[i] for i in places], 2, dtype=wide), strict=True))  # noqa: SLF001
+        norms.update(zip(places, torch._foreach_norm([tensors[i] for i in places], order, dtype=wide), strict=True))  # noqa: SLF001
     return [norms[place] for place in range(len(tensors))]
 
 

@@ -14,10 +14,10 @@ from ckaudit.contract.sizes import Part
 from ckaudit.recorder.activation_stats import activation_stats
 from ckaudit.recorder.activations import chosen_modules, is_function, matches, output_tensor
 from ckaudit.recorder.attention import attention_stats, four_dimensional, max_logits
+from ckaudit.recorder.digits import shortest
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.names import depth_of
-from ckaudit.recorder.tensors import shortest
 
 
 class Seen(Struct):

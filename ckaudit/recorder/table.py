@@ -11,7 +11,7 @@ from ckaudit.contract.manifest import TensorFacts, TensorKind
 from ckaudit.recorder.arrays import dense, dtype_name
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.names import depth_of, kind_by_name
-from ckaudit.recorder.tensors import stride_of
+from ckaudit.recorder.spread import stride_of
 
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 CONVOLUTION = tuple(value for name, value in vars(nn).items() if re.fullmatch(r"(Lazy)?Conv(Transpose)?\dd", name))

@@ -18,8 +18,8 @@ from ckaudit.contract.encode import encode
 from ckaudit.contract.grids import encode_grid, encode_grids, unpack
 from ckaudit.contract.left_out import keep
 from ckaudit.contract.sizes import SIZES, Part, beyond, tensor_part
+from ckaudit.recorder.digits import shortest
 from ckaudit.recorder.history import fitted
-from ckaudit.recorder.tensors import shortest
 from ckaudit.recorder.weights import weight_stats
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
