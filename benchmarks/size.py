@@ -95,7 +95,7 @@ def arithmetic(whole: Checkpoint) -> Iterator[str]:
     yield f"| of it names of fields, with quotes and colons | {keys:,} |"
     yield f"| of it numbers and words, with commas and brackets | {len(text) - names - keys:,} |"
     yield f"| the same as a table: each name and each field once, a constant column once | {table:,} |"
-    yield f"| the smallest twelve grids in base64 | {12 * 1366:,} |"
+    yield f"| twelve grids of 32x32 bytes, in base64 | {12 * 1366:,} |"
 
 
 def _columns(section: Mapping[str, Struct]) -> dict[str, Any]:
