@@ -1,6 +1,7 @@
 """Two hundred checkpoints of a model with 310 tensors and 448 heads: who has a grid when, told a second time by hand."""
 
 import sys
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,24 +9,26 @@ import msgspec
 import pytest
 
 from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.budget import plan
+from ckaudit.contract.budget import plan, room
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due
 from ckaudit.contract.encode import encode
 from ckaudit.contract.left_out import keep
 from ckaudit.contract.manifest import Cadence
 from ckaudit.contract.sizes import Part, Sizes
 from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.history import fitted
 from ckaudit.recorder.planner import Planner
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 
-from checkpoints.qwen import BLOCKS, LAYERS, MATRICES, MODULES, OBSERVED, SHAPES, TENSORS, checkpoint, grids_in
+from checkpoints.qwen import BLOCKS, LAYERS, MATRICES, MODULES, OBSERVED, SHAPES, TENSORS, checkpoint, grids_in, history
 
 CHECKPOINTS = 200
 HEADS = {part.name for part in LAYERS}
 MARKED = (None, 0, BLOCKS // 2, BLOCKS - 1)
 
 
+@cache
 def block_of(name):
     """The block that a tensor, module or layer stands in, by the words of its name; None outside."""
     words = name.split(".")
@@ -143,3 +146,13 @@ def test_other_heads_or_modules_change_sizes_and_not_turns():
         chosen = plan(TENSORS, layers, OBSERVED, 6, 200, suffix=".json").chosen
         assert "model.layers.5.mlp.up_proj.weight" in chosen["weights"]
         assert "layer.5" in chosen["attention"]
+
+
+def test_a_packed_file_has_all_statistics_and_the_grids_of_its_turn_beside_a_black_box():
+    whole_box = history()
+    for ordinal, (turn, _) in enumerate(dealt(40)):
+        box = fitted(whole_box, room(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=".json.zst"))
+        chosen = plan(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=".json.zst", besides=len(encode(box))).chosen
+        assert chosen["weights"] | chosen["attention"] >= {name for name in MATRICES | HEADS if block_of(name) in turn}
+        assert chosen["numbers"] == chosen["distributions"] == set(SHAPES)
+        assert chosen["outputs"] == chosen["activations"] == set(MODULES)
