@@ -29,6 +29,13 @@ class ActivationStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     units: Annotated[Count | UnsetType, doc("Size of the last dimension.", unit="units")] = UNSET
     histogram: Annotated[Histogram | UnsetType, doc("Distribution of the elements.")] = UNSET
     nonfinite_count: Annotated[Count | UnsetType, doc("Elements that are NaN or infinite.", unit="elements")] = UNSET
+    sampled: Annotated[
+        Count | UnsetType,
+        doc(
+            "Elements looked at for all but min, max, dead_units and nonfinite_count, where that was not all of them.",
+            unit="elements",
+        ),
+    ] = UNSET
 
 
 class AttentionStats(Struct, kw_only=True, omit_defaults=True, gc=False):

@@ -1,54 +1,84 @@
-"""The statistics of what one module puts out."""
+"""The statistics of what modules put out: noted at the hook, measured for all modules in one sweep."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from ckaudit.contract.behaviour import ActivationStats
-from ckaudit.recorder.arrays import Array, dtype_name, flat, library, row_norms, to_numpy
-from ckaudit.recorder.digits import shortest
+from ckaudit.contract.numbers import Number
+from ckaudit.recorder.arrays import Array, dense, double, dtype_name, ends, flat, is_away, library, row_norms, to_numpy
+from ckaudit.recorder.digits import shortest_of
 from ckaudit.recorder.spread import quantiles_of
-from ckaudit.recorder.sweep import measure
+from ckaudit.recorder.sweep import Measured, measure
+
+LOOKED_AT = 2**14  # elements of one output, a sample of its tokens
 
 
-def activation_stats(
-    output: Array, *, count_dead: bool = False, dead_below: float = 1e-3, outlier: float = 6.0
-) -> ActivationStats:
-    r"""Return the statistics of one module's output, shape (..., units).
+class Output(Struct, frozen=True):
+    """What is kept of one module's output until all are measured; numbers are still where the model is.
 
-    `p50` and `p99` are over tokens, of the root mean square of a token's vector. A unit is dead where
-    $\max_{b,l} |H_{b,l,j}| < 10^{-3}$ (F8); an outlier lies beyond six standard deviations of the mean (M22).
-    All but `nonfinite_count` are those of the finite elements.
+    Attributes:
+        shape: Of the whole output.
+        dtype: Of its elements.
+        tokens: A copy of some or all of its tokens, shape (tokens, units).
+        low: Smallest finite element of all.
+        high: Largest finite element of all.
+        nonfinite: Elements of all that are NaN or infinite.
+        dead: Dead units among all tokens, where they are counted.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    tokens: Array
+    low: Array
+    high: Array
+    nonfinite: Array
+    dead: Array | None
+
+
+def note(output: Array, *, count_dead: bool = False, looked_at: int = LOOKED_AT) -> Output:
+    """Look at what a module has just put out, shape (..., units), as long as it is there.
 
     Args:
         output: What the module put out.
         count_dead: Whether its last dimension are hidden units, that can be dead.
-        dead_below: Largest magnitude of a dead unit, from F8.
-        outlier: Distance of an outlier in standard deviations, the k of M22.
+        looked_at: Elements that are copied; of a larger output only every n-th token is.
     """
-    values = flat(output)
-    measured = measure([output])[0]
-    found = measured.moments
-    stats = ActivationStats(shape=list(output.shape), dtype=dtype_name(output), nonfinite_count=found.nonfinite)
-    if not found.numel:
-        return stats
-    stats.mean, stats.std = shortest(found.mean), shortest(found.std)
-    stats.min, stats.max = shortest(found.min), shortest(found.max)
-    stats.rms, stats.mean_abs = shortest(_rms(found.m2, found.mean, found.finite)), shortest(found.mean_abs)
-    stats.sparsity = shortest(found.zeros / found.numel)
-    far = abs(values - found.mean) > outlier * found.std
-    if found.nonfinite:
-        far = far & library(values).isfinite(values)
-    stats.outlier_rate = shortest(int(far.sum()) / max(found.finite, 1))
-    stats.histogram = measured.histogram or UNSET
-    if output.ndim:
-        stats.p50, stats.p99 = (shortest(value) for value in _token_rms(values, output.shape[-1]))
-        stats.units = output.shape[-1]
+    values = dense(output)
+    tokens = values.reshape(-1, values.shape[-1] if values.ndim else 1)
+    stride = _stride(tokens.shape, values.shape[-2] if values.ndim > 1 else 1, looked_at)
+    copied = tokens[::stride]
     # A convolution's last dimension is a place, not a unit.
-    if count_dead and 2 <= output.ndim <= 3:
-        stats.dead_units = int(dead_units(values.reshape(-1, output.shape[-1]), dead_below=dead_below))
-    return stats
+    is_hidden = count_dead and 2 <= output.ndim <= 3 and math.prod(tokens.shape) > 0
+    nonfinite, low, high = _extremes(values) if math.prod(tokens.shape) else (0, math.nan, math.nan)
+    return Output(
+        shape=tuple(output.shape),
+        dtype=dtype_name(output),
+        tokens=copied.copy() if library(copied) is np else copied.clone(),
+        low=low,
+        high=high,
+        nonfinite=nonfinite,
+        dead=dead_units(tokens) if is_hidden else None,
+    )
+
+
+def activation_stats(outputs: Sequence[Output]) -> list[ActivationStats]:
+    r"""Return the statistics of the outputs.
+
+    `p50` and `p99` are over tokens, of the root mean square of a token's vector. A unit is dead where
+    $\max_{b,l} |H_{b,l,j}| < 10^{-3}$ (F8); an outlier lies beyond six standard deviations of the mean (M22).
+    Extremes, dead units and `nonfinite_count` are of all elements, the others of the finite ones among the tokens looked at.
+    """
+    measured = measure([output.tokens for output in outputs], exact_up_to=LOOKED_AT)
+    spreads = quantiles_of([_token_rms(output.tokens) for output in outputs], (50, 99))
+    numbers = [_numbers(output, found, spread) for output, found, spread in zip(outputs, measured, spreads, strict=True)]
+    written = iter(shortest_of([number for each in numbers for number in each]))
+    return [
+        _stats(output, found, [next(written) for _ in each])
+        for output, found, each in zip(outputs, measured, numbers, strict=True)
+    ]
 
 
 def dead_units(tokens: Array, *, dead_below: float = 1e-3) -> Array:
@@ -56,11 +86,61 @@ def dead_units(tokens: Array, *, dead_below: float = 1e-3) -> Array:
     return (library(tokens).amax(abs(tokens), 0) < dead_below).sum()
 
 
-def _rms(m2: float, mean: float, count: int) -> float:
-    return math.sqrt(m2 / count + mean * mean) if count else math.nan
+def _stride(shape: Sequence[int], length: int, most: int) -> int:
+    """Return every how many tokens are taken: no factor of a sequence's length, or the same places would come each time."""
+    stride = max(1, -(-math.prod(shape) // most))
+    while 1 < stride < shape[0] and math.gcd(stride, length) > 1:
+        stride += 1
+    return stride
 
 
-def _token_rms(values: Array, units: int) -> list[float]:
-    norms = row_norms(values.reshape(-1, units)) / math.sqrt(units)
-    ordered = np.sort(to_numpy(norms[library(norms).isfinite(norms)]))
-    return quantiles_of([ordered], (50, 99))[0]
+def _extremes(values: Array) -> tuple[Array, Array, Array]:
+    """Return how many elements are not finite, and the smallest and the largest of the others; NaN where there are none."""
+    if not is_away(values):
+        low, high = ends(values)
+        if math.isfinite(low) and math.isfinite(high):
+            return 0, low, high
+        finite = values[library(values).isfinite(values)]
+        empty = not finite.shape[0]
+        return math.prod(values.shape) - finite.shape[0], *((math.nan, math.nan) if empty else ends(finite))
+    torch, finite = library(values), values.isfinite()
+    low, high = (torch.where(finite, values, end) for end in (math.inf, -math.inf))
+    return values.numel() - finite.sum(), low.amin(), high.amax()
+
+
+def _token_rms(tokens: Array) -> Array:
+    norms = to_numpy(row_norms(flat(tokens).reshape(tokens.shape))) / math.sqrt(max(tokens.shape[-1], 1))
+    return np.sort(norms[np.isfinite(norms)])
+
+
+def _numbers(output: Output, found: Measured, spread: Sequence[float]) -> list[float]:
+    """Return extremes, mean, deviation, rms, mean magnitude, sparsity, outlier rate and the two percentiles of tokens."""
+    moments = found.moments
+    if not moments.numel:
+        return []
+    rms = math.sqrt(moments.m2 / moments.finite + moments.mean**2) if moments.finite else math.nan
+    rest = (moments.mean, moments.std, rms, moments.mean_abs, moments.zeros / moments.numel, _outlier_rate(output.tokens, found))
+    return [float(output.low), float(output.high), *rest, *spread]
+
+
+def _outlier_rate(tokens: Array, found: Measured, *, distance: float = 6.0) -> float:
+    """Return the share of finite elements that lie further from the mean than `distance` deviations, the k of M22."""
+    moments, reach = found.moments, distance * found.moments.std
+    if not moments.finite or (moments.max - moments.mean <= reach and moments.mean - moments.min <= reach):
+        return 0.0
+    far = abs(double(flat(tokens)) - moments.mean) > reach
+    return int((far & library(tokens).isfinite(flat(tokens))).sum()) / moments.finite
+
+
+def _stats(output: Output, found: Measured, numbers: Sequence[Number]) -> ActivationStats:
+    stats = ActivationStats(shape=list(output.shape), dtype=output.dtype, nonfinite_count=int(output.nonfinite))
+    if not numbers:
+        return stats
+    stats.min, stats.max, stats.mean, stats.std, stats.rms, stats.mean_abs, stats.sparsity, stats.outlier_rate, *rest = numbers
+    stats.histogram = found.histogram or UNSET
+    stats.sampled = UNSET if found.moments.numel == math.prod(output.shape) else found.moments.numel
+    if output.shape:
+        stats.p50, stats.p99 = rest
+        stats.units = output.shape[-1]
+    stats.dead_units = UNSET if output.dead is None else int(output.dead)
+    return stats

@@ -28,7 +28,9 @@ def four_dimensional(output: Any) -> Array | None:
 def max_logits(logits: Array) -> list[float]:
     """Return the largest finite logit before softmax of each head (M19); NaN where none is finite. Shape (H,)."""
     lib = library(logits)
-    top: list[float] = double(lib.amax(lib.where(lib.isfinite(logits), logits, -math.inf), (0, 2, 3))).tolist()
+    top: list[float] = double(lib.amax(logits, (0, 2, 3))).tolist()
+    if not all(map(math.isfinite, top)):
+        top = double(lib.amax(lib.where(lib.isfinite(logits), logits, -math.inf), (0, 2, 3))).tolist()
     return [value if math.isfinite(value) else math.nan for value in top]
 
 
@@ -169,6 +171,7 @@ def kinds(
     query's own. positional: more than `mass` on one key at most 8 places before or after, the test that Voita et al.
     (2019, ACL) made with its neighbours. Else content.
     """
+    average = to_numpy(average)
     first = average[:, rows, 0].mean(-1).tolist() if rows.any() else [math.nan] * average.shape[0]
     on_diagonal = _offset_mass(average, rows, own)
     near = [_offset_mass(average, rows, own + o) for o in range(-FARTHEST_OFFSET, FARTHEST_OFFSET + 1) if o]

@@ -13,11 +13,11 @@ from torch.utils.hooks import RemovableHandle
 
 from ckaudit.contract.behaviour import ActivationStats, AttentionStats, MoeStats
 from ckaudit.contract.sizes import Part
-from ckaudit.recorder.activation_stats import activation_stats
+from ckaudit.recorder.activation_stats import Output, activation_stats, note
 from ckaudit.recorder.activations import chosen_modules, is_function, matches, output_tensor
 from ckaudit.recorder.attention import attention_stats, four_dimensional, max_logits
 from ckaudit.recorder.digits import shortest
-from ckaudit.recorder.fused import Call, call_stats
+from ckaudit.recorder.fused import SEQUENCES, Call, call_stats
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.intercept import AttentionWatch
@@ -96,9 +96,12 @@ class Observer:
         shown = [each for name in self._probabilities for each in (name, name.rpartition(".")[0])]
         # Under a mode that sees calls, a part inside `torch.compile` would be compiled again.
         eager = all(name in mine or isinstance(module, torch.jit.ScriptModule) for name, module in named.items())
-        self._watch = AttentionWatch(mine, guard, without=shown) if queries and eager else None
+        watch = AttentionWatch(mine, guard, without=shown)
+        is_needed = bool(watch.expected) or not self._probabilities  # a model that shows all of its attention need not be watched
+        self._watch = watch if queries and eager and is_needed else None
         self._handles: list[RemovableHandle] = []
         self._expects, self._has_said_unseen = frozenset[str](), False
+        self._outputs: dict[str, Output] = {}
         self._seen, self._readings, self._counts_dead = Seen(), Readings(), False
 
     @property
@@ -162,6 +165,9 @@ class Observer:
             self._say_unseen(self._expects & self._watch.ran)
         self._expects = frozenset()
         seen, self._seen, self._readings = self._seen, Seen(), Readings()
+        outputs, self._outputs = self._outputs, {}
+        with self._guard("activations"):
+            seen.activations = dict(zip(outputs, activation_stats([*outputs.values()]), strict=True))
         taken = {self._layers[name] for name in self._probabilities}
         for name, layer in layer_names([f"{name}.attention" for name in seen.computed]).items():
             module = name.removesuffix(".attention")
@@ -216,19 +222,21 @@ class Observer:
     @contextmanager
     def _looking(self, what: str) -> Iterator[None]:
         start = perf_counter()
-        with self._guard(f"looking at {what}"), torch.no_grad():
+        # A mode that watches the model need not watch this.
+        with self._guard(f"looking at {what}"), torch.no_grad(), torch._C.DisableTorchFunction():  # noqa: SLF001
             yield
         self._seen.seconds += perf_counter() - start
 
     def _activation(self, name: str, *, count_dead: bool) -> Callable[[Any], None]:
         def look(tensor: Tensor) -> None:
-            self._seen.activations[name] = activation_stats(tensor, count_dead=count_dead)
+            self._outputs[name] = note(tensor, count_dead=count_dead)
 
         return _with_tensor(look)
 
     def _attention(self, layer: str, grid: Literal["nested", "q8"] | None) -> Callable[[Any], None]:
         def look(tensor: Tensor) -> None:
-            self._seen.attention[layer], lowest = attention_stats(tensor, causal=self._causal, grid=grid)
+            some = tensor[:SEQUENCES]
+            self._seen.attention[layer], lowest = attention_stats(some, causal=self._causal, grid=grid)
             if self._kv_heads is not None:
                 self._seen.attention[layer].kv_heads = self._kv_heads
             self._seen.entropies += [] if lowest is None else [lowest]

@@ -78,7 +78,7 @@ class Recorder:
         modules: Glob patterns of the modules whose outputs are measured. Default: blocks, norms, embeddings, activation
             functions, convolutions, and the linear layers outside attention and head. Each is seen at its first call.
         attention_probabilities: Glob patterns of modules that put out probabilities (B, H, Q, K), also among other
-            things; a model shows its own by passing them through an `nn.Identity`.
+            things; a model shows its own by passing them through an `nn.Identity`. Two sequences are looked at.
         attention_logits: The same for the scaled logits before softmax.
         attention_queries: Queries of each sequence, two sequences at most, at which all other attention is computed again:
             `scaled_dot_product_attention`, and a softmax in a module named after attention. 0: it is not recorded.

@@ -17,7 +17,7 @@ from ckaudit.contract.left_out import keep
 from ckaudit.contract.manifest import TensorFacts
 from ckaudit.contract.sizes import Part, tensor_part
 from ckaudit.contract.tensors import GradientStats, WeightStats
-from ckaudit.recorder.activation_stats import activation_stats
+from ckaudit.recorder.activation_stats import activation_stats, note
 from ckaudit.recorder.arrays import dtype_name
 from ckaudit.recorder.attempt import Attempt, lowest
 from ckaudit.recorder.attention import attention_stats, max_logits
@@ -130,10 +130,10 @@ class Sections:
 
     def _activations(self, activations: Held) -> dict[str, ActivationStats]:
         hidden = self._options.hidden
-        return {
-            name: activation_stats(array, count_dead=any(fnmatchcase(name, pattern) for pattern in hidden))
-            for name, array in activations.items()
-        }
+        outputs = [
+            note(array, count_dead=any(fnmatchcase(name, pattern) for pattern in hidden)) for name, array in activations.items()
+        ]
+        return dict(zip(activations, activation_stats(outputs), strict=True))
 
     def _attention(self, given: Given, depths: frozenset[int | None]) -> tuple[dict[str, AttentionStats], list[float]]:
         found, entropies = {}, []

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.recorder.activation_stats import activation_stats
+from ckaudit.recorder.activation_stats import activation_stats, note
 from ckaudit.recorder.arrays import bytes_hash, dtype_name, flat, norm
 from ckaudit.recorder.attention import attention_stats, max_logits
 from ckaudit.recorder.batch import batch_facts, batch_hash
@@ -32,10 +32,10 @@ def test_non_finite_elements_are_measured_alike():
     array = SOURCE.normal(size=(9, 9)).astype(np.float32)
     array[2, 3], array[4, 4], array[5, 1] = np.nan, np.inf, 0.0
     with np.errstate(invalid="ignore"):
-        found = [weight_stats(array), gradient_stats(array), activation_stats(array, count_dead=True)]
+        found = [weight_stats(array), gradient_stats(array), activation_stats([note(array, count_dead=True)])[0]]
     tensor = torch.from_numpy(array)
     for each, expected in zip(
-        found, [weight_stats(tensor), gradient_stats(tensor), activation_stats(tensor, count_dead=True)], strict=True
+        found, [weight_stats(tensor), gradient_stats(tensor), activation_stats([note(tensor, count_dead=True)])[0]], strict=True
     ):
         assert_close(each, expected)
 
@@ -44,7 +44,9 @@ def test_non_finite_elements_are_measured_alike():
 def test_activations_are_measured_alike(shape):
     array = SOURCE.normal(size=shape).clip(0).astype(np.float32)
     array[..., 0] = 0
-    assert_close(activation_stats(array, count_dead=True), activation_stats(torch.from_numpy(array), count_dead=True))
+    assert_close(
+        activation_stats([note(array, count_dead=True)])[0], activation_stats([note(torch.from_numpy(array), count_dead=True)])[0]
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

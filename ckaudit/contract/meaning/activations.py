@@ -51,7 +51,8 @@ def percentiles(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding
     kinds.DEAD_ABOVE_UNITS,
     kinds.UNITS_AND_SHAPE,
     kinds.NONFINITE_ABOVE_NUMEL,
-    reads=tuple(f"activations.*.{name}" for name in ("dead_units", "units", "shape", "nonfinite_count")),
+    kinds.SAMPLED_ABOVE_NUMEL,
+    reads=tuple(f"activations.*.{name}" for name in ("dead_units", "units", "shape", "nonfinite_count", "sampled")),
 )
 def units(subject: Subject) -> Iterator[Finding]:
     """Dead units are some of all units, which are the last size of the shape."""
@@ -66,3 +67,7 @@ def units(subject: Subject) -> Iterator[Finding]:
         if count > math.prod(shape):
             place = ("activations", name, "nonfinite_count")
             yield subject.find(kinds.NONFINITE_ABOVE_NUMEL, place, f"at most {math.prod(shape)} elements", count)
+    for name, count, shape in table.rows("sampled", "shape"):
+        if count > math.prod(shape):
+            place = ("activations", name, "sampled")
+            yield subject.find(kinds.SAMPLED_ABOVE_NUMEL, place, f"at most {math.prod(shape)} elements", count)

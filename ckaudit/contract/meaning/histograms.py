@@ -26,6 +26,7 @@ SECTIONS = ("weights", "gradients", "activations")
         *(f"{section}.*.{name}" for section in SECTIONS for name in ("histogram", "min", "max", "nonfinite_count")),
         *(f"{section}.*.{name}" for section in SECTIONS[:2] for name in ("sampled", "numel")),
         "activations.*.shape",
+        "activations.*.sampled",
     ),
 )
 def histogram(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
@@ -51,9 +52,10 @@ def histogram(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
 def totals(subject: Subject, section: str, table: Table) -> tuple[Sequence[float], Sequence[float]]:
     """Return the fewest and the most elements that each histogram can have counted."""
     if section == "activations":
-        shapes = table.columns.get("shape", (UNSET,) * len(table.names))
-        # A writer may well have sampled them: activations have no field to say so.
-        return [0.0] * len(shapes), [inf if shape is UNSET else prod(shape) for shape in shapes]
+        # Elements that are not finite may be among those looked at: no total is too small.
+        both = zip(*(table.columns.get(name, (UNSET,) * len(table.names)) for name in ("sampled", "shape")), strict=True)
+        most = [(inf if shape is UNSET else prod(shape)) if sampled is UNSET else sampled for sampled, shape in both]
+        return [0.0] * len(most), most
     sizes = numels(subject, section)
     if "sampled" in table.columns:
         seen = zip(table.columns["sampled"], sizes, strict=True)
