@@ -20,13 +20,14 @@ from ckaudit.recorder.collector import Options
 from ckaudit.recorder.gradients import can_clip, clip, present
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.manifest import check_call
+from ckaudit.recorder.on_demand import OnDemand
 from ckaudit.recorder.scalars import number
 from ckaudit.recorder.session import RunSession
 from ckaudit.recorder.table import hookable, inner
 from ckaudit.recorder.triggers import Limits
 
 
-class Recorder:
+class Recorder(OnDemand):
     """Writes a run folder while a PyTorch model trains.
 
     The training loop, with the recorder's calls in their places::

@@ -19,6 +19,7 @@ from ckaudit.contract.training import BatchFacts, Cost
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.batch import batch_facts, batch_hash
 from ckaudit.recorder.collector import Clipping, Collector, Options
+from ckaudit.recorder.demands import Demands
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.history import BlackBox, Moment
@@ -56,6 +57,7 @@ class RunSession:
         self._guard, self._options, self._facts, self._process = guard, options, facts, os.getpid()
         self._observer = Observer(model, guard, **observe)
         self._collector = Collector(model, as_sequence(optimizer), scaler, guard, self._observer, options)
+        self.demands = Demands(model, guard, hookable="" in observe["hookable"])
         self._folder = RunFolder(path, guard, suffix=self._collector.suffix, start_step=start_step)
         self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
         self._latest_events: list[Trigger] = []
@@ -233,6 +235,7 @@ class RunSession:
 
     def _checkpoint(self, attempt: Attempt, seen: Seen) -> Checkpoint:
         checkpoint = attempt.checkpoint(self._folder.session)
+        self.demands.fill(checkpoint, attempt)
         checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
         derived = self._collector.fill(checkpoint, attempt, seen, self._folder.reference)
         if derived["update_to_weight"] is not None:

@@ -42,6 +42,13 @@ def _runs_compiled(module: nn.Module) -> bool:
     return "_orig_mod" in dict(module.named_children()) or getattr(module, "_compiled_call_impl", None) is not None
 
 
+def is_spread(model: nn.Module) -> bool:
+    """Return whether parts of the parameters are on other ranks, so that a forward pass needs all of them."""
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+        return True
+    return any(hasattr(parameter, "placements") or hasattr(parameter, "ds_id") for parameter in model.parameters())
+
+
 def parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return every parameter once, by its first name, in the order of registration."""
     return dict(model.named_parameters())

@@ -102,6 +102,8 @@ def _labels(path):
     if section == "attention":
         return HEADS if path.endswith("_per_head") else LAYERS
     ranks = tuple(f"rank.{rank}" for rank in range(4))
+    if section == "probes":
+        return ("p", "p.shifted", "q")
     known = {"rank_facts": ranks, "weights": TENSORS, "gradients": TENSORS, "weight_deltas": TENSORS, "activations": MODULES}
     slices = {"slice_val_loss": ("regular", "irregular", "other")}
     return known.get(section) or slices.get(path) or (path,)

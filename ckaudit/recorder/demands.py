@@ -1,0 +1,61 @@
+"""What was asked for beyond the standing record, kept until a line or a checkpoint takes it."""
+
+from typing import Any
+
+from msgspec import UNSET
+from torch import nn
+
+from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.behaviour import ProbeStats
+from ckaudit.contract.training import Parity
+from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.losses import LossOf
+from ckaudit.recorder.pinned import PinnedBatch
+from ckaudit.recorder.table import is_spread
+
+FIRST = "pinned"  # the pinned batch whose values stand in the line without a label
+
+
+class Demands:
+    """Pinned batches, and results that wait for a checkpoint.
+
+    Args:
+        model: The model.
+        guard: Keeps one that fails away from the others.
+        hookable: Whether the model may be hooked.
+    """
+
+    def __init__(self, model: nn.Module, guard: Guard, *, hookable: bool) -> None:
+        self._model, self._guard, self._hookable = model, guard, hookable
+        self._pinned: dict[str, PinnedBatch] = {}
+        self.parity: Parity | None = None
+
+    def pin(self, name: str, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None) -> dict[str, float]:
+        """Show a batch to the model at every checkpoint from now on, and return the values of its first showing.
+
+        Raises:
+            TypeError: If the model's parameters are spread over ranks.
+        """
+        if is_spread(self._model):
+            raise TypeError("one rank alone cannot run a model that is spread over all")
+        pinned = PinnedBatch(batch, loss, shift=shift, held_out=held_out, hookable=self._hookable)
+        values = _labelled(pinned.read(self._model, name).scalars, name)
+        self._pinned[name] = pinned
+        return values
+
+    def fill(self, checkpoint: Checkpoint, attempt: Attempt) -> None:
+        """Put what was asked for into a checkpoint, and its numbers into the values of the step; a logged one stays."""
+        probes: dict[str, ProbeStats] = {}
+        for name, batch in self._pinned.items():
+            with self._guard(f"the pinned batch {name}"):
+                reading = batch.read(self._model, name)
+                probes |= reading.probes
+                attempt.values = _labelled(reading.scalars, name) | attempt.values
+        checkpoint.probes = probes or UNSET
+        if self.parity is not None:
+            checkpoint.parity, self.parity = self.parity, None
+
+
+def _labelled(scalars: dict[str, float], name: str) -> dict[str, float]:
+    return scalars if name == FIRST else {f"{scalar}/{name}": value for scalar, value in scalars.items()}

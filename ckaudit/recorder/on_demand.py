@@ -1,0 +1,50 @@
+"""What a training loop may ask of its recorder beyond the standing record."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from ckaudit.recorder.demands import FIRST
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.losses import own_loss
+
+if TYPE_CHECKING:
+    from ckaudit.recorder.session import RunSession
+
+
+class OnDemand:
+    """The methods of `Recorder` that measure something because they are called; like the others they never raise."""
+
+    _guard: Guard
+    _session: "RunSession | None"
+
+    def pin(
+        self,
+        batch: Any,
+        loss: Callable[[nn.Module, Any], Tensor] = own_loss,
+        *,
+        name: str = FIRST,
+        shift: int = 8,
+        held_out: bool | None = None,
+    ) -> None:
+        """Show a batch to the model now and at every checkpoint from now on: without gradients, in evaluation mode, unnoticed.
+
+        The line and the checkpoint then hold `fixed_probe_loss`, and where the model puts out logits `logit_entropy_probe`
+        (nats), `topk_mass_probe` (% of the 10 likeliest tokens) and `output_kl_to_prev` (nats). The checkpoint holds the
+        same for the twin: the tokens at other positions. Every pinned batch costs two forward passes a checkpoint.
+
+        Of a model whose parameters are spread over ranks nothing can be pinned.
+
+        Args:
+            batch: Inputs and targets; copied. Never the model's own output.
+            loss: Returns the loss of the model on the batch, both given. Default: what the model puts out for a mapping,
+                cross entropy of its logits for a pair.
+            name: Its name; any but the default follows the names of the values as their label.
+            shift: Positions by which the twin is moved, at most a quarter of the sequence, which is cut as much to make
+                room; 0: no twin.
+            held_out: Whether training never sees the batch, where known.
+        """
+        if self._session:
+            with self._guard(f"pinning the batch {name}"):
+                self._session.log_after(self._session.demands.pin(name, batch, loss, shift=shift, held_out=held_out))
