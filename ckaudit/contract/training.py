@@ -88,6 +88,11 @@ class Parity(Struct, kw_only=True, omit_defaults=True):
     relative_param_diff: Annotated[NonNegative | UnsetType, doc("param_diff over the parameter's largest magnitude.")] = UNSET
     worst_tensor: Annotated[str | UnsetType, doc("Where param_diff was found.")] = UNSET
     reference: Annotated[str | UnsetType, doc("Name of the reference implementation.")] = UNSET
+    gradient_error: Annotated[
+        NonNegative | UnsetType,
+        doc("Largest difference of a gradient from central differences, over the larger (MAP-2), 0 to 2."),
+    ] = UNSET
+    gradient_worst_tensor: Annotated[str | UnsetType, doc("Where gradient_error was found.")] = UNSET
 
 
 class Replay(Struct, kw_only=True, omit_defaults=True):

@@ -9,10 +9,12 @@ from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.behaviour import ProbeStats
 from ckaudit.contract.training import Parity
 from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.gradient_check import GradientCheck, check_gradients
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.losses import LossOf
 from ckaudit.recorder.pinned import PinnedBatch
 from ckaudit.recorder.table import is_spread
+from ckaudit.recorder.tensors import shortest
 
 FIRST = "pinned"  # the pinned batch whose values stand in the line without a label
 
@@ -29,7 +31,7 @@ class Demands:
     def __init__(self, model: nn.Module, guard: Guard, *, hookable: bool) -> None:
         self._model, self._guard, self._hookable = model, guard, hookable
         self._pinned: dict[str, PinnedBatch] = {}
-        self.parity: Parity | None = None
+        self._parity: Parity | None = None
 
     def pin(self, name: str, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None) -> dict[str, float]:
         """Show a batch to the model at every checkpoint from now on, and return the values of its first showing.
@@ -44,6 +46,12 @@ class Demands:
         self._pinned[name] = pinned
         return values
 
+    def check_gradients(self, batch: Any, loss: LossOf, *, per_tensor: int) -> GradientCheck:
+        """Compare gradients with central differences; the next checkpoint says where they are furthest apart."""
+        found = check_gradients(self._model, batch, loss, per_tensor=per_tensor)
+        self._parity = Parity(gradient_error=shortest(found.worst_error), gradient_worst_tensor=found.worst_tensor or UNSET)
+        return found
+
     def fill(self, checkpoint: Checkpoint, attempt: Attempt) -> None:
         """Put what was asked for into a checkpoint, and its numbers into the values of the step; a logged one stays."""
         probes: dict[str, ProbeStats] = {}
@@ -53,8 +61,8 @@ class Demands:
                 probes |= reading.probes
                 attempt.values = _labelled(reading.scalars, name) | attempt.values
         checkpoint.probes = probes or UNSET
-        if self.parity is not None:
-            checkpoint.parity, self.parity = self.parity, None
+        if self._parity is not None:
+            checkpoint.parity, self._parity = self._parity, None
 
 
 def _labelled(scalars: dict[str, float], name: str) -> dict[str, float]:

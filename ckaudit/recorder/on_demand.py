@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from ckaudit.recorder.demands import FIRST
+from ckaudit.recorder.gradient_check import PER_TENSOR, GradientCheck
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.losses import own_loss
 
@@ -48,3 +49,26 @@ class OnDemand:
         if self._session:
             with self._guard(f"pinning the batch {name}"):
                 self._session.log_after(self._session.demands.pin(name, batch, loss, shift=shift, held_out=held_out))
+
+    def check_gradients(
+        self, batch: Any, loss: Callable[[nn.Module, Any], Tensor] = own_loss, *, per_tensor: int = PER_TENSOR
+    ) -> GradientCheck | None:
+        """Compare the gradients of the backward pass with central differences of the loss, on a copy in float64.
+
+        The step under way gets a checkpoint, which holds the largest relative error and its tensor. Worth a call before the
+        first step, on a small batch: every element compared costs two to four forward passes.
+
+        Args:
+            batch: What the loss needs.
+            loss: Returns the loss of the model on the batch, both given; it must look at no other model.
+            per_tensor: Elements compared in each tensor.
+
+        Returns:
+            What was found; None where nothing could be, and on ranks that do not record.
+        """
+        if self._session:
+            with self._guard("checking gradients"):
+                found = self._session.demands.check_gradients(batch, loss, per_tensor=per_tensor)
+                self._session.ask()
+                return found
+        return None

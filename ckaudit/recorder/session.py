@@ -129,6 +129,12 @@ class RunSession:
             self.read_gradients("pre_clip")
         return self._attempt.raw_norms
 
+    def ask(self) -> None:
+        """Ask for a checkpoint of the step under way."""
+        if not self._attempt.is_due:
+            self._attempt.triggers.append("manual")
+            self._collector.attach(self._attempt)
+
     def log(self, values: Mapping[str, Any]) -> None:
         """Add values to the line of the step under way; one that is no scalar is left out and counted."""
         for name, value in values.items():
