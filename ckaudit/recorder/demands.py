@@ -1,20 +1,24 @@
 """What was asked for beyond the standing record, kept until a line or a checkpoint takes it."""
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import UNSET
-from torch import nn
+from torch import Tensor, nn
 
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.behaviour import ProbeStats
 from ckaudit.contract.training import Parity
 from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.collector import Collector
+from ckaudit.recorder.curvature import Curvature, trace_of
 from ckaudit.recorder.gradient_check import GradientCheck, check_gradients
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.losses import LossOf
+from ckaudit.recorder.noise_scale import NoiseScale
 from ckaudit.recorder.pinned import PinnedBatch
 from ckaudit.recorder.table import is_spread
-from ckaudit.recorder.tensors import shortest
+from ckaudit.recorder.tensors import shorten, shortest
 
 FIRST = "pinned"  # the pinned batch whose values stand in the line without a label
 
@@ -24,14 +28,16 @@ class Demands:
 
     Args:
         model: The model.
+        collector: Knows where gradients are kept.
         guard: Keeps one that fails away from the others.
         hookable: Whether the model may be hooked.
     """
 
-    def __init__(self, model: nn.Module, guard: Guard, *, hookable: bool) -> None:
-        self._model, self._guard, self._hookable = model, guard, hookable
+    def __init__(self, model: nn.Module, collector: Collector, guard: Guard, *, hookable: bool) -> None:
+        self._model, self._collector, self._guard, self._hookable = model, collector, guard, hookable
         self._pinned: dict[str, PinnedBatch] = {}
         self._parity: Parity | None = None
+        self._noise = NoiseScale()
 
     def pin(self, name: str, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None) -> dict[str, float]:
         """Show a batch to the model at every checkpoint from now on, and return the values of its first showing.
@@ -51,6 +57,23 @@ class Demands:
         found = check_gradients(self._model, batch, loss, per_tensor=per_tensor)
         self._parity = Parity(gradient_error=shortest(found.worst_error), gradient_worst_tensor=found.worst_tensor or UNSET)
         return found
+
+    def micro_batch(self, examples: float) -> None:
+        """Look at the gradients as one more micro-batch of so many examples left them."""
+        gradients, scale = self._collector.scaled_gradients()
+        self._noise.add(gradients, examples, scale=scale)
+
+    def settle(self, attempt: Attempt) -> None:
+        """Put what the micro-batches of a step said into its values; a logged one stays."""
+        with self._guard("the gradient noise scale"):
+            scale = self._noise.settle()
+            if scale is not None:
+                attempt.values.setdefault("grad_noise_scale", shorten(scale))
+
+    def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int, seed: int) -> Curvature:
+        """Return the trace of the Hessian by all trainable parameters."""
+        trainable = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+        return trace_of(self._model, loss, trainable, samples=samples, seed=seed)
 
     def fill(self, checkpoint: Checkpoint, attempt: Attempt) -> None:
         """Put what was asked for into a checkpoint, and its numbers into the values of the step; a logged one stays."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from ckaudit.recorder.curvature import Curvature
 from ckaudit.recorder.demands import FIRST
 from ckaudit.recorder.gradient_check import PER_TENSOR, GradientCheck
 from ckaudit.recorder.guard import Guard
@@ -70,5 +71,39 @@ class OnDemand:
             with self._guard("checking gradients"):
                 found = self._session.demands.check_gradients(batch, loss, per_tensor=per_tensor)
                 self._session.ask()
+                return found
+        return None
+
+    def micro_batch(self, examples: float = 1.0) -> None:
+        """Tell that one backward pass of several before an update has ended, to measure the gradient noise scale.
+
+        Called after each of them, before clipping, with gradients that were zero before the first. The line then holds
+        `grad_noise_scale`, in examples, once ten updates were seen. Of several ranks each pass has to be synchronised.
+
+        Args:
+            examples: Examples in the micro-batch, of all ranks together; without it the scale is in micro-batches.
+        """
+        if self._session:
+            with self._guard("looking at a micro-batch"):
+                self._session.demands.micro_batch(examples)
+
+    def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int = 8, seed: int = 0) -> Curvature | None:
+        """Estimate the trace of the Hessian of a loss by all trainable parameters, as `curvature_trace_est` of the line.
+
+        Costs a backward pass that keeps its graph, and one more per sample. Gradients in `.grad` stay as they are.
+
+        Args:
+            loss: The loss with its graph, which stays; or a function that computes it, which runs in evaluation mode,
+                with plain attention, and unnoticed by the training.
+            samples: Random vectors.
+            seed: Of their generator: equal seeds compare equal vectors.
+
+        Returns:
+            Estimate and standard error; None where there is none, and on ranks that do not record.
+        """
+        if self._session:
+            with self._guard("measuring the curvature"):
+                found = self._session.demands.measure_curvature(loss, samples=samples, seed=seed)
+                self._session.log({"curvature_trace_est": found.trace, "curvature_trace_error": found.standard_error})
                 return found
         return None

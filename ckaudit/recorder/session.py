@@ -57,7 +57,7 @@ class RunSession:
         self._guard, self._options, self._facts, self._process = guard, options, facts, os.getpid()
         self._observer = Observer(model, guard, **observe)
         self._collector = Collector(model, as_sequence(optimizer), scaler, guard, self._observer, options)
-        self.demands = Demands(model, guard, hookable="" in observe["hookable"])
+        self.demands = Demands(model, self._collector, guard, hookable="" in observe["hookable"])
         self._folder = RunFolder(path, guard, suffix=self._collector.suffix, start_step=start_step)
         self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
         self._latest_events: list[Trigger] = []
@@ -220,6 +220,7 @@ class RunSession:
     def _settle(self, attempt: Attempt) -> None:
         """Put into the step's values what the recorder knows itself; a value that was logged stays."""
         listening, scaled = bool(self._handles), self._collector.has_scaler()
+        self.demands.settle(attempt)
         with self._guard("reading the learning rate"):
             attempt.rates = attempt.rates or learning_rates(self._collector.optimizers)
         if scaled and attempt.loss_scale is None:
