@@ -11,6 +11,7 @@ from ckaudit.contract.manifest import TensorFacts, TensorKind
 from ckaudit.recorder.arrays import dense, dtype_name
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.names import depth_of, kind_by_name
+from ckaudit.recorder.paths import PathTrace
 from ckaudit.recorder.tensors import stride_of
 
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
@@ -100,7 +101,7 @@ def trainable_count(table: Mapping[str, TensorFacts]) -> int:
 
 
 class ForwardOrder:
-    """Watches one forward pass for the order in which modules with parameters of their own are called.
+    """Watches one forward pass for the order in which modules with parameters are called, and the operators that read these.
 
     Args:
         model: The model.
@@ -112,6 +113,7 @@ class ForwardOrder:
         named = [(name, module) for name, module in model.named_modules() if names is None or name in names]
         owners = [(name, module) for name, module in named if any(True for _ in module.parameters(recurse=False))]
         self._handles = [module.register_forward_pre_hook(Hook(self._noting(name))) for name, module in owners]
+        self._paths = PathTrace(model, hookable=names is None or "" in names)
 
     def _noting(self, name: str) -> Callable[[object], None]:
         def note(_inputs: object) -> None:
@@ -121,11 +123,12 @@ class ForwardOrder:
 
     def close(self) -> None:
         """Stop watching."""
+        self._paths.close()
         for handle in self._handles:
             handle.remove()
 
     def sort(self, table: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
-        """Return the table in forward order; modules that were not called keep their order at the end."""
+        """Return the table in forward order, with operators; modules that were not called keep their order at the end."""
         last = len(self.order)
         rank = {name: self.order.get(str(facts.module), last) for name, facts in table.items()}
-        return {name: table[name] for name in sorted(table, key=rank.__getitem__)}
+        return self._paths.describe({name: table[name] for name in sorted(table, key=rank.__getitem__)})
