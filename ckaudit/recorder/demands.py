@@ -12,8 +12,10 @@ from ckaudit.contract.training import Parity
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.collector import Collector
 from ckaudit.recorder.curvature import Curvature, trace_of
+from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.gradient_check import GradientCheck, check_gradients
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.kernels import KernelWatch
 from ckaudit.recorder.losses import LossOf
 from ckaudit.recorder.noise_scale import NoiseScale
 from ckaudit.recorder.pinned import PinnedBatch
@@ -29,15 +31,17 @@ class Demands:
     Args:
         model: The model.
         collector: Knows where gradients are kept.
+        folder: Where `run.json` is.
         guard: Keeps one that fails away from the others.
         hookable: Whether the model may be hooked.
     """
 
-    def __init__(self, model: nn.Module, collector: Collector, guard: Guard, *, hookable: bool) -> None:
-        self._model, self._collector, self._guard, self._hookable = model, collector, guard, hookable
+    def __init__(self, model: nn.Module, collector: Collector, folder: RunFolder, guard: Guard, *, hookable: bool) -> None:
+        self._model, self._collector, self._folder, self._guard, self._hookable = model, collector, folder, guard, hookable
         self._pinned: dict[str, PinnedBatch] = {}
         self._parity: Parity | None = None
         self._noise = NoiseScale()
+        self._watch: KernelWatch | None = None
 
     def pin(self, name: str, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None) -> dict[str, float]:
         """Show a batch to the model at every checkpoint from now on, and return the values of its first showing.
@@ -63,8 +67,17 @@ class Demands:
         gradients, scale = self._collector.scaled_gradients()
         self._noise.add(gradients, examples, scale=scale)
 
+    def profile(self) -> None:
+        """Profile from now on until the step under way is finished."""
+        if self._watch is None:
+            self._watch = KernelWatch(self._model, hookable=self._hookable)
+
     def settle(self, attempt: Attempt) -> None:
-        """Put what the micro-batches of a step said into its values; a logged one stays."""
+        """Write down what a profile saw, and put what the micro-batches of a step said into its values; a logged one stays."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            with self._guard("profiling a step"):
+                self._folder.describe(tensors=watch.stop(self._folder.tensors))
         with self._guard("the gradient noise scale"):
             scale = self._noise.settle()
             if scale is not None:

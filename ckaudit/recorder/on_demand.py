@@ -107,3 +107,12 @@ class OnDemand:
                 self._session.log({"curvature_trace_est": found.trace, "curvature_trace_error": found.standard_error})
                 return found
         return None
+
+    def profile_next_step(self) -> None:
+        """Profile one step, called before its forward pass: `run.json` then says which kernels ran for each tensor.
+
+        It is stopped when the step is finished. The step takes longer, and a device is waited for at its end.
+        """
+        if self._session:
+            with self._guard("profiling a step"):
+                self._session.demands.profile()

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from msgspec import Struct
 from msgspec.structs import replace
 from torch import Tensor, nn
 
@@ -19,6 +20,18 @@ RELAYS = re.compile(
 NODE = re.compile(r"(?P<operator>\w+?)Backward(?P<number>\d*)")
 
 
+class Reader(Struct, frozen=True):
+    """A node of the backward graph that fills a parameter's gradient.
+
+    Attributes:
+        node: Its name.
+        number: Its place in the order of the forward pass, which the operator has too.
+    """
+
+    node: str
+    number: int
+
+
 class PathTrace:
     """Looks at the graph that one forward pass leaves behind; nothing of the pass itself is touched.
 
@@ -28,8 +41,8 @@ class PathTrace:
     """
 
     def __init__(self, model: nn.Module, *, hookable: bool) -> None:
-        self._model = model
-        self._nodes: dict[int, list[str]] = {}
+        self._named = dict(model.named_parameters(remove_duplicate=False))
+        self._readers: dict[int, list[Reader]] = {}
         self._handle = model.register_forward_hook(Hook(self._look)) if hookable else None
 
     def close(self) -> None:
@@ -37,24 +50,28 @@ class PathTrace:
         if self._handle is not None:
             self._handle.remove()
 
+    def readers_of(self, name: str) -> list[Reader]:
+        """Return the nodes that fill a parameter's gradient, in the order of the forward pass."""
+        return self._readers.get(id(self._named.get(name)), [])
+
     def describe(self, table: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
         """Return the table of tensors with operator and node of each that was seen; several are joined by commas."""
-        named = dict(self._model.named_parameters(remove_duplicate=False))
-        found = {name: self._nodes.get(id(named[name]), []) for name in table if name in named}
-        return {
-            name: replace(facts, operator=_joined(map(operator_of, nodes)), backward=_joined(nodes))
-            if (nodes := found.get(name))
-            else facts
-            for name, facts in table.items()
-        }
+        return {name: _told(facts, self.readers_of(name)) for name, facts in table.items()}
 
     def _look(self, output: Any) -> None:
-        if not self._nodes and torch.is_grad_enabled():
-            self._nodes = readers(tensors_in(output))
+        if not self._readers and torch.is_grad_enabled():
+            self._readers = readers(tensors_in(output))
 
 
-def readers(outputs: Iterable[Tensor]) -> dict[int, list[str]]:
-    """Return the names of the nodes that fill each leaf's gradient, by the leaf's id, views and casts passed over."""
+def _told(facts: TensorFacts, found: list[Reader]) -> TensorFacts:
+    if not found:
+        return facts
+    nodes = dict.fromkeys(reader.node for reader in found)
+    return replace(facts, operator=", ".join(dict.fromkeys(map(operator_of, nodes))), backward=", ".join(nodes))
+
+
+def readers(outputs: Iterable[Tensor]) -> dict[int, list[Reader]]:
+    """Return the nodes that fill each leaf's gradient, by the leaf's id; views and casts are passed over."""
     waiting = [node for output in outputs if (node := output.grad_fn) is not None]
     # The set also keeps the nodes alive: a node that is looked up again would else be another object.
     seen = set(waiting)
@@ -74,9 +91,9 @@ def readers(outputs: Iterable[Tensor]) -> dict[int, list[str]]:
     return {id(leaf.variable): _above(leaf, parents) for leaf in leaves}
 
 
-def _above(leaf: Any, parents: Mapping[Any, list[Any]]) -> list[str]:
-    """Return the nodes that a leaf's gradient comes from, in the order of the walk; a relay only where nothing stands above."""
-    found: dict[str, None] = {}
+def _above(leaf: Any, parents: Mapping[Any, list[Any]]) -> list[Reader]:
+    """Return the nodes that a leaf's gradient comes from, in the order of the forward pass; a relay only at the very top."""
+    found: set[Any] = set()
     waiting, seen = list(parents.get(leaf, [])), set()
     while waiting:
         node = waiting.pop()
@@ -87,8 +104,9 @@ def _above(leaf: Any, parents: Mapping[Any, list[Any]]) -> list[str]:
         if above:
             waiting += above
         else:
-            found[node.name()] = None
-    return sorted(found)
+            found.add(node)
+    ordered = sorted(found, key=lambda node: node._sequence_nr())  # noqa: SLF001
+    return [Reader(node.name(), node._sequence_nr()) for node in ordered]  # noqa: SLF001
 
 
 def operator_of(node: str) -> str:
@@ -109,7 +127,3 @@ def tensors_in(output: Any) -> list[Tensor]:
         return [output]
     parts = output.values() if hasattr(output, "values") else output if isinstance(output, tuple | list) else ()
     return [tensor for part in parts for tensor in tensors_in(part)]
-
-
-def _joined(names: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(names))

@@ -57,8 +57,8 @@ class RunSession:
         self._guard, self._options, self._facts, self._process = guard, options, facts, os.getpid()
         self._observer = Observer(model, guard, **observe)
         self._collector = Collector(model, as_sequence(optimizer), scaler, guard, self._observer, options)
-        self.demands = Demands(model, self._collector, guard, hookable="" in observe["hookable"])
         self._folder = RunFolder(path, guard, suffix=self._collector.suffix, start_step=start_step)
+        self.demands = Demands(model, self._collector, self._folder, guard, hookable="" in observe["hookable"])
         self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
         self._latest_events: list[Trigger] = []
         self._durations: deque[float] = deque(maxlen=64)
@@ -187,6 +187,7 @@ class RunSession:
         self._observer.detach()
         for handle in self._handles:
             handle.remove()
+        self.demands.settle(self._attempt)
         self._sort_table()
         if self._finished:
             with self._guard("the last checkpoint"):

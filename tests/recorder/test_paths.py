@@ -1,5 +1,6 @@
 import copy
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +10,9 @@ from torch.utils._pytree import tree_flatten
 from torch.utils.checkpoint import checkpoint
 
 from ckaudit.contract.manifest import TensorFacts
-from ckaudit.recorder.paths import PathTrace
+from ckaudit.recorder import Recorder
+from ckaudit.recorder.kernels import kernels_for
+from ckaudit.recorder.paths import PathTrace, Reader
 from ckaudit.recorder.table import tensor_table
 from ckaudit.validate import validate
 
@@ -135,3 +138,60 @@ def test_a_run_says_operator_and_node_of_every_tensor(tiny, train, tmp_path, man
     assert all(facts.operator and facts.backward for facts in found.values())
     assert (found["embed.weight"].operator, found["embed.weight"].backward) == ("embedding", "EmbeddingBackward0")
     assert not validate([tmp_path]).findings
+
+
+def profiled(model, folder, batches, loss_of, *, profile):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Recorder(model, folder, optimizer=optimizer) as recorder:
+        for step, batch in enumerate(batches(4), 1):
+            if profile and step == 3:
+                recorder.profile_next_step()
+                recorder.profile_next_step()
+            optimizer.zero_grad()
+            loss = loss_of(model, batch)
+            loss.backward()
+            recorder.after_backward()
+            optimizer.step()
+            recorder.step(loss.detach())
+    assert recorder._guard.failures == 0
+    return model
+
+
+def test_a_profiled_step_names_the_kernels_of_each_tensor(tiny, batches, loss_of, tmp_path, manifest):
+    bare = profiled(tiny(), tmp_path / "bare", batches, loss_of, profile=False)
+    seen = profiled(tiny(), tmp_path / "seen", batches, loss_of, profile=True)
+    assert all(torch.equal(a, b) for a, b in zip(bare.parameters(), seen.parameters(), strict=True))
+    assert not any(module._forward_hooks for module in seen.modules())
+    found = manifest(tmp_path / "seen").tensors
+    assert not manifest(tmp_path / "bare").tensors["head.weight"].kernels
+    assert all(facts.kernels for facts in found.values())
+    # On a CPU a matrix product is its own kernel, forward and backward; the gradient of an embedding is scattered.
+    assert {"aten::addmm", "aten::mm"} <= set(found["blocks.0.attn.q.weight"].kernels)
+    assert {"aten::index_select", "aten::embedding_dense_backward"} <= set(found["embed.weight"].kernels)
+    assert set(found["norm.weight"].kernels) & {"aten::native_layer_norm", "aten::native_layer_norm_backward"}
+    assert "aten::embedding" not in found["head.weight"].kernels
+    assert found["head.weight"].operator == "mm"
+    assert not validate([tmp_path / "seen"]).findings
+
+
+def test_a_device_names_its_own_kernels():
+    """Events as the profiler makes them on a device: kernels hang below the operator that launched them."""
+
+    def event(name, *children, kernels=()):
+        return SimpleNamespace(name=name, cpu_children=list(children), kernels=[SimpleNamespace(name=each) for each in kernels])
+
+    forward = event("aten::addmm", event("aten::expand"), event("cudaLaunchKernel", kernels=["sm90_gemm"]))
+    backward = event("AddmmBackward0", event("aten::mm", kernels=["sm90_gemm_t"]), event("aten::mm", kernels=["sm90_gemm"]))
+    numbered = {7: [event("aten::linear", forward), forward, backward], 8: [event("aten::addmm", kernels=["other"])]}
+    assert kernels_for([Reader("AddmmBackward0", 7)], numbered) == ["sm90_gemm", "sm90_gemm_t"]
+    assert kernels_for([Reader("AddmmBackward0", 9)], numbered) == []
+
+
+def test_a_profile_that_no_step_ends_is_ended_by_the_close(tiny, tmp_path):
+    with Recorder(tiny(), tmp_path) as recorder:
+        recorder.step(1.0)
+        recorder.profile_next_step()
+    assert recorder._guard.failures == 0
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as another:
+        torch.ones(2).sum()
+    assert another.events()
