@@ -9,11 +9,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 from torch.utils.checkpoint import checkpoint
 
+from ckaudit.audit import triage
 from ckaudit.contract.manifest import TensorFacts
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.kernels import kernels_for
 from ckaudit.recorder.paths import PathTrace, Reader
 from ckaudit.recorder.table import tensor_table
+from ckaudit.reports import render
+from ckaudit.reports.view import View
 from ckaudit.validate import validate
 
 VIEWS = {"t", "transpose", "view", "_unsafe_view", "expand", "detach", "unsqueeze", "as_strided", "_to_copy", "select", "permute"}
@@ -195,3 +198,25 @@ def test_a_profile_that_no_step_ends_is_ended_by_the_close(tiny, tmp_path):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as another:
         torch.ones(2).sum()
     assert another.events()
+
+
+def test_a_finding_leads_from_the_metric_to_the_kernel(tiny, batches, loss_of, tmp_path):
+    model = tiny()
+    model.blocks[1].mlp[2].weight.register_hook(torch.zeros_like)
+    with Recorder(model, tmp_path, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)) as recorder:
+        for step, batch in enumerate(batches(60), 1):
+            if step == 2:
+                recorder.profile_next_step()
+            model.zero_grad()
+            loss = loss_of(model, batch)
+            loss.backward()
+            recorder.after_backward()
+            recorder.step(loss.detach())
+    report = triage(tmp_path)
+    (finding,) = [each for each in report.findings if each.where == "blocks.1.mlp.2.weight"]
+    assert finding.path[:4] == ["gradient_norm", "blocks.1.mlp.2.weight", "addmm", "AddmmBackward0"]
+    assert "aten::addmm" in finding.path[4]
+    way = "gradient_norm -> blocks.1.mlp.2.weight -> addmm -> AddmmBackward0 -> aten::addmm"
+    screen = render(report, "terminal", View(width=120, unicode=False, verbose=True))
+    assert way in screen
+    assert all(each.path[1] == each.where for each in report.diagnoses)
