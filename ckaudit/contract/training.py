@@ -40,6 +40,9 @@ class BatchFacts(Struct, kw_only=True, omit_defaults=True):
     source: Annotated[str | UnsetType, doc("Where the batch came from.")] = UNSET
     target_shift_match: Annotated[NonNegative | UnsetType, doc("Share of targets equal to the next input, 0 to 1.")] = UNSET
     target_equals_input: Annotated[NonNegative | UnsetType, doc("Share of targets equal to their own input, 0 to 1.")] = UNSET
+    duplicate_share: Annotated[
+        NonNegative | UnsetType, doc("Share of sequences equal to an earlier one of the same batch, 0 to 1.")
+    ] = UNSET
     token_histogram: Annotated[list[NonNegative] | UnsetType, doc("Tokens in each bucket of the vocabulary.", shape="(B,)")] = (
         UNSET
     )

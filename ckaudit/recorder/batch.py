@@ -55,6 +55,8 @@ def batch_facts(
     inputs, targets = pair(batch)
     if inputs is not None and _is_tokens(inputs) and vocabulary:
         facts.token_histogram = token_histogram(inputs, vocabulary)
+    if inputs is not None and _is_tokens(inputs) and len(inputs.shape) > 1 and inputs.shape[0] > 1:
+        facts.duplicate_share = shortest(duplicate_share(inputs))
     if inputs is not None and targets is not None and _are_aligned(inputs, targets):
         shift, same = shift_match(inputs, targets), match(inputs, targets)
         facts.target_shift_match = UNSET if shift is None else shortest(shift)
@@ -72,6 +74,12 @@ def match(inputs: Array, targets: Array, *, ignored: int = IGNORED) -> float | N
     counted = targets != ignored
     total = int(counted.sum())
     return int(((inputs == targets) & counted).sum()) / total if total else None
+
+
+def duplicate_share(inputs: Array) -> float:
+    """Return the share of sequences that are equal to an earlier one, shape (B, ...)."""
+    rows = to_numpy(inputs)
+    return 1 - len({row.tobytes() for row in rows}) / len(rows)
 
 
 def token_histogram(inputs: Array, vocabulary: int, *, buckets: int = BUCKETS) -> list[Number]:

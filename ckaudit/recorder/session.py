@@ -8,16 +8,15 @@ from statistics import median
 from time import perf_counter, time
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.cadence import is_due
 from ckaudit.contract.manifest import Triggers
-from ckaudit.contract.training import BatchFacts, Cost
+from ckaudit.contract.training import Cost
 from ckaudit.recorder.attempt import Attempt
-from ckaudit.recorder.batch import batch_facts, batch_hash
 from ckaudit.recorder.collector import Clipping, Collector, Options
 from ckaudit.recorder.demands import Demands
 from ckaudit.recorder.folder import RunFolder
@@ -155,20 +154,19 @@ class RunSession:
 
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
         """Write the line of the step under way and its checkpoint, and begin the next."""
-        attempt, input_hash, checkpoint = self._attempt, None, None
+        attempt, input_hash, facts, checkpoint = self._attempt, None, None, None
         self._durations.append(start - self._ended - attempt.seconds)
         self._latest_events, attempt.time = [], time()
         try:
             with self._guard("reading the loss"):
                 attempt.loss = number(loss)
-            with self._guard("hashing the batch"):
-                input_hash = batch_hash(batch)
+            with self._guard("looking at the batch"):
+                input_hash, facts = self._folder.batches.look(attempt, batch, batch_id, source, self._facts.get("vocabulary"))
             self._settle(attempt)
             if attempt.is_due:
                 with self._guard("building a checkpoint"):
                     checkpoint = self._checkpoint(attempt, self._observer.detach())
-                    with self._guard("data"):
-                        checkpoint.data = self._batch_facts(batch, input_hash, batch_id, source)
+                    checkpoint.data = facts or UNSET
                     checkpoint.cost = self._cost(attempt.seconds + perf_counter() - start)
                     # Before its line: where a line is, its checkpoint is too, whenever the process is killed.
                     self._write(checkpoint)
@@ -252,12 +250,6 @@ class RunSession:
         if attempt.event_step is not None:
             checkpoint.history = self._history.dump(before=attempt.step) or UNSET
         return checkpoint
-
-    def _batch_facts(
-        self, batch: Any, input_hash: str | None, batch_id: str | int | None, source: str | None
-    ) -> BatchFacts | UnsetType:
-        vocabulary = self._facts.get("vocabulary")
-        return batch_facts(batch, input_hash=input_hash, batch_id=batch_id, source=source, vocabulary=vocabulary) or UNSET
 
     def _cost(self, seconds: float) -> Cost:
         # The file cannot hold the time of its own writing, so it holds that of the file before.
