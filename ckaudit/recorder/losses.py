@@ -10,6 +10,27 @@ from ckaudit.recorder.batch import pair
 LossOf = Callable[[nn.Module, Any], Tensor]
 
 
+class Watched:
+    """Stands for a model that cannot be hooked, and hands over what it puts out.
+
+    Args:
+        model: The model.
+        see: Called with each output.
+    """
+
+    def __init__(self, model: nn.Module, see: Callable[[Any], None]) -> None:
+        self._model, self._see = model, see
+
+    def __call__(self, *values: Any, **named: Any) -> Any:
+        """Run the model."""
+        found = self._model(*values, **named)
+        self._see(found)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
 def own_loss(model: nn.Module, batch: Any) -> Tensor:
     """Return the loss that a model puts out itself, or the cross entropy of its logits.
 

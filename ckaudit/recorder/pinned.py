@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ckaudit.contract.behaviour import ProbeStats
 from ckaudit.recorder.batch import IGNORED, batch_hash, pair
 from ckaudit.recorder.hooks import Hook
-from ckaudit.recorder.losses import LossOf, changed, logits_of
+from ckaudit.recorder.losses import LossOf, Watched, changed, logits_of
 from ckaudit.recorder.outlook import Outlook, divergence, outlook
 from ckaudit.recorder.shifted import cut, room_for, twin
 from ckaudit.recorder.tensors import shorten, shortest
@@ -38,7 +38,7 @@ class PinnedBatch:
         shift: Positions by which the twin is moved, 0 for none. The last `shift` positions of the batch are cut off to make
             room; batches that are not tokens (B, T) have no twin.
         held_out: Whether training never sees the batch; None: not known.
-        hookable: Whether the model may be hooked for its logits.
+        hookable: Whether the model may be hooked for its logits; else the loss is given a stand-in that hands them over.
     """
 
     def __init__(self, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None = None, hookable: bool = True) -> None:
@@ -77,15 +77,16 @@ class PinnedBatch:
         )
 
     def _look(self, model: nn.Module, batch: Any) -> tuple[float, Outlook | None]:
-        outputs: list[Tensor | None] = []
-        handle = model.register_forward_hook(Hook(lambda out: outputs.append(logits_of(out)))) if self._hookable else None
+        outputs: list[Any] = []
+        watched: Any = model if self._hookable else Watched(model, outputs.append)
+        handle = model.register_forward_hook(Hook(outputs.append)) if self._hookable else None
         try:
             with undisturbed(model), torch.no_grad():
-                loss = float(self._loss(model, batch))
+                loss = float(self._loss(watched, batch))
         finally:
             if handle is not None:
                 handle.remove()
-        logits = outputs[0] if outputs else None
+        logits = logits_of(outputs[0]) if outputs else None
         return loss, None if logits is None else outlook(logits, counted(logits, batch))
 
 

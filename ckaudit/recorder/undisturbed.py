@@ -18,10 +18,14 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     for module, _ in modes:
         module.training = False
+    # Autocast keeps casts of weights: one from before the update would be read here, one from here be used by the training.
+    caching = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
     try:
         with _same_random_numbers(model), _same_buffers(model):
             yield
     finally:
+        torch.set_autocast_cache_enabled(caching)
         for module, mode in modes:
             module.training = mode
 

@@ -1,5 +1,7 @@
 import math
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -265,3 +267,75 @@ def test_a_train_method_with_effects_is_not_called():
     with undisturbed(model):
         assert not model.training
     assert model.training
+
+
+@pytest.mark.parametrize("way", ["wrapped", "in place"])
+def test_a_compiled_model_is_pinned_too(tiny, batches, loss_of, tmp_path, read, way):
+    def trained(folder, *, pin):
+        model = tiny()
+        compiled = torch.compile(model, backend="eager") if way == "wrapped" else model
+        if way == "in place":
+            model.compile(backend="eager")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with Recorder(compiled, folder, optimizer=optimizer) as recorder:
+            if pin:
+                recorder.pin(batches(1, seed=9)[0])
+            for batch in batches(12):
+                optimizer.zero_grad()
+                loss = loss_of(compiled, batch)
+                loss.backward()
+                optimizer.step()
+                recorder.step(loss.detach())
+        assert recorder._guard.failures == 0
+        return model
+
+    bare, pinned = trained(tmp_path / "bare", pin=False), trained(tmp_path / "pinned", pin=True)
+    assert all(torch.equal(a, b) for a, b in zip(bare.parameters(), pinned.parameters(), strict=True))
+    scalars = read(tmp_path / "pinned", 10).scalars
+    with torch.no_grad():
+        p = shares(tiny()(batches(1, seed=9)[0][0]))
+    assert 0 < scalars["logit_entropy_probe"] <= math.log(17)
+    assert abs(scalars["logit_entropy_probe"] + (p * np.log(p)).sum(1).mean()) < 0.5
+
+
+def test_inside_autocast_the_weights_of_now_are_read(tiny, batches, loss_of):
+    model, pinned = tiny(), PinnedBatch(batches(1)[0], own_loss, shift=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss_of(model, batches(1)[0]).backward()
+        with torch.no_grad():
+            model.head.weight.mul_(-3)
+        inside = pinned.read(model, "p").scalars["fixed_probe_loss"]
+        assert torch.is_autocast_cache_enabled()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert inside == pinned.read(model, "p").scalars["fixed_probe_loss"]
+
+
+def test_a_pinned_batch_needs_no_other_rank(tmp_path):
+    program = """
+import sys, torch
+from torch import nn
+from ckaudit.recorder import Recorder
+rank, folder = int(sys.argv[1]), sys.argv[2]
+torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batch = torch.randn(6, 3), torch.tensor([0, 1, 2, 3, 0, 1])
+with Recorder(model, f"{folder}/run", optimizer=optimizer) as recorder:
+    recorder.pin(batch)
+    recorder.check_gradients(batch)
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(torch.randn(6, 3) + rank), batch[1])
+        loss.backward()
+        recorder.after_backward()
+        optimizer.step()
+        recorder.step(loss.detach())
+assert recorder._guard.failures == 0
+torch.distributed.destroy_process_group()
+"""
+    command = [sys.executable, "-c", program]
+    ranks = [subprocess.Popen([*command, str(rank), str(tmp_path)], stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    assert [(rank.communicate(timeout=120)[1], rank.returncode)[1] for rank in ranks] == [0, 0]
+    assert not validate([tmp_path / "run"]).findings
+    assert b"fixed_probe_loss" in (tmp_path / "run/scalars.jsonl").read_bytes()
