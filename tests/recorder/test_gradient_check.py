@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.gradient_check import check_gradients
+from ckaudit.recorder.gradient_check import _furthest, check_gradients
 from ckaudit.recorder.losses import own_loss
 from ckaudit.validate import validate
 
@@ -59,6 +59,36 @@ def test_a_wrong_backward_pass_is_caught_and_named():
     assert math.isclose(found.worst_error, 0.5, rel_tol=1e-6)
     assert found.worst_tensor == "layers.1.bias"
     assert check_gradients(Squares(), batch, sum_of).passed
+
+
+def test_the_worst_tensor_is_the_last_of_about_equals():
+    assert _furthest({"a": 0.5, "b": 0.4999, "c": 1e-4, "d": 0.0}) == "b"
+    assert _furthest({"a": 4e-4, "b": 0.0}) == "a"
+    assert _furthest({"a": math.nan, "b": 1.0}) == "a"
+    assert _furthest({"a": 0.0}) is None
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_model_that_casts_to_single_precision_is_checked_in_double(attention):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=17,
+        hidden_size=8,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        attn_implementation=attention,
+    )
+    tokens = torch.randint(0, 17, (2, 6))
+    found = check_gradients(transformers.LlamaForCausalLM(config), {"input_ids": tokens, "labels": tokens}, own_loss)
+    assert found.passed
+    assert found.elements > 30
+
+
+def test_a_loss_in_single_precision_cannot_be_checked():
+    with pytest.raises(TypeError, match="float32"):
+        check_gradients(nn.Linear(2, 2), torch.ones(1, 2), lambda model, batch: model(batch).sum().type(torch.FloatTensor))
 
 
 def test_a_gradient_that_is_missing_is_caught():
@@ -137,7 +167,7 @@ def test_a_checkpoint_says_where_gradients_are_furthest_off(tmp_path, read, wron
     parity = read(tmp_path, 2).parity
     assert read(tmp_path, 2).triggers == ["manual"]
     assert read(tmp_path, 2).weight_deltas
-    assert parity.gradient_worst_tensor == found.worst_tensor
+    assert (parity.gradient_worst_tensor or None) == found.worst_tensor
     assert parity.gradient_error == pytest.approx(found.worst_error)
     assert (parity.gradient_error > 0.4) == (wrong is not None)
     assert not read(tmp_path, 3).parity
