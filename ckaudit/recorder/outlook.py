@@ -38,20 +38,20 @@ def outlook(logits: Tensor, counted: Tensor | None = None, *, top: int = TOP, po
         The outlook; None where no position counts.
     """
     rows = logits.detach().reshape(-1, logits.shape[-1])
-    if counted is not None:
-        rows = rows[counted.reshape(-1).to(rows.device)]
-    if not rows.numel():
+    places = torch.arange(len(rows)) if counted is None else counted.reshape(-1).nonzero()[:, 0]
+    places = places.to(rows.device)
+    if not rows.numel() or not len(places):
         return None
     entropy, mass = 0.0, 0.0
-    for part in torch.split(rows, max(1, AT_ONCE // rows.shape[1])):
-        logs = part.float().log_softmax(-1)
+    # A copy of all logits of a large vocabulary might be one too many.
+    for part in torch.split(places, max(1, AT_ONCE // rows.shape[1])):
+        logs = rows[part].float().log_softmax(-1)
         shares = logs.exp()
         # A logit of minus infinity has probability 0, and 0 log 0 is 0.
         entropy -= float((shares * logs.where(shares > 0, 0.0)).sum(dtype=torch.float64))
         mass += float(shares.topk(min(top, rows.shape[1]), dim=-1).values.sum(dtype=torch.float64))
-    stride = -(-rows.shape[0] // positions)
-    kept = rows[::stride].float().log_softmax(-1)
-    return Outlook(entropy=entropy / rows.shape[0], top_mass=100 * mass / rows.shape[0], kept=kept)
+    kept = rows[places[:: -(-len(places) // positions)]].float().log_softmax(-1)
+    return Outlook(entropy=entropy / len(places), top_mass=100 * mass / len(places), kept=kept)
 
 
 def divergence(now: Tensor, before: Tensor) -> float | None:
