@@ -49,15 +49,19 @@ class Demands:
         Raises:
             TypeError: If the model's parameters are spread over ranks.
         """
-        if is_spread(self._model):
-            raise TypeError("one rank alone cannot run a model that is spread over all")
+        self._refuse_spread()
         pinned = PinnedBatch(batch, loss, shift=shift, held_out=held_out, hookable=self._hookable)
         values = _labelled(pinned.read(self._model, name).scalars, name)
         self._pinned[name] = pinned
         return values
 
     def check_gradients(self, batch: Any, loss: LossOf, *, per_tensor: int) -> GradientCheck:
-        """Compare gradients with central differences; the next checkpoint says where they are furthest apart."""
+        """Compare gradients with central differences; the next checkpoint says where they are furthest apart.
+
+        Raises:
+            TypeError: If the model's parameters are spread over ranks.
+        """
+        self._refuse_spread()
         found = check_gradients(self._model, batch, loss, per_tensor=per_tensor)
         self._parity = Parity(gradient_error=shortest(found.worst_error), gradient_worst_tensor=found.worst_tensor or UNSET)
         return found
@@ -87,6 +91,10 @@ class Demands:
         """Return the trace of the Hessian by all trainable parameters."""
         trainable = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
         return trace_of(self._model, loss, trainable, samples=samples, seed=seed)
+
+    def _refuse_spread(self) -> None:
+        if is_spread(self._model):
+            raise TypeError("one rank alone cannot run a model that is spread over all")
 
     def fill(self, checkpoint: Checkpoint, attempt: Attempt) -> None:
         """Put what was asked for into a checkpoint, and its numbers into the values of the step; a logged one stays."""

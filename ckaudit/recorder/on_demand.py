@@ -36,10 +36,10 @@ class OnDemand:
         (nats), `topk_mass_probe` (% of the 10 likeliest tokens) and `output_kl_to_prev` (nats). The checkpoint holds the
         same for the twin: the tokens at other positions. Every pinned batch costs two forward passes a checkpoint.
 
-        Of a model whose parameters are spread over ranks nothing can be pinned.
+        A model whose parameters are spread over ranks is not shown anything, for that would take all of them.
 
         Args:
-            batch: Inputs and targets; copied. Never the model's own output.
+            batch: Inputs and targets; copied.
             loss: Returns the loss of the model on the batch, both given. Default: what the model puts out for a mapping,
                 cross entropy of its logits for a pair.
             name: Its name; any but the default follows the names of the values as their label.

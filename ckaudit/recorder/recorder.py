@@ -45,6 +45,8 @@ class Recorder(OnDemand):
             optimizer.zero_grad()
         recorder.close()                                   # or `with Recorder(...) as recorder:`, or the end of the program
 
+    What can be measured besides, when it is called for, stands in `OnDemand`.
+
     Without `after_backward` the gradients are read when the optimizer steps; if `clip_norm` was given, `gradients_source`
     then says "post_clip". A step that a loss scaler skips is an attempt like any other.
 

@@ -239,7 +239,8 @@ def test_a_model_spread_over_ranks_is_not_pinned(tiny, batches, tmp_path, caplog
     model.head.weight.ds_id = 0
     with Recorder(model, tmp_path) as recorder:
         recorder.pin(batches(1)[0])
-    assert "spread over all" in caplog.text
+        assert recorder.check_gradients(batches(1)[0]) is None
+    assert caplog.text.count("spread over all") == 2
 
 
 def test_buffers_come_back_even_where_they_were_replaced():
