@@ -39,9 +39,12 @@ class BatchesSeen:
             Its hash, None where it has no inputs; and what is known of it, where the step has a checkpoint.
         """
         found = batch_hash(batch)
-        ago = None if found is None else self.see(attempt.step, found)
-        known = {"batch_hash": found, "batch_id": batch_id, "batch_repeat_distance": ago}
-        attempt.values = {name: value for name, value in known.items() if value is not None} | attempt.values
+        if found is not None:
+            attempt.values.setdefault("batch_hash", found)
+            if (ago := self.see(attempt.step, found)) is not None:
+                attempt.values.setdefault("batch_repeat_distance", ago)
+        if batch_id is not None:
+            attempt.values.setdefault("batch_id", batch_id)
         if not attempt.is_due:
             return found, None
         return found, batch_facts(batch, input_hash=found, batch_id=batch_id, source=source, vocabulary=vocabulary)

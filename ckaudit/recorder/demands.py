@@ -78,14 +78,15 @@ class Demands:
 
     def settle(self, attempt: Attempt) -> None:
         """Write down what a profile saw, and put what the micro-batches of a step said into its values; a logged one stays."""
-        watch, self._watch = self._watch, None
-        if watch is not None:
+        if self._watch is not None:
+            watch, self._watch = self._watch, None
             with self._guard("profiling a step"):
                 self._folder.describe(tensors=watch.stop(self._folder.tensors))
-        with self._guard("the gradient noise scale"):
-            scale = self._noise.settle()
-            if scale is not None:
-                attempt.values.setdefault("grad_noise_scale", shorten(scale))
+        if self._noise.is_waiting:
+            with self._guard("the gradient noise scale"):
+                scale = self._noise.settle()
+                if scale is not None:
+                    attempt.values.setdefault("grad_noise_scale", shorten(scale))
 
     def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int, seed: int) -> Curvature:
         """Return the trace of the Hessian by all trainable parameters."""

@@ -31,6 +31,11 @@ class NoiseScale:
         self._sizes: list[float] = []
         self._noise, self._signal, self._updates = 0.0, 0.0, 0
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are micro-batches of an update that is not finished."""
+        return bool(self._sizes)
+
     def add(self, gradients: Mapping[str, Tensor], examples: float, *, scale: float = 1.0) -> None:
         """Look at the gradients as one more micro-batch left them.
 
