@@ -50,7 +50,7 @@ def target_equals_input(run: Run) -> Series:
 
     $$\tfrac1N \sum_t \mathbb{1}[\,y_t = x_t\,]$$
 
-    Shape (C, 1). A model that shifts its labels itself is given 1 rightly; its recorder then says neither share.
+    Shape (C, 1). Only of targets as the loss saw them: a model that shifts labels itself is given the inputs rightly.
     """
     return run.value("data.target_equals_input")
 

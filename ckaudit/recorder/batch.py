@@ -41,7 +41,7 @@ def batch_facts(
     """Return what is known of a batch, None where that is nothing.
 
     Args:
-        batch: Inputs and targets in any form that `pair` takes.
+        batch: Inputs and targets in any form that `pair` takes; only of a pair are the targets those that the loss saw.
         input_hash: What `batch_hash` said of it.
         batch_id: The loader's own name of it.
         source: Where it came from.
@@ -53,6 +53,8 @@ def batch_facts(
         source=UNSET if source is None else source,
     )
     inputs, targets = pair(batch)
+    if hasattr(batch, "get"):
+        targets = None  # whether the model shifts labels itself, only its code knows
     if inputs is not None and _is_tokens(inputs) and vocabulary:
         facts.token_histogram = token_histogram(inputs, vocabulary)
     if inputs is not None and _is_tokens(inputs) and len(inputs.shape) > 1 and inputs.shape[0] > 1:

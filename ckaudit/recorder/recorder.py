@@ -233,7 +233,7 @@ class Recorder(OnDemand):
 
         Args:
             loss: Training loss of the step, unscaled: a number or a tensor of one element.
-            batch: Inputs and targets as the loss saw them; hashed, and compared with each other where they are tokens.
+            batch: Inputs and targets as the loss saw them; hashed, and compared with each other where both are tokens.
             batch_id: The loader's own name of the batch.
             source: Where the batch came from.
             **values: More values of the line, as in `log`; a label goes in as `**{"slice_val_loss/regular": 1.8}`.
