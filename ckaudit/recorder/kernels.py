@@ -31,13 +31,18 @@ class KernelWatch:
     Args:
         model: The model.
         hookable: Whether it may be hooked; without, nothing is found.
+
+    Raises:
+        RuntimeError: If something else is being profiled: there is one profiler, and it would lose what it saw.
     """
 
     def __init__(self, model: nn.Module, *, hookable: bool) -> None:
-        self._paths = PathTrace(model, hookable=hookable)
+        if torch._C._autograd._profiler_enabled():  # noqa: SLF001  there is no public name
+            raise RuntimeError("another profile is being taken")
         on_device = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
         self._profiler = profile(activities=[ProfilerActivity.CPU, *on_device])
         self._profiler.start()
+        self._paths = PathTrace(model, hookable=hookable)
 
     def stop(self, table: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
         """Stop, and return the table of tensors with the kernels of each that was seen."""

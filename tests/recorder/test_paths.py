@@ -220,3 +220,16 @@ def test_a_finding_leads_from_the_metric_to_the_kernel(tiny, batches, loss_of, t
     screen = render(report, "terminal", View(width=120, unicode=False, verbose=True))
     assert way in screen
     assert all(each.path[1] == each.where for each in report.diagnoses)
+
+
+def test_a_profile_of_the_users_own_goes_before(tiny, batches, tmp_path, manifest):
+    model = tiny()
+    with Recorder(model, tmp_path) as recorder:
+        recorder.step(1.0)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+            recorder.profile_next_step()
+            model(batches(1)[0][0]).sum().backward()
+            recorder.step(1.0)
+        assert not model._forward_hooks
+    assert any(event.name == "aten::addmm" for event in own.events())
+    assert recorder._guard.failures == 1
