@@ -2,11 +2,14 @@
 
 import math
 
+import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.behaviour import ActivationStats
-from ckaudit.recorder.arrays import Array, dtype_name, flat, library, row_norms
-from ckaudit.recorder.tensors import histogram, moments, quantiles, sample, shortest
+from ckaudit.recorder.arrays import Array, dtype_name, flat, library, row_norms, to_numpy
+from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.spread import quantiles_of
+from ckaudit.recorder.sweep import measure
 
 
 def activation_stats(
@@ -25,7 +28,8 @@ def activation_stats(
         outlier: Distance of an outlier in standard deviations, the k of M22.
     """
     values = flat(output)
-    found = moments(values)
+    measured = measure([output])[0]
+    found = measured.moments
     stats = ActivationStats(shape=list(output.shape), dtype=dtype_name(output), nonfinite_count=found.nonfinite)
     if not found.numel:
         return stats
@@ -37,14 +41,19 @@ def activation_stats(
     if found.nonfinite:
         far = far & library(values).isfinite(values)
     stats.outlier_rate = shortest(int(far.sum()) / max(found.finite, 1))
-    stats.histogram = histogram(sample(values, output.shape)[0]) or UNSET
+    stats.histogram = measured.histogram or UNSET
     if output.ndim:
         stats.p50, stats.p99 = (shortest(value) for value in _token_rms(values, output.shape[-1]))
         stats.units = output.shape[-1]
     # A convolution's last dimension is a place, not a unit.
     if count_dead and 2 <= output.ndim <= 3:
-        stats.dead_units = int((library(values).amax(abs(values.reshape(-1, output.shape[-1])), 0) < dead_below).sum())
+        stats.dead_units = int(dead_units(values.reshape(-1, output.shape[-1]), dead_below=dead_below))
     return stats
+
+
+def dead_units(tokens: Array, *, dead_below: float = 1e-3) -> Array:
+    """Return how many units no token moves beyond `dead_below` (F8), from values of shape (tokens, units)."""
+    return (library(tokens).amax(abs(tokens), 0) < dead_below).sum()
 
 
 def _rms(m2: float, mean: float, count: int) -> float:
@@ -53,4 +62,5 @@ def _rms(m2: float, mean: float, count: int) -> float:
 
 def _token_rms(values: Array, units: int) -> list[float]:
     norms = row_norms(values.reshape(-1, units)) / math.sqrt(units)
-    return quantiles(sample(norms, norms.shape, exact_up_to=norms.shape[0])[0], (50, 99))
+    ordered = np.sort(to_numpy(norms[library(norms).isfinite(norms)]))
+    return quantiles_of([ordered], (50, 99))[0]

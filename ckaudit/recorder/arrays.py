@@ -21,6 +21,11 @@ def library(array: Array) -> Any:
     return np if isinstance(array, np.ndarray) else sys.modules["torch"]
 
 
+def is_away(array: Array) -> bool:
+    """Tell whether the elements are in the memory of an accelerator."""
+    return not isinstance(array, np.ndarray) and array.device.type != "cpu"
+
+
 def dense(array: Array) -> Array:
     """Return an array without history or sparseness; a complex one has a last dimension of real and imaginary part."""
     if isinstance(array, np.ndarray):

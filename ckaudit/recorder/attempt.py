@@ -9,8 +9,8 @@ from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.tensors import GradientStats
 from ckaudit.recorder.arrays import Array
+from ckaudit.recorder.digits import shorten
 from ckaudit.recorder.gradient_stats import top_share, total_norm
-from ckaudit.recorder.tensors import shorten
 
 
 class Attempt(Struct):
@@ -21,7 +21,7 @@ class Attempt(Struct):
         triggers: Why it has a checkpoint; empty: it has none.
         event_step: The step whose event asked for it.
         values: Values for the step's line, by catalogue name.
-        raw_norms: Gradient norms as they are in memory, in the order of `norms`, where each was measured whole.
+        raw_norms: Gradient norms as they are in memory, in the order of `norms`, where clipping can use them. Shape (P,).
         versions: Identity and version of every gradient when the norms were taken.
         norms: Gradient norm of every tensor that has one, after unscaling.
         gradients: Their statistics, where a checkpoint is due.
@@ -40,7 +40,7 @@ class Attempt(Struct):
     triggers: list[Trigger] = field(default_factory=list)
     event_step: int | None = None
     values: dict[str, Any] = field(default_factory=dict)
-    raw_norms: list[Array] | None = None
+    raw_norms: Array | None = None
     versions: list[tuple[int, int]] = field(default_factory=list)
     norms: dict[str, float] = field(default_factory=dict)
     gradients: dict[str, GradientStats] = field(default_factory=dict)

@@ -4,13 +4,13 @@ import math
 from typing import Any, Literal
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from numpy.typing import NDArray
 
 from ckaudit.contract.behaviour import AttentionStats, HeadKind
 from ckaudit.contract.grids import encode_grids, sample_indices
 from ckaudit.recorder.arrays import Array, double, library, to_numpy
-from ckaudit.recorder.tensors import shortest
+from ckaudit.recorder.digits import shortest
 
 CHUNK = 2**22  # probabilities turned into float64 at a time: 32 MiB
 FARTHEST_OFFSET = 8
@@ -31,10 +31,23 @@ def max_logits(logits: Array) -> list[float]:
     return [value if math.isfinite(value) else math.nan for value in top]
 
 
+class Queries(Struct, frozen=True):
+    """The queries that probabilities are of, where they are not all of a sequence or a mask says what they see.
+
+    Attributes:
+        own: Index of the key at each query's own place, shape (Q,).
+        seen: Keys that each query may see, shape (Q,), (B, 1, Q) or (B, H, Q). One that sees none is left out of every mean.
+    """
+
+    own: NDArray[np.intp]
+    seen: Array
+
+
 def attention_stats(
     probabilities: Array,
     *,
     causal: bool | None = None,
+    queries: Queries | None = None,
     grid: Literal["nested", "q8"] | None = None,
     sharp_below: float = math.log(2),
 ) -> tuple[AttentionStats, float | None]:
@@ -49,15 +62,17 @@ def attention_stats(
         probabilities: After softmax, shape (B, H, Q, K).
         causal: Whether later keys are forbidden. None: they are, where all of them got exactly nothing; otherwise it is
             not known, and not recorded.
+        queries: Where the queries stand and what they see, if that does not follow from the shape and `causal`.
         grid: How to write the sampled probabilities of the first sequence.
         sharp_below: Entropy of a sharp query, from F10.
     """
-    _, heads, queries, keys = probabilities.shape
+    _, heads, count, keys = probabilities.shape
     lib = library(probabilities)
-    mass = _upper_mass(probabilities)
-    if causal is None and queries > 1 and not any(mass):
+    own = queries.own if queries else np.arange(count) + (keys - count)
+    later = later_sum(probabilities, own)
+    if causal is None and count > 1 and not any(later.tolist()):
         causal = True
-    seen = _keys_seen(probabilities, causal=bool(causal))
+    seen = queries.seen if queries else _keys_seen(probabilities, causal=bool(causal))
     sums = _Sums(probabilities, seen, sharp_below)
     normalized = sums.normalized.tolist()
     stats = AttentionStats(
@@ -65,12 +80,12 @@ def attention_stats(
         normalized_entropy_per_head=_numbers(normalized) if bool((seen >= 2).any()) else UNSET,
         sharp_share_per_head=_numbers(sums.sharp.tolist()) if bool((seen >= 3).any()) else UNSET,
         max_attn_per_head=_numbers(double(lib.amax(probabilities, (0, 2, 3))).tolist()),
-        upper_triangle_mass_per_head=_numbers(mass),
+        upper_triangle_mass_per_head=_numbers((later / sums.counts).tolist()),
         nearest_similarity_per_head=_numbers(nearest(sums.gram)) if heads > 1 else UNSET,
-        kind_per_head=kinds(sums.average, seen, normalized),
+        kind_per_head=kinds(sums.average, own, to_numpy((seen >= 2).reshape(-1, count).all(0)), normalized),
         sampled_qk_grid_32x32_per_head=_grids(probabilities, grid) if grid else UNSET,
         heads=heads,
-        keys=keys,
+        keys=int(seen.max()),
         causal=UNSET if causal is None else causal,
     )
     return stats, min(normalized, key=_nan_first, default=None) if bool((seen >= 2).any()) else None
@@ -82,23 +97,41 @@ class _Sums:
     def __init__(self, probabilities: Array, seen: Array, sharp_below: float) -> None:
         batch, heads, queries, keys = probabilities.shape
         lib, sequences = library(probabilities), max(1, CHUNK // max(1, heads * queries * keys))
-        two, three = seen >= 2, seen >= 3
-        twos, threes = batch * max(1, int(two.sum())), batch * max(1, int(three.sum()))
+        seen = lib.broadcast_to(seen, (batch, heads, queries))
+        one, two, three = (_divisors(seen >= least) for least in (1, 2, 3))
+        self.counts = one
         self.entropy: Array = 0.0
         self.normalized: Array = 0.0
         self.sharp: Array = 0.0
         self.gram: Array = 0.0
         self.average: Array = 0.0
         for start in range(0, batch, sequences):
-            p = double(probabilities[start : start + sequences])
-            entropy = -(p * lib.log(lib.where(p == 0, 1.0, p))).sum(-1)  # (b, H, Q)
+            p, sees = double(probabilities[start : start + sequences]), seen[start : start + sequences]
+            entropy = entropies(p)  # (b, H, Q)
             sharp = lib.where(lib.isnan(entropy), entropy, double(entropy < sharp_below))
-            self.entropy += entropy.sum((0, 2)) / (batch * queries)
-            self.normalized += (entropy[..., two] / lib.log(seen[two])).sum((0, 2)) / twos
-            self.sharp += sharp[..., three].sum((0, 2)) / threes
+            self.entropy += _sum_where(sees >= 1, entropy) / one
+            self.normalized += _sum_where(sees >= 2, entropy / lib.log(lib.where(sees >= 2, sees, 2.0))) / two
+            self.sharp += _sum_where(sees >= 3, sharp) / three
             rows = p.swapaxes(0, 1).reshape(heads, -1)
             self.gram += rows @ rows.T
             self.average += p.sum(0) / batch
+
+
+def entropies(probabilities: Array) -> Array:
+    """Return the entropy of every query in nats, shape (..., K) to (...)."""
+    lib = library(probabilities)
+    return -(probabilities * lib.log(lib.where(probabilities == 0, 1.0, probabilities))).sum(-1)
+
+
+def _divisors(qualifies: Array) -> Array:
+    """Return how many queries of each head qualify, (B, H, Q) to (H,); NaN where none does."""
+    lib = library(qualifies)
+    count = double(qualifies).sum((0, 2))
+    return lib.where(count > 0, count, math.nan)
+
+
+def _sum_where(qualifies: Array, values: Array) -> Array:
+    return library(values).where(qualifies, values, 0.0).sum((0, 2))
 
 
 def _keys_seen(probabilities: Array, *, causal: bool) -> Array:
@@ -121,19 +154,23 @@ def nearest(gram: Array) -> list[float]:
 
 
 def kinds(
-    average: Array, seen: Array, normalized: list[float], *, mass: float = MASS, uniform: float = UNIFORM
+    average: Array,
+    own: NDArray[np.intp],
+    rows: NDArray[np.bool_],
+    normalized: list[float],
+    *,
+    mass: float = MASS,
+    uniform: float = UNIFORM,
 ) -> list[HeadKind]:
-    """Return what each head mostly follows, from its mean map (H, Q, K) over queries that see two keys or more.
+    """Return what each head mostly follows, from its mean map (H, Q, K) over those `rows` that see two keys or more.
 
     uniform: normalized entropy above `uniform`. first_token, diagonal: more than `mass` on the first key or on the
     query's own. positional: more than `mass` on one key at most 8 places before or after, the test that Voita et al.
     (2019, ACL) made with its neighbours. Else content.
     """
-    rows = to_numpy(seen >= 2)
-    _, queries, keys = average.shape
     first = average[:, rows, 0].mean(-1).tolist() if rows.any() else [math.nan] * average.shape[0]
-    own = _offset_mass(average, rows, keys - queries)
-    near = [_offset_mass(average, rows, keys - queries + o) for o in range(-FARTHEST_OFFSET, FARTHEST_OFFSET + 1) if o]
+    on_diagonal = _offset_mass(average, rows, own)
+    near = [_offset_mass(average, rows, own + o) for o in range(-FARTHEST_OFFSET, FARTHEST_OFFSET + 1) if o]
     return [
         "uniform"
         if even > uniform
@@ -144,27 +181,24 @@ def kinds(
         else "positional"
         if on_near > mass
         else "content"
-        for even, on_first, on_own, on_near in zip(normalized, first, own, map(max, zip(*near, strict=True)), strict=True)
+        for even, on_first, on_own, on_near in zip(normalized, first, on_diagonal, map(max, zip(*near, strict=True)), strict=True)
     ]
 
 
-def _offset_mass(average: Array, rows: NDArray[np.bool_], offset: int) -> list[float]:
-    """Return the mean probability that each head's chosen queries give to the key `offset` places on."""
-    place = np.arange(average.shape[1])
-    inside = place[rows & (place + offset >= 0) & (place + offset < average.shape[2])]
+def _offset_mass(average: Array, rows: NDArray[np.bool_], keys: NDArray[np.intp]) -> list[float]:
+    """Return the mean probability that each head's chosen queries give to one key each, where there is such a key."""
+    inside = np.flatnonzero(rows & (keys >= 0) & (keys < average.shape[2]))
     if not inside.size:
         return [0.0] * int(average.shape[0])
-    found: list[float] = average[:, inside, inside + offset].mean(-1).tolist()
+    found: list[float] = average[:, inside, keys[inside]].mean(-1).tolist()
     return found
 
 
-def _upper_mass(probabilities: Array) -> list[float]:
-    """Return the mean probability that each head's queries give to later keys."""
-    batch, _, queries, keys = probabilities.shape
-    lib = library(probabilities)
-    later = lib.triu(probabilities, keys - queries + 1)
-    found: list[float] = (lib.sum(later, (0, 2, 3), dtype=lib.float64) / (batch * queries)).tolist()
-    return found
+def later_sum(probabilities: Array, own: NDArray[np.intp]) -> Array:
+    """Return the probability that each head's queries give to later keys, summed, shape (H,)."""
+    lib, later = library(probabilities), np.arange(probabilities.shape[3]) > own[:, None]  # (Q, K)
+    mask = later if lib is np else lib.as_tensor(later, device=probabilities.device)
+    return lib.sum(lib.where(mask, probabilities, 0.0), (0, 2, 3), dtype=lib.float64)
 
 
 def _grids(probabilities: Array, encoding: Literal["nested", "q8"]) -> Any:

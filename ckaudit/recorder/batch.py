@@ -9,7 +9,7 @@ from msgspec import UNSET
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.training import BatchFacts
 from ckaudit.recorder.arrays import Array, bytes_hash, dtype_name, to_numpy
-from ckaudit.recorder.tensors import shortest
+from ckaudit.recorder.digits import shortest
 
 IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
 BUCKETS = 256

@@ -17,17 +17,20 @@ from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.contract.training import OptimizerState
 from ckaudit.recorder.activations import matches
 from ckaudit.recorder.attempt import Attempt, lowest
+from ckaudit.recorder.digits import shorten, shortest
 from ckaudit.recorder.gradient_stats import gradient_stats, total_norm
 from ckaudit.recorder.gradients import loss_scale_left, norms_of, own_gradient, present, versions
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.moe import moe_scalars
+from ckaudit.recorder.movement import copies, movement
 from ckaudit.recorder.names import depth_of
 from ckaudit.recorder.observer import Observer, Seen
-from ckaudit.recorder.optimizers import clip_coefficient, learning_rates, optimizer_state, undone_clipping
+from ckaudit.recorder.optimizers import clip_coefficient, held_by, learning_rates, optimizer_state, undone_clipping
 from ckaudit.recorder.planner import Planner, layer_parts, module_parts
 from ckaudit.recorder.reference import Reference
+from ckaudit.recorder.sweep import measure
 from ckaudit.recorder.table import parameters, storage_of
-from ckaudit.recorder.tensors import shorten, shortest
-from ckaudit.recorder.weights import copies, movement, weight_stats
+from ckaudit.recorder.weights import weight_stats
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -63,11 +66,12 @@ class Collector:
     ) -> None:
         self.parameters = parameters(model)
         self.optimizers, self.scaler = held, scaler
+        self._held = held_by(held)
         self._guard, self._observer, self._options = guard, observer, options
         self._parts = [tensor_part(name, tensor.shape, depth_of(name)) for name, tensor in self.parameters.items()]
         modules = module_parts(observer.modules)
         self.suffix = options.suffix or suffix_for(
-            self._parts, observer.parts, modules, options.budget_kb, encoding=options.grids
+            self._parts, observer.expected, modules, options.budget_kb, encoding=options.grids
         )
         self._planner = Planner(grids=options.grids, budget_kb=options.budget_kb, suffix=self.suffix, cadence=options.cadence)
         first = {storage_of(tensor): name for name, tensor in reversed(self.parameters.items())}
@@ -89,6 +93,13 @@ class Collector:
     def gradients_changed(self, attempt: Attempt) -> bool:
         """Return whether any gradient was written to since the norms of this attempt were taken."""
         return attempt.versions != versions(self._gradients().values())
+
+    def all_gradients(self) -> list[Tensor] | None:
+        """Return the gradients of all parameters; None where the optimizers do not hold what they held at the start.
+
+        Asking the model again at every step would take as long as all norms.
+        """
+        return [*self._gradients().values()] if self._held and held_by(self.optimizers) == self._held else None
 
     def _gradients(self) -> dict[str, Tensor]:
         return present(self.parameters, self._options.grad_of or own_gradient)
@@ -123,14 +134,16 @@ class Collector:
     def _gradient_stats(self, attempt: Attempt, found: Mapping[str, Tensor], scale: float) -> dict[str, GradientStats]:
         encoding, exact = self._options.grids, self._options.exact
         depths = self._planner.depths([*self._parts, *self._observer.parts], attempt)
+        swept = measure([*found.values()], scale=scale)
         return {
             name: gradient_stats(
                 gradient,
+                measured=measured,
                 grid=encoding if encoding != "none" and depth_of(name) in depths else None,
                 scale=scale,
                 exact=exact,
             )
-            for name, gradient in found.items()
+            for (name, gradient), measured in zip(found.items(), swept, strict=True)
         }
 
     def keep_weights(self, attempt: Attempt) -> None:
@@ -156,8 +169,9 @@ class Collector:
         checkpoint.gradients = attempt.gradients or attempt.norms_only or UNSET
         checkpoint.activations = seen.activations or UNSET
         checkpoint.attention = seen.attention or UNSET
+        checkpoint.moe = seen.moe or UNSET
         keep(checkpoint, plan, self._parts, layers)
-        derived["min_normalized_entropy"] = lowest(seen.entropies)
+        derived |= {"min_normalized_entropy": lowest(seen.entropies), **moe_scalars(seen.moe)}
         return {name: None if value is None else shorten(value) for name, value in derived.items()}
 
     def _weights(self, plan: Plan) -> dict[str, WeightStats]:
@@ -165,11 +179,12 @@ class Collector:
         return {
             name: weight_stats(
                 tensor,
+                measured=measured,
                 grid=encoding if encoding != "none" and plan.has("weights", name) else None,
                 spectral=matches(name, self._options.spectral),
                 exact=self._options.exact,
             )
-            for name, tensor in self.weights.items()
+            for (name, tensor), measured in zip(self.weights.items(), measure([*self.weights.values()]), strict=True)
         }
 
     def _optimizer(self, attempt: Attempt) -> OptimizerState:

@@ -12,6 +12,7 @@ from ckaudit.contract.training import Parity
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.collector import Collector
 from ckaudit.recorder.curvature import Curvature, trace_of
+from ckaudit.recorder.digits import shorten, shortest
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.gradient_check import GradientCheck, check_gradients
 from ckaudit.recorder.guard import Guard
@@ -20,7 +21,6 @@ from ckaudit.recorder.losses import LossOf
 from ckaudit.recorder.noise_scale import NoiseScale
 from ckaudit.recorder.pinned import PinnedBatch
 from ckaudit.recorder.table import is_spread
-from ckaudit.recorder.tensors import shorten, shortest
 
 FIRST = "pinned"  # the pinned batch whose values stand in the line without a label
 
@@ -81,7 +81,7 @@ class Demands:
         if self._watch is not None:
             watch, self._watch = self._watch, None
             with self._guard("profiling a step"):
-                self._folder.describe(tensors=watch.stop(self._folder.tensors))
+                self._folder.describe(later=True, tensors=watch.stop(self._folder.tensors))
         if self._noise.is_waiting:
             with self._guard("the gradient noise scale"):
                 scale = self._noise.settle()

@@ -1,21 +1,25 @@
 """The run folder as the recorder writes it: opened at a start, resumed where it exists, closed at the end."""
 
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from time import time
+from time import perf_counter, time
 from typing import Any
 
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.encode import encode
-from ckaudit.contract.files import checkpoint_file_name
+from ckaudit.contract.files import MANIFEST_NAME, checkpoint_file_name
 from ckaudit.contract.manifest import Manifest, TensorFacts
 from ckaudit.contract.write import remove_stale, write_atomic
 from ckaudit.recorder.arrays import Array
+from ckaudit.recorder.background import Background
 from ckaudit.recorder.batches_seen import BatchesSeen
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.manifest import begin, load, save, set_aside
 from ckaudit.recorder.reference import REFERENCE_NAME, Reference
 from ckaudit.recorder.scalars import SCALARS_NAME, ScalarLog, cut_torn_tail, last_value
+
+HELD = 100_000  # lines kept while the disk does not answer: 20 MB
 
 
 class RunFolder:
@@ -27,16 +31,20 @@ class RunFolder:
         reference: The weights of step 0, where they are known.
         suffix: How checkpoints are packed.
         batches: The batches seen so far, in earlier starts too.
+        write_seconds: What writing the latest checkpoint took.
     """
 
     def __init__(self, path: Path, guard: Guard, *, suffix: str, start_step: int) -> None:
         self.path, self.session, self.steps_seen = path, 0, start_step
         self.reference: Reference | None = None
-        self.suffix = suffix
+        self.suffix, self.write_seconds = suffix, 0.0
         self.batches = BatchesSeen()
         self._guard, self._start_step = guard, start_step
         self._manifest = Manifest(schema_version="ck.run.v1")
         self._scalars = ScalarLog(path / SCALARS_NAME, 0)
+        self._held: deque[tuple[int, float, Mapping[str, Any]]] = deque(maxlen=HELD)
+        self._background = Background(guard)
+        self._has_written = False  # a checkpoint since the last line
 
     def open(self, facts: Mapping[str, Any]) -> None:
         """Make the folder ready, leftovers cleared, and begin a new session; one that cannot be used yet may be later."""
@@ -58,11 +66,15 @@ class RunFolder:
             self.steps_seen = self._start_step if seen is None else int(seen)
             self.batches.recall(lines, until=self._start_step)
 
-    def describe(self, **computed: Any) -> None:
-        """Set what the recorder itself knows of the run, and write `run.json`."""
+    def describe(self, *, later: bool = False, **computed: Any) -> None:
+        """Set what the recorder itself knows of the run, and write `run.json`: now, or while the training goes on."""
         for name, value in computed.items():
             setattr(self._manifest, name, value)
-        save(self.path, self._manifest)
+        if later:
+            data = encode(self._manifest)
+            self._background.submit("writing run.json", lambda: write_atomic(self.path / MANIFEST_NAME, data))
+        else:
+            save(self.path, self._manifest)
 
     def refer(self, tensors: Mapping[str, Array]) -> None:
         """Take the reference of step 0, or read it where the run started earlier."""
@@ -74,13 +86,40 @@ class RunFolder:
             self.reference = Reference.load(path)
 
     def append(self, step: int, now: float, values: Mapping[str, Any]) -> None:
-        """Write one line of `scalars.jsonl`."""
-        self._scalars.append(step, now, values)
+        """Write one line of `scalars.jsonl`; where the disk does not answer, it is kept.
+
+        Where a line is, its checkpoint is too, whenever the process is killed: the line waits for it, and so does the next.
+        """
+        self._held.append((step, now, dict(values)))
+        if self._has_written:
+            self._has_written = False
+            self._background.submit("writing scalars.jsonl", self._append_held)
+        elif self._background.is_idle():
+            self._append_held()
+
+    def _append_held(self) -> None:
+        while self._held:
+            self._scalars.append(*self._held[0])
+            self._held.popleft()
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Write one checkpoint."""
+        """Turn one checkpoint to bytes, and have them written while the training goes on."""
+        start = perf_counter()
         path = self.path / checkpoint_file_name(checkpoint.step, self.suffix)
-        write_atomic(path, encode(checkpoint, self.suffix))
+        data = encode(checkpoint, self.suffix)
+        encoded = perf_counter() - start
+
+        def put_down() -> None:
+            start = perf_counter()
+            write_atomic(path, data)
+            self.write_seconds = encoded + perf_counter() - start
+
+        self._background.submit("writing a checkpoint", put_down)
+        self._has_written = True
+
+    def settle(self) -> None:
+        """Wait for what is being written, unless the disk does not answer."""
+        self._background.is_idle()
 
     @property
     def tensors(self) -> dict[str, TensorFacts]:
@@ -88,7 +127,13 @@ class RunFolder:
         return self._manifest.tensors or {}
 
     def close(self) -> None:
-        """Say in `run.json` that the session ended, and how well."""
+        """Wait for what is being written, and say in `run.json` that the session ended, and how well."""
+        with self._guard("waiting for the disk"):
+            self._background.close()
+        if self._background.is_stuck:
+            return
+        with self._guard("writing scalars.jsonl"):
+            self._append_held()
         self._scalars.close()
         session = (self._manifest.sessions or [])[-1]
         session.end, session.write_errors, session.checkpoint_ok = time(), self._guard.failures, not self._guard.failures

@@ -7,12 +7,18 @@ from typing import Literal
 from msgspec import UNSET
 
 from ckaudit.contract.tensors import GradientStats, Grid
-from ckaudit.recorder.arrays import Array, bytes_hash, dense, dtype_name, flat
-from ckaudit.recorder.tensors import histogram, matrix_grid, moments, percentiles, sample, shortest
+from ckaudit.recorder.arrays import Array, bytes_hash, dense, dtype_name
+from ckaudit.recorder.grids import matrix_grid
+from ckaudit.recorder.sweep import Measured, measure
 
 
 def gradient_stats(
-    gradient: Array, *, grid: Literal["nested", "q8"] | None = None, scale: float = 1.0, exact: bool = False
+    gradient: Array,
+    *,
+    measured: Measured | None = None,
+    grid: Literal["nested", "q8"] | None = None,
+    scale: float = 1.0,
+    exact: bool = False,
 ) -> GradientStats:
     """Return the statistics of one gradient divided by `scale`.
 
@@ -20,28 +26,26 @@ def gradient_stats(
 
     Args:
         gradient: The gradient as it is in memory, dense or sparse.
+        measured: What a sweep over many gradients told of this one; None: it is measured now.
         grid: How to write its sampled elements; None leaves them out.
         scale: Loss scale that still lies on it.
         exact: Whether to hash its bytes, those in memory.
     """
-    values = flat(gradient)
-    if scale != 1.0:
-        values = values / scale
-    found = moments(values)
+    measured = measured or measure([gradient], scale=scale)[0]
+    found = measured.moments
     if not found.numel:
         return GradientStats(dtype=dtype_name(gradient), numel=0, nonfinite_count=0)
-    ordered, sampled = sample(values, gradient.shape)
-    bins = histogram(ordered)
+    norm, mean, std, least, most, zeros = measured.numbers
     return GradientStats(
-        norm=shortest(found.norm),
-        mean=shortest(found.mean),
-        std=shortest(found.std),
-        min=shortest(found.min),
-        max=shortest(found.max),
-        zero_fraction=shortest(found.zeros / found.numel),
-        percentiles=percentiles(ordered),
-        sampled=UNSET if sampled is None else sampled,
-        histogram=UNSET if bins is None else bins,
+        norm=norm,
+        mean=mean,
+        std=std,
+        min=least,
+        max=most,
+        zero_fraction=zeros,
+        percentiles=measured.percentiles,
+        sampled=UNSET if measured.sampled is None else measured.sampled,
+        histogram=measured.histogram or UNSET,
         sampled_grid_32x32=(_grid(gradient, grid, scale) or UNSET) if grid else UNSET,
         dtype=dtype_name(gradient),
         numel=found.numel,

@@ -29,7 +29,7 @@ class RecorderCallback(TrainerCallback):  # type: ignore[misc]  # transformers c
     "rescaled" where nothing was cut off, else "post_clip". Under `torch_compile`, with several GPUs in one process, and where
     the loss is computed outside the model, the step's own loss cannot be had: it is the mean that the trainer logs.
 
-    Attention is recorded where the model computes probabilities (`attn_implementation="eager"`) and drops none of them.
+    Attention is recorded with `attn_implementation` "sdpa" and "eager", before any of it is dropped.
 
     Args:
         folder: The run folder.

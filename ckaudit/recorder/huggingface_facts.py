@@ -10,8 +10,6 @@ from ckaudit.recorder.batch import IGNORED
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.passes import Pass
 
-ATTENTION = ("*.self_attn", "*.attn", "*.attention", "*.self", "*.attention.self")
-DROPOUTS = ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob", "attn_dropout")
 LENGTHS = ("max_length", "max_seq_length")
 PLAN_POINTS = 256
 
@@ -43,10 +41,7 @@ def choices(args: Any, state: Any, model: nn.Module, scheduler: Any, guard: Guar
         "compiled": _runs_compiled,
         "kv_heads": lambda: getattr(text, "num_key_value_heads", None),
     }
-    found: dict[str, Any] = {
-        "compiled": bool(getattr(args, "torch_compile", False)),
-        "attention_probabilities": ATTENTION if shows_attention(text) else (),
-    }
+    found: dict[str, Any] = {"compiled": bool(getattr(args, "torch_compile", False))}
     for name, make in makers.items():
         with guard(f"the fact {name}"):
             if (value := make()) is not None:
@@ -59,11 +54,6 @@ def _runs_compiled() -> bool:
     from accelerate.state import AcceleratorState
 
     return str(AcceleratorState().dynamo_plugin.backend.value) != "NO"
-
-
-def shows_attention(config: Any) -> bool:
-    """Return whether the attention modules put out the probabilities they used: computed one by one, and none dropped."""
-    return getattr(config, "_attn_implementation", None) == "eager" and not any(getattr(config, name, 0) for name in DROPOUTS)
 
 
 def planned_learning_rate(scheduler: Any, steps: int, warmup: int, *, points: int = PLAN_POINTS) -> list[list[float]] | None:

@@ -1,4 +1,4 @@
-"""What a parameter's name says of its place in the model and of its part in it."""
+"""What the name of a parameter or a module says of its place in the model and of its part in it."""
 
 import re
 from collections.abc import Sequence
@@ -19,6 +19,19 @@ def depth_of(name: str) -> int | None:
     (3, None)
     """
     return next((int(part) for part in name.split(".") if part.isdecimal()), None)
+
+
+def layer_names(names: Sequence[str]) -> dict[str, str]:
+    """Return the layer that each module stands for: layer.<depth>, or the module around it where a depth has several.
+
+    >>> layer_names(["blocks.0.attn.probabilities", "blocks.1.self.p", "blocks.1.cross.p"])
+    {'blocks.0.attn.probabilities': 'layer.0', 'blocks.1.self.p': 'blocks.1.self', 'blocks.1.cross.p': 'blocks.1.cross'}
+    """
+    depths = [depth_of(name) for name in names]
+    return {
+        name: name.rpartition(".")[0] or name if depth is None or depths.count(depth) > 1 else f"layer.{depth}"
+        for name, depth in zip(names, depths, strict=True)
+    }
 
 
 def kind_by_name(name: str, shape: Sequence[int]) -> TensorKind:

@@ -1,6 +1,8 @@
 """Looks at one forward pass: hooks that are there only while a checkpoint is due."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
@@ -9,15 +11,19 @@ from msgspec import Struct, field
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ckaudit.contract.behaviour import ActivationStats, AttentionStats
+from ckaudit.contract.behaviour import ActivationStats, AttentionStats, MoeStats
 from ckaudit.contract.budget import Part
 from ckaudit.recorder.activation_stats import activation_stats
 from ckaudit.recorder.activations import chosen_modules, is_function, matches, output_tensor
 from ckaudit.recorder.attention import attention_stats, four_dimensional, max_logits
-from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.fused import Call, call_stats
+from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks import Hook
-from ckaudit.recorder.names import depth_of
-from ckaudit.recorder.tensors import shortest
+from ckaudit.recorder.intercept import AttentionWatch
+from ckaudit.recorder.moe import CAPACITY, CHOICES, may_route, moe_stats, told
+from ckaudit.recorder.names import depth_of, layer_names
+from ckaudit.recorder.vitals import Readings, Vitals, blocks
 
 
 class Seen(Struct):
@@ -28,6 +34,9 @@ class Seen(Struct):
         attention: Statistics by layer name.
         entropies: Smallest normalized entropy of each layer.
         logits: Largest logit of each head, by layer name.
+        computed: Statistics of attention that was seen where it is computed, by module name.
+        routers: Routing by name of the router.
+        moe: The same by layer name.
         seconds: Time that the hooks took.
     """
 
@@ -35,6 +44,9 @@ class Seen(Struct):
     attention: dict[str, AttentionStats] = field(default_factory=dict)
     entropies: list[float] = field(default_factory=list)
     logits: dict[str, list[float]] = field(default_factory=dict)
+    computed: dict[str, AttentionStats] = field(default_factory=dict)
+    routers: dict[str, MoeStats] = field(default_factory=dict)
+    moe: dict[str, MoeStats] = field(default_factory=dict)
     seconds: float = 0.0
 
 
@@ -47,8 +59,11 @@ class Observer:
         modules: Glob patterns of modules whose outputs are measured; None: the default choice.
         probabilities: Glob patterns of modules that put out attention probabilities (B, H, Q, K).
         logits: The same for the logits before softmax.
+        queries: Queries of each sequence at which other attention is computed again; 0: it is not looked at.
         causal: Whether a query must not see later keys; None: look.
         kv_heads: Key and value heads of each layer, where queries share them.
+        routers: Glob patterns of modules that put out the logits of experts.
+        experts_per_token: Experts of each token; None: ask router and model.
         hookable: Names of the modules that may be hooked.
     """
 
@@ -60,19 +75,31 @@ class Observer:
         modules: Sequence[str] | None,
         probabilities: Sequence[str],
         logits: Sequence[str],
+        queries: int,
         causal: bool | None,
         kv_heads: int | None,
+        routers: Sequence[str],
+        experts_per_token: int | None,
         hookable: Container[str],
     ) -> None:
-        names = [name for name, _ in model.named_modules() if name in hookable]
-        self._guard, self._causal, self._kv_heads = guard, causal, kv_heads
+        named = dict(model.named_modules())
+        mine = {name: module for name, module in named.items() if name in hookable}
+        self._model, self._guard, self._causal, self._kv_heads = model, guard, causal, kv_heads
+        self._queries, self._experts_per_token = queries, experts_per_token
         chosen = chosen_modules(model, modules, without=(*probabilities, *logits))
-        self._modules = {name: module for name, module in chosen.items() if name in hookable}
-        self._probabilities = {name: model.get_submodule(name) for name in names if matches(name, probabilities)}
-        self._logits = {name: model.get_submodule(name) for name in names if matches(name, logits)}
+        self._modules = {name: module for name, module in chosen.items() if name in mine}
+        self._probabilities = {name: module for name, module in mine.items() if matches(name, probabilities)}
+        self._logits = {name: module for name, module in mine.items() if matches(name, logits)}
+        self._routers = {name: mine[name] for name in mine if matches(name, routers) and may_route(model, name)}
+        self._blocks = blocks(mine)
         self._layers = layer_names([*self._probabilities]) | layer_names([*self._logits])
+        shown = [each for name in self._probabilities for each in (name, name.rpartition(".")[0])]
+        # Under a mode that sees calls, a part inside `torch.compile` would be compiled again.
+        eager = all(name in mine or isinstance(module, torch.jit.ScriptModule) for name, module in named.items())
+        self._watch = AttentionWatch(mine, guard, without=shown) if queries and eager else None
         self._handles: list[RemovableHandle] = []
-        self._seen = Seen()
+        self._expects, self._has_said_unseen = frozenset[str](), False
+        self._seen, self._readings, self._counts_dead = Seen(), Readings(), False
 
     @property
     def modules(self) -> list[str]:
@@ -84,26 +111,79 @@ class Observer:
         """The layers whose attention can be had; how many heads they have is not known before the forward pass."""
         return [Part(self._layers[name], depth_of(name), 1) for name in self._probabilities]
 
+    @property
+    def expected(self) -> list[Part]:
+        """All layers whose attention will probably be seen, with their heads as far as modules say them."""
+        computed = self._watch.expected if self._watch else {}
+        return [*self.parts, *(Part(name, depth_of(name), heads) for name, heads in computed.items())]
+
     def attach(self, encoding: Literal["nested", "q8", "none"], grid_depths: frozenset[int | None]) -> None:
         """Look at the next forward pass; layers in `grid_depths` get grids."""
         self.detach()
+
+        def grid(name: str) -> Literal["nested", "q8"] | None:
+            return encoding if encoding != "none" and depth_of(name) in grid_depths else None
+
         for name, module in self._modules.items():
             self._hook(module, name, self._activation(name, count_dead=is_function(module)))
         for name, module in self._probabilities.items():
-            grid = encoding if encoding != "none" and depth_of(name) in grid_depths else None
-            self._hook(module, name, self._attention(self._layers[name], grid))
+            self._hook(module, name, self._attention(self._layers[name], grid(name)))
         for name, module in self._logits.items():
             self._hook(module, name, self._logit(self._layers[name]))
+        for name, module in self._routers.items():
+            self._hook(module, name, self._routing(name))
+        if self._watch:
+            self._expects = frozenset(self._watch.expected)
+            self._watch.attach(self._once(lambda name, module, call: self._computed(name, module, call, grid(name))))
+
+    def attach_vitals(self, *, dead: bool = False) -> None:
+        """Look at the next forward pass for vitals only, at blocks and attention; `dead` adds dead units and heads."""
+        self.detach()
+        self._counts_dead, readings = dead, self._readings
+        for name, module in self._blocks.items():
+            self._hook(module, name, _with_tensor(partial(readings.see_block, name)))
+        for name, module in self._probabilities.items():
+            self._hook(module, name, _with_attention(partial(readings.see_probabilities, causal=self._causal)))
+        for name, module in self._logits.items():
+            self._hook(module, name, _with_attention(readings.see_logits))
+        for name, module in self._modules.items() if dead else ():
+            if is_function(module):
+                self._hook(module, name, _with_tensor(partial(readings.see_function, name)))
+        if self._watch:
+            self._watch.attach(self._once(lambda _name, _module, call: readings.see_call(call)))
 
     def detach(self) -> Seen:
         """Take the hooks away and return what they saw."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        seen, self._seen = self._seen, Seen()
+        if self._watch:
+            self._watch.detach()
+            self._say_unseen(self._expects & self._watch.ran)
+        self._expects = frozenset()
+        seen, self._seen, self._readings = self._seen, Seen(), Readings()
+        taken = {self._layers[name] for name in self._probabilities}
+        for name, layer in layer_names([f"{name}.attention" for name in seen.computed]).items():
+            module = name.removesuffix(".attention")
+            seen.attention[module if layer in taken else layer] = seen.computed[module]
         for layer, values in seen.logits.items():
             seen.attention.setdefault(layer, AttentionStats()).max_logit_per_head = [shortest(value) for value in values]
+        seen.moe = {layer: seen.routers[name] for name, layer in layer_names([*seen.routers]).items()}
         return seen
+
+    def _say_unseen(self, attending: frozenset[str]) -> None:
+        unseen = sorted(attending - {"" if name == "model" else name for name in self._seen.computed})
+        if unseen and not self._has_said_unseen:
+            self._has_said_unseen = True
+            logger.warning(
+                "attention in %d modules, such as %s, is computed out of sight and not recorded", len(unseen), unseen[0]
+            )
+
+    def detach_vitals(self) -> Vitals:
+        """Take the hooks away and return the vitals that they saw."""
+        readings = self._readings
+        self.detach()
+        return readings.vitals(dead=self._counts_dead)
 
     def _hook(self, module: nn.Module, name: str, look: Callable[[Any], None]) -> None:
         waiting = True
@@ -114,50 +194,92 @@ class Observer:
             if not waiting or not torch.is_grad_enabled():
                 return
             waiting = False
-            start = perf_counter()
-            with self._guard(f"looking at {name}"), torch.no_grad():
+            with self._looking(name):
                 look(output)
-            self._seen.seconds += perf_counter() - start
 
         self._handles.append(module.register_forward_hook(Hook(first)))
 
-    def _activation(self, name: str, *, count_dead: bool) -> Callable[[Any], None]:
-        def look(output: Any) -> None:
-            tensor = output_tensor(output)
-            if tensor is not None:
-                self._seen.activations[name] = activation_stats(tensor, count_dead=count_dead)
+    def _once(self, look: Callable[[str, nn.Module, Call], None]) -> Callable[[str, nn.Module, Callable[[], Call | None]], None]:
+        """Return what looks at the first call of each module."""
+        known = set[str]()
 
-        return look
+        def first(name: str, module: nn.Module, call: Callable[[], Call | None]) -> None:
+            if name in known:
+                return
+            known.add(name)
+            with self._looking(f"the attention of {name}"):
+                if (made := call()) is not None:
+                    look(name, module, made)
+
+        return first
+
+    @contextmanager
+    def _looking(self, what: str) -> Iterator[None]:
+        start = perf_counter()
+        with self._guard(f"looking at {what}"), torch.no_grad():
+            yield
+        self._seen.seconds += perf_counter() - start
+
+    def _activation(self, name: str, *, count_dead: bool) -> Callable[[Any], None]:
+        def look(tensor: Tensor) -> None:
+            self._seen.activations[name] = activation_stats(tensor, count_dead=count_dead)
+
+        return _with_tensor(look)
 
     def _attention(self, layer: str, grid: Literal["nested", "q8"] | None) -> Callable[[Any], None]:
-        def look(output: Any) -> None:
-            tensor: Tensor | None = four_dimensional(output)
-            if tensor is None:
-                return
+        def look(tensor: Tensor) -> None:
             self._seen.attention[layer], lowest = attention_stats(tensor, causal=self._causal, grid=grid)
             if self._kv_heads is not None:
                 self._seen.attention[layer].kv_heads = self._kv_heads
             self._seen.entropies += [] if lowest is None else [lowest]
 
-        return look
+        return _with_attention(look)
 
     def _logit(self, layer: str) -> Callable[[Any], None]:
+        def look(tensor: Tensor) -> None:
+            self._seen.logits[layer] = max_logits(tensor)
+
+        return _with_attention(look)
+
+    def _computed(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None) -> None:
+        found = call_stats(call, queries=self._queries, causal=self._causal, grid=grid)
+        if found is None:
+            return
+        stats, lowest = found
+        groups = getattr(module, "num_key_value_groups", 1)
+        if self._kv_heads is not None:
+            stats.kv_heads = self._kv_heads
+        elif isinstance(groups, int) and groups > 1:
+            # The keys may have been repeated before the call.
+            stats.kv_heads = call.shape[1] // groups
+        self._seen.computed[name or "model"] = stats
+        self._seen.entropies += [] if lowest is None else [lowest]
+
+    def _routing(self, name: str) -> Callable[[Any], None]:
         def look(output: Any) -> None:
-            tensor = four_dimensional(output)
-            if tensor is not None:
-                self._seen.logits[layer] = max_logits(tensor)
+            capacity = told(self._model, name, (CAPACITY,))
+            choices = self._experts_per_token or told(self._model, name, CHOICES) or (1 if capacity else None)
+            if (stats := moe_stats(output, choices=choices, capacity=capacity)) is not None:
+                self._seen.routers[name] = stats
 
         return look
 
 
-def layer_names(names: Sequence[str]) -> dict[str, str]:
-    """Return the layer that each module stands for: layer.<depth>, or the module around it where a depth has several.
+def _with_tensor(look: Callable[[Tensor], None]) -> Callable[[Any], None]:
+    """Return what looks at the tensor that a module puts out, where there is one."""
 
-    >>> layer_names(["blocks.0.attn.probabilities", "blocks.1.self.p", "blocks.1.cross.p"])
-    {'blocks.0.attn.probabilities': 'layer.0', 'blocks.1.self.p': 'blocks.1.self', 'blocks.1.cross.p': 'blocks.1.cross'}
-    """
-    depths = [depth_of(name) for name in names]
-    return {
-        name: name.rpartition(".")[0] or name if depth is None or depths.count(depth) > 1 else f"layer.{depth}"
-        for name, depth in zip(names, depths, strict=True)
-    }
+    def look_at(output: Any) -> None:
+        if (tensor := output_tensor(output)) is not None:
+            look(tensor)
+
+    return look_at
+
+
+def _with_attention(look: Callable[[Tensor], None]) -> Callable[[Any], None]:
+    """Return what looks at the (B, H, Q, K) tensor that a module puts out, where there is one."""
+
+    def look_at(output: Any) -> None:
+        if (tensor := four_dimensional(output)) is not None:
+            look(tensor)
+
+    return look_at

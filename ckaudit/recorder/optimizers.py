@@ -1,17 +1,18 @@
 """The optimizers and the loss scaler: their groups, whether their state is finite, and whether an update was applied."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-import torch
 from msgspec import UNSET
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.training import OptimizerGroup, OptimizerState
-from ckaudit.recorder.arrays import flat
-from ckaudit.recorder.tensors import shortest
+from ckaudit.recorder.arrays import dense
+from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.gradients import largest_of
 
 
 def as_sequence(optimizer: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:
@@ -30,6 +31,11 @@ def _unwrapped(optimizer: Optimizer) -> Optimizer:
 def learning_rates(optimizers: Sequence[Optimizer]) -> list[float]:
     """Return the learning rate of every group as it stands now; one that an optimizer does not have is left out."""
     return [float(group["lr"]) for group in _groups(optimizers) if "lr" in group]
+
+
+def held_by(optimizers: Sequence[Optimizer]) -> int:
+    """Return how many parameters the optimizers hold."""
+    return sum(len(group["params"]) for group in _groups(optimizers))
 
 
 def overflowed(optimizer: Optimizer) -> bool:
@@ -67,7 +73,7 @@ def state_finite(optimizers: Sequence[Optimizer]) -> bool | None:
     tensors = [value for optimizer in optimizers for state in optimizer.state.values() for value in _moments(state)]
     if not tensors:
         return None
-    return bool(torch.stack([flat(tensor).isfinite().all().cpu() for tensor in tensors]).all())
+    return all(map(math.isfinite, largest_of([dense(tensor) for tensor in tensors])))
 
 
 def clip_coefficient(clip_norm: float, norm: float) -> float:

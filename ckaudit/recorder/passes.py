@@ -31,9 +31,8 @@ class Pass(Struct, frozen=True):
 class PassWatch:
     """Sees the forward and backward passes of a model that takes keywords and puts out its loss, as in `transformers`.
 
-    A forward pass counts once the backward pass reaches its loss: evaluation and generation leave nothing behind, nor does
-    what is measured in evaluation mode. The end of a backward pass is told by autograd itself, after all gradients are
-    there, those of other ranks included.
+    A forward pass counts once the backward pass reaches its loss: evaluation and generation leave nothing behind. The end
+    of a backward pass is told by autograd itself, after all gradients are there, those of other ranks included.
 
     Args:
         model: The model.
@@ -43,7 +42,7 @@ class PassWatch:
     """
 
     def __init__(self, model: nn.Module, guard: Guard, at_end: Callable[[], None], *, hooks: bool = True) -> None:
-        self._model, self._guard, self._at_end = model, guard, at_end
+        self._guard, self._at_end = guard, at_end
         self._inputs: Mapping[str, Any] = {}
         self._passes: list[Pass] = []
         self._is_waiting = False
@@ -72,8 +71,6 @@ class PassWatch:
 
     def _leave(self, output: Any) -> None:
         inputs, self._inputs = self._inputs, {}
-        if not self._model.training:
-            return
         with self._guard("watching the forward pass"):
             loss, logits = _loss_and_logits(output)
             if loss is not None and loss.requires_grad:

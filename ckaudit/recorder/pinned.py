@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from ckaudit.contract.behaviour import ProbeStats
 from ckaudit.recorder.batch import IGNORED, batch_hash, pair
-from ckaudit.recorder.hooks import Hook
+from ckaudit.recorder.digits import shorten, shortest
 from ckaudit.recorder.losses import LossOf, Watched, changed, logits_of
 from ckaudit.recorder.outlook import Outlook, divergence, outlook
 from ckaudit.recorder.shifted import cut, room_for, twin
-from ckaudit.recorder.tensors import shorten, shortest
 from ckaudit.recorder.undisturbed import undisturbed
 
 
@@ -79,7 +78,7 @@ class PinnedBatch:
     def _look(self, model: nn.Module, batch: Any) -> tuple[float, Outlook | None]:
         outputs: list[Any] = []
         watched: Any = model if self._hookable else Watched(model, outputs.append)
-        handle = model.register_forward_hook(Hook(outputs.append)) if self._hookable else None
+        handle = model.register_forward_hook(lambda *seen: outputs.append(seen[-1])) if self._hookable else None
         try:
             with undisturbed(model), torch.no_grad():
                 loss = float(self._loss(watched, batch))

@@ -17,7 +17,7 @@ from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder.collector import Options
-from ckaudit.recorder.gradients import can_clip, clip, present
+from ckaudit.recorder.gradients import clip, present
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.manifest import check_call
 from ckaudit.recorder.on_demand import OnDemand
@@ -58,8 +58,9 @@ class Recorder(OnDemand):
     raises; what fails is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and missing in the files.
     Only a call that cannot be meant, such as an unknown keyword of this constructor, raises before anything is done.
 
-    Of several ranks only the first writes, what it sees itself. A module inside `torch.compile` is not hooked, so that its
-    activations and attention are not recorded, which the log says once.
+    Of several ranks only the first writes, what it sees itself. A module inside `torch.compile` or TorchScript is not hooked,
+    so that its activations and attention are not recorded, which the log says once. Of a model that is compiled in part,
+    attention is recorded only where `attention_probabilities` names a module.
 
     Where gradients are kept elsewhere, `grad_of` brings them; otherwise such a parameter is not recorded, never zero. For
     Megatron it is `lambda p: getattr(p, "main_grad", None)`. For DeepSpeed it is
@@ -82,8 +83,12 @@ class Recorder(OnDemand):
         attention_probabilities: Glob patterns of modules that put out probabilities (B, H, Q, K), also among other
             things; a model shows its own by passing them through an `nn.Identity`.
         attention_logits: The same for the scaled logits before softmax.
+        attention_queries: Queries of each sequence, two sequences at most, at which all other attention is computed again:
+            `scaled_dot_product_attention`, and a softmax in a module named after attention. 0: it is not recorded.
         causal: Whether a query must not see later keys. Default: so where later keys got exactly nothing.
         kv_heads: Key and value heads of each layer, where several queries share them.
+        moe_routers: Glob patterns of modules that put out the logits of experts, alone or beside what they chose.
+        experts_per_token: Experts of each token, where neither router nor model says it.
         compiled: Whether the model runs inside `torch.compile` although it does not look so, because it is compiled later.
         grad_of: Returns the gradient of a parameter, or None where it has none. Default: `parameter.grad`.
         grids: How sampled weights and attention are written: "q8" bytes, "nested" numbers, or "none". Layers take turns.
@@ -115,8 +120,11 @@ class Recorder(OnDemand):
         modules: Sequence[str] | None = None,
         attention_probabilities: Sequence[str] = ("*.probabilities",),
         attention_logits: Sequence[str] = ("*.logits",),
+        attention_queries: int = 64,
         causal: bool | None = None,
         kv_heads: int | None = None,
+        moe_routers: Sequence[str] = ("*.router", "*.gate"),
+        experts_per_token: int | None = None,
         compiled: bool = False,
         grad_of: Callable[[nn.Parameter], Tensor | None] | None = None,
         grids: GridEncoding = "q8",
@@ -155,8 +163,11 @@ class Recorder(OnDemand):
                         "modules": modules,
                         "probabilities": attention_probabilities,
                         "logits": attention_logits,
+                        "queries": attention_queries,
                         "causal": causal,
                         "kv_heads": kv_heads,
+                        "routers": moe_routers,
+                        "experts_per_token": experts_per_token,
                         "hookable": _hookable(model, compiled=compiled),
                     },
                     facts={"world_size": world_size} | facts,
@@ -195,16 +206,16 @@ class Recorder(OnDemand):
         """Clip as `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)` does, and return the total norm.
 
         The gradients are read on the way, unless `after_backward` has just done so. The result is torch's to the bit; the
-        norms are taken only once, except for half precision and, on a CPU, gradients of more than 65,536 elements.
+        norms are taken only once, except for half precision and, on a CPU, gradients of more than a million elements.
+        Parameters that the model gets later are clipped too, once an optimizer holds them.
         """
-        norms = None
+        found = None
         if self._session:
             with self._guard("reading gradients"):
-                norms = self._session.norms_for_clipping(max_norm)
-        found = [p.grad for p in self._model.parameters() if p.grad is not None]
-        if norms is None or len(norms) != len(found) or not can_clip(found, norms):
+                found = self._session.read_for_clipping(max_norm)
+        if found is None:
             return torch.nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
-        return clip(found, norms, max_norm)
+        return clip(*found, max_norm)
 
     def log(self, **values: Any) -> None:
         """Add values to the line of the step that is under way, by their catalogue names."""

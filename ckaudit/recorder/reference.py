@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.write import write_atomic
 from ckaudit.recorder.arrays import Array, flat, norm, to_numpy
-from ckaudit.recorder.tensors import stride_of
+from ckaudit.recorder.spread import stride_of
 
 REFERENCE_NAME = "reference.npz"
 
@@ -65,17 +65,23 @@ class Reference:
         )
         write_atomic(path, stream.getvalue())
 
-    def moved(self, name: str, tensor: Array) -> float | None:
-        r"""Return $\lVert w_t - w_0\rVert / \lVert w_0\rVert$; None for an unknown or reshaped tensor, or norm zero.
+    def moved(self, tensors: Mapping[str, Array]) -> dict[str, float]:
+        r"""Return $\lVert w_t - w_0\rVert / \lVert w_0\rVert$ of each tensor; none of an unknown or reshaped one, or norm zero.
 
         Where only samples were kept, the squared distance is scaled up by elements over samples.
         """
-        entry = self.entries.get(name)
-        if entry is None or entry.shape != tuple(tensor.shape) or not entry.norm:
-            return None
-        now = _strided(tensor).astype(np.float64)
-        distance = float(np.linalg.norm(now - entry.values.astype(np.float64)))
-        return distance * math.sqrt(math.prod(tensor.shape) / now.size) / entry.norm
+        known = {name: entry for name, entry in self.entries.items() if entry.norm and entry.values.size}
+        names = [name for name, tensor in tensors.items() if name in known and known[name].shape == tuple(tensor.shape)]
+        if not names:
+            return {}
+        now = [_strided(tensors[name]) for name in names]
+        sizes = np.array([values.size for values in now])
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.concatenate(now).astype(np.float64) - np.concatenate([known[name].values for name in names])
+            squares = np.add.reduceat(apart * apart, np.cumsum(sizes) - sizes) / sizes
+            whole = np.array([math.prod(known[name].shape) for name in names])
+            shares = np.sqrt(squares * whole) / [known[name].norm for name in names]
+        return dict(zip(names, shares.tolist(), strict=True))
 
 
 def _entry(tensor: Array) -> Entry:

@@ -9,7 +9,7 @@ import msgspec
 
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.scalars import VERSION
-from ckaudit.recorder.tensors import shorten
+from ckaudit.recorder.digits import shorten
 
 SCALARS_NAME = "scalars.jsonl"
 BLOCK = 2**16

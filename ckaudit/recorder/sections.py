@@ -20,13 +20,16 @@ from ckaudit.recorder.activation_stats import activation_stats
 from ckaudit.recorder.arrays import dtype_name
 from ckaudit.recorder.attempt import Attempt, lowest
 from ckaudit.recorder.attention import attention_stats, max_logits
+from ckaudit.recorder.digits import shorten, shortest
 from ckaudit.recorder.gradient_stats import gradient_stats
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.movement import movement
 from ckaudit.recorder.names import depth_of, kind_by_name
 from ckaudit.recorder.planner import Planner, layer_parts, module_parts
 from ckaudit.recorder.reference import Reference
-from ckaudit.recorder.tensors import shorten, shortest, stride_of
-from ckaudit.recorder.weights import movement, weight_stats
+from ckaudit.recorder.spread import stride_of
+from ckaudit.recorder.sweep import measure
+from ckaudit.recorder.weights import weight_stats
 
 Arrays: TypeAlias = Mapping[str, ArrayLike]
 Held: TypeAlias = dict[str, NDArray[Any]]
@@ -108,17 +111,20 @@ class Sections:
         return {
             name: weight_stats(
                 array,
+                measured=measured,
                 grid=self._grid(plan.has("weights", name)),
                 spectral=any(fnmatchcase(name, pattern) for pattern in self._options.spectral),
                 exact=self._options.exact,
             )
-            for name, array in weights.items()
+            for (name, array), measured in zip(weights.items(), measure([*weights.values()]), strict=True)
         }
 
     def _gradients(self, gradients: Held, plan: Plan) -> dict[str, GradientStats]:
         return {
-            name: gradient_stats(array, grid=self._grid(plan.has("gradients", name)), exact=self._options.exact)
-            for name, array in gradients.items()
+            name: gradient_stats(
+                array, measured=measured, grid=self._grid(plan.has("gradients", name)), exact=self._options.exact
+            )
+            for (name, array), measured in zip(gradients.items(), measure([*gradients.values()]), strict=True)
         }
 
     def _activations(self, activations: Held) -> dict[str, ActivationStats]:

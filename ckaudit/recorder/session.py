@@ -61,7 +61,6 @@ class RunSession:
         self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
         self._latest_events: list[Trigger] = []
         self._durations: deque[float] = deque(maxlen=64)
-        self._write_seconds = 0.0
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, observe["hookable"])
@@ -119,14 +118,15 @@ class RunSession:
         self._collector.read_gradients(self._attempt, "post_clip", Clipping(max_norm, norm))
         self._collector.keep_weights(self._attempt)
 
-    def norms_for_clipping(self, max_norm: float) -> list[Tensor] | None:
-        """Return the norm of each gradient, read again where any has changed since; None where torch must take them."""
+    def read_for_clipping(self, max_norm: float) -> tuple[list[Tensor], Tensor] | None:
+        """Return the gradients and their norms, read again where any has changed since; None where torch must take them."""
         self._attempt.clip_norm = max_norm
         if self._options.grad_of is not None:
             return None
         if self._attempt.source is None or self._collector.gradients_changed(self._attempt):
             self.read_gradients("pre_clip")
-        return self._attempt.raw_norms
+        gradients, norms = self._collector.all_gradients(), self._attempt.raw_norms
+        return None if gradients is None or norms is None or len(norms) != len(gradients) else (gradients, norms)
 
     def ask(self) -> None:
         """Ask for a checkpoint of the step under way."""
@@ -168,7 +168,6 @@ class RunSession:
                     checkpoint = self._checkpoint(attempt, self._observer.detach())
                     checkpoint.data = facts or UNSET
                     checkpoint.cost = self._cost(attempt.seconds + perf_counter() - start)
-                    # Before its line: where a line is, its checkpoint is too, whenever the process is killed.
                     self._write(checkpoint)
             with self._guard("writing scalars.jsonl"):
                 self._folder.append(attempt.step, attempt.time, attempt.values)
@@ -253,7 +252,7 @@ class RunSession:
 
     def _cost(self, seconds: float) -> Cost:
         # The file cannot hold the time of its own writing, so it holds that of the file before.
-        ms = (seconds + self._write_seconds) * 1e3
+        ms = (seconds + self._folder.write_seconds) * 1e3
         typical = median(self._durations) * 1e3
         return Cost(ms=round(ms, 3), step_share=round(ms / typical, 4) if typical > 0 else UNSET)
 
@@ -276,15 +275,14 @@ class RunSession:
             return
         order.close()
         with self._guard("writing run.json"):
-            self._folder.describe(tensors=order.sort(self._folder.tensors))
+            self._folder.describe(tensors=order.sort(self._folder.tensors), later=True)
 
     def _write_first(self) -> None:
         self._attempt.triggers, self._attempt.time = ["first"], time()
         with self._guard("the first checkpoint"):
             self._write(self._checkpoint(self._attempt, Seen()))
+            self._folder.settle()
 
     def _write(self, checkpoint: Checkpoint) -> None:
-        start = perf_counter()
         with self._guard("writing a checkpoint"):
             self._folder.write(checkpoint)
-        self._write_seconds = perf_counter() - start

@@ -12,7 +12,7 @@ from ckaudit.recorder.arrays import dense, dtype_name
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.names import depth_of, kind_by_name
 from ckaudit.recorder.paths import PathTrace
-from ckaudit.recorder.tensors import stride_of
+from ckaudit.recorder.spread import stride_of
 
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 CONVOLUTION = tuple(value for name, value in vars(nn).items() if re.fullmatch(r"(Lazy)?Conv(Transpose)?\dd", name))
@@ -30,9 +30,10 @@ def inner(model: nn.Module) -> nn.Module:
 
 
 def hookable(model: nn.Module) -> frozenset[str]:
-    """Return the names of the modules, as in `inner(model)`, that run outside `torch.compile`.
+    """Return the names of the modules, as in `inner(model)`, that run outside `torch.compile` and TorchScript.
 
-    A hook inside would be compiled into the program, which changes it; one attached later would not be called.
+    A hook inside would be compiled into the program, which changes it; one attached later would not be called. A module of
+    TorchScript takes none.
     """
     compiled = [module for module in model.modules() if _runs_compiled(module)]
     inside = {id(module) for outer in compiled for module in outer.modules()}
@@ -40,6 +41,8 @@ def hookable(model: nn.Module) -> frozenset[str]:
 
 
 def _runs_compiled(module: nn.Module) -> bool:
+    if isinstance(module, torch.jit.ScriptModule):
+        return True
     return "_orig_mod" in dict(module.named_children()) or getattr(module, "_compiled_call_impl", None) is not None
 
 

@@ -1,9 +1,9 @@
 """The events that ask for a checkpoint outside the cadence, and the patience that keeps a storm off the disk."""
 
 import math
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Mapping
-from statistics import median
 
 from msgspec import Struct
 
@@ -44,7 +44,8 @@ class Events:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._losses, self._average = 0, 0.0
-        self._norms: deque[float] = deque(maxlen=limits.grad_norm_window)
+        self._norms: deque[float] = deque()
+        self._ordered: list[float] = []  # the same, sorted
         self._dead: set[str] = set()
         self._nonfinite = 0
 
@@ -81,10 +82,17 @@ class Events:
         return spike
 
     def _is_steep(self, norm: float) -> bool:
-        enough = len(self._norms) >= self.limits.grad_norm_after
-        steep = enough and norm > self.limits.grad_norm_factor * median(self._norms)
+        steep = len(self._norms) >= self.limits.grad_norm_after and norm > self.limits.grad_norm_factor * self._median()
+        if len(self._norms) == self.limits.grad_norm_window:
+            oldest = self._norms.popleft()
+            del self._ordered[bisect_left(self._ordered, oldest)]
         self._norms.append(norm)
+        insort(self._ordered, norm)
         return steep
+
+    def _median(self) -> float:
+        middle = len(self._ordered) // 2
+        return (self._ordered[middle] + self._ordered[-middle - 1]) / 2
 
     def _has_new_dead(self, norms: Mapping[str, float]) -> bool:
         dead = {name for name, norm in norms.items() if norm < self.limits.dead_gradient_norm}

@@ -8,10 +8,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from ckaudit.recorder.hooks import looking_away
+
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Run the body in evaluation mode; afterwards modes, buffers and the state of every random generator are as before.
+
+    What the recorder's own hooks would see is not the training's, so they look away.
 
     Modes are set directly: an overridden `train` may do more, such as merging low-rank weights, which rounds them.
     """
@@ -22,7 +26,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     caching = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
-        with _same_random_numbers(model), _same_buffers(model):
+        with _same_random_numbers(model), _same_buffers(model), looking_away():
             yield
     finally:
         torch.set_autocast_cache_enabled(caching)

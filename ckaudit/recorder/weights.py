@@ -1,42 +1,44 @@
-"""Weights after the update, and how far the update moved them."""
+"""The statistics of one weight tensor after the update."""
 
 import math
-from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
-from ckaudit.contract.numbers import Number
-from ckaudit.contract.tensors import DeltaStats, WeightStats
-from ckaudit.recorder.arrays import Array, bytes_hash, dense, double, dtype_name, flat, library, norm
-from ckaudit.recorder.reference import Reference
-from ckaudit.recorder.tensors import histogram, matrix_grid, moments, percentiles, sample, shortest
+from ckaudit.contract.tensors import WeightStats
+from ckaudit.recorder.arrays import Array, bytes_hash, dense, double, dtype_name, library
+from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.grids import matrix_grid
+from ckaudit.recorder.sweep import Measured, measure
 
 
 def weight_stats(
-    tensor: Array, *, grid: Literal["nested", "q8"] | None = None, spectral: bool = False, exact: bool = False
+    tensor: Array,
+    *,
+    measured: Measured | None = None,
+    grid: Literal["nested", "q8"] | None = None,
+    spectral: bool = False,
+    exact: bool = False,
 ) -> WeightStats:
     """Return the statistics of one weight tensor; mean, spread and extremes are those of its finite elements.
 
     Args:
         tensor: The weights, of any shape and type.
+        measured: What a sweep over many tensors told of this one; None: it is measured now.
         grid: How to write its sampled elements; None leaves them out.
         spectral: Whether to measure its largest singular value.
         exact: Whether to hash its bytes.
     """
     dtype, tensor = dtype_name(tensor), dense(tensor)
-    values = flat(tensor)
-    found = moments(values)
+    measured = measured or measure([tensor])[0]
+    found = measured.moments
     facts = WeightStats(shape=list(tensor.shape), dtype=dtype, numel=found.numel, nonfinite_count=found.nonfinite)
     if not found.numel:
         return facts
-    ordered, sampled = sample(values, tensor.shape)
-    facts.mean, facts.std = shortest(found.mean), shortest(found.std)
-    facts.min, facts.max = shortest(found.min), shortest(found.max)
-    facts.frobenius_norm = shortest(found.norm)
-    facts.percentiles = percentiles(ordered)
-    facts.sampled = UNSET if sampled is None else sampled
-    facts.histogram = histogram(ordered) or UNSET
+    facts.frobenius_norm, facts.mean, facts.std, facts.min, facts.max, _ = measured.numbers
+    facts.percentiles = measured.percentiles
+    facts.sampled = UNSET if measured.sampled is None else measured.sampled
+    facts.histogram = measured.histogram or UNSET
     facts.sampled_grid_32x32 = (matrix_grid(tensor, grid) or UNSET) if grid else UNSET
     facts.spectral_norm = shortest(spectral_norm(tensor)) if spectral and tensor.ndim >= 2 else UNSET
     facts.hash = bytes_hash(tensor) if exact else UNSET
@@ -63,43 +65,3 @@ def spectral_norm(tensor: Array, *, rounds: int = 100, tolerance: float = 1e-7) 
             break
         vector = matrix.T @ image
     return sigma
-
-
-def copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """Return a copy of the weights, to be compared with after the update."""
-    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-
-def movement(
-    tensors: Mapping[str, Array], before: Mapping[str, Array], reference: Reference | None
-) -> tuple[dict[str, DeltaStats], float | None]:
-    r"""Return each tensor's movement, and that of all together, $\lVert\Delta W\rVert / \lVert W\rVert$ (M11).
-
-    Args:
-        tensors: The weights after the update.
-        before: Copies from before it; a tensor without one has no `norm`.
-        reference: Step 0, for `moved`; without it there is none.
-
-    Returns:
-        The section by tensor, without tensors of which nothing is known, and the ratio over all copied tensors; a ratio
-        to weights that are all zero is not recorded.
-    """
-    found, moved, size = {}, 0.0, 0.0
-    for name, tensor in tensors.items():
-        size_now = delta = None
-        if name in before:
-            size_now, delta = norm(flat(tensor)), norm(flat(tensor) - flat(before[name]))
-            moved, size = moved + delta * delta, size + size_now * size_now
-        since = reference.moved(name, tensor) if reference else None
-        if delta is None and since is None:
-            continue
-        found[name] = DeltaStats(norm=_number(delta), relative=_number(_ratio(delta, size_now)), moved=_number(since))
-    return found, _ratio(math.sqrt(moved), math.sqrt(size)) if before else None
-
-
-def _ratio(part: float | None, whole: float | None) -> float | None:
-    return None if part is None or whole is None or whole == 0 else part / whole
-
-
-def _number(value: float | None) -> Number | UnsetType:
-    return UNSET if value is None else shortest(value)

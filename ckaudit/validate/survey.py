@@ -10,16 +10,11 @@ from ckaudit.contract import violations
 from ckaudit.contract.check import Checked, check_checkpoint
 from ckaudit.contract.files import BrokenFile
 from ckaudit.contract.folder import CheckpointFile, shown_name
-from ckaudit.contract.logs import read_lines
 from ckaudit.contract.report import Finding
-from ckaudit.validate.bounded import Bounded
-from ckaudit.validate.conflicts import conflicts
 from ckaudit.validate.facts import CheckpointFacts, RunFacts, facts_of
 from ckaudit.validate.layout import Layouts
-from ckaudit.validate.manifest import check_manifest
 from ckaudit.validate.outcomes import recorded_paths
 from ckaudit.validate.patience import Patience, read_settled
-from ckaudit.validate.walk import Walk, repeated_stretches
 
 if TYPE_CHECKING:
     from ckaudit.contract.bulk import Bulk
@@ -113,6 +108,8 @@ class Survey(Struct):
                 self.run.versions.setdefault((finding.found or "").strip('"'), []).append(shown)
 
     def _read_manifest(self, path: Path) -> None:
+        from ckaudit.validate.manifest import check_manifest
+
         shown = self.run.manifest_file = self.shown(path)
         findings: list[Finding] = []
 
@@ -126,23 +123,16 @@ class Survey(Struct):
         self.tick()
 
     def _read_logs(self, paths: list[Path]) -> None:
-        root = self.run.folder.root
-        walks = []
-        for path in paths:
-            walk = Walk(Bounded(self.shown(path)), {each.step for each in self.run.checkpoints})
-            for lines in read_lines(path, walk.found.file, root=root):
-                walk.take(lines)
-                self.findings += lines.findings
-                self.notes += lines.notes
-            facts, findings = walk.close()
-            self.run.logs.append(facts)
-            self.findings += findings
-            walks.append(walk)
-            self.tick()
-        if ranges := repeated_stretches(walks):
-            known = {(each.file, each.line, each.where) for each in self.findings}
-            found = conflicts([(path, self.shown(path)) for path in paths], ranges, root=root)
-            self.findings += [each for each in found if each.line is None or (each.file, each.line, each.where) not in known]
+        if not paths:
+            return
+        from ckaudit.validate.logs import read_logs  # only a run with logs loads what reads them
+
+        read = read_logs([(path, self.shown(path)) for path in paths], self.run, self.tick)
+        self.run.logs += read.facts
+        self.notes += read.notes
+        self.findings += read.findings
+        known = {(each.file, each.line, each.where) for each in self.findings}
+        self.findings += [each for each in read.conflicts if each.line is None or (each.file, each.line, each.where) not in known]
 
 
 def _bulk() -> "Bulk":

@@ -15,9 +15,9 @@ from ckaudit.contract.left_out import keep
 from ckaudit.contract.tensors import DeltaStats
 from ckaudit.recorder.activation_stats import activation_stats
 from ckaudit.recorder.attention import attention_stats
+from ckaudit.recorder.digits import shortest
 from ckaudit.recorder.gradient_stats import gradient_stats
 from ckaudit.recorder.names import depth_of
-from ckaudit.recorder.tensors import shortest
 from ckaudit.recorder.weights import weight_stats
 
 SOURCE = np.random.default_rng(0)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.curvature import hessian_trace
 from ckaudit.validate import validate
@@ -108,3 +109,22 @@ def test_a_loss_without_a_graph_is_counted(tiny, tmp_path):
         assert recorder.measure_curvature(torch.ones(())) is None
         assert recorder.measure_curvature(lambda: torch.ones((), requires_grad=True), samples=0) is None
         assert recorder._guard.failures == 2
+
+
+def test_what_is_measured_is_not_taken_for_the_step(tiny, batches, loss_of, tmp_path, read):
+    """At a due step hooks wait for the first forward pass, which must be the training's own."""
+
+    def recorded(folder, *, measure):
+        model, (batch, other) = tiny(), batches(2)
+        with Recorder(model, folder, cadence=[Cadence(until=None, every=1)]) as recorder:
+            for _ in range(2):
+                if measure:
+                    recorder.measure_curvature(lambda: loss_of(model, other), samples=1)
+                loss_of(model, batch).backward()
+                recorder.step(1.0)
+        assert recorder._guard.failures == 0
+        return read(folder, 2)
+
+    bare, measured = recorded(tmp_path / "bare", measure=False), recorded(tmp_path / "measured", measure=True)
+    assert bare.activations == measured.activations
+    assert bare.attention == measured.attention

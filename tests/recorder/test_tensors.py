@@ -5,12 +5,14 @@ import pytest
 import torch
 
 from ckaudit.contract.grids import unpack
+from ckaudit.recorder.digits import shorten, shorten_all
 from ckaudit.recorder.gradient_stats import gradient_stats
-from ckaudit.recorder.tensors import histogram, moments, quantiles, shorten, stride_of
+from ckaudit.recorder.spread import histograms, quantiles_of, stride_of
+from ckaudit.recorder.sweep import measure, moments
 from ckaudit.recorder.weights import weight_stats
 
 LEVELS = (1, 5, 25, 50, 75, 95, 99)
-SHAPES = [(1,), (2,), (7,), (3, 5), (1, 1), (64, 33), (4, 3, 5, 5), (100_000,), (250, 400)]
+SHAPES = [(1,), (2,), (7,), (3, 5), (1, 1), (64, 33), (4, 3, 5, 5), (30_000,), (150, 200)]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 
@@ -46,7 +48,7 @@ def test_gradients_agree_with_numpy(shape, dtype):
     np.testing.assert_allclose(stats.percentiles, np.percentile(x, LEVELS), rtol=5e-4)
 
 
-@pytest.mark.parametrize("shape", [(3,), (64, 33), (100_000,)])
+@pytest.mark.parametrize("shape", [(3,), (64, 33), (30_000,)])
 def test_histograms_agree_with_numpy(shape):
     tensor = random(shape)
     x, stats = as_numpy(tensor), weight_stats(tensor)
@@ -58,7 +60,7 @@ def test_histograms_agree_with_numpy(shape):
 
 @pytest.mark.parametrize("value", [0.0, 3.0, -1e20])
 def test_equal_elements_fall_into_one_bin_inside_its_range(value):
-    found = histogram(np.full(5, value))
+    (found,) = histograms([np.full(5, value)])
     low, high = found.bins.range
     assert low < value < high
     assert sum(found.counts) == max(found.counts) == 5
@@ -158,7 +160,7 @@ def test_a_sparse_gradient_is_measured_as_the_dense_one():
 
 
 def test_quantiles_are_linear_between_neighbours():
-    assert quantiles(np.array([1.0, 2.0, 4.0]), (0, 25, 50, 75, 100)) == [1.0, 1.5, 2.0, 3.0, 4.0]
+    assert quantiles_of([np.array([1.0, 2.0, 4.0])], (0, 25, 50, 75, 100)) == [[1.0, 1.5, 2.0, 3.0, 4.0]]
 
 
 def test_shortened_numbers_name_the_same_float32():
@@ -166,3 +168,46 @@ def test_shortened_numbers_name_the_same_float32():
         assert np.float32(shorten(float(value))) == value
     assert shorten(1e-300) == 1e-300
     assert shorten(0.0) == 0.0
+
+
+def many():
+    """Tensors of all kinds side by side: long, empty, half-broken, of several types."""
+    broken = random((300, 7), seed=5)
+    broken[[3, 77], 2] = torch.tensor([float("nan"), float("inf")])
+    given = [random(shape, dtype, seed=3) for shape in SHAPES for dtype in DTYPES[:3]]
+    return [
+        *given,
+        broken,
+        torch.zeros(0, 3),
+        torch.full((4,), float("nan")),
+        random((1_000, 300)),
+        torch.zeros(5),
+        torch.ones(3, 2),
+    ]
+
+
+@pytest.mark.parametrize("chunk", [1_000, 2**22])
+@pytest.mark.parametrize("scale", [1.0, 1024.0])
+def test_tensors_measured_together_and_apart_are_the_same(chunk, scale):
+    together = measure(many(), scale=scale, chunk=chunk)
+    for tensor, found in zip(many(), together, strict=True):
+        alone = measure([tensor], scale=scale)[0]
+        assert (found.percentiles, found.histogram, found.sampled) == (alone.percentiles, alone.histogram, alone.sampled)
+        for name in alone.moments.__struct_fields__:
+            np.testing.assert_allclose(getattr(found.moments, name), getattr(alone.moments, name), rtol=1e-12, err_msg=name)
+
+
+def test_tensors_measured_on_their_device_and_here_are_the_same(monkeypatch):
+    here = measure(many(), scale=8.0)
+    monkeypatch.setattr("ckaudit.recorder.sweep.is_away", lambda _array: True)
+    for found, expected in zip(measure(many(), scale=8.0), here, strict=True):
+        assert (found.percentiles, found.histogram, found.sampled) == (expected.percentiles, expected.histogram, expected.sampled)
+        for name in expected.moments.__struct_fields__:
+            wanted = getattr(expected.moments, name)
+            np.testing.assert_allclose(getattr(found.moments, name), wanted, rtol=1e-7, atol=1e-12, err_msg=name)
+
+
+def test_numbers_shortened_together_and_apart_are_the_same():
+    random_numbers = np.random.default_rng(0)
+    values = random_numbers.normal(size=500) * 10.0 ** random_numbers.uniform(-36, 37, 500)
+    assert shorten_all(values) == [shorten(value) for value in values.tolist()]

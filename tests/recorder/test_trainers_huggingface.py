@@ -130,9 +130,15 @@ def test_attention_is_that_of_the_model(run, read, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("config", [{"attention": "sdpa"}, {"attention_dropout": 0.1}])
-def test_attention_that_is_fused_or_dropped_is_not_recorded(run, read, tmp_path, config):
-    run(model=llama(**config), max_steps=10)
-    assert not read(tmp_path / "run", 10).attention
+def test_attention_is_the_same_where_it_is_fused_or_dropped(run, read, tmp_path, config):
+    options = {"options": {"cadence": [Cadence(until=None, every=1)]}}
+    run(max_steps=1, **options)
+    plain = read(tmp_path / "run", 1).attention["layer.0"]
+    run(model=llama(**config), max_steps=1, **options)
+    found = read(tmp_path / "run", 1).attention["layer.0"]
+    assert found.entropy_per_head == pytest.approx(plain.entropy_per_head, rel=1e-5)
+    assert found.max_logit_per_head == pytest.approx(plain.max_logit_per_head, rel=1e-4)
+    assert found.kind_per_head == plain.kind_per_head
 
 
 @pytest.mark.parametrize("arguments", CHECKPOINTING)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from msgspec import UNSET, Struct, field
-from msgspec.structs import astuple
 
 from ckaudit.contract.analysis import VERSION
 from ckaudit.contract.bulk.block import Block, Bools, Floats, Grids, Known, known_of, pack_grids, write
@@ -18,7 +17,7 @@ from ckaudit.contract.bulk.tailor import ENTRIES, Cut, Place, Tailor, measure
 from ckaudit.contract.check import Checked, check_checkpoint, colons_elsewhere, forgiven
 from ckaudit.contract.decode import Decoded
 from ckaudit.contract.locate import escape, with_lines
-from ckaudit.contract.meaning import MeaningCheck, Subject, checks
+from ckaudit.contract.meaning import MeaningCheck, Subject, checks, recorded_members
 from ckaudit.contract.meaning.grids import FIELD, FIELDS
 from ckaudit.contract.report import Finding
 from ckaudit.contract.unknown import Unknown, unknown_findings
@@ -51,7 +50,8 @@ class Pattern(Struct, frozen=True):
             self.alone[key] = tuple(
                 each
                 for each in checks()
-                if _columns(each) & changed or (each not in self.proved and (_columns(each) & packed or _members(each) & head))
+                if _columns(each) & changed
+                or (each not in self.proved and (_columns(each) & packed or each.members.difference(ENTRIES) & head))
             )
         return self.alone[key]
 
@@ -60,11 +60,6 @@ def _columns(check: MeaningCheck) -> set[Place]:
     """Return the columns that a check reads."""
     parts = [path.split(".") for path in check.reads]
     return {(part[0], part[2]) for part in parts if part[0] in ENTRIES}
-
-
-def _members(check: MeaningCheck) -> set[str]:
-    """Return the small sections and members of the head that a check reads."""
-    return {name for path in check.reads if (name := path.split(".")[0]) not in ENTRIES}
 
 
 def learn(data: bytes, file: str, checked: Checked) -> Pattern | None:
@@ -95,8 +90,7 @@ def learn(data: bytes, file: str, checked: Checked) -> Pattern | None:
 
 def _recorded(document: Any) -> frozenset[str]:
     """Return what a document records beside its large sections."""
-    members = zip(document.__struct_fields__, astuple(document), strict=True)
-    return frozenset(name for name, value in members if value is not UNSET and name not in ENTRIES)
+    return recorded_members(document).difference(ENTRIES)
 
 
 class Waiting(Struct, frozen=True):

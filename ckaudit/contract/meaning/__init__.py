@@ -73,6 +73,11 @@ class MeaningCheck(Struct, frozen=True, eq=False):
     kinds: tuple[Kind, ...]
     reads: tuple[str, ...]
 
+    @property
+    def members(self) -> frozenset[str]:
+        """The members of a checkpoint that it looks at."""
+        return frozenset(path.split(".")[0] for path in self.reads)
+
 
 _CHECKS: list[MeaningCheck] = []
 
@@ -100,6 +105,19 @@ def checks() -> tuple[MeaningCheck, ...]:
     return tuple(_CHECKS)
 
 
+@cache
+def checks_of(recorded: frozenset[str]) -> tuple[MeaningCheck, ...]:
+    """Return the checks that look at any of the members a checkpoint has."""
+    return tuple(each for each in checks() if each.members & recorded)
+
+
+def recorded_members(document: Struct) -> frozenset[str]:
+    """Return the names of a document's members that were recorded."""
+    members = zip(document.__struct_fields__, astuple(document), strict=True)
+    return frozenset([name for name, value in members if value is not UNSET])
+
+
 def judge(subject: Subject) -> list[Finding]:
     """Return what all checks find in one checkpoint."""
-    return [finding for each in checks() for finding in each.function(subject)]
+    applicable = checks_of(recorded_members(subject.document))
+    return [finding for each in applicable for finding in each.function(subject)]

@@ -41,12 +41,10 @@ def norm(subject: Subject, *, precision: float = 2e-2) -> Iterator[Finding]:
         means, stds = table.numbers("mean", math.nan), table.numbers("std", math.nan)
         lows, highs = table.numbers("min", 0.0), table.numbers("max", 0.0)
         norms = table.numbers(field, math.nan)
-        above = 1 + precision
-        least, most = (1 - precision) ** 2, above**2
+        least, most = (1 - precision) ** 2, (1 + precision) ** 2
         for name, size, mean, std, length, low, high in zip(table.names, sizes, means, stds, norms, lows, highs, strict=True):
             square = length * length
-            reach = length * above
-            if square * least <= size * (mean * mean + std * std) <= square * most and low >= -reach and high <= reach:
+            if square * least <= size * (mean * mean + std * std) <= square * most and -length <= low and high <= length:
                 continue
             if length == length and _whole(subject, section, name):  # noqa: PLR0124  not NaN
                 yield from _norm_of(subject, (section, name, field), (size, mean, std, low, high), length, precision)

@@ -1,0 +1,179 @@
+"""Attention that a kernel computes in one piece: its logits and probabilities, again, for a sample of queries."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from msgspec import Struct
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ckaudit.contract.behaviour import AttentionStats
+from ckaudit.contract.grids import encode_grids, sample_indices
+from ckaudit.recorder.arrays import double, to_numpy
+from ckaudit.recorder.attention import Queries, attention_stats, max_logits
+from ckaudit.recorder.digits import shortest
+
+ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+# Masks that are not boolean add -1e4, -1e9, the smallest number of a type, or minus infinity. No sane logit comes near.
+FORBIDDEN = -8e3
+LARGEST = 2**24  # logits computed at a time: 64 MiB
+SEQUENCES = 2
+
+
+class Call(Struct, frozen=True):
+    """One computation of attention, from which the logits of any query can be had again.
+
+    Attributes:
+        shape: Sequences, query heads, queries and keys.
+        device: Where its tensors are.
+        first: Index of the key at the first query's own place.
+        kv_heads: Key heads, where several query heads share one.
+        logits: Takes a number of sequences and the places of n queries; returns scaled logits (b, H, n, K) in float32, with
+            what a mask adds, and whether each key may be seen, in a shape that fits them.
+    """
+
+    shape: tuple[int, int, int, int]
+    device: torch.device
+    first: int
+    kv_heads: int | None
+    logits: Callable[[int, Tensor], tuple[Tensor, Tensor]]
+
+
+class Sample(Struct, frozen=True):
+    """Some queries of a call.
+
+    Attributes:
+        probabilities: After softmax, (b, H, n, K); nothing where a query may see no key.
+        logits: Before it, minus infinity where a key must not be seen.
+        queries: Where they stand and how many keys they see.
+    """
+
+    probabilities: Tensor
+    logits: Tensor
+    queries: Queries
+
+
+def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """Return a call of `scaled_dot_product_attention`; None where its tensors are not of shape (B, H, L, E) or (B, L, E).
+
+    Its causal mask starts at the first key, whatever the number of queries, as its definition has it. A query without
+    such a mask stands at the end of the keys.
+    """
+    given = dict(zip(ARGUMENTS, args, strict=False)) | dict(kwargs)
+    query, key, mask = _with_heads(given["query"]), _with_heads(given["key"]), given.get("attn_mask")
+    if query is None or key is None:
+        return None
+    if mask is not None and mask.ndim == 3 and given["query"].ndim == 3:
+        mask = mask.unsqueeze(1)
+    batch, heads, queries, size = query.shape
+    scale, causal = given.get("scale"), bool(given.get("is_causal", False))
+    shape = (batch, heads, queries, key.shape[2])
+
+    def logits(sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+        # Under autocast this product would be one of half precision.
+        with torch.autocast(query.device.type, enabled=False):
+            found = _products(query[:sequences, :, rows], key[:sequences])
+        found *= 1 / math.sqrt(size) if scale is None else scale
+        keys = torch.arange(shape[3], device=query.device)
+        seen = keys <= rows[:, None] if causal else torch.ones_like(keys, dtype=torch.bool).expand(len(rows), -1)
+        if mask is None:
+            return found, seen
+        part = mask.detach().broadcast_to(shape)[:sequences, :, rows]
+        return (found, seen & part) if part.dtype == torch.bool else (found + part, seen & ~(part <= FORBIDDEN))
+
+    first, kv_heads = 0 if causal else shape[3] - queries, key.shape[1] if key.shape[1] < heads else None
+    return Call(shape, query.device, first, kv_heads, logits)
+
+
+def softmax_call(logits: Tensor, heads: int | None = None) -> Call | None:
+    """Return the attention whose logits (B, H, Q, K), or (B * H, Q, K) where `heads` are known, go through a softmax.
+
+    None where there is one key more than queries: that is a sink beside the keys, and no query's place is known.
+    """
+    if logits.ndim == 3 and heads and logits.shape[0] % heads == 0:
+        logits = logits.reshape(-1, heads, *logits.shape[1:])
+    if logits.ndim != 4 or not logits.is_floating_point() or logits.is_nested:
+        return None
+    batch, count, queries, keys = logits.shape
+    if keys == queries + 1:
+        return None
+
+    def part(sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+        found = logits.detach()[:sequences, :, rows]
+        return found.float(), ~(found <= FORBIDDEN)
+
+    return Call((batch, count, queries, keys), logits.device, keys - queries, None, part)
+
+
+def sampled(size: int, count: int) -> NDArray[np.intp]:
+    """Return so many places, evenly spread, the first and the last always among them; all where there are fewer.
+
+    >>> sampled(10, 4).tolist(), sampled(2, 64).tolist()
+    ([0, 3, 6, 9], [0, 1])
+    """
+    count = min(size, count)
+    return np.arange(count) * (size - 1) // max(count - 1, 1)
+
+
+def take(call: Call, *, queries: int, sequences: int = SEQUENCES, largest: int = LARGEST) -> Sample | None:
+    """Return a sample of a call's queries; None where it has none, or no keys.
+
+    Args:
+        call: The call.
+        queries: Most queries of each sequence.
+        sequences: Most sequences of the batch.
+        largest: Most logits; fewer sequences, then fewer queries are taken where there would be more.
+    """
+    batch, heads, count, keys = call.shape
+    if not math.prod(call.shape):
+        return None
+    room = largest // (heads * keys)
+    sequences = max(1, min(batch, sequences, room // queries))
+    return _sample(call, sequences, sampled(count, max(2, min(queries, room // sequences))))
+
+
+def _sample(call: Call, sequences: int, places: NDArray[np.intp]) -> Sample:
+    logits, seen = call.logits(sequences, torch.as_tensor(places, device=call.device))
+    count = seen.sum(-1).broadcast_to(logits.shape[:-1])  # (b, H, n)
+    logits = logits.masked_fill(~seen, -math.inf)
+    probabilities = logits.softmax(-1).masked_fill((count == 0)[..., None], 0.0)
+    return Sample(probabilities, logits, Queries(places + call.first, count.double()))
+
+
+def call_stats(
+    call: Call, *, queries: int, causal: bool | None = None, grid: Literal["nested", "q8"] | None = None
+) -> tuple[AttentionStats, float | None] | None:
+    """Return the statistics of a call and the smallest normalized entropy of its heads, over a sample of its queries.
+
+    None where none of them may see a key. The arguments are those of `take` and of `attention_stats`; the grid has its own
+    queries, those of every grid.
+    """
+    sample = take(call, queries=queries)
+    if sample is None or not bool((sample.queries.seen > 0).any()):
+        return None
+    stats, lowest = attention_stats(sample.probabilities, causal=causal, queries=sample.queries)
+    stats.max_logit_per_head = [shortest(value) for value in max_logits(sample.logits)]
+    if call.kv_heads is not None:
+        stats.kv_heads = call.kv_heads
+    if grid:
+        rows, columns = (sample_indices(size) for size in call.shape[2:])
+        sampled_rows = _sample(call, 1, rows).probabilities[0]
+        stats.sampled_qk_grid_32x32_per_head = encode_grids(to_numpy(double(sampled_rows[..., columns])), grid)
+    return stats, lowest
+
+
+def _with_heads(tensor: Tensor) -> Tensor | None:
+    """Return a tensor (B, H, L, E), with one head where it had no such dimension."""
+    if tensor.is_nested or tensor.ndim not in (3, 4):
+        return None
+    return tensor.detach() if tensor.ndim == 4 else tensor.detach().unsqueeze(1)
+
+
+def _products(query: Tensor, key: Tensor) -> Tensor:
+    """Return the products of queries and keys in float32; neighbouring query heads share a key head where there are fewer."""
+    batch, heads, count, size = query.shape
+    groups = query.float().reshape(batch, key.shape[1], -1, count, size)
+    return (groups @ key.float()[:, :, None].transpose(-1, -2)).reshape(batch, heads, count, -1)

@@ -1,0 +1,31 @@
+"""The grid of one tensor, NumPy's or torch's."""
+
+import math
+from functools import cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckaudit.contract.grids import encode_grid, sample_indices
+from ckaudit.contract.tensors import Grid
+from ckaudit.recorder.arrays import Array, dense, double, dtype_name, is_away, to_numpy
+
+
+def matrix_grid(array: Array, encoding: Literal["nested", "q8"]) -> Grid | None:
+    """Return the sampled elements of a matrix, 32 by 32 at most.
+
+    An array of more dimensions is seen as a matrix (first, all others); one of fewer has no grid.
+    """
+    if array.ndim < 2 or not math.prod(array.shape):
+        return None
+    matrix = dense(array)
+    matrix = matrix if is_away(matrix) else to_numpy(matrix if dtype_name(matrix) != "bfloat16" else matrix.float())
+    matrix = matrix.reshape(matrix.shape[0], -1)
+    rows, columns = _places(*matrix.shape)
+    return encode_grid(to_numpy(double(matrix[rows, columns])), encoding)
+
+
+@cache
+def _places(rows: int, columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    return sample_indices(rows)[:, None], sample_indices(columns)

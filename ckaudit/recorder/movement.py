@@ -1,0 +1,70 @@
+"""How far an update moved the weights, and how far all updates together did."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckaudit.contract.tensors import DeltaStats
+from ckaudit.recorder.arrays import CHUNK, Array, double, flat, is_away, library
+from ckaudit.recorder.digits import shortest_of
+from ckaudit.recorder.reference import Reference
+from ckaudit.recorder.sweep import laid, stretches
+
+
+def copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """Return a copy of the weights, to be compared with after the update."""
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def distances(ones: Sequence[Array], others: Sequence[Array], *, chunk: int = CHUNK) -> list[tuple[float, float]]:
+    """Return of each pair of tensors the L2 norm of the difference, and that of the first, summed in float64."""
+    first, second = [flat(one) for one in ones], [flat(other) for other in others]
+    squares = np.zeros((len(first), 2))
+    for group in stretches(first, chunk):
+        pieces = [[side[owner][start:end] for owner, start, end in group] for side in (first, second)]
+        for (owner, _, _), square in zip(group, _squares(*pieces), strict=True):
+            squares[owner] += square
+    found: list[tuple[float, float]] = [(apart, size) for apart, size in np.sqrt(squares).tolist()]
+    return found
+
+
+def _squares(ones: Sequence[Array], others: Sequence[Array]) -> list[Any]:
+    """Return of each pair of stretches the sums of squares of the difference, and of the first, shape (P, 2)."""
+    if is_away(ones[0]):
+        wide = [(double(one), double(one) - other) for one, other in zip(ones, others, strict=True)]
+        return [*library(ones[0]).stack([part.dot(part) for pair in wide for part in reversed(pair)]).reshape(-1, 2).tolist()]
+    sizes = np.array([one.shape[0] for one in ones])
+    places = np.cumsum(sizes) - sizes
+    with np.errstate(invalid="ignore", over="ignore"):
+        whole = laid(ones).astype(np.float64)
+        apart = whole - laid(others)
+        return [*np.stack([np.add.reduceat(part * part, places) for part in (apart, whole)], 1)]
+
+
+def movement(
+    tensors: Mapping[str, Array], before: Mapping[str, Array], reference: Reference | None
+) -> tuple[dict[str, DeltaStats], float | None]:
+    r"""Return each tensor's movement, and that of all together, $\lVert\Delta W\rVert / \lVert W\rVert$ (M11).
+
+    Args:
+        tensors: The weights after the update.
+        before: Copies from before it; a tensor without one has no `norm`.
+        reference: Step 0, for `moved`; without it there is none.
+
+    Returns:
+        The section by tensor, without tensors of which nothing is known, and the ratio over all copied tensors; a ratio
+        to weights that are all zero is not recorded.
+    """
+    both = [name for name in tensors if name in before]
+    pairs = dict(zip(both, distances([tensors[name] for name in both], [before[name] for name in both]), strict=True))
+    deltas = {name: delta for name, (delta, _) in pairs.items()}
+    relative = {name: delta / size for name, (delta, size) in pairs.items() if size}
+    moved = reference.moved(tensors) if reference else {}
+    found: dict[str, DeltaStats] = {name: DeltaStats() for name in tensors if name in deltas or name in moved}
+    for field, numbers in (("norm", deltas), ("relative", relative), ("moved", moved)):
+        for name, number in zip(numbers, shortest_of([*numbers.values()]), strict=True):
+            setattr(found[name], field, number)
+    whole = math.sqrt(sum(size * size for _, size in pairs.values()))
+    return found, math.sqrt(sum(delta * delta for delta in deltas.values())) / whole if whole else None

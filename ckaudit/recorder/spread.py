@@ -1,0 +1,68 @@
+"""How the elements of tensors are spread: samples of them, and quantiles and histograms of many sorted samples at once."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckaudit.contract.tensors import BinRange, Histogram
+from ckaudit.recorder.digits import shortest_of
+
+EXACT_UP_TO = 2**15  # elements; sorting more of them costs longer than all other statistics of a tensor together
+SAMPLES = 4_096
+BINS = 16
+
+Values = NDArray[np.floating]
+
+
+def stride_of(shape: Sequence[int], *, samples: int = SAMPLES) -> int:
+    """Return every how many elements a tensor is sampled, so that at most `samples` are taken.
+
+    The stride shares no factor with the last dimension: otherwise all samples would come from the same few columns.
+    """
+    stride = max(1, -(-math.prod(shape) // samples))
+    while stride > 1 and shape and math.gcd(stride, shape[-1]) > 1:
+        stride += 1
+    return stride
+
+
+def strided(shape: Sequence[int], exact_up_to: int = EXACT_UP_TO) -> int:
+    """Return every how many elements a tensor is looked at: each one up to `exact_up_to` of them."""
+    return 1 if math.prod(shape) <= exact_up_to else stride_of(shape)
+
+
+def quantiles_of(ordered: Sequence[Values], levels: Sequence[float]) -> list[list[float]]:
+    """Return each sorted sample's values at levels in percent, linear between neighbours; NaN of an empty one."""
+    sizes = np.array([values.size for values in ordered], dtype=np.intp)
+    # An empty sample borrows an element, which is taken back below.
+    laid = np.concatenate([*ordered, [math.nan]]).astype(np.float64)
+    starts = np.cumsum(sizes) - sizes
+    place = np.maximum(sizes - 1, 0)[:, None] * (np.asarray(levels) / 100)  # (P, levels)
+    below = np.floor(place).astype(np.intp)
+    above = np.minimum(below + 1, np.maximum(sizes - 1, 0)[:, None])
+    share = place - below
+    found = laid[starts[:, None] + below] * (1 - share) + laid[starts[:, None] + above] * share
+    found[sizes == 0] = math.nan
+    values: list[list[float]] = found.tolist()
+    return values
+
+
+def histograms(ordered: Sequence[Values], *, bins: int = BINS) -> list[Histogram | None]:
+    """Return counts of each sorted sample in bins of equal width from its smallest to its largest element; None of nothing.
+
+    Every bin holds its lower edge, the last one both. Bins around equal elements are one unit wide altogether, or twice
+    their magnitude where that is more.
+    """
+    ends = np.array([(values[0], values[-1]) if values.size else (0.0, 1.0) for values in ordered], np.float64).reshape(-1, 2)
+    room = np.where(ends[:, 0] == ends[:, 1], np.maximum(0.5, np.abs(ends[:, 0])), 0.0)
+    low, high = ends[:, 0] - room, ends[:, 1] + room
+    edges = np.linspace(low, high, bins + 1, axis=1)[:, 1:-1]  # (P, bins - 1)
+    below = [values.astype(np.float64, copy=False).searchsorted(edge) for values, edge in zip(ordered, edges, strict=True)]
+    sizes = [values.size for values in ordered]
+    marks = np.array([[0, *row.tolist(), size] for row, size in zip(below, sizes, strict=True)], np.intp).reshape(-1, bins + 1)
+    ranges = np.array(shortest_of(np.stack([low, high], 1).reshape(-1)), dtype=object).reshape(-1, 2).tolist()
+    return [
+        Histogram(BinRange(ends_of, bins), counts) if size else None
+        for ends_of, counts, size in zip(ranges, np.diff(marks, axis=1).tolist(), sizes, strict=True)
+    ]

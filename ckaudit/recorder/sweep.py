@@ -1,0 +1,226 @@
+"""The statistics of many tensors in one sweep: tensors are laid end to end, so that a call costs once what it costs for each."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ckaudit.contract.encode import significant
+from ckaudit.contract.numbers import Number
+from ckaudit.contract.tensors import PERCENTILE_LEVELS, Histogram
+from ckaudit.recorder.arrays import CHUNK, Array, double, ends, flat, is_away, library, to_numpy
+from ckaudit.recorder.digits import shortest_of
+from ckaudit.recorder.spread import EXACT_UP_TO, histograms, quantiles_of, strided
+
+Values = NDArray[np.floating]
+
+
+class Moments(Struct, frozen=True):
+    """Count, mean and spread of a tensor's finite elements, and the norm of all of them."""
+
+    numel: int
+    finite: int
+    mean: float
+    m2: float
+    min: float
+    max: float
+    norm: float
+    mean_abs: float
+    zeros: int
+
+    @property
+    def std(self) -> float:
+        """Population standard deviation, sqrt(m2 / finite)."""
+        return math.sqrt(self.m2 / self.finite) if self.finite else math.nan
+
+    @property
+    def nonfinite(self) -> int:
+        """Elements that are NaN or infinite."""
+        return self.numel - self.finite
+
+
+class Measured(Struct, frozen=True):
+    """What a sweep tells of one tensor.
+
+    Attributes:
+        moments: Of all its elements.
+        numbers: Norm, mean, standard deviation, minimum, maximum and share of zeros, as they are written.
+        percentiles: At the contract's seven levels, with 4 digits.
+        histogram: Of its finite elements; None where there are none.
+        sampled: How many elements the last two have looked at; None: all of them.
+    """
+
+    moments: Moments
+    numbers: list[Number]
+    percentiles: list[Number]
+    histogram: Histogram | None
+    sampled: int | None
+
+
+class Row(Struct, frozen=True):
+    """The sums of one stretch of elements: those of the finite ones, but `squares`, which is of all."""
+
+    size: int
+    finite: int
+    squares: float
+    absolute: float
+    zeros: int
+    mean: float
+    m2: float
+    low: float
+    high: float
+
+
+def measure(arrays: Sequence[Array], *, scale: float = 1.0, exact_up_to: int = EXACT_UP_TO, chunk: int = CHUNK) -> list[Measured]:
+    """Return the statistics of each tensor, of its elements divided by `scale`.
+
+    Args:
+        arrays: Tensors of any shapes and types, NumPy's or torch's.
+        scale: Loss scale that still lies on them.
+        exact_up_to: Elements of a tensor that are all sorted; a larger one is sampled.
+        chunk: Elements taken at a time.
+    """
+    flats = [flat(array) for array in arrays]
+    rows: list[list[Row]] = [[] for _ in flats]
+    samples: list[list[Values]] = [[] for _ in flats]
+    strides = [strided(array.shape, exact_up_to) for array in arrays]
+    for group in stretches(flats, chunk):
+        pieces: Sequence[Array] = [flats[owner][start:end] for owner, start, end in group]
+        found, pieces = _rows_there(pieces, scale) if is_away(pieces[0]) else _rows_here(pieces, scale)
+        # A sample goes on where the stretch before left it.
+        seen = [piece[-start % strides[owner] :: strides[owner]] for piece, (owner, start, _) in zip(pieces, group, strict=True)]
+        for (owner, _, _), row, values in zip(group, found, _apart(seen, scale), strict=True):
+            rows[owner].append(row)
+            samples[owner].append(values if row.finite == row.size else values[np.isfinite(values)])
+    ordered = [np.sort(np.concatenate([np.zeros(0, np.float32), *parts])) for parts in samples]
+    spreads = zip(quantiles_of(ordered, PERCENTILE_LEVELS), histograms(ordered), strict=True)
+    merged = [_merged(each) for each in rows]
+    return [
+        Measured(made, numbers, significant(levels), bins, _sampled(made.numel, stride))
+        for made, numbers, (levels, bins), stride in zip(merged, _written(merged), spreads, strides, strict=True)
+    ]
+
+
+def _written(merged: Sequence[Moments]) -> Iterator[list[Number]]:
+    """Yield each tensor's numbers as they are written."""
+    each = [(one.norm, one.mean, one.std, one.min, one.max, one.zeros / max(one.numel, 1)) for one in merged]
+    found = iter(shortest_of([number for numbers in each for number in numbers]))
+    return ([next(found) for _ in numbers] for numbers in each)
+
+
+def moments(values: Array, *, chunk: int = CHUNK) -> Moments:
+    """Return the moments of one flat array; see `measure`."""
+    pieces = [values[start:end] for group in stretches([values], chunk) for _, start, end in group]
+    return _merged([row for piece in pieces for row in (_rows_there if is_away(piece) else _rows_here)([piece], 1.0)[0]])
+
+
+def stretches(flats: Sequence[Array], chunk: int) -> Iterator[list[tuple[int, int, int]]]:
+    """Yield stretches (tensor, start, end) that are looked at together: at most `chunk` elements, on one device."""
+    group: list[tuple[int, int, int]] = []
+    room, home = chunk, None
+    for owner, values in enumerate(flats):
+        place = library(values), getattr(values, "device", None), values.dtype
+        for start in range(0, values.shape[0], chunk):
+            end = min(start + chunk, values.shape[0])
+            if group and (end - start > room or place != home):
+                yield group
+                group, room = [], chunk
+            group.append((owner, start, end))
+            room, home = room - (end - start), place
+    if group:
+        yield group
+
+
+def laid(pieces: Sequence[Array]) -> Values:
+    """Return pieces of one library and device end to end, in this process's memory."""
+    if len(pieces) == 1:
+        return to_numpy(pieces[0])
+    lib = library(pieces[0])
+    return to_numpy(np.concatenate(pieces) if lib is np else lib.cat([*pieces]))
+
+
+def _apart(pieces: Sequence[Array], scale: float) -> list[Values]:
+    """Return pieces in this process's memory: those on an accelerator come in one transfer, and divided by `scale`."""
+    if not is_away(pieces[0]):
+        return [*pieces]
+    return np.split(laid(pieces) / scale, np.cumsum([piece.shape[0] for piece in pieces])[:-1])
+
+
+def _rows_there(pieces: Sequence[Array], scale: float) -> tuple[list[Row], Sequence[Array]]:
+    """Return the sums of stretches that are on an accelerator, taken there, and the stretches themselves."""
+    lib, columns = library(pieces[0]), []
+    for piece in pieces:
+        x = double(piece) / scale
+        mean = x.mean()
+        deviation = x - mean
+        sums = x.dot(x), abs(x).sum(), (x == 0).sum(dtype=lib.float64), mean, deviation.dot(deviation)
+        columns.append(lib.stack([*sums, *ends(x)]))
+    rows = []
+    for piece, (squares, *sums) in zip(pieces, lib.stack(columns).tolist(), strict=True):
+        size = piece.shape[0]
+        absolute, zeros, mean, m2, low, high = sums
+        whole = Row(size, size, squares, absolute, int(zeros) if math.isfinite(squares) else 0, mean, m2, low, high)
+        rows.append(whole if math.isfinite(squares) else _half_broken(to_numpy(piece) / scale, squares))
+    return rows, pieces
+
+
+def _rows_here(pieces: Sequence[Array], scale: float) -> tuple[list[Row], Sequence[Values]]:
+    """Return the sums of stretches, in float64 and two passes, and the stretches as NumPy's, divided by `scale`."""
+    values = laid(pieces)
+    values = values if scale == 1.0 else values / scale
+    sizes = np.array([piece.shape[0] for piece in pieces])
+    places = np.cumsum(sizes) - sizes
+    with np.errstate(invalid="ignore", over="ignore"):
+        x = values.astype(np.float64)
+        squares = np.add.reduceat(x * x, places)
+        mean = np.add.reduceat(x, places) / sizes
+        low, high = np.minimum.reduceat(values, places), np.maximum.reduceat(values, places)
+        zeros = np.add.reduceat(values == 0, places, dtype=np.intp)
+        absolute = np.add.reduceat(np.abs(x), places)
+        x -= np.repeat(mean, sizes)
+        m2 = np.add.reduceat(x * x, places)
+    columns = (sizes, sizes, squares, absolute, zeros, mean, m2, low, high)
+    rows = [Row(*numbers) for numbers in zip(*(column.tolist() for column in columns), strict=True)]
+    stretches = np.split(values, places[1:])
+    for index in np.flatnonzero(~np.isfinite(squares)).tolist():
+        rows[index] = _half_broken(stretches[index], rows[index].squares)
+    return rows, stretches
+
+
+def _half_broken(stretch: Values, squares: float) -> Row:
+    """Return the sums of a stretch that has elements that are not finite, or too large to be squared."""
+    x = stretch[np.isfinite(stretch)].astype(np.float64)
+    if not x.size:
+        return Row(stretch.size, 0, squares, 0.0, 0, 0.0, 0.0, math.inf, -math.inf)
+    mean = float(x.mean())
+    with np.errstate(over="ignore"):
+        m2 = float(((x - mean) ** 2).sum())
+    absolute, zeros = float(np.abs(x).sum()), int((x == 0).sum())
+    return Row(stretch.size, x.size, squares, absolute, zeros, mean, m2, float(x.min()), float(x.max()))
+
+
+def _merged(rows: Sequence[Row]) -> Moments:
+    r"""Return the moments of all stretches of a tensor, merged after Chan, Golub and LeVeque (1983).
+
+    $$\delta = \mu_b - \mu_a,\quad \mu = \mu_a + \delta\,n_b/n,\quad M = M_a + M_b + \delta^2 n_a n_b / n$$
+    """
+    count, mean, m2, low, high = 0, 0.0, 0.0, math.inf, -math.inf
+    for row in rows:
+        if not row.finite:
+            continue
+        delta, merged = row.mean - mean, count + row.finite
+        mean, m2 = mean + delta * row.finite / merged, m2 + row.m2 + delta * delta * count * row.finite / merged
+        low, high, count = min(low, row.low), max(high, row.high), merged
+    squares = sum(row.squares for row in rows)
+    absolute = sum(row.absolute for row in rows) / count if count else math.nan
+    if not count:
+        mean = m2 = low = high = math.nan
+    norm = math.sqrt(squares) if squares >= 0 else math.nan
+    zeros, size = sum(row.zeros for row in rows), sum(row.size for row in rows)
+    return Moments(size, count, mean, m2, low, high, norm, absolute, zeros)
+
+
+def _sampled(size: int, stride: int) -> int | None:
+    return -(-size // stride) if stride > 1 else None
