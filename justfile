@@ -42,3 +42,4 @@ golden:
 benchmark:
     {{ python }} benchmarks/validate.py --write
     {{ python }} benchmarks/triage.py --write
+    {{ python }} benchmarks/size.py --real --write

@@ -88,10 +88,11 @@ def run(name: str, prepare: Callable[[Path, int], None], cases: Callable[[Path, 
     table = "\n".join([f"{machine()}; medians of {wanted.rounds} rounds.", "", HEAD, *rows])
     print(table)
     if wanted.write:
-        _write(name, table)
+        write_table(name, table)
 
 
-def _write(name: str, table: str) -> None:
+def write_table(name: str, table: str) -> None:
+    """Put a table into its place in benchmarks/README.md."""
     start, end = f"<!-- {name}: written by benchmarks/{name}.py -->", f"<!-- end of {name} -->"
     text = README.read_text(encoding="utf-8")
     block = f"{start}\n{table}\n{end}"

@@ -48,5 +48,5 @@ class Checkpoint(Struct, kw_only=True, omit_defaults=True):
     rank_facts: Annotated[RankFacts | UnsetType, doc("What only this rank knows.")] = UNSET
     cost: Annotated[Cost | UnsetType, doc("What writing this file cost.")] = UNSET
     left_out: Annotated[
-        list[str] | UnsetType, doc("Paths that a size budget left out, such as weights.*.sampled_grid_32x32.")
+        list[str] | UnsetType, doc("Paths that a size budget left out of some entries or all, such as weights.*.histogram.")
     ] = UNSET

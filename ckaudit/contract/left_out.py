@@ -6,9 +6,23 @@ from typing import Any
 from msgspec import UNSET
 
 from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.budget import Kind, Part, Plan
+from ckaudit.contract.budget import Plan
+from ckaudit.contract.sizes import Kind, Part
 
 GRID, QK_GRID = "sampled_grid_32x32", "sampled_qk_grid_32x32_per_head"
+# What the planner counts under each kind; norms, movement, non-finite elements and dead units are in every checkpoint.
+FIELDS: tuple[tuple[str, Kind, tuple[str, ...]], ...] = (
+    ("weights", "numbers", ("shape", "dtype", "numel", "mean", "std", "m2", "min", "max")),
+    ("weights", "distributions", ("percentiles", "histogram")),
+    ("gradients", "numbers", ("mean", "std", "m2", "min", "max", "zero_fraction", "dtype", "numel")),
+    ("gradients", "distributions", ("percentiles", "histogram")),
+    (
+        "activations",
+        "outputs",
+        ("shape", "dtype", "mean", "std", "min", "max", "mean_abs", "p50", "p99", "sparsity", "outlier_rate"),
+    ),
+    ("activations", "activations", ("histogram",)),
+)
 
 
 def keep(checkpoint: Checkpoint, plan: Plan, tensors: Sequence[Part], layers: Sequence[Part]) -> None:
@@ -20,27 +34,22 @@ def keep(checkpoint: Checkpoint, plan: Plan, tensors: Sequence[Part], layers: Se
         tensors: All weights, as they were planned.
         layers: All attention layers, as they were planned.
     """
-    weights, gradients = checkpoint.weights or {}, checkpoint.gradients or {}
-    attention, activations = checkpoint.attention or {}, checkpoint.activations or {}
-    lost = []
-    sections: tuple[tuple[str, Mapping[str, Any]], ...] = (("weights", weights), ("gradients", gradients))
-    for section, entries in sections:
-        bare = [name for name in entries if not plan.has("distributions", name)]
-        lost += [f"{section}.*.{field}" for field in ("histogram", "percentiles") if _drop(entries, bare, field)]
-        _drop(entries, bare, "sampled")
-    if _drop(activations, [name for name in activations if not plan.has("activations", name)], "histogram"):
-        lost.append("activations.*.histogram")
-    by_grid: tuple[tuple[Kind, Mapping[str, Any], Sequence[Part]], ...] = (
-        ("weights", weights, tensors),
-        ("gradients", gradients, tensors),
-        ("attention", attention, layers),
-    )
-    for kind, having, parts in by_grid:
+    held: dict[str, Mapping[str, Any]] = {
+        name: getattr(checkpoint, name) or {} for name in ("weights", "gradients", "activations", "attention")
+    }
+    lost = [] if checkpoint.left_out is UNSET else checkpoint.left_out
+    for section, kind, fields in FIELDS:
+        bare = [name for name in held[section] if not plan.has(kind, name)]
+        lost += [f"{section}.*.{field}" for field in fields if _drop(held[section], bare, field)]
+        if "percentiles" in fields:
+            _drop(held[section], bare, "sampled")
+    by_grid: tuple[tuple[Kind, Sequence[Part]], ...] = (("weights", tensors), ("gradients", tensors), ("attention", layers))
+    for kind, parts in by_grid:
         field = QK_GRID if kind == "attention" else GRID
-        without = [part.name for part in parts if part.grids and part.name in having and not plan.has(kind, part.name)]
-        _drop(having, without, field)
+        without = [part.name for part in parts if part.grids and part.name in held[kind] and not plan.has(kind, part.name)]
+        _drop(held[kind], without, field)
         lost += [f"{kind}.*.{field}"] if without else []
-    checkpoint.left_out = lost or UNSET
+    checkpoint.left_out = list(dict.fromkeys(lost)) or UNSET
 
 
 def _drop(entries: Mapping[str, Any], names: Sequence[str], field: str) -> bool:

@@ -11,6 +11,7 @@ from ckaudit.contract.behaviour import AttentionStats, HeadKind
 from ckaudit.contract.grids import encode_grids, sample_indices
 from ckaudit.recorder.arrays import Array, double, library, to_numpy
 from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.grids import short_ends
 
 CHUNK = 2**22  # probabilities turned into float64 at a time: 32 MiB
 FARTHEST_OFFSET = 8
@@ -203,7 +204,7 @@ def later_sum(probabilities: Array, own: NDArray[np.intp]) -> Array:
 
 def _grids(probabilities: Array, encoding: Literal["nested", "q8"]) -> Any:
     rows, columns = (sample_indices(size) for size in probabilities.shape[2:])
-    return encode_grids(to_numpy(double(probabilities[0][:, rows[:, None], columns])), encoding)
+    return short_ends(encode_grids(to_numpy(double(probabilities[0][:, rows[:, None], columns])), encoding))
 
 
 def _numbers(values: list[float]) -> list[Any]:

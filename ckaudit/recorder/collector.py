@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
-from ckaudit.contract.budget import Plan, suffix_for, tensor_part
+from ckaudit.contract.budget import Plan
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.left_out import keep
 from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.sizes import tensor_part
 from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.contract.training import OptimizerState
 from ckaudit.recorder.activations import matches
@@ -69,11 +70,17 @@ class Collector:
         self._held = held_by(held)
         self._guard, self._observer, self._options = guard, observer, options
         self._parts = [tensor_part(name, tensor.shape, depth_of(name)) for name, tensor in self.parameters.items()]
-        modules = module_parts(observer.modules)
-        self.suffix = options.suffix or suffix_for(
-            self._parts, observer.expected, modules, options.budget_kb, encoding=options.grids
+        planner = Planner(
+            grids=options.grids,
+            budget_kb=options.budget_kb,
+            suffix=options.suffix or ".json",
+            cadence=options.cadence,
+            exact=options.exact,
+            spectral=bool(options.spectral),
         )
-        self._planner = Planner(grids=options.grids, budget_kb=options.budget_kb, suffix=self.suffix, cadence=options.cadence)
+        modules = module_parts(observer.modules)
+        self._planner = planner if options.suffix else planner.choose_suffix(self._parts, observer.expected, modules)
+        self.suffix = self._planner.suffix
         first = {storage_of(tensor): name for name, tensor in reversed(self.parameters.items())}
         self.weights = {name: tensor for name, tensor in self.parameters.items() if first[storage_of(tensor)] == name}
 
@@ -156,8 +163,11 @@ class Collector:
     def fill(self, checkpoint: Checkpoint, attempt: Attempt, seen: Seen, reference: Reference | None) -> dict[str, float | None]:
         """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
         derived: dict[str, float | None] = {"update_to_weight": None}
-        layers = layer_parts(seen.attention)
-        plan = self._planner.plan(self._parts, layers, module_parts(seen.activations), attempt)
+        checkpoint.gradients = attempt.gradients or attempt.norms_only or UNSET
+        checkpoint.activations = seen.activations or UNSET
+        checkpoint.attention = seen.attention or UNSET
+        checkpoint.moe = seen.moe or UNSET
+        plan = self._planner.fit(checkpoint, self._parts, attempt)
         with self._guard("weights"):
             checkpoint.weights = self._weights(plan)
         with self._guard("weight_deltas"):
@@ -166,13 +176,14 @@ class Collector:
         if self.optimizers and attempt.step:
             with self._guard("optimizer"):
                 checkpoint.optimizer = self._optimizer(attempt)
-        checkpoint.gradients = attempt.gradients or attempt.norms_only or UNSET
-        checkpoint.activations = seen.activations or UNSET
-        checkpoint.attention = seen.attention or UNSET
-        checkpoint.moe = seen.moe or UNSET
-        keep(checkpoint, plan, self._parts, layers)
+        keep(checkpoint, plan, self._parts, layer_parts(seen.attention))
         derived |= {"min_normalized_entropy": lowest(seen.entropies), **moe_scalars(seen.moe)}
         return {name: None if value is None else shorten(value) for name, value in derived.items()}
+
+    def trim(self, checkpoint: Checkpoint, attempt: Attempt) -> None:
+        """Take out of a finished checkpoint what its black box leaves no room for."""
+        plan = self._planner.fit(checkpoint, self._parts, attempt)
+        keep(checkpoint, plan, self._parts, layer_parts(checkpoint.attention or {}))
 
     def _weights(self, plan: Plan) -> dict[str, WeightStats]:
         encoding = self._options.grids

@@ -1,15 +1,18 @@
-"""The grid of one tensor, NumPy's or torch's."""
+"""The grid of one tensor, NumPy's or torch's, and how short its ends are written."""
 
 import math
 from functools import cache
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.contract.grids import encode_grid, sample_indices
-from ckaudit.contract.tensors import Grid
+from ckaudit.contract.tensors import Grid, PackedGrid
 from ckaudit.recorder.arrays import Array, dense, double, dtype_name, is_away, to_numpy
+from ckaudit.recorder.digits import shorten
+
+T = TypeVar("T")
 
 
 def matrix_grid(array: Array, encoding: Literal["nested", "q8"]) -> Grid | None:
@@ -23,7 +26,22 @@ def matrix_grid(array: Array, encoding: Literal["nested", "q8"]) -> Grid | None:
     matrix = matrix if is_away(matrix) else to_numpy(matrix if dtype_name(matrix) != "bfloat16" else matrix.float())
     matrix = matrix.reshape(matrix.shape[0], -1)
     rows, columns = _places(*matrix.shape)
-    return encode_grid(to_numpy(double(matrix[rows, columns])), encoding)
+    return short_ends(encode_grid(to_numpy(double(matrix[rows, columns])), encoding))
+
+
+def short_ends(grid: T, *, tolerance: float = 0.01) -> T:
+    """Write the ends of a packed grid as the shortest decimals of the same float32.
+
+    Args:
+        grid: A packed grid, changed in place, or another, left alone.
+        tolerance: Most that both may change by, as a share of half a step, by which the cells are off anyway.
+    """
+    if isinstance(grid, PackedGrid):
+        low, high = float(grid.min), float(grid.max)
+        short = shorten(low), shorten(high)
+        if abs(short[0] - low) + abs(short[1] - high) <= tolerance * (high - low) / 510:
+            grid.min, grid.max = short
+    return grid
 
 
 @cache

@@ -2,10 +2,11 @@
 
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import UNSET, Struct, field
 
-from ckaudit.contract.encode import significant
+from ckaudit.contract.encode import encode, significant
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.training import History
 
@@ -47,6 +48,33 @@ class BlackBox:
             gradient_norms=_columns([moment.gradient_norms for moment in moments]) or UNSET,
             update_norms=_columns([moment.update_norms for moment in moments]) or UNSET,
         )
+
+
+def fitted(history: History, room: float, *, at_least: int = 8) -> History:
+    """Return the newest steps of a black box that fit into so many bytes of JSON.
+
+    Args:
+        history: All steps.
+        room: Bytes.
+        at_least: Steps that are kept in any case, enough to see what an event grew from.
+    """
+    size, names, steps = len(encode(history)), len(encode(_newest(history, 0))), len(history.steps)
+    if size <= room:
+        return history
+    return _newest(history, min(steps, max(at_least, int(steps * (room - names) / (size - names)))))
+
+
+def _newest(history: History, count: int) -> History:
+    """Return the last steps; a tensor of which they hold nothing has no column."""
+    start = len(history.steps) - count
+
+    def cut(column: Any) -> Any:
+        if not isinstance(column, dict):
+            return column if column is UNSET else column[start:]
+        shorter = {name: values[start:] for name, values in column.items()}
+        return {name: values for name, values in shorter.items() if set(values) != {None}} or UNSET
+
+    return History(**{name: cut(getattr(history, name)) for name in History.__struct_fields__})
 
 
 def _number(value: float | None) -> Number | None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ckaudit.contract.behaviour import ActivationStats, AttentionStats, MoeStats
-from ckaudit.contract.budget import Part
+from ckaudit.contract.sizes import Part
 from ckaudit.recorder.activation_stats import activation_stats
 from ckaudit.recorder.activations import chosen_modules, is_function, matches, output_tensor
 from ckaudit.recorder.attention import attention_stats, four_dimensional, max_logits

@@ -2,14 +2,19 @@
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
+from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.behaviour import AttentionStats
-from ckaudit.contract.budget import Part, Plan, due, plan
+from ckaudit.contract.budget import Plan, due, plan, room, suffix_for
 from ckaudit.contract.cadence import ordinal
+from ckaudit.contract.encode import encode
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.sizes import SIZES, WEIGHTS_ONLY, Part, Sizes, beyond
 from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.history import fitted
 from ckaudit.recorder.names import depth_of
 
 
@@ -21,12 +26,22 @@ class Planner(Struct, frozen=True, kw_only=True):
         budget_kb: Size of a checkpoint file, in thousands of bytes; None: everything in every checkpoint.
         suffix: How files are packed.
         cadence: When checkpoints are due.
+        exact: Whether each tensor carries a hash of its bytes.
+        spectral: Whether the largest singular value of weights is measured.
     """
 
     grids: GridEncoding
     budget_kb: float | None
     suffix: str
     cadence: Sequence[Cadence]
+    exact: bool = False
+    spectral: bool = False
+
+    def choose_suffix(self, tensors: Sequence[Part], layers: Sequence[Part], modules: Sequence[Part]) -> "Planner":
+        """Return this planner for files packed as the budget asks for."""
+        sizes = beyond(SIZES, exact=self.exact, spectral=self.spectral)
+        suffix = suffix_for(tensors, layers, modules, self.budget_kb, encoding=self.grids, sizes=sizes)
+        return replace(self, suffix=suffix)
 
     def depths(self, parts: Sequence[Part], attempt: Attempt) -> frozenset[int | None]:
         """Return the depths that may have grids, and perhaps more where heads are not known yet."""
@@ -36,8 +51,10 @@ class Planner(Struct, frozen=True, kw_only=True):
             return frozenset(part.depth for part in parts)
         return due(parts, self._ordinal(attempt), last="last" in attempt.triggers).depths
 
-    def plan(self, tensors: Sequence[Part], layers: Sequence[Part], modules: Sequence[Part], attempt: Attempt) -> Plan:
-        """Return what the checkpoint of an attempt holds."""
+    def plan(
+        self, tensors: Sequence[Part], layers: Sequence[Part], modules: Sequence[Part], attempt: Attempt, besides: int = 0
+    ) -> Plan:
+        """Return what the checkpoint of an attempt holds; `besides` are the bytes of its black box."""
         return plan(
             tensors,
             layers,
@@ -47,7 +64,32 @@ class Planner(Struct, frozen=True, kw_only=True):
             encoding=self.grids,
             suffix=self.suffix,
             last="last" in attempt.triggers,
+            besides=besides,
+            sizes=self._sizes(attempt),
         )
+
+    def fit(self, checkpoint: Checkpoint, tensors: Sequence[Part], attempt: Attempt) -> Plan:
+        """Return what a checkpoint holds whose other sections are there; its black box is shortened where it is too long."""
+        layers, modules = layer_parts(checkpoint.attention or {}), module_parts(checkpoint.activations or {})
+        if checkpoint.history is UNSET:
+            return self.plan(tensors, layers, modules, attempt)
+        most = room(
+            tensors,
+            layers,
+            modules,
+            self._ordinal(attempt),
+            self.budget_kb,
+            encoding=self.grids,
+            suffix=self.suffix,
+            sizes=self._sizes(attempt),
+        )
+        whole, checkpoint.history = checkpoint.history, fitted(checkpoint.history, most)
+        if len(checkpoint.history.steps) < len(whole.steps):
+            checkpoint.left_out = [*(checkpoint.left_out or []), "history.steps"]
+        return self.plan(tensors, layers, modules, attempt, len(encode(checkpoint.history)))
+
+    def _sizes(self, attempt: Attempt) -> Sizes:
+        return beyond(SIZES if attempt.step else WEIGHTS_ONLY, exact=self.exact, spectral=self.spectral)
 
     def _ordinal(self, attempt: Attempt) -> int:
         return ordinal(attempt.step, self.cadence)
@@ -55,7 +97,7 @@ class Planner(Struct, frozen=True, kw_only=True):
 
 def layer_parts(attention: dict[str, AttentionStats]) -> list[Part]:
     """Return the attention layers as parts."""
-    return [Part(name, depth_of(name), stats.heads or 0) for name, stats in attention.items()]
+    return [Part(name, depth_of(name), stats.heads or 0, is_causal=stats.causal is True) for name, stats in attention.items()]
 
 
 def module_parts(activations: Iterable[str]) -> list[Part]:

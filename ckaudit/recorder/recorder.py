@@ -92,8 +92,9 @@ class Recorder(OnDemand):
         compiled: Whether the model runs inside `torch.compile` although it does not look so, because it is compiled later.
         grad_of: Returns the gradient of a parameter, or None where it has none. Default: `parameter.grad`.
         grids: How sampled weights and attention are written: "q8" bytes, "nested" numbers, or "none". Layers take turns.
-        budget_kb: Size that a checkpoint file keeps to, in thousands of bytes; None: every grid, every time. The numbers of
-            all tensors and the grids whose turn it is are always written; `left_out` says what was not.
+        budget_kb: Size that a checkpoint file keeps to, in thousands of bytes; None: everything, every time. Norms, movement
+            and heads of everything are always written, and the grids whose turn it is, but not beside the black box of an
+            event; the rest takes turns by layer where there is no room for all, and `left_out` says what some layers lack.
         spectral_norms: Glob patterns of the weights whose largest singular value is measured.
         exact: Whether each tensor carries a hash of its bytes.
         suffix: ".json", ".json.gz" or ".json.zst". Default: ".json", or ".json.zst" where plain files of this model would

@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.behaviour import ActivationStats, AttentionStats
-from ckaudit.contract.budget import Part, Plan, suffix_for, tensor_part
+from ckaudit.contract.budget import Plan
 from ckaudit.contract.left_out import keep
 from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.sizes import Part, tensor_part
 from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.recorder.activation_stats import activation_stats
 from ckaudit.recorder.arrays import dtype_name
@@ -65,7 +66,8 @@ class Sections:
     """
 
     def __init__(self, guard: Guard, facts: Mapping[str, TensorFacts], options: Options, planner: Planner) -> None:
-        self._guard, self._facts, self._options, self._planner = guard, facts, options, planner
+        self._guard, self._facts, self._options = guard, facts, options
+        self._planner = replace(planner, exact=options.exact, spectral=bool(options.spectral))
 
     def fill(
         self, checkpoint: Checkpoint, attempt: Attempt, given: Given, reference: Reference | None
@@ -97,9 +99,8 @@ class Sections:
     def choose_suffix(self, weights: Held) -> str:
         """Return how the files of a run with these weights are packed, and plan for it from now on."""
         tensors = [self._part(name, array) for name, array in weights.items()]
-        suffix = suffix_for(tensors, [], [], self._planner.budget_kb, encoding=self._planner.grids)
-        self._planner = replace(self._planner, suffix=suffix)
-        return suffix
+        self._planner = self._planner.choose_suffix(tensors, [], [])
+        return self._planner.suffix
 
     def _part(self, name: str, array: NDArray[Any]) -> Part:
         return tensor_part(name, array.shape, _depth(name, self._facts.get(name)))

@@ -199,6 +199,7 @@ class RunSession:
         last.triggers = attempt.triggers
         last.event_step = UNSET if attempt.event_step is None else attempt.event_step
         last.history = self._history.dump(before=attempt.step) or UNSET
+        self._collector.trim(last, attempt)
         return last
 
     def _advance(self) -> None:
@@ -242,12 +243,12 @@ class RunSession:
         checkpoint = attempt.checkpoint(self._folder.session)
         self.demands.fill(checkpoint, attempt)
         checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
+        if attempt.event_step is not None:
+            checkpoint.history = self._history.dump(before=attempt.step) or UNSET
         derived = self._collector.fill(checkpoint, attempt, seen, self._folder.reference)
         if derived["update_to_weight"] is not None:
             attempt.values.setdefault("update_to_weight", derived["update_to_weight"])
         checkpoint.scalars = attempt.scalars(**derived) or UNSET
-        if attempt.event_step is not None:
-            checkpoint.history = self._history.dump(before=attempt.step) or UNSET
         return checkpoint
 
     def _cost(self, seconds: float) -> Cost:

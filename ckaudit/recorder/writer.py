@@ -64,7 +64,7 @@ class Writer:
         causal: Whether a query must not see later keys. Default: so where later keys got exactly nothing.
         hidden: Glob patterns of the activations whose last dimension are hidden units, that can be dead.
         grids: How sampled matrices are written: "q8" bytes, "nested" numbers, or "none". Layers take turns.
-        budget_kb: Size that a checkpoint should keep to, in kilobytes; None: every grid, every time.
+        budget_kb: Size that a checkpoint keeps to, as in `Recorder`; None: everything, every time.
         spectral_norms: Glob patterns of the weights whose largest singular value is measured.
         exact: Whether each tensor carries a hash of its bytes.
         suffix: ".json", ".json.gz" or ".json.zst". Default: ".json", or ".json.zst" where plain files could not hold all

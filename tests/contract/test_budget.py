@@ -1,5 +1,10 @@
 """The plan of a checkpoint: turns, landmarks and sizes, on the shape of a model with 310 tensors and 448 heads."""
 
+import math
+import sys
+from pathlib import Path
+
+import msgspec
 import numpy as np
 import pytest
 import zstandard
@@ -7,128 +12,159 @@ from msgspec import UNSET
 
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.behaviour import ActivationStats, AttentionStats
-from ckaudit.contract.budget import Part, due, landmarks, plan, tensor_part
+from ckaudit.contract.budget import due, landmarks, plan, room, suffix_for
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.encode import encode
-from ckaudit.contract.grids import encode_grid, encode_grids
+from ckaudit.contract.grids import encode_grid, encode_grids, unpack
 from ckaudit.contract.left_out import keep
-from ckaudit.contract.tensors import DeltaStats
-from ckaudit.recorder.activation_stats import activation_stats
-from ckaudit.recorder.attention import attention_stats
+from ckaudit.contract.sizes import SIZES, Part, beyond, tensor_part
 from ckaudit.recorder.digits import shortest
-from ckaudit.recorder.gradient_stats import gradient_stats
-from ckaudit.recorder.names import depth_of
+from ckaudit.recorder.history import fitted
 from ckaudit.recorder.weights import weight_stats
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
+
+from checkpoints.qwen import LAYERS, MATRICES, OBSERVED, SHAPES, TENSORS, checkpoint, grids_in, history
+
 SOURCE = np.random.default_rng(0)
-BLOCK = {
-    "self_attn.q_proj": (2048, 1024), "self_attn.k_proj": (1024, 1024), "self_attn.v_proj": (1024, 1024),
-    "self_attn.o_proj": (1024, 2048), "self_attn.q_norm": (128,), "self_attn.k_norm": (128,), "mlp.gate_proj": (3072, 1024),
-    "mlp.up_proj": (3072, 1024), "mlp.down_proj": (1024, 3072), "input_layernorm": (1024,), "post_attention_layernorm": (1024,),
-}  # fmt: skip
-SHAPES = {"model.embed_tokens.weight": (151_936, 1024)}
-SHAPES |= {f"model.layers.{i}.{name}.weight": shape for i in range(28) for name, shape in BLOCK.items()}
-SHAPES |= {"model.norm.weight": (1024,)}
-TENSORS = [tensor_part(name, shape, depth_of(name)) for name, shape in SHAPES.items()]
-LAYERS = [Part(f"layer.{i}", i, 16) for i in range(28)]
-MATRICES = {part.name for part in TENSORS if part.grids}
+WHOLE = encode(checkpoint())
+GRID, QK_GRID = "sampled_grid_32x32", "sampled_qk_grid_32x32_per_head"
 
 
-def small(shape, scale):
-    """A tensor with the statistics of one of this shape, small enough to be measured at once."""
-    return SOURCE.normal(size=shape if len(shape) == 1 else (64, 64)).astype(np.float32) * np.float32(scale)
+def whole():
+    """A checkpoint of the model with every statistic and every grid."""
+    return msgspec.json.decode(WHOLE, type=Checkpoint)
 
 
-def like(stats, shape):
-    stats.numel, stats.dtype = int(np.prod(shape)), "bfloat16"
-    stats.sampled = 4096 if stats.numel > 2**17 else UNSET
-    return stats
+def without(document, *sections):
+    """Take the grids of sections away."""
+    for section in sections:
+        for stats in getattr(document, section).values():
+            setattr(stats, QK_GRID if section == "attention" else GRID, UNSET)
+    return document
 
 
-def whole(*, weight_grids=True, gradient_grids=True, qk_grids=True, modules=0):
-    """A checkpoint of the model with random statistics and every grid that is asked for."""
-    checkpoint = Checkpoint(schema_version="ck.analysis.v1", step=500, loss=2.3456789, weights={}, gradients={}, weight_deltas={})
-    for name, shape in SHAPES.items():
-        weight = checkpoint.weights[name] = like(weight_stats(small(shape, 0.02)), shape)
-        gradient = checkpoint.gradients[name] = like(gradient_stats(small(shape, 1.3e-5)), shape)
-        weight.shape = list(shape)
-        norms = SOURCE.random(3) * (1e-3, 1e-4, 0.1)
-        checkpoint.weight_deltas[name] = DeltaStats(**dict(zip(("norm", "relative", "moved"), map(shortest, norms), strict=True)))
-        if name in MATRICES:
-            weight.sampled_grid_32x32 = encode_grid(SOURCE.normal(size=(32, 32)) * 0.02, "q8") if weight_grids else UNSET
-            gradient.sampled_grid_32x32 = encode_grid(SOURCE.normal(size=(32, 32)) * 1e-5, "q8") if gradient_grids else UNSET
-    checkpoint.attention = {layer.name: heads(qk_grids=qk_grids) for layer in LAYERS}
-    sample = activation_stats(SOURCE.normal(size=(2, 64, 64)).astype(np.float32), count_dead=True)
-    checkpoint.activations = {f"model.layers.{i}": sample for i in range(modules)} or UNSET
-    return checkpoint
-
-
-def heads(*, qk_grids):
-    logits = np.where(np.tri(64, dtype=bool), SOURCE.normal(size=(1, 16, 64, 64)), -np.inf)
-    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    stats, _ = attention_stats(p, grid="q8" if qk_grids else None)
-    stats.max_logit_per_head, stats.kv_heads = [shortest(value) for value in logits.max((0, 2, 3)).tolist()], 8
-    return stats
-
-
-def grids_in(checkpoint):
-    tensors = [*checkpoint.weights.values(), *checkpoint.gradients.values()]
-    single = sum(stats.sampled_grid_32x32 is not UNSET for stats in tensors)
-    return single + sum(16 for stats in checkpoint.attention.values() if stats.sampled_qk_grid_32x32_per_head is not UNSET)
-
-
-def written(ordinal, budget_kb, suffix, *, last=False, modules=0, **grids):
+def written(ordinal, budget_kb, suffix, *, last=False, document=None):
     """The checkpoint that a plan leaves, its bytes, and the plan."""
-    checkpoint = whole(modules=modules, **grids)
-    named = [Part(name, depth_of(name)) for name in checkpoint.activations or {}]
-    chosen = plan(TENSORS, LAYERS, named, ordinal, budget_kb, suffix=suffix, last=last)
-    keep(checkpoint, chosen, TENSORS, LAYERS)
-    return checkpoint, encode(checkpoint, suffix), chosen
+    document = document or whole()
+    besides = 0 if document.history is UNSET else len(encode(document.history))
+    chosen = plan(TENSORS, LAYERS, OBSERVED, ordinal, budget_kb, suffix=suffix, last=last, besides=besides)
+    keep(document, chosen, TENSORS, LAYERS)
+    return document, encode(document, suffix), chosen
+
+
+def recorded(section, field):
+    """Names of the entries that have a field."""
+    return {name for name, stats in section.items() if getattr(stats, field) is not UNSET}
 
 
 def test_the_table_is_that_of_the_model():
-    assert (len(TENSORS), len(MATRICES), sum(layer.grids for layer in LAYERS)) == (310, 197, 448)
-    assert sum(int(np.prod(shape)) for shape in SHAPES.values()) == 596_049_920
+    assert (len(TENSORS), len(MATRICES), sum(layer.grids for layer in LAYERS), len(OBSERVED)) == (310, 197, 448, 254)
+    assert sum(math.prod(shape) for shape in SHAPES.values()) == 596_049_920
+    assert check_checkpoint(WHOLE, "x").findings == []
 
 
 @pytest.mark.parametrize(("ordinal", "last"), [(0, False), (1, False), (5, False), (17, False), (28, True)])
 def test_packed_files_keep_the_budget_with_all_statistics(ordinal, last):
-    checkpoint, data, chosen = written(ordinal, 200, ".json.zst", last=last, modules=28)
+    document, data, chosen = written(ordinal, 200, ".json.zst", last=last)
     assert len(data) <= 200_000
-    assert grids_in(checkpoint) >= 12
-    assert all(stats.histogram is not UNSET and stats.percentiles is not UNSET for stats in checkpoint.weights.values())
-    assert all(stats.histogram is not UNSET and stats.percentiles is not UNSET for stats in checkpoint.gradients.values())
-    assert 0.85 <= chosen.bytes / len(data) <= 1.4  # half of a causal grid is zero, which packs better than expected
-    assert check_checkpoint(zstandard.ZstdDecompressor().decompress(data), "x").document is not None
+    assert grids_in(document) >= 12
+    assert set(document.left_out) <= {f"weights.*.{GRID}", f"gradients.*.{GRID}", f"attention.*.{QK_GRID}"}
+    assert without(document, "weights", "gradients", "attention").weights == without(whole(), "weights").weights
+    assert document.gradients == without(whole(), "gradients").gradients
+    assert document.activations == whole().activations
+    assert 0.85 <= chosen.bytes / len(data) <= 1.25
+    assert check_checkpoint(zstandard.ZstdDecompressor().decompress(data), "x").findings == []
 
 
-def test_plain_files_keep_every_number_and_every_grid_that_is_due():
-    whole_size = len(encode(whole(weight_grids=False, gradient_grids=False, qk_grids=False)))
-    for ordinal in (1, 5, 12):
-        checkpoint, data, chosen = written(ordinal, 200, ".json")
-        assert grids_in(checkpoint) >= 12
-        assert all(stats.mean is not UNSET and stats.frobenius_norm is not UNSET for stats in checkpoint.weights.values())
-        assert len(data) < 250_000 < whole_size
-        assert 0.85 <= chosen.bytes / len(data) <= 1.2
-        assert "weights.*.histogram" in checkpoint.left_out
-        assert check_checkpoint(data, "x").document is not None
+@pytest.mark.parametrize("ordinal", [0, 1, 5, 12, 28])
+def test_plain_files_keep_the_budget_with_norms_movement_and_heads_of_everything(ordinal):
+    document, data, chosen = written(ordinal, 200, ".json")
+    assert len(data) <= 200_000
+    assert 0.95 <= chosen.bytes / len(data) <= 1.05
+    assert grids_in(document) >= 12
+    assert recorded(document.weights, "frobenius_norm") == recorded(document.gradients, "norm") == set(SHAPES)
+    assert recorded(document.activations, "rms") == {part.name for part in OBSERVED}
+    assert document.weight_deltas == whole().weight_deltas
+    assert without(document, "attention").attention == without(whole(), "attention").attention
+    assert check_checkpoint(data, "x").findings == []
+
+
+def test_plain_files_name_each_field_that_some_entry_lacks_and_no_other():
+    document, data, _ = written(12, 200, ".json")
+    before, after = (msgspec.json.decode(text) for text in (WHOLE, data))
+    lost = set()
+    for section in ("weights", "gradients", "weight_deltas", "activations", "attention"):
+        for name, stats in before[section].items():
+            lost |= {f"{section}.*.{field}" for field in stats if field not in after[section][name]}
+            assert after[section][name].items() <= stats.items()
+    assert set(document.left_out) == lost - {"weights.*.sampled", "gradients.*.sampled"}
+    assert len(set(document.left_out)) == len(document.left_out)
+
+
+def test_plain_files_have_all_statistics_of_every_layer_in_forty_checkpoints():
+    full, distributed, seen = set(), set(), set()
+    for ordinal in range(11, 51):
+        chosen = plan(TENSORS, LAYERS, OBSERVED, ordinal, 200).chosen
+        assert chosen["numbers"] >= chosen["distributions"]
+        full, distributed, seen = full | chosen["numbers"], distributed | chosen["distributions"], seen | chosen["activations"]
+    assert full == distributed == set(SHAPES)
+    assert seen == {part.name for part in OBSERVED}
+
+
+def test_the_model_is_packed_by_default_and_a_small_one_is_not():
+    unknown = [Part(layer.name, layer.depth, 1) for layer in LAYERS]
+    assert suffix_for(TENSORS, unknown, OBSERVED, 200) == ".json.zst"
+    assert suffix_for(TENSORS, unknown, OBSERVED, None) == ".json"
+    assert suffix_for(TENSORS[:90], unknown[:8], OBSERVED[:70], 200) == ".json"
 
 
 def test_every_grid_fits_six_hundred_kilobytes_and_gradients_eight_hundred():
-    checkpoint, data, _ = written(3, None, ".json.zst", gradient_grids=False)
-    assert grids_in(checkpoint) == 197 + 448
+    document, data, _ = written(3, None, ".json.zst", document=without(whole(), "gradients"))
+    assert grids_in(document) == 197 + 448
     assert len(data) <= 600_000
-    checkpoint, data, chosen = written(3, None, ".json.zst")
-    assert grids_in(checkpoint) == 2 * 197 + 448
+    document, data, chosen = written(3, None, ".json.zst")
+    assert grids_in(document) == 2 * 197 + 448
     assert len(data) <= 800_000
-    assert checkpoint.left_out is UNSET
-    assert 0.85 <= chosen.bytes / len(data) <= 1.4  # half of a causal grid is zero, which packs better than expected
+    assert document.left_out is UNSET
+    assert 0.85 <= chosen.bytes / len(data) <= 1.25
+
+
+@pytest.mark.parametrize(("suffix", "least"), [(".json.zst", 56), (".json", 8)])
+@pytest.mark.parametrize("ordinal", [3, 5])
+def test_a_black_box_counts_and_is_as_long_as_the_budget_lets_it_be(suffix, least, ordinal):
+    document = whole()
+    most = room(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=suffix)
+    document.history = fitted(history(before=document.step), most)
+    kept = len(document.history.steps)
+    assert least <= kept <= 64
+    assert document.history.steps == list(range(500 - kept, 500))
+    document, data, _ = written(ordinal, 200, suffix, document=document)
+    assert len(data) <= 200_000
+    assert check_checkpoint(encode(document), "x").findings == []
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.zst"])
+def test_hashes_and_singular_values_count(suffix):
+    sizes, document = beyond(SIZES, exact=True, spectral=True), whole()
+    for place, stats in enumerate((*document.weights.values(), *document.gradients.values())):
+        stats.hash = "blake2b:" + SOURCE.bytes(16).hex()
+        if place < len(SHAPES):
+            stats.spectral_norm = shortest(SOURCE.uniform(1, 9))
+    chosen = plan(TENSORS, LAYERS, OBSERVED, 4, 240, suffix=suffix, sizes=sizes)
+    keep(document, chosen, TENSORS, LAYERS)
+    assert 0.85 <= chosen.bytes / len(encode(document, suffix)) <= 1.25
+    assert len(encode(document, suffix)) <= 240_000
+
+
+def test_without_a_budget_a_black_box_has_any_length():
+    assert math.isinf(room(TENSORS, LAYERS, OBSERVED, 3, None))
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz", ".json.zst"])
 @pytest.mark.parametrize("budget_kb", [200, 300, 450])
 def test_a_larger_budget_never_holds_less(budget_kb, suffix):
-    smaller, larger = (plan(TENSORS, LAYERS, [], 4, kb, suffix=suffix) for kb in (budget_kb, 2 * budget_kb))
+    smaller, larger = (plan(TENSORS, LAYERS, OBSERVED, 4, kb, suffix=suffix) for kb in (budget_kb, 2 * budget_kb))
     assert all(smaller.chosen[kind] <= larger.chosen[kind] for kind in smaller.chosen)
     assert larger.bytes <= 2 * budget_kb * 1000
 
@@ -182,28 +218,34 @@ def test_small_matrices_and_no_grids_count_as_what_they_are():
 )
 def test_sizes_are_near_what_is_written(encoding, suffix):
     """The constants of `Sizes` against files of random statistics; packing differs between real and random grids."""
-    checkpoint = whole(modules=28)
-    for stats in (*checkpoint.weights.values(), *checkpoint.gradients.values()):
+    document = whole()
+    for stats in (*document.weights.values(), *document.gradients.values()):
         if stats.sampled_grid_32x32 is not UNSET:
             stats.sampled_grid_32x32 = encode_grid(SOURCE.normal(size=(32, 32)) * 0.02, encoding)
-    for stats in checkpoint.attention.values():
-        stats.sampled_qk_grid_32x32_per_head = encode_grids(SOURCE.random(size=(16, 32, 32)), encoding)
-    named = [Part(name, depth_of(name)) for name in checkpoint.activations]
-    expected = plan(TENSORS, LAYERS, named, 0, None, encoding=encoding, suffix=suffix).bytes
-    assert 0.85 <= expected / len(encode(checkpoint, suffix)) <= 1.2
+    for stats in document.attention.values():
+        values = unpack(stats.sampled_qk_grid_32x32_per_head) * SOURCE.uniform(0.99, 1.0, size=(16, 32, 32))
+        stats.sampled_qk_grid_32x32_per_head = encode_grids(values, encoding)
+    expected = plan(TENSORS, LAYERS, OBSERVED, 0, None, encoding=encoding, suffix=suffix).bytes
+    assert 0.85 <= expected / len(encode(document, suffix)) <= 1.2
 
 
 def test_what_is_left_out_is_named_once_and_only_then():
-    checkpoint = Checkpoint(
+    document = Checkpoint(
         schema_version="ck.analysis.v1",
         step=1,
-        activations={"a": ActivationStats(histogram=weight_stats(np.ones(3)).histogram)},
+        activations={"a": ActivationStats(rms=1.0, histogram=weight_stats(np.ones(3)).histogram)},
         attention={"layer.0": AttentionStats(heads=1)},
         weights={"w": weight_stats(np.eye(4), grid="q8"), "v": weight_stats(np.ones(4))},
     )
-    tensors, layers = [Part("w", 0, 1), Part("v", 0)], [Part("layer.0", 0, 1)]
-    keep(checkpoint, plan(tensors, layers, [Part("a", 0)], 0, 200), tensors, layers)
-    assert checkpoint.left_out is UNSET
-    keep(checkpoint, plan(tensors, layers, [Part("a", 0)], 0, 0), tensors, layers)
-    assert checkpoint.left_out == ["weights.*.histogram", "weights.*.percentiles", "activations.*.histogram"]
-    assert checkpoint.weights["w"].sampled_grid_32x32 is not UNSET
+    tensors, layers, modules = [Part("w", 0, 1), Part("v", 0)], [Part("layer.0", 0, 1)], [Part("a", 0)]
+    keep(document, plan(tensors, layers, modules, 0, 200), tensors, layers)
+    assert document.left_out is UNSET
+    for _ in range(2):
+        keep(document, plan(tensors, layers, modules, 0, 0), tensors, layers)
+        numbers = [f"weights.*.{name}" for name in ("shape", "dtype", "numel", "mean", "std", "min", "max")]
+        assert document.left_out == [*numbers, "weights.*.percentiles", "weights.*.histogram", "activations.*.histogram"]
+    assert document.weights["w"].sampled_grid_32x32 is not UNSET
+    assert document.weights["w"].frobenius_norm == 2.0
+    keep(document, plan(tensors, layers, modules, 0, 0, besides=1), tensors, layers)
+    assert document.left_out[-2:] == [f"weights.*.{GRID}", f"attention.*.{QK_GRID}"]
+    assert document.weights["w"].sampled_grid_32x32 is UNSET

@@ -46,7 +46,9 @@ def norm(subject: Subject, *, precision: float = 2e-2) -> Iterator[Finding]:
             square = length * length
             if square * least <= size * (mean * mean + std * std) <= square * most and -length <= low and high <= length:
                 continue
-            if length == length and _whole(subject, section, name):  # noqa: PLR0124  not NaN
+            # Without moments and extremes there is nothing to compare a norm with.
+            is_alone = mean + std != mean + std and not low and not high
+            if length == length and not is_alone and _whole(subject, section, name):  # noqa: PLR0124  not NaN
                 yield from _norm_of(subject, (section, name, field), (size, mean, std, low, high), length, precision)
 
 
