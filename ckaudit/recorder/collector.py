@@ -111,6 +111,10 @@ class Collector:
     def _gradients(self) -> dict[str, Tensor]:
         return present(self.parameters, self._options.grad_of or own_gradient)
 
+    def scaled_gradients(self) -> tuple[dict[str, Tensor], float]:
+        """Return the gradients as they are in memory, and the loss scale that lies on them."""
+        return self._gradients(), loss_scale_left(self.scaler)
+
     def read_gradients(self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None = None) -> None:
         """Take the norm of every gradient, and its statistics where a checkpoint is due.
 

@@ -13,6 +13,7 @@ from ckaudit.contract.manifest import Manifest, TensorFacts
 from ckaudit.contract.write import remove_stale, write_atomic
 from ckaudit.recorder.arrays import Array
 from ckaudit.recorder.background import Background
+from ckaudit.recorder.batches_seen import BatchesSeen
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.manifest import begin, load, save, set_aside
 from ckaudit.recorder.reference import REFERENCE_NAME, Reference
@@ -29,6 +30,7 @@ class RunFolder:
         steps_seen: Updates applied before this start.
         reference: The weights of step 0, where they are known.
         suffix: How checkpoints are packed.
+        batches: The batches seen so far, in earlier starts too.
         write_seconds: What writing the latest checkpoint took.
     """
 
@@ -36,6 +38,7 @@ class RunFolder:
         self.path, self.session, self.steps_seen = path, 0, start_step
         self.reference: Reference | None = None
         self.suffix, self.write_seconds = suffix, 0.0
+        self.batches = BatchesSeen()
         self._guard, self._start_step = guard, start_step
         self._manifest = Manifest(schema_version="ck.run.v1")
         self._scalars = ScalarLog(path / SCALARS_NAME, 0)
@@ -61,6 +64,7 @@ class RunFolder:
         if self._start_step:
             seen = last_value(lines, "steps_seen", until=self._start_step)
             self.steps_seen = self._start_step if seen is None else int(seen)
+            self.batches.recall(lines, until=self._start_step)
 
     def describe(self, *, later: bool = False, **computed: Any) -> None:
         """Set what the recorder itself knows of the run, and write `run.json`: now, or while the training goes on."""

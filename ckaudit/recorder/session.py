@@ -8,17 +8,17 @@ from statistics import median
 from time import perf_counter, time
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.cadence import is_due
 from ckaudit.contract.manifest import Triggers
-from ckaudit.contract.training import BatchFacts, Cost
+from ckaudit.contract.training import Cost
 from ckaudit.recorder.attempt import Attempt
-from ckaudit.recorder.batch import batch_facts, batch_hash
 from ckaudit.recorder.collector import Clipping, Collector, Options
+from ckaudit.recorder.demands import Demands
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.history import BlackBox, Moment
@@ -57,6 +57,7 @@ class RunSession:
         self._observer = Observer(model, guard, **observe)
         self._collector = Collector(model, as_sequence(optimizer), scaler, guard, self._observer, options)
         self._folder = RunFolder(path, guard, suffix=self._collector.suffix, start_step=start_step)
+        self.demands = Demands(model, self._collector, self._folder, guard, hookable="" in observe["hookable"])
         self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
         self._latest_events: list[Trigger] = []
         self._durations: deque[float] = deque(maxlen=64)
@@ -127,6 +128,12 @@ class RunSession:
         gradients, norms = self._collector.all_gradients(), self._attempt.raw_norms
         return None if gradients is None or norms is None or len(norms) != len(gradients) else (gradients, norms)
 
+    def ask(self) -> None:
+        """Ask for a checkpoint of the step under way."""
+        if not self._attempt.is_due:
+            self._attempt.triggers.append("manual")
+            self._collector.attach(self._attempt)
+
     def log(self, values: Mapping[str, Any]) -> None:
         """Add values to the line of the step under way; one that is no scalar is left out and counted."""
         for name, value in values.items():
@@ -147,20 +154,19 @@ class RunSession:
 
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
         """Write the line of the step under way and its checkpoint, and begin the next."""
-        attempt, input_hash, checkpoint = self._attempt, None, None
+        attempt, input_hash, facts, checkpoint = self._attempt, None, None, None
         self._durations.append(start - self._ended - attempt.seconds)
         self._latest_events, attempt.time = [], time()
         try:
             with self._guard("reading the loss"):
                 attempt.loss = number(loss)
-            with self._guard("hashing the batch"):
-                input_hash = batch_hash(batch)
+            with self._guard("looking at the batch"):
+                input_hash, facts = self._folder.batches.look(attempt, batch, batch_id, source, self._facts.get("vocabulary"))
             self._settle(attempt)
             if attempt.is_due:
                 with self._guard("building a checkpoint"):
                     checkpoint = self._checkpoint(attempt, self._observer.detach())
-                    with self._guard("data"):
-                        checkpoint.data = self._batch_facts(batch, input_hash, batch_id, source)
+                    checkpoint.data = facts or UNSET
                     checkpoint.cost = self._cost(attempt.seconds + perf_counter() - start)
                     self._write(checkpoint)
             with self._guard("writing scalars.jsonl"):
@@ -178,6 +184,7 @@ class RunSession:
         self._observer.detach()
         for handle in self._handles:
             handle.remove()
+        self.demands.settle(self._attempt)
         self._sort_table()
         if self._finished:
             with self._guard("the last checkpoint"):
@@ -212,6 +219,7 @@ class RunSession:
     def _settle(self, attempt: Attempt) -> None:
         """Put into the step's values what the recorder knows itself; a value that was logged stays."""
         listening, scaled = bool(self._handles), self._collector.has_scaler()
+        self.demands.settle(attempt)
         with self._guard("reading the learning rate"):
             attempt.rates = attempt.rates or learning_rates(self._collector.optimizers)
         if scaled and attempt.loss_scale is None:
@@ -233,6 +241,7 @@ class RunSession:
 
     def _checkpoint(self, attempt: Attempt, seen: Seen) -> Checkpoint:
         checkpoint = attempt.checkpoint(self._folder.session)
+        self.demands.fill(checkpoint, attempt)
         checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
         if attempt.event_step is not None:
             checkpoint.history = self._history.dump(before=attempt.step) or UNSET
@@ -241,12 +250,6 @@ class RunSession:
             attempt.values.setdefault("update_to_weight", derived["update_to_weight"])
         checkpoint.scalars = attempt.scalars(**derived) or UNSET
         return checkpoint
-
-    def _batch_facts(
-        self, batch: Any, input_hash: str | None, batch_id: str | int | None, source: str | None
-    ) -> BatchFacts | UnsetType:
-        vocabulary = self._facts.get("vocabulary")
-        return batch_facts(batch, input_hash=input_hash, batch_id=batch_id, source=source, vocabulary=vocabulary) or UNSET
 
     def _cost(self, seconds: float) -> Cost:
         # The file cannot hold the time of its own writing, so it holds that of the file before.
