@@ -27,6 +27,8 @@ class Attempt(Struct):
         gradients: Their statistics, where a checkpoint is due.
         source: Where in the step they were read.
         before: Copies of the weights before the update, where a checkpoint is due.
+        has_vitals: Whether the step has vital signs, but no checkpoint.
+        sample: A sample of the weights before the update, where it has.
         rates: Learning rate of every group.
         loss_scale: Scale of the loss, under mixed precision.
         clip_norm: Largest global norm let through.
@@ -46,6 +48,8 @@ class Attempt(Struct):
     gradients: dict[str, GradientStats] = field(default_factory=dict)
     source: GradientsSource | None = None
     before: dict[str, Array] = field(default_factory=dict)
+    has_vitals: bool = False
+    sample: Array | None = None
     rates: list[float] = field(default_factory=list)
     loss_scale: float | None = None
     clip_norm: float | None = None

@@ -31,6 +31,7 @@ from ckaudit.recorder.planner import Planner, layer_parts, module_parts
 from ckaudit.recorder.reference import Reference
 from ckaudit.recorder.sweep import measure
 from ckaudit.recorder.table import parameters, storage_of
+from ckaudit.recorder.vital_signs import DEAD_EVERY, WeightSample, values_of
 from ckaudit.recorder.weights import weight_stats
 
 
@@ -83,6 +84,7 @@ class Collector:
         self.suffix = self._planner.suffix
         first = {storage_of(tensor): name for name, tensor in reversed(self.parameters.items())}
         self.weights = {name: tensor for name, tensor in self.parameters.items() if first[storage_of(tensor)] == name}
+        self._sample = WeightSample(self.weights)
 
     @property
     def trainable(self) -> dict[str, Tensor]:
@@ -94,8 +96,11 @@ class Collector:
         return self.scaler is not None and self.scaler.is_enabled()
 
     def attach(self, attempt: Attempt) -> None:
-        """Look at the forward pass of this attempt."""
-        self._observer.attach(self._options.grids, self._planner.depths([*self._parts, *self._observer.parts], attempt))
+        """Look at the forward pass of this attempt, for a checkpoint or for vital signs."""
+        if attempt.has_vitals:
+            self._observer.attach_vitals(dead=attempt.step % DEAD_EVERY == 0)
+        else:
+            self._observer.attach(self._options.grids, self._planner.depths([*self._parts, *self._observer.parts], attempt))
 
     def gradients_changed(self, attempt: Attempt) -> bool:
         """Return whether any gradient was written to since the norms of this attempt were taken."""
@@ -154,11 +159,20 @@ class Collector:
         }
 
     def keep_weights(self, attempt: Attempt) -> None:
-        """Copy the weights before the update, where a checkpoint is due and they were not copied yet."""
+        """Copy the weights before the update where a checkpoint is due, a sample for vital signs, unless that is done."""
+        start = perf_counter()
         if attempt.is_due and not attempt.before:
-            start = perf_counter()
             attempt.before = copies(self.trainable)
             attempt.seconds += perf_counter() - start
+        elif attempt.has_vitals and attempt.sample is None:
+            attempt.sample = self._sample.take()
+            attempt.seconds += perf_counter() - start
+
+    def vitals(self, attempt: Attempt) -> dict[str, Any]:
+        """Return the vital signs of a step as values of its line."""
+        values = values_of(self._observer.detach_vitals())
+        moved = None if attempt.sample is None else self._sample.moved(attempt.sample)
+        return values if moved is None else values | {"update_to_weight": shorten(moved)}
 
     def fill(self, checkpoint: Checkpoint, attempt: Attempt, seen: Seen, reference: Reference | None) -> dict[str, float | None]:
         """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""

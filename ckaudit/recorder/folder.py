@@ -31,7 +31,7 @@ class RunFolder:
         reference: The weights of step 0, where they are known.
         suffix: How checkpoints are packed.
         batches: The batches seen so far, in earlier starts too.
-        write_seconds: What writing the latest checkpoint took.
+        write_seconds: What writing the latest checkpoint took of the training.
     """
 
     def __init__(self, path: Path, guard: Guard, *, suffix: str, start_step: int) -> None:
@@ -107,14 +107,8 @@ class RunFolder:
         start = perf_counter()
         path = self.path / checkpoint_file_name(checkpoint.step, self.suffix)
         data = encode(checkpoint, self.suffix)
-        encoded = perf_counter() - start
-
-        def put_down() -> None:
-            start = perf_counter()
-            write_atomic(path, data)
-            self.write_seconds = encoded + perf_counter() - start
-
-        self._background.submit("writing a checkpoint", put_down)
+        self._background.submit("writing a checkpoint", lambda: write_atomic(path, data))
+        self.write_seconds = perf_counter() - start
         self._has_written = True
 
     def settle(self) -> None:

@@ -1,10 +1,8 @@
 """One start of a run: the step under way, what asks for checkpoints, and how a finished step reaches the folder."""
 
 import os
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from time import perf_counter, time
 from typing import Any
 
@@ -15,18 +13,19 @@ from torch.optim import Optimizer
 from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.cadence import is_due
 from ckaudit.contract.manifest import Triggers
-from ckaudit.contract.training import Cost
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.collector import Clipping, Collector, Options
 from ckaudit.recorder.demands import Demands
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.history import BlackBox, Moment
+from ckaudit.recorder.meter import Meter
 from ckaudit.recorder.observer import Observer, Seen
 from ckaudit.recorder.optimizers import as_sequence, learning_rates, overflowed
 from ckaudit.recorder.scalars import number, plain
 from ckaudit.recorder.table import ForwardOrder, inner, tensor_table, trainable_count
 from ckaudit.recorder.triggers import Events, Limits, Patience
+from ckaudit.recorder.vital_signs import EVERY, values_seen
 
 RESERVED = ("step", "time", "session", "schema_version")
 
@@ -60,7 +59,6 @@ class RunSession:
         self.demands = Demands(model, self._collector, self._folder, guard, hookable="" in observe["hookable"])
         self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
         self._latest_events: list[Trigger] = []
-        self._durations: deque[float] = deque(maxlen=64)
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, observe["hookable"])
@@ -70,7 +68,7 @@ class RunSession:
         if start_step == 0:
             self._write_first()
         self._advance()
-        self._ended = perf_counter()
+        self._meter = Meter()
 
     def _open(self, model: nn.Module, limits: Limits) -> None:
         tensors = tensor_table(model)
@@ -155,7 +153,8 @@ class RunSession:
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
         """Write the line of the step under way and its checkpoint, and begin the next."""
         attempt, input_hash, facts, checkpoint = self._attempt, None, None, None
-        self._durations.append(start - self._ended - attempt.seconds)
+        attempt.seconds += self._observer.seconds
+        self._meter.begin(start, attempt.seconds)
         self._latest_events, attempt.time = [], time()
         try:
             with self._guard("reading the loss"):
@@ -167,15 +166,20 @@ class RunSession:
                 with self._guard("building a checkpoint"):
                     checkpoint = self._checkpoint(attempt, self._observer.detach())
                     checkpoint.data = facts or UNSET
-                    checkpoint.cost = self._cost(attempt.seconds + perf_counter() - start)
+                    # The file cannot hold the time of its own writing, so it holds that of the file before.
+                    taken = attempt.seconds + perf_counter() - start + self._folder.write_seconds
+                    checkpoint.cost = self._meter.cost(taken)
                     self._write(checkpoint)
+            elif attempt.has_vitals:
+                with self._guard("vital signs"):
+                    attempt.values = self._collector.vitals(attempt) | attempt.values
             with self._guard("writing scalars.jsonl"):
                 self._folder.append(attempt.step, attempt.time, attempt.values)
             self._look_back(attempt, input_hash, checkpoint)
         finally:
             self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
             self._advance()
-            self._ended = perf_counter()
+            self._meter.end(start, attempt.seconds)
 
     def close(self) -> None:
         """Write the last step's checkpoint, a second time if it has one, and the session's end."""
@@ -212,7 +216,8 @@ class RunSession:
         if self._latest_events and (attempt.is_due or self._patience.allows(step)):
             attempt.triggers += self._latest_events
             attempt.event_step = step - 1
-        if attempt.is_due:
+        attempt.has_vitals = step % EVERY == 0 and not attempt.is_due
+        if attempt.is_due or attempt.has_vitals:
             with self._guard("hooking the modules"):
                 self._collector.attach(attempt)
 
@@ -246,16 +251,10 @@ class RunSession:
         if attempt.event_step is not None:
             checkpoint.history = self._history.dump(before=attempt.step) or UNSET
         derived = self._collector.fill(checkpoint, attempt, seen, self._folder.reference)
-        if derived["update_to_weight"] is not None:
-            attempt.values.setdefault("update_to_weight", derived["update_to_weight"])
+        known = values_seen(seen) | {"update_to_weight": derived["update_to_weight"]}
+        attempt.values = {name: value for name, value in known.items() if value is not None} | attempt.values
         checkpoint.scalars = attempt.scalars(**derived) or UNSET
         return checkpoint
-
-    def _cost(self, seconds: float) -> Cost:
-        # The file cannot hold the time of its own writing, so it holds that of the file before.
-        ms = (seconds + self._folder.write_seconds) * 1e3
-        typical = median(self._durations) * 1e3
-        return Cost(ms=round(ms, 3), step_share=round(ms / typical, 4) if typical > 0 else UNSET)
 
     def _look_back(self, attempt: Attempt, input_hash: str | None, checkpoint: Checkpoint | None) -> None:
         """Keep the step in the black box, and see whether it holds an event."""
