@@ -50,7 +50,7 @@ def test_a_sample_stands_for_all_elements():
     before, moves = sample.take(), {name: 0.01 * torch.randn(t.shape, generator=generator) for name, t in tensors.items()}
     assert len(before) <= 256 + 7
     for name, tensor in tensors.items():
-        tensor += moves[name]
+        tensor.add_(moves[name])
     whole = np.sqrt(sum(float((t.double() ** 2).sum()) for t in tensors.values()))
     expected = np.sqrt(sum(float((m.double() ** 2).sum()) for m in moves.values())) / whole
     assert sample.moved(before) == pytest.approx(expected, rel=0.1)
