@@ -69,7 +69,8 @@ class Cost(Struct, kw_only=True, omit_defaults=True):
     ms: Annotated[NonNegative | UnsetType, doc("Time taken inside the step.", unit="ms")] = UNSET
     step_share: Annotated[NonNegative | UnsetType, doc("ms over the duration of a step.")] = UNSET
     share: Annotated[
-        NonNegative | UnsetType, doc("Share of the time since the checkpoint before that recording took, in all steps, 0 to 1.")
+        NonNegative | UnsetType,
+        doc("Share of the time since the checkpoint before that recording took: that checkpoint, and every step since; 0 to 1."),
     ] = UNSET
 
 

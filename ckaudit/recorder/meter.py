@@ -27,11 +27,12 @@ class Meter:
         self._spent += seconds + self._ended - start
 
     def cost(self, seconds: float) -> Cost:
-        """Return what a checkpoint cost: so many seconds inside its step, and a share of the time since the one before."""
+        """Return what a checkpoint cost: so many seconds inside its step, and the share of all steps since the one before it."""
         now, typical = perf_counter(), median(self._durations)
-        share, self._spent, elapsed, self._since = self._spent + seconds, -seconds, now - self._since, now
+        spent, elapsed = self._spent, now - self._since
+        self._spent, self._since = 0.0, now
         return Cost(
             ms=round(seconds * 1e3, 3),
             step_share=round(seconds / typical, 4) if typical > 0 else UNSET,
-            share=round(share / elapsed, 5) if elapsed > 0 else UNSET,
+            share=round(spent / elapsed, 5) if elapsed > 0 else UNSET,
         )

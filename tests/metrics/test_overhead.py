@@ -1,6 +1,6 @@
 import numpy as np
 
-from ckaudit.metrics.overhead import recording_share
+from ckaudit.metrics.overhead import recording_seconds, recording_share
 from ckaudit.run.run import Run
 from ckaudit.run.series import single
 
@@ -23,3 +23,11 @@ def test_what_the_recorder_says_itself_counts_first():
     found = found.recorded_rows()
     assert found.steps.tolist() == [20, 30]
     np.testing.assert_allclose(found.values[:, 0], [0.02, 1 / 11])
+
+
+def test_the_time_taken_adds_up_from_share_and_steps():
+    given = {"cost_share": [0.5, 0.1, 0.2], "cost_ms": [40.0, 40.0, 80.0], "cost_step_share": [2.0, 2.0, 2.0]}
+    found = recording_seconds(run_of(**{name: ([10, 20, 40], values) for name, values in given.items()}))
+    assert found.steps.tolist() == [10, 20, 40]
+    # Ten steps of 20 ms and a ninth of that for recording; twenty of 40 ms and a quarter.
+    np.testing.assert_allclose(found.values[:, 0], [0.0, 0.2 / 9, 0.2 / 9 + 0.8 / 4])
