@@ -16,7 +16,6 @@ from ckaudit.contract.manifest import Cadence
 from ckaudit.contract.sizes import tensor_part
 from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.contract.training import OptimizerState
-from ckaudit.recorder.activations import matches
 from ckaudit.recorder.attempt import Attempt, lowest
 from ckaudit.recorder.digits import shorten, shortest
 from ckaudit.recorder.gradient_stats import gradient_stats, total_norm
@@ -29,6 +28,7 @@ from ckaudit.recorder.observer import Observer, Seen
 from ckaudit.recorder.optimizers import clip_coefficient, held_by, learning_rates, optimizer_state, undone_clipping
 from ckaudit.recorder.planner import Planner, layer_parts, module_parts
 from ckaudit.recorder.reference import Reference
+from ckaudit.recorder.spectral import SpectralNorms
 from ckaudit.recorder.sweep import measure
 from ckaudit.recorder.table import parameters, storage_of
 from ckaudit.recorder.vital_signs import DEAD_EVERY, WeightSample, values_of
@@ -84,7 +84,7 @@ class Collector:
         self.suffix = self._planner.suffix
         first = {storage_of(tensor): name for name, tensor in reversed(self.parameters.items())}
         self.weights = {name: tensor for name, tensor in self.parameters.items() if first[storage_of(tensor)] == name}
-        self._sample = WeightSample(self.weights)
+        self._sample, self._spectral = WeightSample(self.weights), SpectralNorms(options.spectral)
 
     @property
     def trainable(self) -> dict[str, Tensor]:
@@ -200,13 +200,13 @@ class Collector:
         keep(checkpoint, plan, self._parts, layer_parts(checkpoint.attention or {}))
 
     def _weights(self, plan: Plan) -> dict[str, WeightStats]:
-        encoding = self._options.grids
+        encoding, singular = self._options.grids, self._spectral.measure(self.weights)
         return {
             name: weight_stats(
                 tensor,
                 measured=measured,
                 grid=encoding if encoding != "none" and plan.has("weights", name) else None,
-                spectral=matches(name, self._options.spectral),
+                spectral=singular.get(name),
                 exact=self._options.exact,
             )
             for (name, tensor), measured in zip(self.weights.items(), measure([*self.weights.values()]), strict=True)
