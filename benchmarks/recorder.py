@@ -10,6 +10,7 @@ Loops of one model take turns in one process and on one thread: one that only cl
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from math import isnan, nan
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -172,13 +173,16 @@ def qwen_rows(few: int = 2, more: int = 6) -> Iterator[str]:
         points.append(numbers := qwen_numbers(qwen_shape(layers)))
         yield _qwen_row(f"{layers} layers, measured", numbers)
     first, second = points
-    all_layers = [a + (b - a) * (QWEN_LAYERS - few) / (more - few) for a, b in zip(first, second, strict=True)]
-    yield _qwen_row(f"{QWEN_LAYERS} layers, extrapolated", all_layers)
+    steps = (QWEN_LAYERS - few) / (more - few)
+    # A line that falls is noise: it is not drawn on.
+    yield _qwen_row(
+        f"{QWEN_LAYERS} layers, extrapolated", [a + (b - a) * steps if b > a else nan for a, b in zip(first, second, strict=True)]
+    )
 
 
 def _qwen_row(title: str, numbers: Sequence[float]) -> str:
-    step, due = numbers[0], numbers[-1]
-    return f"| {title} | " + " | ".join(f"{value:,.0f}" for value in numbers) + f" ({100 * due / step:.0f} % of the bare step) |"
+    cells = " | ".join("in the noise" if isnan(value) else f"{value:,.0f}" for value in numbers)
+    return f"| {title} | {cells} ({100 * numbers[-1] / numbers[0]:.0f} % of the bare step) |"
 
 
 def qwen_numbers(shape: Shape) -> list[float]:
