@@ -43,3 +43,5 @@ benchmark:
     {{ python }} benchmarks/validate.py --write
     {{ python }} benchmarks/triage.py --write
     {{ python }} benchmarks/size.py --real --write
+    {{ python }} benchmarks/recorder.py --qwen --write
+    {{ python }} benchmarks/peers.py --write
