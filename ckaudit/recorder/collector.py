@@ -19,7 +19,7 @@ from ckaudit.contract.training import OptimizerState
 from ckaudit.recorder.attempt import Attempt, lowest
 from ckaudit.recorder.digits import shorten, shortest
 from ckaudit.recorder.gradient_stats import gradient_stats, total_norm
-from ckaudit.recorder.gradients import loss_scale_left, norms_of, own_gradient, present, versions
+from ckaudit.recorder.gradients import LONG, loss_scale_left, norms_of, own_gradient, present, versions
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.moe import moe_scalars
 from ckaudit.recorder.movement import copies, movement
@@ -120,14 +120,16 @@ class Collector:
         """Return the gradients as they are in memory, and the loss scale that lies on them."""
         return self._gradients(), loss_scale_left(self.scaler)
 
-    def read_gradients(self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None = None) -> None:
+    def read_gradients(
+        self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None = None, *, long: int = LONG
+    ) -> None:
         """Take the norm of every gradient, and its statistics where a checkpoint is due.
 
         Where the gradients were clipped before, and it can be told by what factor, all numbers are those before it.
         """
         start = perf_counter()
         found = self._gradients()
-        numbers, raw_norms = norms_of([*found.values()])
+        numbers, raw_norms = norms_of([*found.values()], long=long)
         # Clipping scales `.grad`, whatever else may be measured.
         attempt.raw_norms = None if self._options.grad_of else raw_norms
         attempt.versions = versions(found.values())

@@ -1,6 +1,5 @@
 """The optimizers and the loss scaler: their groups, whether their state is finite, and whether an update was applied."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -12,7 +11,7 @@ from ckaudit.contract.numbers import to_word
 from ckaudit.contract.training import OptimizerGroup, OptimizerState
 from ckaudit.recorder.arrays import dense
 from ckaudit.recorder.digits import shortest
-from ckaudit.recorder.gradients import largest_of
+from ckaudit.recorder.gradients import all_finite
 
 
 def as_sequence(optimizer: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:
@@ -73,7 +72,7 @@ def state_finite(optimizers: Sequence[Optimizer]) -> bool | None:
     tensors = [value for optimizer in optimizers for state in optimizer.state.values() for value in _moments(state)]
     if not tensors:
         return None
-    return all(map(math.isfinite, largest_of([dense(tensor) for tensor in tensors])))
+    return all_finite([dense(tensor) for tensor in tensors])
 
 
 def clip_coefficient(clip_norm: float, norm: float) -> float:

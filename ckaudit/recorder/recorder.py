@@ -207,7 +207,7 @@ class Recorder(OnDemand):
         """Clip as `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)` does, and return the total norm.
 
         The gradients are read on the way, unless `after_backward` has just done so. The result is torch's to the bit; the
-        norms are taken only once, except for half precision and, on a CPU, gradients of more than a million elements.
+        norms are taken only once, except for half precision and, on a CPU, gradients of more than 33 million elements.
         Parameters that the model gets later are clipped too, once an optimizer holds them.
         """
         found = None

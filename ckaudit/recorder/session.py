@@ -17,6 +17,7 @@ from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.collector import Clipping, Collector, Options
 from ckaudit.recorder.demands import Demands
 from ckaudit.recorder.folder import RunFolder
+from ckaudit.recorder.gradients import LONG, VERY_LONG
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.history import BlackBox, Moment
 from ckaudit.recorder.meter import Meter
@@ -105,9 +106,9 @@ class RunSession:
             return held.register_step_pre_hook(before), held.register_step_post_hook(after)
         return ()
 
-    def read_gradients(self, source: GradientsSource) -> None:
+    def read_gradients(self, source: GradientsSource, *, long: int = LONG) -> None:
         """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
-        self._collector.read_gradients(self._attempt, source)
+        self._collector.read_gradients(self._attempt, source, long=long)
         self._collector.keep_weights(self._attempt)
 
     def read_clipped(self, max_norm: float, norm: float | None) -> None:
@@ -122,7 +123,7 @@ class RunSession:
         if self._options.grad_of is not None:
             return None
         if self._attempt.source is None or self._collector.gradients_changed(self._attempt):
-            self.read_gradients("pre_clip")
+            self.read_gradients("pre_clip", long=VERY_LONG)  # what clipping goes by is what it is told to have been
         gradients, norms = self._collector.all_gradients(), self._attempt.raw_norms
         return None if gradients is None or norms is None or len(norms) != len(gradients) else (gradients, norms)
 
@@ -130,6 +131,7 @@ class RunSession:
         """Ask for a checkpoint of the step under way."""
         if not self._attempt.is_due:
             self._attempt.triggers.append("manual")
+            self._attempt.has_vitals = False
             self._collector.attach(self._attempt)
 
     def log(self, values: Mapping[str, Any]) -> None:
