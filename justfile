@@ -22,9 +22,9 @@ fix:
     {{ python }} -m ruff check --fix .
     {{ python }} -m ruff format .
 
-# schemas from types
+# schemas from types, and the table of what reads each field
 schemas:
-    {{ python }} -m ckaudit.contract.schema schemas
+    {{ python }} schemas/make.py
 
 # synthetic checkpoints
 fixtures:
