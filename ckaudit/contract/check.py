@@ -1,6 +1,5 @@
 """One checkpoint's bytes against the contract: syntax, schema and meaning."""
 
-import json
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -82,6 +81,8 @@ def _refused(data: bytes, file: str) -> Checked:
         extra = _extra_keys(explained.text, file, explained.document) if isinstance(explained.document, dict) else []
         return Checked(None, {}, [*explained.findings, *forgiven(readable, file), *extra])
     # The schema has nothing against it: a whole number written as 3.0, which the fast decoder refuses.
+    import json
+
     document = json.loads(explained.text, parse_float=_whole)
     return _accepted(replace(readable, document=msgspec.convert(document, Checkpoint)), file)
 

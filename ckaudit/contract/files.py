@@ -1,6 +1,5 @@
 """Finding a run's files and reading their bytes, safely: sizes are bounded, links stay inside, compression is undone."""
 
-import gzip
 import os
 import re
 import zlib
@@ -8,10 +7,13 @@ from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 from stat import S_ISREG
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from ckaudit.contract import violations
 from ckaudit.contract.report import Finding
+
+if TYPE_CHECKING:
+    from gzip import GzipFile
 
 MAX_BYTES = 64 * 2**20  # the largest complete checkpoint measured, every grid in full digits, has 15 MB
 MAX_LOG_BYTES = 2 * 2**30  # ten million lines of 200 bytes
@@ -146,11 +148,13 @@ def _unpacked_blocks(stream: FileIO, suffix: str, shown: str, limit: int) -> Ite
         raise BrokenFile(violations.BAD_COMPRESSION.at(shown, "cannot be unpacked: it ends before its first byte"))
 
 
-def _gunzip(stream: FileIO) -> tuple[IO[bytes] | gzip.GzipFile, tuple[type[Exception], ...]]:
+def _gunzip(stream: FileIO) -> tuple["IO[bytes] | GzipFile", tuple[type[Exception], ...]]:
+    import gzip
+
     return gzip.GzipFile(fileobj=stream), (OSError, EOFError, zlib.error)
 
 
-def _unzstd(stream: FileIO) -> tuple[IO[bytes] | gzip.GzipFile, tuple[type[Exception], ...]]:
+def _unzstd(stream: FileIO) -> tuple["IO[bytes] | GzipFile", tuple[type[Exception], ...]]:
     import zstandard
 
     decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)

@@ -3,7 +3,6 @@
 Only documents already known to be bad come here, so this is a plain scanner; it never recurses, however deep the text.
 """
 
-import json
 import re
 from collections.abc import Iterator
 
@@ -88,6 +87,8 @@ def walk(text: str, *, max_depth: int = 1000) -> Iterator[Spot]:
 
 
 def _take_key(level: _Level, quoted: str) -> None:
+    import json  # only a file in which something is wrong is walked
+
     try:
         level.key = json.loads(quoted, strict=False)
     except ValueError:

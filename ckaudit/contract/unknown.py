@@ -1,6 +1,5 @@
 """Keys of a document that the contract does not know, and keys that stand twice."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -167,6 +166,8 @@ def _repeats(text: str) -> bool:
         made = dict(members)
         repeated += len(members) - len(made)
         return made
+
+    import json
 
     json.loads(text, object_pairs_hook=count)
     return repeated > 0
