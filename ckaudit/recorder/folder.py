@@ -98,9 +98,10 @@ class RunFolder:
             self._scalars.append(*self._held[0])
             self._held.popleft()
 
-    def write(self, checkpoint: Checkpoint) -> None:
-        """Turn one checkpoint to bytes, and have them written while the training goes on."""
+    def write(self, checkpoint: Checkpoint, notes: Checkpoint | None = None) -> None:
+        """Turn one checkpoint to bytes, and have them written while the training goes on; `notes` are the rank's own."""
         start = perf_counter()
+        beside = None if notes is None else (checkpoint_file_name(notes.step, rank=notes.rank or 0), encode(notes))
         path = self.path / checkpoint_file_name(checkpoint.step, self.suffix)
         data = encode(checkpoint, self.suffix)
         encoded = perf_counter() - start
@@ -108,6 +109,8 @@ class RunFolder:
         def put_down() -> None:
             start = perf_counter()
             write_atomic(path, data)
+            if beside is not None:
+                write_atomic(self.path / beside[0], beside[1])
             self.write_seconds = encoded + perf_counter() - start
 
         self._background.submit("writing a checkpoint", put_down)

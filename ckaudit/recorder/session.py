@@ -1,10 +1,8 @@
 """One start of a run: the step under way, what asks for checkpoints, and how a finished step reaches the folder."""
 
 import os
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from time import perf_counter, time
 from typing import Any
 
@@ -15,15 +13,17 @@ from torch.optim import Optimizer
 from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.cadence import is_due
 from ckaudit.contract.manifest import Triggers
-from ckaudit.contract.training import BatchFacts, Cost
+from ckaudit.contract.training import BatchFacts
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.batch import batch_facts, batch_hash
+from ckaudit.recorder.clock import StepClock
 from ckaudit.recorder.collector import Clipping, Collector, Options
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.history import BlackBox, Moment
 from ckaudit.recorder.observer import Observer, Seen
 from ckaudit.recorder.optimizers import as_sequence, learning_rates, overflowed
+from ckaudit.recorder.rank_facts import RankNotes
 from ckaudit.recorder.scalars import number, plain
 from ckaudit.recorder.table import ForwardOrder, inner, tensor_table, trainable_count
 from ckaudit.recorder.triggers import Events, Limits, Patience
@@ -51,6 +51,8 @@ class RunSession:
         options: Options,
         observe: Mapping[str, Any],
         facts: Mapping[str, Any],
+        clock: StepClock,
+        with_ranks: bool,
     ) -> None:
         model = inner(model)
         self._guard, self._options, self._facts, self._process = guard, options, facts, os.getpid()
@@ -59,7 +61,7 @@ class RunSession:
         self._folder = RunFolder(path, guard, suffix=self._collector.suffix, start_step=start_step)
         self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
         self._latest_events: list[Trigger] = []
-        self._durations: deque[float] = deque(maxlen=64)
+        self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if with_ranks else None
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, observe["hookable"])
@@ -69,7 +71,7 @@ class RunSession:
         if start_step == 0:
             self._write_first()
         self._advance()
-        self._ended = perf_counter()
+        self._clock.restart()
 
     def _open(self, model: nn.Module, limits: Limits) -> None:
         tensors = tensor_table(model)
@@ -108,11 +110,13 @@ class RunSession:
 
     def read_gradients(self, source: GradientsSource) -> None:
         """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
+        self._clock.gradients_ready()
         self._collector.read_gradients(self._attempt, source)
         self._collector.keep_weights(self._attempt)
 
     def read_clipped(self, max_norm: float, norm: float | None) -> None:
         """Read gradients that were clipped already, from the norm that they had before where that is known."""
+        self._clock.gradients_ready()
         self._attempt.clip_norm = max_norm
         self._collector.read_gradients(self._attempt, "post_clip", Clipping(max_norm, norm))
         self._collector.keep_weights(self._attempt)
@@ -148,7 +152,7 @@ class RunSession:
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
         """Write the line of the step under way and its checkpoint, and begin the next."""
         attempt, input_hash, checkpoint = self._attempt, None, None
-        self._durations.append(start - self._ended - attempt.seconds)
+        self._clock.finish(start, attempt.seconds, watched=attempt.is_due)
         self._latest_events, attempt.time = [], time()
         try:
             with self._guard("reading the loss"):
@@ -161,21 +165,24 @@ class RunSession:
                     checkpoint = self._checkpoint(attempt, self._observer.detach())
                     with self._guard("data"):
                         checkpoint.data = self._batch_facts(batch, input_hash, batch_id, source)
-                    checkpoint.cost = self._cost(attempt.seconds + perf_counter() - start)
-                    self._write(checkpoint)
+                    # The file cannot hold the time of its own writing, so it holds that of the file before.
+                    seconds = attempt.seconds + perf_counter() - start + self._folder.write_seconds
+                    checkpoint.cost = self._clock.cost(seconds)
+                    self._write(checkpoint, self._note(attempt.step, input_hash))
             with self._guard("writing scalars.jsonl"):
                 self._folder.append(attempt.step, attempt.time, attempt.values)
             self._look_back(attempt, input_hash, checkpoint)
         finally:
             self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
             self._advance()
-            self._ended = perf_counter()
+            self._clock.restart()
 
     def close(self) -> None:
         """Write the last step's checkpoint, a second time if it has one, and the session's end."""
         if os.getpid() != self._process:
             return
         self._observer.detach()
+        self._clock.close()
         for handle in self._handles:
             handle.remove()
         self._sort_table()
@@ -248,12 +255,6 @@ class RunSession:
         vocabulary = self._facts.get("vocabulary")
         return batch_facts(batch, input_hash=input_hash, batch_id=batch_id, source=source, vocabulary=vocabulary) or UNSET
 
-    def _cost(self, seconds: float) -> Cost:
-        # The file cannot hold the time of its own writing, so it holds that of the file before.
-        ms = (seconds + self._folder.write_seconds) * 1e3
-        typical = median(self._durations) * 1e3
-        return Cost(ms=round(ms, 3), step_share=round(ms / typical, 4) if typical > 0 else UNSET)
-
     def _look_back(self, attempt: Attempt, input_hash: str | None, checkpoint: Checkpoint | None) -> None:
         """Keep the step in the black box, and see whether it holds an event."""
         deltas = (checkpoint.weight_deltas or {}) if checkpoint else {}
@@ -278,9 +279,15 @@ class RunSession:
     def _write_first(self) -> None:
         self._attempt.triggers, self._attempt.time = ["first"], time()
         with self._guard("the first checkpoint"):
-            self._write(self._checkpoint(self._attempt, Seen()))
+            self._write(self._checkpoint(self._attempt, Seen()), self._note(self._attempt.step, None))
             self._folder.settle()
 
-    def _write(self, checkpoint: Checkpoint) -> None:
+    def _note(self, step: int, data_hash: str | None) -> Checkpoint | None:
+        if self._notes is not None:
+            with self._guard("facts of this rank"):
+                return self._notes.checkpoint(step, self._folder.session, data_hash)
+        return None
+
+    def _write(self, checkpoint: Checkpoint, notes: Checkpoint | None = None) -> None:
         with self._guard("writing a checkpoint"):
-            self._folder.write(checkpoint)
+            self._folder.write(checkpoint, notes)
