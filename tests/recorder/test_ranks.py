@@ -44,6 +44,8 @@ def merged(folder):
 
 def differences(found, expected, place=()):
     """Yield where two documents differ by more than rounding: 1e-4 of a number, or 1e-7 where it is nothing but rounding."""
+    if isinstance(expected, dict) and expected.get("norm", 1) < 1e-7 and found["norm"] < 1e-7:
+        return  # a head's bias on keys has no gradient but rounding
     if isinstance(expected, dict):
         if found.keys() - OWN != expected.keys() - OWN:
             yield place, found.keys() ^ expected.keys()
@@ -80,9 +82,7 @@ def test_a_run_of_many_ranks_records_what_one_process_does(runs, kind):
     assert found.keys() == expected.keys()
     assert [each["step"] for each in found.values()] == [0, 4, 8, 12]
     for name, document in expected.items():
-        wrong = [*differences(found[name], document)]
-        # The gradient of a head's bias on keys is nothing but rounding.
-        assert not [each for each in wrong if "attn.k.bias" not in each[0]], name
+        assert not [*differences(found[name], document)], name
 
 
 @pytest.mark.parametrize(("kind", "world"), [("ddp2", 2), ("ddp4", 4)])
