@@ -17,11 +17,12 @@ from ckaudit.recorder.background import Background
 from ckaudit.recorder.batch import batch_hash
 from ckaudit.recorder.clock import StepClock
 from ckaudit.recorder.collector import Options
-from ckaudit.recorder.gradients import present
+from ckaudit.recorder.gradients import own_gradient, present
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.manifest import load
-from ckaudit.recorder.optimizers import as_sequence
+from ckaudit.recorder.optimizers import as_sequence, state_finite
 from ckaudit.recorder.rank_facts import RankNotes
+from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.table import parameters
 
 
@@ -44,33 +45,45 @@ class Participant:
         options: Options,
         planned_steps: int | None,
         clock: StepClock,
+        shards: Shards | None,
     ) -> None:
         self._path, self._guard, self._rank, self._options = path, guard, rank, options
         self._parameters = parameters(model)
         self._clock, self._notes = clock, RankNotes(rank, self._parameters, clock)
         self._planned_steps, self._step = planned_steps, start_step
+        self._shards, self._has_read, self._optimizers = shards, False, as_sequence(optimizer)
         self._background, self._process = Background(guard), os.getpid()
         self._held: list[Checkpoint] = []
         self._session: int | None = None
         self._is_open = False
-        self._handles = [held.register_step_pre_hook(self._before_update) for held in as_sequence(optimizer)]
+        self._handles = [held.register_step_pre_hook(self._before_update) for held in self._optimizers]
         if start_step == 0:
             self._held.append(self._notes.checkpoint(0, None, None))
+        if shards is not None:
+            with guard("agreeing with the other ranks"):
+                shards.agree(start_step, ready=True)
+            self._help()
         self._clock.restart()
 
     def read_gradients(self, _source: GradientsSource) -> None:
         """Note when the gradients were there, and help to bring them where that needs all ranks."""
         self._clock.gradients_ready()
-        if self._options.grad_of is not None:
-            present(self._parameters, self._options.grad_of)
+        self._has_read = True
+        if self._options.grad_of is None and self._shards is None:
+            return
+        found = present(self._parameters, self._options.grad_of or own_gradient)
+        if self._shards is not None:
+            self._shards.norms(found)
+            self._shards.each("gradients")
+            self._shards.keep()
 
     def read_clipped(self, _max_norm: float, _norm: float | None) -> None:
         """Do as `read_gradients` does."""
         self.read_gradients("post_clip")
 
     def read_for_clipping(self, _max_norm: float) -> None:
-        """Note when the gradients were there; torch takes their norms."""
-        self._clock.gradients_ready()
+        """Do as `read_gradients` does where the first rank does it too; torch clips."""
+        self._read_once()
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Do nothing: the first rank writes the lines."""
@@ -82,6 +95,7 @@ class Participant:
         """Write the facts of this rank where a checkpoint is due."""
         self._step += 1
         due = is_due(self._step, self._options.cadence) or self._step == self._planned_steps
+        due = due or (self._shards is not None and self._shards.owes("weights"))
         self._clock.finish(start, 0.0, watched=due)
         try:
             if due:
@@ -89,6 +103,8 @@ class Participant:
             while self._held:
                 self._write(self._held.pop(0))
         finally:
+            self._help()
+            self._has_read = False
             self._clock.restart()
 
     def close(self) -> None:
@@ -101,7 +117,20 @@ class Participant:
         self._background.close()
 
     def _before_update(self, _optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        with self._guard("looking before the update"):
+            self._read_once()
+
+    def _read_once(self) -> None:
         self._clock.gradients_ready()
+        if not self._has_read and self._options.grad_of is None:
+            self.read_gradients("pre_clip")
+
+    def _help(self) -> None:
+        """Do what the first rank needs of this one to see tensors as a whole."""
+        if self._shards is None:
+            return
+        with self._guard("helping the first rank"):
+            self._shards.settle(state_finite(self._optimizers))
 
     def _hash(self, batch: Any) -> str | None:
         with self._guard("hashing the batch"):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.training import RankFacts
-from ckaudit.recorder.arrays import bytes_hash
+from ckaudit.recorder.arrays import Array, bytes_hash, is_sharded, local
 from ckaudit.recorder.clock import StepClock
 
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -20,13 +20,14 @@ class RankNotes:
 
     Args:
         rank: Its number.
-        parameters: The parameters of its replica.
+        parameters: The parameters of its replica; those that it holds a part of are left out of the hash.
         clock: What measures its steps.
     """
 
     def __init__(self, rank: int, parameters: Mapping[str, Tensor], clock: StepClock) -> None:
         self._rank, self._clock = rank, clock
-        self._parameters = [*parameters.values()]
+        self._is_cuda = any(tensor.is_cuda for tensor in parameters.values())
+        self._parameters = [local(tensor) for tensor in parameters.values() if _is_held_whole(tensor)]
 
     def checkpoint(self, step: int, session: int | None, data_hash: str | None) -> Checkpoint:
         """Return the rank's own file of a step."""
@@ -40,7 +41,7 @@ class RankNotes:
             own, waiting = self._clock.take()
             facts.step_time = round(max(own, 0.0), 6)
             facts.input_time = UNSET if waiting is None else round(max(waiting, 0.0), 6)
-        if any(tensor.is_cuda for tensor in self._parameters):
+        if self._is_cuda:
             facts.memory_used = torch.cuda.memory_allocated()
         return Checkpoint(
             schema_version="ck.analysis.v1",
@@ -60,6 +61,10 @@ def parameter_hash(parameters: Iterable[Tensor]) -> str | None:
     """
     sums = [_sum_of_bits(tensor) for tensor in parameters if not tensor.is_meta]
     return bytes_hash(torch.stack([each.to(sums[0].device) for each in sums])) if sums else None
+
+
+def _is_held_whole(tensor: Array) -> bool:
+    return not is_sharded(tensor) or all(each.is_replicate() for each in tensor.placements)
 
 
 def _sum_of_bits(tensor: Tensor) -> Tensor:

@@ -7,11 +7,13 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
+from ckaudit.recorder.arrays import is_sharded
 from ckaudit.recorder.clock import StepClock
 from ckaudit.recorder.collector import Options
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.participant import Participant
 from ckaudit.recorder.session import RunSession
+from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.table import inner
 from ckaudit.recorder.triggers import Limits
 
@@ -34,33 +36,26 @@ def start(
     """Return this rank's part; see `Recorder` for the arguments."""
     rank, world_size = place()
     model = inner(model)
-    clock = StepClock(model if world_size > 1 and "" in observe["hookable"] else None)
-    if rank:
-        return Participant(
-            model,
-            path,
-            guard,
-            rank=rank,
-            optimizer=optimizer,
-            start_step=start_step,
-            options=options,
-            planned_steps=facts.get("planned_steps"),
-            clock=clock,
-        )
-    return RunSession(
-        model,
-        path,
-        guard,
-        optimizer=optimizer,
-        scaler=scaler,
-        start_step=start_step,
-        limits=limits,
-        options=options,
-        observe=observe,
-        facts={"world_size": world_size, **facts},
-        clock=clock,
-        with_ranks=world_size > 1,
-    )
+    shards = _shards(model, guard) if world_size > 1 else None
+    clock = StepClock(model if world_size > 1 and "" in observe["hookable"] else None, waits_in_forward=shards is not None)
+    common: dict[str, Any] = {"optimizer": optimizer, "start_step": start_step, "options": options}
+    common |= {"clock": clock, "shards": shards}
+    try:
+        if rank:
+            return Participant(model, path, guard, rank=rank, planned_steps=facts.get("planned_steps"), **common)
+        common |= {"facts": {"world_size": world_size, **facts}, "with_ranks": world_size > 1}
+        return RunSession(model, path, guard, scaler=scaler, limits=limits, observe=observe, **common)
+    except Exception:
+        if shards is not None:
+            shards.refuse()
+        raise
+
+
+def _shards(model: nn.Module, guard: Guard) -> Shards | None:
+    if any(map(is_sharded, model.parameters())):
+        with guard("meeting the other ranks"):
+            return Shards(model, guard)
+    return None
 
 
 def place() -> tuple[int, int]:

@@ -6,14 +6,13 @@ from pathlib import Path
 from time import perf_counter, time
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.cadence import is_due
 from ckaudit.contract.manifest import Triggers
-from ckaudit.contract.training import BatchFacts
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.batch import batch_facts, batch_hash
 from ckaudit.recorder.clock import StepClock
@@ -25,6 +24,7 @@ from ckaudit.recorder.observer import Observer, Seen
 from ckaudit.recorder.optimizers import as_sequence, learning_rates, overflowed
 from ckaudit.recorder.rank_facts import RankNotes
 from ckaudit.recorder.scalars import number, plain
+from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.table import ForwardOrder, inner, tensor_table, trainable_count
 from ckaudit.recorder.triggers import Events, Limits, Patience
 
@@ -53,11 +53,12 @@ class RunSession:
         facts: Mapping[str, Any],
         clock: StepClock,
         with_ranks: bool,
+        shards: Shards | None,
     ) -> None:
         model = inner(model)
         self._guard, self._options, self._facts, self._process = guard, options, facts, os.getpid()
         self._observer = Observer(model, guard, **observe)
-        self._collector = Collector(model, as_sequence(optimizer), scaler, guard, self._observer, options)
+        self._collector = Collector(model, as_sequence(optimizer), scaler, guard, self._observer, options, shards)
         self._folder = RunFolder(path, guard, suffix=self._collector.suffix, start_step=start_step)
         self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
         self._latest_events: list[Trigger] = []
@@ -65,11 +66,15 @@ class RunSession:
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, observe["hookable"])
+        if shards is not None:
+            with guard("agreeing with the other ranks"):
+                shards.agree(start_step, ready=True)
         self._open(model, limits)
         self._handles = [handle for held in self._collector.optimizers for handle in self._listen(held)]
         self._attempt = Attempt(step=start_step)
         if start_step == 0:
             self._write_first()
+            self._collector.settle()
         self._advance()
         self._clock.restart()
 
@@ -78,7 +83,7 @@ class RunSession:
         with self._guard("opening the folder"):
             self._folder.open(self._facts)
         with self._guard("writing reference.npz"):
-            self._folder.refer(self._collector.weights)
+            self._folder.refer(self._collector.weights, self._collector.reference)
         with self._guard("writing run.json"):
             self._folder.describe(
                 tensors=tensors,
@@ -164,7 +169,9 @@ class RunSession:
                 with self._guard("building a checkpoint"):
                     checkpoint = self._checkpoint(attempt, self._observer.detach())
                     with self._guard("data"):
-                        checkpoint.data = self._batch_facts(batch, input_hash, batch_id, source)
+                        words = self._facts.get("vocabulary")
+                        facts = batch_facts(batch, input_hash=input_hash, batch_id=batch_id, source=source, vocabulary=words)
+                        checkpoint.data = facts or UNSET
                     # The file cannot hold the time of its own writing, so it holds that of the file before.
                     seconds = attempt.seconds + perf_counter() - start + self._folder.write_seconds
                     checkpoint.cost = self._clock.cost(seconds)
@@ -173,6 +180,7 @@ class RunSession:
                 self._folder.append(attempt.step, attempt.time, attempt.values)
             self._look_back(attempt, input_hash, checkpoint)
         finally:
+            self._collector.settle()
             self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
             self._advance()
             self._clock.restart()
@@ -248,12 +256,6 @@ class RunSession:
             attempt.values.setdefault("update_to_weight", derived["update_to_weight"])
         checkpoint.scalars = attempt.scalars(**derived) or UNSET
         return checkpoint
-
-    def _batch_facts(
-        self, batch: Any, input_hash: str | None, batch_id: str | int | None, source: str | None
-    ) -> BatchFacts | UnsetType:
-        vocabulary = self._facts.get("vocabulary")
-        return batch_facts(batch, input_hash=input_hash, batch_id=batch_id, source=source, vocabulary=vocabulary) or UNSET
 
     def _look_back(self, attempt: Attempt, input_hash: str | None, checkpoint: Checkpoint | None) -> None:
         """Keep the step in the black box, and see whether it holds an event."""

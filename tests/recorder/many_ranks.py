@@ -1,4 +1,4 @@
-"""Trains one model in several processes with a recorder in each: `python many_ranks.py '{"kind": "ddp", ...}' ...`."""
+"""Trains one model in several processes: `python -m tests.recorder.many_ranks '{"kind": "ddp", "world": 2, ...}' ...`."""
 
 import json
 import os
@@ -11,12 +11,24 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from conftest import LENGTH, VOCABULARY, TinyGPT
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import Recorder
+from ckaudit.recorder import Recorder, collector, ranks
+from tests.recorder.conftest import LENGTH, VOCABULARY, TinyGPT
+
+PLAIN = {"ddp": "module.norm.bias", "tensor": "norm.bias"}  # a tensor that every rank holds
 
 
 def made(kind, rank, world):
@@ -26,16 +38,61 @@ def made(kind, rank, world):
     part = slice(None) if kind == "one" else slice(rank * 4 // world, (rank + 1) * 4 // world)
     if kind == "ddp":
         model = DistributedDataParallel(model)
+    if kind in ("fsdp", "hybrid"):
+        shape, names = ((world,), ("part",)) if kind == "fsdp" else ((2, world // 2), ("copy", "part"))
+        fully_shard_all(model, init_device_mesh("cpu", shape, mesh_dim_names=names))
+    if kind in ("tensor", "sequence"):
+        part = slice(None)
+        parallelize(model, init_device_mesh("cpu", (world,)), world, sequence=kind == "sequence")
     return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), part
 
 
-def train(kind, rank, world, folder, *, steps=12, seed=0, slow=None, moved=None, killed=None, record=True, spike=None, **options):
+def fully_shard_all(model, mesh):
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def parallelize(model, mesh, world, *, sequence):
+    """Split heads and hidden units; with `sequence` also the tokens outside them, so that gradients of norms are partial sums."""
+    between = Shard(1) if sequence else Replicate()
+    head, embed = (
+        ColwiseParallel(input_layouts=between, output_layouts=Replicate()),
+        RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
+    )
+    parallelize_module(model, mesh, {"head": head, "embed": embed})
+    for block in model.blocks:
+        block.attn.heads //= world
+        plan = {f"attn.{name}": ColwiseParallel() for name in "qkv"} | {"mlp.0": ColwiseParallel()}
+        plan |= {name: RowwiseParallel(output_layouts=between) for name in ("attn.o", "mlp.2")}
+        if sequence:
+            whole = {"input_layouts": (between,), "desired_input_layouts": (Replicate(),), "use_local_output": True}
+            plan |= {name: PrepareModuleInput(**whole) for name in ("attn", "mlp")}
+            plan |= {name: SequenceParallel(use_local_output=True) for name in ("norm1", "norm2")}
+        parallelize_module(block, mesh, plan)
+    if sequence:
+        parallelize_module(model, mesh, {"norm": SequenceParallel(use_local_output=True)})
+
+
+def break_recorder(rank, broken, where):
+    """Have the recorder of a rank fail: while it starts, or while it looks at tensors."""
+    if rank == broken:
+        place, name = {"start": (ranks, "RunSession" if rank == 0 else "Participant"), "look": (collector, "measure")}[where]
+
+        def fail(*_args, **_kwargs):
+            raise ValueError("broken")
+
+        setattr(place, name, fail)
+
+
+def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=None, record=True, spike=None, **options):
     """Train, with these faults: rank `slow` sleeps, that of `moved` is changed by hand after step 5, `killed` dies in step 7."""
     model, optimizer, part = made(kind, rank, world)
-    cadence = [Cadence(until=None, every=options.pop("every", 4))]
+    cadence, clips = [Cadence(until=None, every=options.pop("every", 4))], options.pop("clips", False)
+    break_recorder(rank, options.pop("broken", None), options.pop("where", "start"))
     options = {"cadence": cadence, "vocabulary": VOCABULARY, **options}
     recorder = Recorder(model, folder, optimizer=optimizer, **options) if record else None
-    source = torch.Generator().manual_seed(seed)
+    source = torch.Generator().manual_seed(0)
     for step in range(1, steps + 1):
         tokens = torch.randint(0, VOCABULARY, (4, LENGTH + 1), generator=source)[part]
         batch = tokens[:, :-1], tokens[:, 1:]
@@ -45,12 +102,16 @@ def train(kind, rank, world, folder, *, steps=12, seed=0, slow=None, moved=None,
         loss = nn.functional.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
         optimizer.zero_grad()
         (loss * (50 if step == spike else 1)).backward()
-        if recorder:
+        if recorder and clips:
+            recorder.clip_grad_norm_(0.5)
+        elif clips:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        elif recorder:
             recorder.after_backward()
         optimizer.step()
         if rank == moved and step == 5:
             with torch.no_grad():
-                next(model.parameters())[0, 0] += 1e-3
+                dict(model.named_parameters())[PLAIN[kind]][0] += 1e-3
         if recorder:
             recorder.step(loss * (50 if step == spike and rank == 0 else 1), batch=batch)
     if recorder:
@@ -63,12 +124,12 @@ def main(rank, world, meeting, kind, folder, **options):
         dist.init_process_group(
             "gloo", init_method=f"file://{meeting}", rank=rank, world_size=world, timeout=timedelta(seconds=20)
         )
-    weights = options.pop("weights", None)
+    weights, may_fail = options.pop("weights", None), options.pop("may_fail", False)
     model, recorder = train(kind, rank, world, folder, **options)
-    if recorder and recorder._guard.failures:
+    if recorder and recorder._guard.failures and not may_fail:
         raise RuntimeError("the recorder failed")
     if weights:
-        torch.save({name.removeprefix("module."): each for name, each in model.state_dict().items()}, f"{weights}.{rank}")
+        torch.save([getattr(each, "to_local", lambda each=each: each)() for each in model.parameters()], f"{weights}.{rank}")
     if world > 1:
         dist.destroy_process_group()
 

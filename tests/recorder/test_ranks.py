@@ -12,22 +12,67 @@ import torch
 
 from ckaudit.audit import triage
 from ckaudit.contract.analysis import Checkpoint
-from ckaudit.metrics.ranks import rank_step_time, straggler_ratio
+from ckaudit.metrics.ranks import straggler_ratio
 from ckaudit.recorder.rank_facts import parameter_hash
 from ckaudit.run.read import read_run
 from ckaudit.validate import validate
 
-SCRIPT = Path(__file__).with_name("many_ranks.py")
+ROOT = Path(__file__).parents[2]
+EVERYTHING = {"grids": "nested", "budget_kb": None}
+KINDS = {"ddp2": 2, "ddp4": 4, "fsdp2": 2, "fsdp4": 4, "hybrid4": 4, "tensor2": 2, "sequence2": 2}
+TRAININGS = {
+    "one": {"kind": "one", "world": 1, **EVERYTHING},
+    **{name: {"kind": name[:-1], "world": world, **EVERYTHING} for name, world in KINDS.items()},
+    **{f"{kind}-faulty": {"kind": kind, "slow": 1, "moved": 0} for kind in ("ddp", "tensor")},
+    **{
+        f"{kind}-{how}": {"kind": kind, "steps": 200 if kind == "ddp" else 12, "record": how == "with"}
+        for kind in ("ddp", "fsdp", "tensor")
+        for how in ("with", "without")
+    },
+    **{f"{kind}-clips": {"kind": kind, "clips": True, "steps": 8, **EVERYTHING} for kind in ("one", "ddp", "fsdp")},
+    "fsdp-clips-without": {"kind": "fsdp", "clips": True, "steps": 8, "record": False},
+    **{f"{kind}-event": {"kind": kind, "steps": 26, "every": 20, "spike": 24} for kind in ("ddp", "fsdp")},
+    **{f"{kind}-killed": {"kind": kind, "killed": 1, "every": 2} for kind in ("ddp", "fsdp")},
+    **{
+        f"{where}-{rank}": {"kind": "fsdp", "steps": 4, "broken": rank, "where": where, "may_fail": True}
+        for where, rank in (("start", 0), ("start", 1), ("look", 0))
+    },
+    **{
+        f"{kind}-{which}": {"kind": kind, "every": 2, "steps": 4, "start_step": start, "folder": f"{kind}-resumed"}
+        for kind in ("ddp", "fsdp")
+        for which, start in (("first", 0), ("second", 2))
+    },
+}
+
+
 OWN = {"time", "cost", "data", "loss", "activations", "attention", "batch_hash", "train_loss_raw", "min_normalized_entropy"}
 STATED = {"percentiles": 1e-3, "sampled_grid_32x32": 1e-3}  # four digits
 
 
-def run(*trainings):
-    """Run trainings one after another; return the exit codes of their ranks, and what they said."""
-    command = [sys.executable, SCRIPT, *(json.dumps(each, default=str) for each in trainings)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout), done.stderr
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Return a folder in which every training has recorded, with the exit codes of its ranks, and what all of them said."""
+    folder = tmp_path_factory.mktemp("ranks")
+    wanted = [{"world": 1 if each["kind"] == "one" else 2, "folder": name, **each} for name, each in TRAININGS.items()]
+    placed = [
+        {**each, "folder": str(folder / each["folder"]), "weights": str(folder / name)}
+        for name, each in zip(TRAININGS, wanted, strict=True)
+    ]
+    command = [sys.executable, "-m", "tests.recorder.many_ranks", *map(json.dumps, placed)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+    return folder, dict(zip(TRAININGS, json.loads(done.stdout), strict=True)), done.stderr
+
+
+@pytest.fixture
+def folder_of(runs):
+    """Return the folder of a training that went well on all ranks."""
+
+    def find(name, *, codes=None):
+        folder, ended, said = runs
+        assert ended[name] == (codes or [0] * len(ended[name])), said
+        return folder / TRAININGS[name].get("folder", name)
+
+    return find
 
 
 def facts_of(folder, step):
@@ -65,90 +110,103 @@ def differences(found, expected, place=()):
         yield place, found, expected
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Return a folder in which each kind of training has recorded 12 steps."""
-    folder = tmp_path_factory.mktemp("ranks")
-    kinds = {"one": 1, "ddp2": 2, "ddp4": 4}
-    common = {"grids": "nested", "budget_kb": None}
-    codes, said = run(*({"kind": name.rstrip("24"), "world": w, "folder": folder / name, **common} for name, w in kinds.items()))
-    assert codes == [[0] * world for world in kinds.values()], said
-    return folder
-
-
-@pytest.mark.parametrize("kind", ["ddp2", "ddp4"])
-def test_a_run_of_many_ranks_records_what_one_process_does(runs, kind):
-    found, expected = merged(runs / kind), merged(runs / "one")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_of_many_ranks_records_what_one_process_does(folder_of, kind):
+    found, expected = merged(folder_of(kind)), merged(folder_of("one"))
     assert found.keys() == expected.keys()
     assert [each["step"] for each in found.values()] == [0, 4, 8, 12]
     for name, document in expected.items():
         assert not [*differences(found[name], document)], name
 
 
-@pytest.mark.parametrize(("kind", "world"), [("ddp2", 2), ("ddp4", 4)])
-def test_a_run_of_many_ranks_is_sound(runs, kind, world):
-    folder = runs / kind
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_of_many_ranks_is_sound(folder_of, kind):
+    folder, world = folder_of(kind), KINDS[kind]
     assert not validate([folder]).findings
     outcomes = [check.outcome for check in triage(folder).checks]
     assert sum(outcome in ("passed", "failed") for outcome in outcomes) >= 4, outcomes
+    # Where all tensors are sharded there is none that ranks have alike; with tensors split by rank all see the same batch.
+    has_common, has_parts = kind[:-1] in ("ddp", "tensor", "sequence"), kind[:-1] in ("ddp", "fsdp", "hybrid")
     for step in (0, 4, 8, 12):
         facts = facts_of(folder, step)
         assert len(facts) == world
         assert len({each.parameter_hash for each in facts}) == 1
-        assert len({each.data_hash for each in facts}) == (world if step else 1)
+        assert bool(facts[0].parameter_hash) is has_common
+        assert len({each.data_hash for each in facts}) == (world if step and has_parts else 1)
     lines = [json.loads(line) for line in (folder / "scalars.jsonl").read_bytes().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 13))
 
 
-def test_a_slow_rank_and_a_drifting_one_show(tmp_path):
-    codes, said = run({"kind": "ddp", "world": 2, "folder": tmp_path / "run", "slow": 1, "moved": 0})
-    assert codes == [[0, 0]], said
-    found = read_run(tmp_path / "run")
-    assert found.value("rank_facts.step_time").labels == rank_step_time(found).labels
-    assert (straggler_ratio(found).values[-2:, 0] > 1.3).all()
-    quick, slow = facts_of(tmp_path / "run", 8)
-    assert slow.step_time > 0.03 > 2 * quick.step_time
-    assert slow.input_time > 0.03 > 2 * quick.input_time
-    same = [len({each.parameter_hash for each in facts_of(tmp_path / "run", step)}) == 1 for step in (0, 4, 8, 12)]
+@pytest.mark.parametrize("kind", ["ddp", "tensor"])
+def test_a_slow_rank_and_a_drifting_one_show(folder_of, kind):
+    folder = folder_of(f"{kind}-faulty")
+    assert (straggler_ratio(read_run(folder)).values[-2:, 0] > 1.2).all()
+    quick, slow = facts_of(folder, 8)
+    assert slow.step_time > 0.03 > quick.step_time
+    assert slow.input_time > 0.03 > quick.input_time
+    same = [len({each.parameter_hash for each in facts_of(folder, step)}) == 1 for step in (0, 4, 8, 12)]
     assert same == [True, True, False, False]
 
 
-def test_ranks_train_the_same_with_and_without(tmp_path):
-    common = {"kind": "ddp", "world": 2, "steps": 200}
-    pair = [
-        {**common, "folder": tmp_path / name, "weights": tmp_path / name, "record": name == "with"} for name in ("with", "not")
-    ]
-    codes, said = run(*pair)
-    assert codes == [[0, 0], [0, 0]], said
+@pytest.mark.parametrize(
+    "pair", ["ddp-with ddp-without", "fsdp-with fsdp-without", "tensor-with tensor-without", "fsdp-clips fsdp-clips-without"]
+)
+def test_ranks_train_the_same_with_and_without(folder_of, pair):
+    recorded, bare = map(folder_of, pair.split())
     for rank in range(2):
-        first, second = (torch.load(tmp_path / f"{name}.{rank}") for name in ("with", "not"))
-        assert all(torch.equal(first[name], second[name]) for name in second)
+        first, second = (torch.load(f"{folder}.{rank}") for folder in (recorded, bare))
+        assert all(map(torch.equal, first, second))
 
 
-def test_a_rank_that_dies_leaves_whole_files(tmp_path):
-    codes, _ = run({"kind": "ddp", "world": 2, "folder": tmp_path / "run", "killed": 1, "every": 2})
-    assert codes == [[1, -9]]
-    assert [finding.code for finding in validate([tmp_path / "run"]).findings if finding.severity in ("sev0", "sev1")] == []
-    assert {len(facts_of(tmp_path / "run", step)) for step in (0, 2, 4)} == {2}
-    assert not [*(tmp_path / "run").glob(".*")]
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_clipping_by_the_recorder_reads_gradients_before_it(folder_of, kind):
+    found, expected = merged(folder_of(f"{kind}-clips")), merged(folder_of("one-clips"))
+    assert {each["gradients_source"] for each in found.values() if each["step"]} == {"pre_clip"}
+    assert not [*differences(found, expected)]
 
 
-def test_a_rank_resumes_in_the_session_of_the_first(tmp_path):
-    common = {"kind": "ddp", "world": 2, "folder": tmp_path / "run", "every": 2, "steps": 4}
-    codes, said = run(common, {**common, "start_step": 2})
-    assert codes == [[0, 0], [0, 0]], said
-    names = sorted(path.name for path in (tmp_path / "run").glob("*step_00000004*"))
-    assert [name.removeprefix("analysis_checkpoint_step_00000004.") for name in names] == [
-        "json",
-        "rank000.json",
-        "rank001.json",
-        "session000.json",
-        "session000.rank000.json",
-        "session000.rank001.json",
-    ]
-    sessions = [msgspec.json.decode((tmp_path / "run" / name).read_bytes(), type=Checkpoint).session for name in names]
-    assert sessions == [1, 1, 1, 0, 0, 0]
-    assert not validate([tmp_path / "run"]).findings
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_an_event_that_the_first_rank_sees_has_its_checkpoint(folder_of, kind):
+    folder = folder_of(f"{kind}-event")
+    event = merged(folder)["analysis_checkpoint_step_00000025.json"]
+    assert "loss_spike" in event["triggers"]
+    assert event["event_step"] == 24
+    assert event["weights"]["head.weight"]["frobenius_norm"] > 0
+    assert event["weight_deltas"].keys() == event["gradients"].keys() == event["weights"].keys()
+    # Without shared tensors ranks do not talk to each other.
+    assert len(facts_of(folder, 25)) == (1 if kind == "ddp" else 2)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_rank_that_dies_leaves_whole_files(folder_of, kind):
+    folder = folder_of(f"{kind}-killed", codes=[1, -9])
+    assert [finding.code for finding in validate([folder]).findings if finding.severity in ("sev0", "sev1")] == []
+    assert {len(facts_of(folder, step)) for step in (0, 2, 4)} == {2}
+
+
+@pytest.mark.parametrize("where", ["start-0", "start-1", "look-0"])
+def test_a_recorder_that_fails_on_one_rank_holds_up_no_other(folder_of, runs, where):
+    found = merged(folder_of(where))
+    assert "failed and the training goes on without it: ValueError: broken" in runs[2]
+    assert [each["step"] for each in found.values()] == ([] if where == "start-0" else [0, 4])
+    assert not any(each.get("weights") for each in found.values())
+    if where == "look-0":
+        assert found["analysis_checkpoint_step_00000004.json"]["gradients"]["head.weight"]["norm"] > 0
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_rank_resumes_in_the_session_of_the_first(folder_of, kind):
+    folder = folder_of(f"{kind}-second")
+    assert folder == folder_of(f"{kind}-first")
+    sessions = {path.name[34:]: json.loads(path.read_bytes())["session"] for path in folder.glob("*step_00000004*")}
+    assert sessions == {
+        **dict.fromkeys(("json", "rank000.json", "rank001.json"), 1),
+        **dict.fromkeys(("session000.json", "session000.rank000.json", "session000.rank001.json"), 0),
+    }
+    moved = [each["weight_deltas"]["head.weight"]["moved"] for each in merged(folder).values() if each["step"]]
+    assert len(moved) == 4
+    assert min(moved) > 0
+    assert not validate([folder]).findings
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.complex64])
