@@ -36,7 +36,7 @@ def start(
     """Return this rank's part; see `Recorder` for the arguments."""
     rank, world_size = place()
     model = inner(model)
-    shards = _shards(model, guard) if world_size > 1 else None
+    shards = Shards(model, guard) if any(map(is_sharded, model.parameters())) else None
     clock = StepClock(model if world_size > 1 and "" in observe["hookable"] else None, waits_in_forward=shards is not None)
     common: dict[str, Any] = {"optimizer": optimizer, "start_step": start_step, "options": options}
     common |= {"clock": clock, "shards": shards}
@@ -49,13 +49,6 @@ def start(
         if shards is not None:
             shards.refuse()
         raise
-
-
-def _shards(model: nn.Module, guard: Guard) -> Shards | None:
-    if any(map(is_sharded, model.parameters())):
-        with guard("meeting the other ranks"):
-            return Shards(model, guard)
-    return None
 
 
 def place() -> tuple[int, int]:

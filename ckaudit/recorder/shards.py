@@ -43,14 +43,19 @@ class Shards:
         self._gradients: dict[str, Array] = {}
         self._before: dict[str, Array] = {}
         self._owed: deque[Duty] = deque()
+        self._is_first, self._known_counts = dist.get_rank() == 0, dict[Any, bool]()
         self._takes_part = self._has_met = False
-        self._group = dist.new_group(backend="gloo", timeout=PATIENCE)
+        self._group: Any = None
+        with guard("meeting the other ranks"):
+            self._group = dist.new_group(backend="gloo", timeout=PATIENCE)
 
     def agree(self, start_step: int, *, ready: bool) -> None:
         """Agree whether all ranks take part: all are ready, and have the same tensors at the same step."""
         facts = [start_step, *((name, tuple(tensor.shape)) for name, tensor in self._weights.items())]
         digest = int.from_bytes(blake2b(repr(facts).encode(), digest_size=6).digest())
         self._has_met = True
+        if self._group is None:
+            raise RuntimeError("not all ranks have a recorder: sharded tensors are not recorded")
         least, same, opposite = self._reduce([float(ready), digest, -digest], dist.ReduceOp.MIN)
         self._takes_part = bool(least) and same == -opposite
         if not self._takes_part:
@@ -178,21 +183,27 @@ class Shards:
         largest = max((tensor.numel() * tensor.element_size() for tensor in self._weights.values()), default=0)
         needed = 2 * largest + sum(part.numel() * part.element_size() for part in parts)
         try:
-            torch.empty(needed, dtype=torch.uint8, device=parts[0].device if parts else None)
+            torch.empty(needed, dtype=torch.uint8, device=next((part.device for part in parts), None))
         except RuntimeError:
             return False
         return True
 
-    @staticmethod
-    def _counts(tensor: Array) -> bool:
+    def _counts(self, tensor: Array) -> bool:
         """Return whether this rank's part adds to the whole: of ranks that hold the same, only the first does."""
         if not is_sharded(tensor):
-            return dist.get_rank() == 0
-        mesh, ours = tensor.device_mesh, tensor.device_mesh.get_coordinate()
-        first = (mesh.mesh == 0).nonzero().tolist()
-        if ours is None or not first:
-            return False
-        return all(ours[dim] == first[0][dim] for dim, each in enumerate(tensor.placements) if each.is_replicate())
+            return self._is_first
+        key = id(tensor.device_mesh), tensor.placements
+        if key not in self._known_counts:
+            self._known_counts[key] = _adds(tensor.device_mesh, tensor.placements)
+        return self._known_counts[key]
+
+
+def _adds(mesh: Any, placements: Sequence[Any]) -> bool:
+    """Return whether this rank stands where the first one does along every dimension of the mesh that repeats a tensor."""
+    ours, first = mesh.get_coordinate(), (mesh.mesh == 0).nonzero().tolist()
+    if ours is None or not first:
+        return False
+    return all(ours[dim] == first[0][dim] for dim, each in enumerate(placements) if each.is_replicate())
 
 
 class _Leaving:

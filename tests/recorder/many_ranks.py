@@ -25,7 +25,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel
 
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import Recorder, collector, ranks
+from ckaudit.recorder import Recorder, collector, ranks, shards
 from tests.recorder.conftest import LENGTH, VOCABULARY, TinyGPT
 
 PLAIN = {"ddp": "module.norm.bias", "tensor": "norm.bias"}  # a tensor that every rank holds
@@ -90,8 +90,10 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
     model, optimizer, part = made(kind, rank, world)
     cadence, clips = [Cadence(until=None, every=options.pop("every", 4))], options.pop("clips", False)
     break_recorder(rank, options.pop("broken", None), options.pop("where", "start"))
+    closes, absent = options.pop("closes", None), options.pop("absent", None)
+    shards.PATIENCE = timedelta(seconds=options.pop("patience", 20))
     options = {"cadence": cadence, "vocabulary": VOCABULARY, **options}
-    recorder = Recorder(model, folder, optimizer=optimizer, **options) if record else None
+    recorder = Recorder(model, folder, optimizer=optimizer, **options) if record and rank != absent else None
     source = torch.Generator().manual_seed(0)
     for step in range(1, steps + 1):
         tokens = torch.randint(0, VOCABULARY, (4, LENGTH + 1), generator=source)[part]
@@ -102,6 +104,8 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
         loss = nn.functional.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
         optimizer.zero_grad()
         (loss * (50 if step == spike else 1)).backward()
+        if rank == closes and step == 7:
+            recorder.close()
         if recorder and clips:
             recorder.clip_grad_norm_(0.5)
         elif clips:

@@ -33,6 +33,7 @@ TRAININGS = {
     "fsdp-clips-without": {"kind": "fsdp", "clips": True, "steps": 8, "record": False},
     **{f"{kind}-event": {"kind": kind, "steps": 26, "every": 20, "spike": 24} for kind in ("ddp", "fsdp")},
     **{f"{kind}-killed": {"kind": kind, "killed": 1, "every": 2} for kind in ("ddp", "fsdp")},
+    **{f"fsdp-{how}": {"kind": "fsdp", how: 1, "patience": 1, "may_fail": True} for how in ("closes", "absent")},
     **{
         f"{where}-{rank}": {"kind": "fsdp", "steps": 4, "broken": rank, "where": where, "may_fail": True}
         for where, rank in (("start", 0), ("start", 1), ("look", 0))
@@ -182,6 +183,14 @@ def test_a_rank_that_dies_leaves_whole_files(folder_of, kind):
     folder = folder_of(f"{kind}-killed", codes=[1, -9])
     assert [finding.code for finding in validate([folder]).findings if finding.severity in ("sev0", "sev1")] == []
     assert {len(facts_of(folder, step)) for step in (0, 2, 4)} == {2}
+
+
+@pytest.mark.parametrize("how", ["closes", "absent"])
+def test_a_rank_that_answers_no_more_is_not_waited_for_long(folder_of, how):
+    found = merged(folder_of(f"fsdp-{how}"))
+    assert [each["step"] for each in found.values()] == [0, 4, 8, 12]
+    whole = [each["step"] for each in found.values() if each.get("weights")]
+    assert whole == ([0, 4] if how == "closes" else [])
 
 
 @pytest.mark.parametrize("where", ["start-0", "start-1", "look-0"])
