@@ -32,8 +32,12 @@ def is_sharded(array: Array) -> bool:
 
 
 def local(array: Array) -> Array:
-    """Return what this rank holds of an array, without history; asking for more would need the other ranks."""
-    return array.detach().to_local() if is_sharded(array) else array
+    """Return what this rank holds of an array, of a sharded one without history; asking for more would need the other ranks."""
+    if not is_sharded(array):
+        return array
+    # With gradients this would be an operation of its own, and take ten times as long.
+    with library(array).no_grad():
+        return array.to_local().detach()
 
 
 def dense(array: Array) -> Array:

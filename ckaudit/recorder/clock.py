@@ -29,8 +29,8 @@ class StepClock:
 
     def __init__(self, module: nn.Module | None = None, *, waits_in_forward: bool = False) -> None:
         self._durations: deque[float] = deque(maxlen=WINDOW)
-        self._own: list[float] = []
-        self._inputs: list[float] = []
+        self._own: deque[float] = deque(maxlen=WINDOW)
+        self._inputs: deque[float] = deque(maxlen=WINDOW)
         self._latest_own, self._latest_input = 0.0, None if module is None else 0.0
         self._waits_in_forward = waits_in_forward
         self._handles: list[Any] = []
@@ -74,10 +74,11 @@ class StepClock:
     def take(self) -> tuple[float, float | None]:
         """Return what a step took by itself, and its wait for the forward pass: medians over the steps since the last call.
 
-        Steps that hooks looked at are left out, unless there are no others.
+        Of many it is the last 64; steps that hooks looked at are left out, unless there are no others.
         """
-        own, inputs = self._own or [self._latest_own], self._inputs
-        self._own, self._inputs = [], []
+        own, inputs = [*self._own] or [self._latest_own], [*self._inputs]
+        self._own.clear()
+        self._inputs.clear()
         return median(own), median(inputs) if inputs else self._latest_input
 
     def cost(self, seconds: float) -> Cost:

@@ -125,6 +125,14 @@ class Collector:
 
         Where the gradients were clipped before, and it can be told by what factor, all numbers are those before it.
         """
+        try:
+            self._read_gradients(attempt, source, clipping)
+        finally:
+            # The other ranks wait for this one whatever has failed here.
+            if self._shards is not None:
+                self._shards.each("gradients")
+
+    def _read_gradients(self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None) -> None:
         start = perf_counter()
         attempt.source = source
         found = self._gradients()
@@ -172,6 +180,11 @@ class Collector:
 
         self._shards.each(duty, look_at_whole)
         return found
+
+    def leave(self) -> None:
+        """Take no more part in what needs the other ranks."""
+        if self._shards is not None:
+            self._shards.leave()
 
     def settle(self) -> None:
         """Do what the other ranks still wait for."""

@@ -112,6 +112,8 @@ class Participant:
         if os.getpid() != self._process:
             return
         self._clock.close()
+        if self._shards is not None:
+            self._shards.leave()
         for handle in self._handles:
             handle.remove()
         self._background.close()

@@ -55,11 +55,15 @@ class Recorder:
     raises; what fails is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and missing in the files.
     Only a call that cannot be meant, such as an unknown keyword of this constructor, raises before anything is done.
 
-    Every rank has a recorder, with the same arguments and the same calls. The first writes the run; it sees its own part of
-    a batch. The others add, where the cadence asks, a small file each with what only they know: their own time,
-    and hashes of batch and weights. A module inside `torch.compile` or TorchScript is not hooked,
-    so that its activations and attention are not recorded, which the log says once. Of a model that is compiled in part,
-    attention is recorded only where `attention_probabilities` names a module.
+    Every rank has a recorder, with the same arguments and the same calls; start it after the model is wrapped or sharded. The
+    first rank writes the run: its own loss, batch and module outputs, and tensors as a whole, also where FSDP2 or tensor
+    parallelism has sharded them. Say `planned_steps` then: the weights of the last step need all ranks, which `close` does
+    not wait for. The others add, where the cadence asks, a small file each with what only they know: their own time, and
+    hashes of batch and weights.
+
+    A module inside `torch.compile` or TorchScript is not hooked, so that its activations and attention are not recorded,
+    which the log says once. Of a model that is compiled in part, attention is recorded only where
+    `attention_probabilities` names a module.
 
     Where gradients are kept elsewhere, `grad_of` brings them; otherwise such a parameter is not recorded, never zero. For
     Megatron it is `lambda p: getattr(p, "main_grad", None)`. For DeepSpeed it is

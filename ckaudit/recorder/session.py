@@ -191,6 +191,7 @@ class RunSession:
             return
         self._observer.detach()
         self._clock.close()
+        self._collector.leave()
         for handle in self._handles:
             handle.remove()
         self._sort_table()

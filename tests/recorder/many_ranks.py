@@ -77,7 +77,11 @@ def parallelize(model, mesh, world, *, sequence):
 def break_recorder(rank, broken, where):
     """Have the recorder of a rank fail: while it starts, or while it looks at tensors."""
     if rank == broken:
-        place, name = {"start": (ranks, "RunSession" if rank == 0 else "Participant"), "look": (collector, "measure")}[where]
+        place, name = {
+            "start": (ranks, "RunSession" if rank == 0 else "Participant"),
+            "read": (collector, "learning_rates"),
+            "look": (collector, "measure"),
+        }[where]
 
         def fail(*_args, **_kwargs):
             raise ValueError("broken")
@@ -90,7 +94,7 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
     model, optimizer, part = made(kind, rank, world)
     cadence, clips = [Cadence(until=None, every=options.pop("every", 4))], options.pop("clips", False)
     break_recorder(rank, options.pop("broken", None), options.pop("where", "start"))
-    closes, absent = options.pop("closes", None), options.pop("absent", None)
+    closes, absent, leaves = (options.pop(name, None) for name in ("closes", "absent", "leaves"))
     shards.PATIENCE = timedelta(seconds=options.pop("patience", 20))
     options = {"cadence": cadence, "vocabulary": VOCABULARY, **options}
     recorder = Recorder(model, folder, optimizer=optimizer, **options) if record and rank != absent else None
@@ -107,11 +111,13 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
         if rank == closes and step == 7:
             recorder.close()
         if recorder and clips:
-            recorder.clip_grad_norm_(0.5)
+            recorder.log(torch_norm=recorder.clip_grad_norm_(0.5))
         elif clips:
             nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         elif recorder:
             recorder.after_backward()
+        if step == leaves:
+            break
         optimizer.step()
         if rank == moved and step == 5:
             with torch.no_grad():
@@ -124,7 +130,7 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
 
 
 def main(rank, world, meeting, kind, folder, **options):
-    if world > 1:
+    if kind != "one":
         dist.init_process_group(
             "gloo", init_method=f"file://{meeting}", rank=rank, world_size=world, timeout=timedelta(seconds=20)
         )
@@ -134,7 +140,7 @@ def main(rank, world, meeting, kind, folder, **options):
         raise RuntimeError("the recorder failed")
     if weights:
         torch.save([getattr(each, "to_local", lambda each=each: each)() for each in model.parameters()], f"{weights}.{rank}")
-    if world > 1:
+    if kind != "one":
         dist.destroy_process_group()
 
 

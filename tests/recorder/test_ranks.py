@@ -19,7 +19,7 @@ from ckaudit.validate import validate
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = {"grids": "nested", "budget_kb": None}
-KINDS = {"ddp2": 2, "ddp4": 4, "fsdp2": 2, "fsdp4": 4, "hybrid4": 4, "tensor2": 2, "sequence2": 2}
+KINDS = {"fsdp1": 1, "ddp2": 2, "ddp4": 4, "fsdp2": 2, "fsdp4": 4, "hybrid4": 4, "tensor2": 2, "sequence2": 2}
 TRAININGS = {
     "one": {"kind": "one", "world": 1, **EVERYTHING},
     **{name: {"kind": name[:-1], "world": world, **EVERYTHING} for name, world in KINDS.items()},
@@ -30,13 +30,14 @@ TRAININGS = {
         for how in ("with", "without")
     },
     **{f"{kind}-clips": {"kind": kind, "clips": True, "steps": 8, **EVERYTHING} for kind in ("one", "ddp", "fsdp")},
+    "fsdp-leaves": {"kind": "fsdp", "leaves": 8},
     "fsdp-clips-without": {"kind": "fsdp", "clips": True, "steps": 8, "record": False},
     **{f"{kind}-event": {"kind": kind, "steps": 26, "every": 20, "spike": 24} for kind in ("ddp", "fsdp")},
     **{f"{kind}-killed": {"kind": kind, "killed": 1, "every": 2} for kind in ("ddp", "fsdp")},
     **{f"fsdp-{how}": {"kind": "fsdp", how: 1, "patience": 1, "may_fail": True} for how in ("closes", "absent")},
     **{
         f"{where}-{rank}": {"kind": "fsdp", "steps": 4, "broken": rank, "where": where, "may_fail": True}
-        for where, rank in (("start", 0), ("start", 1), ("look", 0))
+        for where, rank in (("start", 0), ("start", 1), ("read", 0), ("look", 0))
     },
     **{
         f"{kind}-{which}": {"kind": kind, "every": 2, "steps": 4, "start_step": start, "folder": f"{kind}-resumed"}
@@ -120,7 +121,7 @@ def test_a_run_of_many_ranks_records_what_one_process_does(folder_of, kind):
         assert not [*differences(found[name], document)], name
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind, world in KINDS.items() if world > 1])
 def test_a_run_of_many_ranks_is_sound(folder_of, kind):
     folder, world = folder_of(kind), KINDS[kind]
     assert not validate([folder]).findings
@@ -143,8 +144,8 @@ def test_a_slow_rank_and_a_drifting_one_show(folder_of, kind):
     folder = folder_of(f"{kind}-faulty")
     assert (straggler_ratio(read_run(folder)).values[-2:, 0] > 1.2).all()
     quick, slow = facts_of(folder, 8)
-    assert slow.step_time > 0.03 > quick.step_time
-    assert slow.input_time > 0.03 > quick.input_time
+    assert slow.step_time > max(0.03, quick.step_time)
+    assert slow.input_time > max(0.03, quick.input_time)
     same = [len({each.parameter_hash for each in facts_of(folder, step)}) == 1 for step in (0, 4, 8, 12)]
     assert same == [True, True, False, False]
 
@@ -164,6 +165,8 @@ def test_clipping_by_the_recorder_reads_gradients_before_it(folder_of, kind):
     found, expected = merged(folder_of(f"{kind}-clips")), merged(folder_of("one-clips"))
     assert {each["gradients_source"] for each in found.values() if each["step"]} == {"pre_clip"}
     assert not [*differences(found, expected)]
+    lines = [json.loads(line) for line in (folder_of(f"{kind}-clips") / "scalars.jsonl").read_bytes().splitlines()]
+    np.testing.assert_allclose([line["torch_norm"] for line in lines], [line["grad_global_norm"] for line in lines], rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
@@ -185,6 +188,12 @@ def test_a_rank_that_dies_leaves_whole_files(folder_of, kind):
     assert {len(facts_of(folder, step)) for step in (0, 2, 4)} == {2}
 
 
+def test_closing_in_the_middle_of_a_step_needs_no_other_rank(folder_of):
+    found = merged(folder_of("fsdp-leaves"))
+    assert [each["step"] for each in found.values()] == [0, 4, 7]
+    assert [each["step"] for each in found.values() if each.get("weights")] == [0, 4]
+
+
 @pytest.mark.parametrize("how", ["closes", "absent"])
 def test_a_rank_that_answers_no_more_is_not_waited_for_long(folder_of, how):
     found = merged(folder_of(f"fsdp-{how}"))
@@ -193,12 +202,12 @@ def test_a_rank_that_answers_no_more_is_not_waited_for_long(folder_of, how):
     assert whole == ([0, 4] if how == "closes" else [])
 
 
-@pytest.mark.parametrize("where", ["start-0", "start-1", "look-0"])
+@pytest.mark.parametrize("where", ["start-0", "start-1", "read-0", "look-0"])
 def test_a_recorder_that_fails_on_one_rank_holds_up_no_other(folder_of, runs, where):
     found = merged(folder_of(where))
     assert "failed and the training goes on without it: ValueError: broken" in runs[2]
     assert [each["step"] for each in found.values()] == ([] if where == "start-0" else [0, 4])
-    assert not any(each.get("weights") for each in found.values())
+    assert [each["step"] for each in found.values() if each.get("weights")] == ([0, 4] if where == "read-0" else [])
     if where == "look-0":
         assert found["analysis_checkpoint_step_00000004.json"]["gradients"]["head.weight"]["norm"] > 0
 
