@@ -94,7 +94,7 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
     model, optimizer, part = made(kind, rank, world)
     cadence, clips = [Cadence(until=None, every=options.pop("every", 4))], options.pop("clips", False)
     break_recorder(rank, options.pop("broken", None), options.pop("where", "start"))
-    closes, absent, leaves = (options.pop(name, None) for name in ("closes", "absent", "leaves"))
+    closes, absent, leaves, spoils = (options.pop(name, None) for name in ("closes", "absent", "leaves", "spoils"))
     shards.PATIENCE = timedelta(seconds=options.pop("patience", 20))
     options = {"cadence": cadence, "vocabulary": VOCABULARY, **options}
     recorder = Recorder(model, folder, optimizer=optimizer, **options) if record and rank != absent else None
@@ -108,6 +108,8 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
         loss = nn.functional.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
         optimizer.zero_grad()
         (loss * (50 if step == spike else 1)).backward()
+        if rank == spoils and step == 4:
+            model.head.weight.grad.to_local()[0, 0] = torch.nan
         if rank == closes and step == 7:
             recorder.close()
         if recorder and clips:

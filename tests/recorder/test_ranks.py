@@ -30,6 +30,7 @@ TRAININGS = {
         for how in ("with", "without")
     },
     **{f"{kind}-clips": {"kind": kind, "clips": True, "steps": 8, **EVERYTHING} for kind in ("one", "ddp", "fsdp")},
+    "fsdp-spoils": {"kind": "fsdp", "spoils": 1, "steps": 6, "exact": True, "planned_steps": 6},
     "fsdp-leaves": {"kind": "fsdp", "leaves": 8},
     "fsdp-clips-without": {"kind": "fsdp", "clips": True, "steps": 8, "record": False},
     **{f"{kind}-event": {"kind": kind, "steps": 26, "every": 20, "spike": 24} for kind in ("ddp", "fsdp")},
@@ -186,6 +187,19 @@ def test_a_rank_that_dies_leaves_whole_files(folder_of, kind):
     folder = folder_of(f"{kind}-killed", codes=[1, -9])
     assert [finding.code for finding in validate([folder]).findings if finding.severity in ("sev0", "sev1")] == []
     assert {len(facts_of(folder, step)) for step in (0, 2, 4)} == {2}
+
+
+def test_a_nan_in_the_part_of_another_rank_is_seen(folder_of):
+    folder = folder_of("fsdp-spoils")
+    lines = [json.loads(line) for line in (folder / "scalars.jsonl").read_bytes().splitlines()]
+    assert [line["grad_global_norm"] == "NaN" for line in lines] == [False, False, False, True, True, True]
+    found = merged(folder)["analysis_checkpoint_step_00000004.json"]
+    assert found["gradients"]["head.weight"]["norm"] == found["weight_deltas"]["head.weight"]["norm"] == "NaN"
+    assert found["gradients"]["head.weight"]["nonfinite_count"] == found["weights"]["head.weight"]["nonfinite_count"] == 1
+    assert found["optimizer"]["state_finite"] is False
+    last = merged(folder)["analysis_checkpoint_step_00000006.json"]
+    assert "last" in last["triggers"]
+    assert all(each["hash"] for each in last["weights"].values())
 
 
 def test_closing_in_the_middle_of_a_step_needs_no_other_rank(folder_of):
