@@ -22,9 +22,9 @@ fix:
     {{ python }} -m ruff check --fix .
     {{ python }} -m ruff format .
 
-# schemas from types
+# schemas from types, and the table of what reads each field
 schemas:
-    {{ python }} -m ckaudit.contract.schema schemas
+    {{ python }} schemas/make.py
 
 # synthetic checkpoints
 fixtures:
@@ -43,3 +43,5 @@ benchmark:
     {{ python }} benchmarks/validate.py --write
     {{ python }} benchmarks/triage.py --write
     {{ python }} benchmarks/size.py --real --write
+    {{ python }} benchmarks/recorder.py --qwen --write
+    {{ python }} benchmarks/peers.py --write

@@ -22,7 +22,7 @@ def ckaudit(*arguments: object, code: int) -> str:
 
 
 def test_a_folder_of_loose_documents_is_judged_one_by_one() -> None:
-    assert "26 files follow" in ckaudit("validate", VALID, code=0)
+    assert f"{len(list(VALID.iterdir()))} files follow" in ckaudit("validate", VALID, code=0)
     found = json.loads(ckaudit("validate", INVALID, "--format", "json", code=1))["findings"]
     promised = {path.name: path.name.partition("_")[0] for path in INVALID.iterdir() if path.is_file()}
     told = {(Path(finding["file"]).name, finding["code"]) for finding in found}

@@ -60,7 +60,7 @@ def _told(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
     if missing:
         return [], Skip("not_recorded", f"needs {_names(missing)}")
     told = list(rule.function(*needs, *wants))
-    findings = [_finding(rule, hit) for hit in fold(each for each in told if isinstance(each, Hit))]
+    findings = [_finding(rule, hit, _path(rule, hit, run)) for hit in fold(each for each in told if isinstance(each, Hit))]
     skip = next((each for each in told if isinstance(each, Skip)), None)
     grave = any(each.severity != "note" for each in findings)
     return findings, None if grave else skip
@@ -108,7 +108,13 @@ def _overlap(one: Hit, later: Hit) -> bool:
     return one.last is None or later.first is None or later.first <= one.last
 
 
-def _finding(rule: Rule, hit: Hit) -> Finding:
+def _path(rule: Rule, hit: Hit, run: Run) -> list[str]:
+    """Return what leads from the rule's first metric to the kernels of the tensor hit, where the run knows more than its name."""
+    below = run.tensors.path(hit.where) if hit.where else []
+    return [*(each.name for each in rule.metrics[:1]), *below] if below else []
+
+
+def _finding(rule: Rule, hit: Hit, path: list[str]) -> Finding:
     if SEVERITIES.index(hit.severity) < SEVERITIES.index(rule.severity):
         raise ValueError(f"{rule.code} may be {rule.severity} at most, not {hit.severity}")
     text = hit.message.format(where=hit.where, value=hit.value, limit=hit.limit, first=hit.first, last=hit.last, worst=hit.worst)
@@ -119,5 +125,5 @@ def _finding(rule: Rule, hit: Hit) -> Finding:
         code=rule.code, name=rule.name, severity=hit.severity, message=text, where=hit.where,
         first_step=hit.first, last_step=hit.last, worst_step=hit.worst, unit=rule.unit,
         value=None if hit.value is None else to_word(hit.value), limit=None if hit.limit is None else to_word(hit.limit),
-        points=hit.points, also=list(hit.also),
+        points=hit.points, also=list(hit.also), path=path,
     )  # fmt: skip

@@ -91,5 +91,14 @@ class ProbeStats(Struct, kw_only=True, omit_defaults=True):
     overlap: Annotated[NonNegative | UnsetType, doc("Share of tokens in common with the true continuation, 0 to 1.")] = UNSET
     loss: Annotated[Number | UnsetType, doc("Mean negative log likelihood of the truth.", unit="nats/token")] = UNSET
     perplexity: Annotated[NonNegative | UnsetType, doc("exp(loss) of the true continuation.")] = UNSET
+    entropy: Annotated[
+        NonNegative | UnsetType, doc("Mean over positions of -sum p log p of the next token (M23).", unit="nats")
+    ] = UNSET
+    shift: Annotated[
+        Count | UnsetType, doc("Positions by which the tokens of the probe it is named after were moved (D3.3).", unit="tokens")
+    ] = UNSET
+    shifted_by: Annotated[
+        Literal["position_ids", "prepended"] | UnsetType, doc("How: by later position numbers, or by tokens put before.")
+    ] = UNSET
     held_out: Annotated[bool | UnsetType, doc("Whether training never sees the probe.")] = UNSET
     hash: Annotated[str | UnsetType, doc("Hash of the probe's tokens.")] = UNSET

@@ -240,3 +240,10 @@ SAMPLED_ABOVE_NUMEL = kind(
     "More elements were sampled than there are.",
     "Leave sampled out where all were seen.",
 )
+PROBE_SHIFT = kind(
+    "VAL086",
+    "probe_shift_unexplained",
+    "sev2",
+    "A probe was moved, but not said how, by how much, or from which probe.",
+    "Write shift and shifted_by, and name the twin of p p.shifted.",
+)

@@ -105,7 +105,8 @@ def _syntax(text: str, error: json.JSONDecodeError, file: str, first_line: int) 
     cut = not rest or partial or error.msg.startswith("Unterminated string")
     kind = violations.TRUNCATED if cut else violations.NOT_JSON
     line = first_line + error.lineno - 1
-    message = f"{'ends in the middle' if cut else 'is not JSON'}: {error.msg.lower()} at column {error.colno}"
+    what = error.msg.lower().removesuffix(" at")
+    message = f"{'ends in the middle' if cut else 'is not JSON'}: {what} at column {error.colno}"
     return kind.at(file, message, line=line)
 
 
@@ -177,16 +178,21 @@ def _finding(error: "ValidationError", pointer: str, file: str, line: int | None
     kind = _kind(error)
     where = pointer or "the document"
     if kind in (violations.MISSING_FIELD, violations.NO_VERSION):
-        missing = next(name for name in error.validator_value if name not in error.instance)
+        missing = _missing(error)
         return kind.at(file, f"{where} has no {missing}", pointer=pointer, line=line, expected=missing)
     expected = describe(error.schema)
     found = f"{len(error.instance)} items" if kind is violations.WRONG_LENGTH else shorten(json.dumps(error.instance))
     return kind.at(file, f"{where} is {found}, not {expected}", pointer=pointer, line=line, expected=expected, found=found)
 
 
+def _missing(error: "ValidationError") -> str:
+    """Return which property an error is about: there is one error for each, which only its message tells apart."""
+    return next(str(name) for name in error.validator_value if error.message.startswith(repr(name)))
+
+
 def _kind(error: "ValidationError") -> Kind:
     """Return which kind of violation an error of `jsonschema` is."""
-    if error.validator == "required" and "schema_version" not in error.instance and "schema_version" in error.validator_value:
+    if error.validator == "required" and _missing(error) == "schema_version":
         return violations.NO_VERSION
     if error.validator == "enum" and list(error.absolute_path) == ["schema_version"] and isinstance(error.instance, str):
         return violations.UNKNOWN_VERSION

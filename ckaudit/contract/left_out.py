@@ -19,7 +19,7 @@ FIELDS: tuple[tuple[str, Kind, tuple[str, ...]], ...] = (
     (
         "activations",
         "outputs",
-        ("shape", "dtype", "mean", "std", "min", "max", "mean_abs", "p50", "p99", "sparsity", "outlier_rate"),
+        ("shape", "dtype", "mean", "std", "min", "max", "mean_abs", "p50", "p99", "sparsity", "outlier_rate", "sampled"),
     ),
     ("activations", "activations", ("histogram",)),
 )

@@ -36,6 +36,9 @@ class Finding(Struct, kw_only=True, omit_defaults=True, frozen=True):
     unit: Annotated[str | None, doc("Unit of value and limit.")] = None
     points: Annotated[Count | None, doc("Recorded points in the interval.", unit="points")] = None
     also: Annotated[list[str], doc("Other places folded into this finding.")] = []
+    path: Annotated[
+        list[str], doc("From the metric to the tensor, its operator, the node of its gradient and its kernels, where recorded.")
+    ] = []
     file: Annotated[str | None, doc("File, relative to the audited folder.")] = None
     pointer: Annotated[str | None, doc("JSON pointer inside the file.")] = None
     line: Annotated[Count | None, doc("Line in the file, from 1.", unit="lines")] = None
@@ -66,6 +69,7 @@ class Diagnosis(Struct, kw_only=True, omit_defaults=True, frozen=True):
     evidence: Annotated[list[Evidence], doc("Reasons, strongest first.")]
     explains: Annotated[list[str], doc("Codes of the findings explained, in order of time.")]
     where: Annotated[str | None, doc("First tensor, block or scalar hit.")] = None
+    path: Annotated[list[str], doc("The path of the first finding explained, from metric to kernels, where recorded.")] = []
     first_step: Annotated[Step | None, doc("First step of the findings explained.", unit="steps")] = None
 
 

@@ -4,7 +4,6 @@
 """
 
 import json
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,3 @@ def publish(folder: Path) -> None:
     for version in DOCUMENTS:
         text = json.dumps(schema(version), indent=2, ensure_ascii=False) + "\n"
         (folder / f"{version}.schema.json").write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    publish(Path(sys.argv[1]))

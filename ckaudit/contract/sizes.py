@@ -58,7 +58,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     numbers: int = 122 + 133
     distribution: int = 208 + 229
     module: int = 50
-    output: int = 192
+    output: int = 209
     module_histogram: int = 141
     head: int = 82
     name: int = 6

@@ -40,6 +40,9 @@ class BatchFacts(Struct, kw_only=True, omit_defaults=True):
     source: Annotated[str | UnsetType, doc("Where the batch came from.")] = UNSET
     target_shift_match: Annotated[NonNegative | UnsetType, doc("Share of targets equal to the next input, 0 to 1.")] = UNSET
     target_equals_input: Annotated[NonNegative | UnsetType, doc("Share of targets equal to their own input, 0 to 1.")] = UNSET
+    duplicate_share: Annotated[
+        NonNegative | UnsetType, doc("Share of sequences equal to an earlier one of the same batch, 0 to 1.")
+    ] = UNSET
     token_histogram: Annotated[list[NonNegative] | UnsetType, doc("Tokens in each bucket of the vocabulary.", shape="(B,)")] = (
         UNSET
     )
@@ -65,6 +68,10 @@ class Cost(Struct, kw_only=True, omit_defaults=True):
 
     ms: Annotated[NonNegative | UnsetType, doc("Time taken inside the step.", unit="ms")] = UNSET
     step_share: Annotated[NonNegative | UnsetType, doc("ms over the duration of a step.")] = UNSET
+    share: Annotated[
+        NonNegative | UnsetType,
+        doc("Share of the time since the checkpoint before that recording took: that checkpoint, and every step since; 0 to 1."),
+    ] = UNSET
 
 
 class RankFacts(Struct, kw_only=True, omit_defaults=True):
@@ -90,6 +97,11 @@ class Parity(Struct, kw_only=True, omit_defaults=True):
     relative_param_diff: Annotated[NonNegative | UnsetType, doc("param_diff over the parameter's largest magnitude.")] = UNSET
     worst_tensor: Annotated[str | UnsetType, doc("Where param_diff was found.")] = UNSET
     reference: Annotated[str | UnsetType, doc("Name of the reference implementation.")] = UNSET
+    gradient_error: Annotated[
+        NonNegative | UnsetType,
+        doc("Largest difference of a gradient from central differences, over the larger (MAP-2), 0 to 2."),
+    ] = UNSET
+    gradient_worst_tensor: Annotated[str | UnsetType, doc("Where gradient_error was found.")] = UNSET
 
 
 class Replay(Struct, kw_only=True, omit_defaults=True):

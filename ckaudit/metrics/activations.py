@@ -64,6 +64,33 @@ def residual_rms(run: Run) -> Series:
     return activation_rms(run).only(lambda name: _RESIDUAL.search(name) is not None)
 
 
+@metric(unit="1", reads=["activations.*.p50", "residual_rms_p50"], source="catalogue M21", memory=1)
+def residual_rms_p50(run: Run) -> Series:
+    r"""Size of a typical token in the residual stream after each block.
+
+    $$\mathrm{median}_{t}\ \sqrt{\tfrac1d \sum_j x_{t,j}^2}$$
+
+    Shape (T, L): checkpoints and vital signs by modules whose name is a block's own. Not recorded where no name tells.
+    """
+    return _of_stream(run, "p50", "residual_rms_p50")
+
+
+@metric(unit="1", reads=["activations.*.p99", "residual_rms_p99"], source="catalogue M21", memory=1)
+def residual_rms_p99(run: Run) -> Series:
+    r"""Size of a large token in the residual stream after each block: the 99th percentile over tokens.
+
+    $$P_{99,t}\ \sqrt{\tfrac1d \sum_j x_{t,j}^2}$$
+
+    Shape (T, L): as `residual_rms_p50`.
+    """
+    return _of_stream(run, "p99", "residual_rms_p99")
+
+
+def _of_stream(run: Run, field: str, scalar: str) -> Series:
+    seen = run.series("activations", field).only(lambda name: _RESIDUAL.search(name) is not None)
+    return filled(seen, run.scalar(scalar))
+
+
 @metric(unit="1", reads=["activations.*.mean_abs"], source="F5", memory=1)
 def activation_mean_abs(run: Run) -> Series:
     r"""Mean absolute value of each module's output.
@@ -98,12 +125,13 @@ def activation_sparsity(run: Run) -> Series:
     return run.series("activations", "sparsity")
 
 
-@metric(unit="1", reads=["activations.*.dead_units", "activations.*.units"], source="F8", memory=1)
+@metric(unit="1", reads=["activations.*.dead_units", "activations.*.units", "dead_unit_fraction"], source="F8", memory=1)
 def dead_unit_fraction(run: Run) -> Series:
     r"""Share of each module's units that stay silent over the whole batch.
 
     $$d_m = \tfrac{1}{d} \sum_j \mathbb{1}[\,\max_{b,l} |H_{b,l,j}| < 10^{-3}\,]$$
 
-    Shape (C, M): checkpoints by modules, 0 to 1. Not recorded where units were not counted.
+    Shape (T, M): checkpoints and vital signs by modules, 0 to 1. Not recorded where units were not counted.
     """
-    return ratio(run.series("activations", "dead_units"), run.series("activations", "units"))
+    counted = ratio(run.series("activations", "dead_units"), run.series("activations", "units"))
+    return filled(counted, run.scalar("dead_unit_fraction"))

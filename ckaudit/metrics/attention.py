@@ -1,6 +1,7 @@
 """Attention: how sharp, how hot and how causal each head is."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from msgspec.structs import replace
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, at
+from ckaudit.run.series import Floats, Series, at, single
 
 
 @metric(unit="nats", reads=["attention.*.entropy_per_head", "attn_entropy"], source="catalogue M20, F9", memory=1)
@@ -56,6 +57,50 @@ def sharp_share(run: Run) -> Series:
     Shape (C, H): checkpoints by query heads, 0 to 1. It cannot be made from the mean entropy.
     """
     return run.series("attention", "sharp_share_per_head")
+
+
+@metric(
+    unit="1",
+    reads=["attention.*.normalized_entropy_per_head", "min_normalized_entropy"],
+    source="F9; Zhai et al. 2023, section 3",
+    memory=1,
+)
+def min_normalized_entropy(run: Run) -> Series:
+    r"""Normalized entropy of the sharpest head of all.
+
+    $$\min_{\ell, h} h_{\ell,h}$$
+
+    Shape (T, 1): checkpoints and vital signs, 0 to 1; NaN where a head's is.
+    """
+    heads = run.series("attention", "normalized_entropy_per_head")
+    return filled(_over_heads(heads, np.min, "min_normalized_entropy"), run.scalar("min_normalized_entropy"))
+
+
+@metric(unit="1", reads=[sharp_share, "dead_head_fraction"], source="F10", memory=1)
+def dead_head_fraction(run: Run, *, dead_above: float = 0.99) -> Series:
+    r"""Share of all heads that are dead: nearly every query looks at fewer than about two keys.
+
+    $$\tfrac1H \sum_{\ell,h} \mathbb{1}[\,\Pr_q(H_q < \log 2) > 0.99\,]$$
+
+    Shape (T, 1): checkpoints and vital signs, 0 to 1; NaN where a head's share is.
+
+    Args:
+        run: The run.
+        dead_above: Share of sharp queries of a dead head, from F10.
+    """
+    heads = sharp_share(run)
+    dead = replace(heads, values=np.where(np.isnan(heads.values), np.nan, heads.values > dead_above))
+    return filled(_over_heads(dead, np.mean, "dead_head_fraction"), run.scalar("dead_head_fraction"))
+
+
+def _over_heads(heads: Series, reduce: Callable[..., Floats], name: str) -> Series:
+    """Reduce the heads of each step that has any to one column."""
+    if not heads:
+        return heads
+    heads = heads.recorded_rows()
+    whole = np.where(heads.recorded, heads.values, np.nan)
+    columns = [reduce(row[known]) for row, known in zip(whole, heads.recorded, strict=True)]
+    return single(name, heads.unit, heads.steps, np.array(columns)[:, None])
 
 
 @metric(unit="logit", reads=["attention.*.max_logit_per_head", "max_attn_logit"], source="catalogue M19; Kimi K2 2025", memory=1)

@@ -31,3 +31,48 @@ def token_kl_drift(run: Run, *, pseudo_count: float = 1.0) -> Series:
         drift = np.nansum(shares * np.log(shares / shares[rows[0]]), axis=1)
     known = alike & (np.arange(len(drift)) > rows[0])
     return replace(single("token_kl_drift", "nats", counts.steps, np.where(known, drift, np.nan)), recorded=known[:, None])
+
+
+@metric(unit="1", reads=["data.target_shift_match"], source="playbook, analysis contract", memory=1)
+def target_shift_match(run: Run) -> Series:
+    r"""Share of targets that are the next input token.
+
+    $$\tfrac1N \sum_t \mathbb{1}[\,y_t = x_{t+1}\,]$$
+
+    Shape (C, 1): 1 for a language model whose targets are shifted once, about the repetition of tokens where they are not.
+    """
+    return run.value("data.target_shift_match")
+
+
+@metric(unit="1", reads=["data.target_equals_input"], source="playbook, analysis contract", memory=1)
+def target_equals_input(run: Run) -> Series:
+    r"""Share of targets that are their own input token: near 1, the model learns to copy.
+
+    $$\tfrac1N \sum_t \mathbb{1}[\,y_t = x_t\,]$$
+
+    Shape (C, 1). Only of targets as the loss saw them: a model that shifts labels itself is given the inputs rightly.
+    """
+    return run.value("data.target_equals_input")
+
+
+@metric(unit="1", reads=["data.duplicate_share"], source="catalogue M36; Lee et al. 2022, section 4", memory=1)
+def batch_duplicate_share(run: Run) -> Series:
+    r"""Share of the sequences of a batch that are equal to an earlier one of it.
+
+    $$1 - \frac{|\{x_1, \dots, x_B\}|}{B}$$
+
+    Shape (C, 1), 0 to 1. Not recorded for a single sequence.
+    """
+    return run.value("data.duplicate_share")
+
+
+@metric(unit="steps", reads=["batch_repeat_distance"], source="playbook D1.6", memory=1)
+def batch_repeat_distance(run: Run) -> Series:
+    r"""How many steps ago exactly the same inputs were seen, sessions before a resume included.
+
+    $$t - \max\{s < t : x_s = x_t\}$$
+
+    Shape (T, 1): steps with a batch that was seen before; all others are not recorded. 1 all the time is a loader that
+    stands still; the step itself, right after a resume, is one that began anew; a constant is an epoch.
+    """
+    return run.scalar("batch_repeat_distance")

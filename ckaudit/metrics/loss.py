@@ -4,12 +4,13 @@ import math
 from itertools import accumulate, islice
 
 import numpy as np
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.trend import theil_sen
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, Steps, at, single
+from ckaudit.run.series import Floats, Series, Steps, at, empty, single
 
 
 @metric(unit="nats/token", reads=["train_loss_raw"], source="catalogue M03, F11", memory=1)
@@ -21,6 +22,25 @@ def train_loss(run: Run) -> Series:
     Shape (T, 1): logged steps; checkpoints fill what the log lacks.
     """
     return run.scalar("train_loss_raw")
+
+
+@metric(unit="nats/token", reads=[train_loss], source="playbook D1.1; a uniform guess costs the log of the choices", memory=None)
+def initial_loss_excess(run: Run) -> Series:
+    r"""How much more than a uniform guess the untrained model costs.
+
+    $$L_1 - \ln V$$
+
+    Shape (1, 1): the first step, of the vocabulary that run.json names. Near 0 is well; far above, the head is badly
+    scaled or targets are wrong; far below, the model is trained already or sees its targets. Not recorded without a
+    vocabulary, nor where the log begins later.
+    """
+    loss = train_loss(run)
+    vocabulary = run.manifest.vocabulary if run.manifest else UNSET
+    first = np.flatnonzero(loss.steps <= 1)[-1:]
+    if vocabulary is UNSET or not vocabulary or not len(first):
+        return empty("initial_loss_excess")
+    rows = replace(loss, steps=loss.steps[first], values=loss.values[first], recorded=loss.recorded[first])
+    return rows.mapped(lambda values: values - math.log(vocabulary), "initial_loss_excess", "nats/token")
 
 
 @metric(unit="nats/token", reads=["train_loss_ema", train_loss], source="catalogue M04; Kingma & Ba 2015, section 3")

@@ -1,8 +1,14 @@
-"""Probes: what the model continues by heart."""
+"""Probes: what the model continues by heart, and what it says to a batch that never changes."""
+
+import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled, together
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, empty
+
+TWIN = ".shifted"
 
 
 @metric(
@@ -21,6 +27,94 @@ def probe_accuracy(run: Run) -> Series:
         return empty("probe_accuracy")
     outside = {label for column, label in enumerate(held.labels) if (held.values[held.recorded[:, column], column] == 1).any()}
     return match.grouped(["held_out" if label in outside else "train" for label in match.labels], _mean)
+
+
+@metric(unit="nats/token", reads=["fixed_probe_loss"], source="catalogue M57", memory=1)
+def fixed_probe_loss(run: Run) -> Series:
+    r"""Loss on a batch that never changes, after each checkpoint's update.
+
+    $$L_t = -\tfrac1N \sum_i \log p_t(y_i \mid x_{<i})$$
+
+    Shape (T, B): logged steps by pinned batches.
+    """
+    return run.scalar("fixed_probe_loss")
+
+
+@metric(unit="nats", reads=["logit_entropy_probe"], source="catalogue M23", memory=1)
+def logit_entropy_probe(run: Run) -> Series:
+    r"""How undecided the model is on a batch that never changes, mean over positions.
+
+    $$H = -\tfrac1N \sum_n \sum_v p_{nv} \log p_{nv}$$
+
+    Shape (T, B): logged steps by pinned batches; from 0 to the log of the vocabulary.
+    """
+    return run.scalar("logit_entropy_probe")
+
+
+@metric(unit="%", reads=["topk_mass_probe"], source="catalogue M24", memory=1)
+def topk_mass_probe(run: Run) -> Series:
+    r"""Probability of the likeliest tokens together, on a batch that never changes, mean over positions.
+
+    $$m = \tfrac{100}{N} \sum_n \sum_{v \in \mathrm{top}_k(n)} p_{nv}, \qquad k = 10$$
+
+    Shape (T, B): logged steps by pinned batches.
+    """
+    return run.scalar("topk_mass_probe")
+
+
+@metric(unit="nats", reads=["output_kl_to_prev"], source="catalogue M25; Kullback & Leibler 1951", memory=1)
+def output_kl_to_prev(run: Run) -> Series:
+    r"""How far the model's answers to a fixed batch are from those it gave at the checkpoint before.
+
+    $$D_t = \tfrac1P \sum_n \sum_v p_t(v \mid n) \log \frac{p_t(v \mid n)}{p_{t-1}(v \mid n)}$$
+
+    Shape (T, B): logged steps by pinned batches. It grows with the distance of two checkpoints, so only equal distances
+    compare.
+    """
+    return run.scalar("output_kl_to_prev")
+
+
+@metric(unit="1", reads=["probes.*.perplexity", "probes.*.loss"], source="playbook D5.5, memorization protocol MP-2", memory=1)
+def probe_perplexity(run: Run) -> Series:
+    r"""Perplexity of each probe's truth; that of early data rises where it is forgotten.
+
+    $$\exp(L)$$
+
+    Shape (C, P): checkpoints by probes. Made of the loss where no perplexity was recorded.
+    """
+    return filled(run.series("probes", "perplexity"), run.series("probes", "loss").mapped(np.exp, "probe_perplexity", "1"))
+
+
+@metric(unit="nats/token", reads=["probes.*.loss", "probes.*.shift"], source="playbook D3.3", memory=1)
+def probe_shift_loss(run: Run) -> Series:
+    r"""What the same tokens cost more at other positions: 0 where the model goes by content alone.
+
+    $$L_{shifted} - L$$
+
+    Shape (C, B): checkpoints by probes that have a twin, named like them with ".shifted" behind. NaN where either is.
+    """
+    return _of_twin(run, "loss")
+
+
+@metric(unit="nats", reads=["probes.*.entropy", "probes.*.shift"], source="playbook D3.3", memory=1)
+def probe_shift_entropy(run: Run) -> Series:
+    r"""How much less decided the model is about the same tokens at other positions.
+
+    $$H_{shifted} - H$$
+
+    Shape (C, B): checkpoints by probes that have a twin, as in probe_shift_loss.
+    """
+    return _of_twin(run, "entropy")
+
+
+def _of_twin(run: Run, field: str) -> Series:
+    values = run.series("probes", field)
+    twins, shift = together(values.only(lambda name: name.endswith(TWIN)), run.series("probes", "shift"))
+    named = replace(twins, labels=tuple(name.removesuffix(TWIN) for name in twins.labels))
+    named = replace(named, recorded=twins.recorded & shift.recorded)
+    moved, own = together(named, values)
+    recorded = moved.recorded & own.recorded
+    return replace(moved, values=np.where(recorded, moved.values - own.values, np.nan), recorded=recorded)
 
 
 def _mean(values: Floats) -> Floats:

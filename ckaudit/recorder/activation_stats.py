@@ -13,7 +13,7 @@ from ckaudit.recorder.digits import shortest_of
 from ckaudit.recorder.spread import quantiles_of
 from ckaudit.recorder.sweep import Measured, measure
 
-LOOKED_AT = 2**14  # elements of one output, a sample of its tokens
+LOOKED_AT, TOKENS = 2**13, 64  # elements of one output, and fewest tokens that make a percentile
 
 
 class Output(Struct, frozen=True):
@@ -38,17 +38,18 @@ class Output(Struct, frozen=True):
     dead: Array | None
 
 
-def note(output: Array, *, count_dead: bool = False, looked_at: int = LOOKED_AT) -> Output:
+def note(output: Array, *, count_dead: bool = False, looked_at: int = LOOKED_AT, fewest: int = TOKENS) -> Output:
     """Look at what a module has just put out, shape (..., units), as long as it is there.
 
     Args:
         output: What the module put out.
         count_dead: Whether its last dimension are hidden units, that can be dead.
         looked_at: Elements that are copied; of a larger output only every n-th token is.
+        fewest: Tokens that are copied at least, however many units they have.
     """
     values = dense(output)
     tokens = values.reshape(-1, values.shape[-1] if values.ndim else 1)
-    stride = _stride(tokens.shape, values.shape[-2] if values.ndim > 1 else 1, looked_at)
+    stride = _stride(tokens.shape, values.shape[-2] if values.ndim > 1 else 1, max(looked_at, fewest * tokens.shape[-1]))
     copied = tokens[::stride]
     # A convolution's last dimension is a place, not a unit.
     is_hidden = count_dead and 2 <= output.ndim <= 3 and math.prod(tokens.shape) > 0
@@ -71,7 +72,7 @@ def activation_stats(outputs: Sequence[Output]) -> list[ActivationStats]:
     $\max_{b,l} |H_{b,l,j}| < 10^{-3}$ (F8); an outlier lies beyond six standard deviations of the mean (M22).
     Extremes, dead units and `nonfinite_count` are of all elements, the others of the finite ones among the tokens looked at.
     """
-    measured = measure([output.tokens for output in outputs], exact_up_to=LOOKED_AT)
+    measured = measure([output.tokens for output in outputs], exact_up_to=2 * LOOKED_AT)
     spreads = quantiles_of([_token_rms(output.tokens) for output in outputs], (50, 99))
     numbers = [_numbers(output, found, spread) for output, found, spread in zip(outputs, measured, spreads, strict=True)]
     written = iter(shortest_of([number for each in numbers for number in each]))

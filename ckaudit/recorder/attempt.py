@@ -1,16 +1,18 @@
 """One update attempt: what is known of it so far, and the checkpoint that it becomes."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.numbers import Number, to_word
-from ckaudit.contract.tensors import GradientStats
+from ckaudit.contract.tensors import DeltaStats, GradientStats
 from ckaudit.recorder.arrays import Array
 from ckaudit.recorder.digits import shorten
 from ckaudit.recorder.gradient_stats import top_share, total_norm
+from ckaudit.recorder.history import Moment
 
 
 class Attempt(Struct):
@@ -27,6 +29,8 @@ class Attempt(Struct):
         gradients: Their statistics, where a checkpoint is due.
         source: Where in the step they were read.
         before: Copies of the weights before the update, where a checkpoint is due.
+        has_vitals: Whether the step has vital signs, but no checkpoint.
+        sample: A sample of the weights before the update, where it has.
         rates: Learning rate of every group.
         loss_scale: Scale of the loss, under mixed precision.
         clip_norm: Largest global norm let through.
@@ -47,6 +51,8 @@ class Attempt(Struct):
     gradients: dict[str, GradientStats] = field(default_factory=dict)
     source: GradientsSource | None = None
     before: dict[str, Array] = field(default_factory=dict)
+    has_vitals: bool = False
+    sample: Array | None = None
     rates: list[float] = field(default_factory=list)
     loss_scale: float | None = None
     clip_norm: float | None = None
@@ -76,6 +82,16 @@ class Attempt(Struct):
         share = top_share([*self.norms.values()])
         known = self.values | derived | {"top_gradient_share": None if share is None else shorten(share)}
         return {name: to_word(float(value)) for name, value in known.items() if _is_number(value)}
+
+    def note(self, values: Mapping[str, Any]) -> None:
+        """Put values into the line of the step, without those that are None; one that it has already stays."""
+        self.values = {name: value for name, value in values.items() if value is not None} | self.values
+
+    def moment(self, input_hash: str | None, deltas: Mapping[str, DeltaStats]) -> Moment:
+        """Return the step as the black box keeps it."""
+        updates = {name: float(delta.norm) for name, delta in deltas.items() if delta.norm is not UNSET}
+        rate = self.rates[0] if self.rates else None
+        return Moment(self.step, self.loss, rate, input_hash, self.norms, updates)
 
     def checkpoint(self, session: int) -> Checkpoint:
         """Return the checkpoint of this step with everything that is known without looking at a tensor."""

@@ -173,8 +173,8 @@ def kinds(
     """
     average = to_numpy(average)
     first = average[:, rows, 0].mean(-1).tolist() if rows.any() else [math.nan] * average.shape[0]
-    on_diagonal = _offset_mass(average, rows, own)
-    near = [_offset_mass(average, rows, own + o) for o in range(-FARTHEST_OFFSET, FARTHEST_OFFSET + 1) if o]
+    mass_at = _offset_mass(average, rows, own)
+    on_diagonal, near = mass_at[:, FARTHEST_OFFSET].tolist(), np.delete(mass_at, FARTHEST_OFFSET, 1).max(1).tolist()
     return [
         "uniform"
         if even > uniform
@@ -185,16 +185,21 @@ def kinds(
         else "positional"
         if on_near > mass
         else "content"
-        for even, on_first, on_own, on_near in zip(normalized, first, on_diagonal, map(max, zip(*near, strict=True)), strict=True)
+        for even, on_first, on_own, on_near in zip(normalized, first, on_diagonal, near, strict=True)
     ]
 
 
-def _offset_mass(average: Array, rows: NDArray[np.bool_], keys: NDArray[np.intp]) -> list[float]:
-    """Return the mean probability that each head's chosen queries give to one key each, where there is such a key."""
-    inside = np.flatnonzero(rows & (keys >= 0) & (keys < average.shape[2]))
-    if not inside.size:
-        return [0.0] * int(average.shape[0])
-    found: list[float] = average[:, inside, keys[inside]].mean(-1).tolist()
+def _offset_mass(average: NDArray[Any], rows: NDArray[np.bool_], own: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return the mean probability that each head's chosen queries give to the key at each offset, shape (H, offsets).
+
+    Offsets go from the farthest before a query's own place to the farthest after it; queries without such a key are left out.
+    """
+    offsets = np.arange(-FARTHEST_OFFSET, FARTHEST_OFFSET + 1)
+    chosen = np.flatnonzero(rows)
+    keys = own[chosen] + offsets[:, None]  # (offsets, n)
+    inside = (keys >= 0) & (keys < average.shape[2])
+    shares = np.where(inside, average[:, chosen, np.where(inside, keys, 0)], 0.0)  # (H, offsets, n)
+    found: NDArray[np.float64] = shares.sum(-1) / np.maximum(inside.sum(-1), 1)
     return found
 
 

@@ -41,7 +41,7 @@ def batch_facts(
     """Return what is known of a batch, None where that is nothing.
 
     Args:
-        batch: Inputs and targets in any form that `pair` takes.
+        batch: Inputs and targets in any form that `pair` takes; only of a pair are the targets those that the loss saw.
         input_hash: What `batch_hash` said of it.
         batch_id: The loader's own name of it.
         source: Where it came from.
@@ -53,8 +53,12 @@ def batch_facts(
         source=UNSET if source is None else source,
     )
     inputs, targets = pair(batch)
+    if hasattr(batch, "get"):
+        targets = None  # whether the model shifts labels itself, only its code knows
     if inputs is not None and _is_tokens(inputs) and vocabulary:
         facts.token_histogram = token_histogram(inputs, vocabulary)
+    if inputs is not None and _is_tokens(inputs) and len(inputs.shape) > 1 and inputs.shape[0] > 1:
+        facts.duplicate_share = shortest(duplicate_share(inputs))
     if inputs is not None and targets is not None and _are_aligned(inputs, targets):
         shift, same = shift_match(inputs, targets), match(inputs, targets)
         facts.target_shift_match = UNSET if shift is None else shortest(shift)
@@ -72,6 +76,12 @@ def match(inputs: Array, targets: Array, *, ignored: int = IGNORED) -> float | N
     counted = targets != ignored
     total = int(counted.sum())
     return int(((inputs == targets) & counted).sum()) / total if total else None
+
+
+def duplicate_share(inputs: Array) -> float:
+    """Return the share of sequences that are equal to an earlier one, shape (B, ...)."""
+    rows = to_numpy(inputs)
+    return 1 - len({row.tobytes() for row in rows}) / len(rows)
 
 
 def token_histogram(inputs: Array, vocabulary: int, *, buckets: int = BUCKETS) -> list[Number]:

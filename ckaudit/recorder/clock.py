@@ -6,10 +6,8 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from msgspec import UNSET
 from torch import nn
 
-from ckaudit.contract.training import Cost
 from ckaudit.recorder.hooks import Hook
 
 WINDOW = 64  # steps
@@ -28,7 +26,6 @@ class StepClock:
     """
 
     def __init__(self, module: nn.Module | None = None, *, waits_in_forward: bool = False) -> None:
-        self._durations: deque[float] = deque(maxlen=WINDOW)
         self._own: deque[float] = deque(maxlen=WINDOW)
         self._inputs: deque[float] = deque(maxlen=WINDOW)
         self._latest_own, self._latest_input = 0.0, None if module is None else 0.0
@@ -61,7 +58,6 @@ class StepClock:
             watched: Whether hooks looked at it, which take longer than the recorder knows.
         """
         duration = now - self._ended - recording
-        self._durations.append(duration)
         self._latest_own = duration - (self._waited or 0.0)
         if self._forward_began is not None:
             self._latest_input = self._forward_began - self._ended
@@ -80,11 +76,6 @@ class StepClock:
         self._own.clear()
         self._inputs.clear()
         return median(own), median(inputs) if inputs else self._latest_input
-
-    def cost(self, seconds: float) -> Cost:
-        """Return what so many seconds are of a typical step."""
-        typical = median(self._durations)
-        return Cost(ms=round(seconds * 1e3, 3), step_share=round(seconds / typical, 4) if typical > 0 else UNSET)
 
     def close(self) -> None:
         """Take the hooks away."""

@@ -16,11 +16,10 @@ from ckaudit.contract.manifest import Cadence
 from ckaudit.contract.sizes import tensor_part
 from ckaudit.contract.tensors import DeltaStats, GradientStats, WeightStats
 from ckaudit.contract.training import OptimizerState
-from ckaudit.recorder.activations import matches
 from ckaudit.recorder.attempt import Attempt, lowest
 from ckaudit.recorder.digits import shorten, shortest
 from ckaudit.recorder.gradient_stats import gradient_stats, total_norm
-from ckaudit.recorder.gradients import loss_scale_left, norms_of, own_gradient, present, versions
+from ckaudit.recorder.gradients import LONG, loss_scale_left, norms_of, own_gradient, present, versions
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.moe import moe_scalars
 from ckaudit.recorder.movement import copies, described, movement
@@ -30,8 +29,10 @@ from ckaudit.recorder.optimizers import clip_coefficient, held_by, learning_rate
 from ckaudit.recorder.planner import Planner, layer_parts, module_parts
 from ckaudit.recorder.reference import Entry, Reference
 from ckaudit.recorder.shards import Duty, Shards
+from ckaudit.recorder.spectral import SpectralNorms
 from ckaudit.recorder.sweep import Measured, measure
 from ckaudit.recorder.table import distinct, parameters
+from ckaudit.recorder.vital_signs import DEAD_EVERY, WeightSample, values_of
 from ckaudit.recorder.weights import weight_stats
 
 T = TypeVar("T")
@@ -92,6 +93,9 @@ class Collector:
         self._planner = planner if options.suffix else planner.choose_suffix(self._parts, observer.expected, modules)
         self.suffix = self._planner.suffix
         self.weights = distinct(self.parameters)
+        # Of a sharded tensor this rank has only a part.
+        self._sample = WeightSample(self.weights) if shards is None else None
+        self._spectral = SpectralNorms(options.spectral)
 
     @property
     def trainable(self) -> dict[str, Tensor]:
@@ -103,8 +107,11 @@ class Collector:
         return self.scaler is not None and self.scaler.is_enabled()
 
     def attach(self, attempt: Attempt) -> None:
-        """Look at the forward pass of this attempt."""
-        self._observer.attach(self._options.grids, self._planner.depths([*self._parts, *self._observer.parts], attempt))
+        """Look at the forward pass of this attempt, for a checkpoint or for vital signs."""
+        if attempt.has_vitals:
+            self._observer.attach_vitals(dead=attempt.step % DEAD_EVERY == 0)
+        else:
+            self._observer.attach(self._options.grids, self._planner.depths([*self._parts, *self._observer.parts], attempt))
 
     def gradients_changed(self, attempt: Attempt) -> bool:
         """Return whether any gradient was written to since the norms of this attempt were taken, where they can be used again."""
@@ -120,24 +127,30 @@ class Collector:
     def _gradients(self) -> dict[str, Tensor]:
         return present(self.parameters, self._options.grad_of or own_gradient)
 
-    def read_gradients(self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None = None) -> None:
+    def scaled_gradients(self) -> tuple[dict[str, Tensor], float]:
+        """Return the gradients as they are in memory, and the loss scale that lies on them."""
+        return self._gradients(), loss_scale_left(self.scaler)
+
+    def read_gradients(
+        self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None = None, *, long: int = LONG
+    ) -> None:
         """Take the norm of every gradient, and its statistics where a checkpoint is due.
 
         Where the gradients were clipped before, and it can be told by what factor, all numbers are those before it.
         """
         try:
-            self._read_gradients(attempt, source, clipping)
+            self._read_gradients(attempt, source, clipping, long)
         finally:
             # The other ranks wait for this one whatever has failed here.
             if self._shards is not None:
                 self._shards.each("gradients")
 
-    def _read_gradients(self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None) -> None:
+    def _read_gradients(self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None, long: int) -> None:
         start = perf_counter()
         attempt.source = source
         found = self._gradients()
         if self._shards is None:
-            numbers, raw_norms = norms_of([*found.values()])
+            numbers, raw_norms = norms_of([*found.values()], long=long)
         else:
             whole = self._shards.norms(found, due=attempt.is_due)
             found, numbers, raw_norms = {name: found[name] for name in whole}, [*whole.values()], None
@@ -201,14 +214,23 @@ class Collector:
         return Reference(entries)
 
     def keep_weights(self, attempt: Attempt) -> None:
-        """Copy the weights before the update, where a checkpoint is due and they were not copied yet."""
+        """Copy the weights before the update where a checkpoint is due, a sample for vital signs, unless that is done."""
+        start = perf_counter()
         if attempt.is_due and not attempt.before:
-            start = perf_counter()
             if self._shards is None:
                 attempt.before = copies(self.trainable)
             else:
                 self._shards.keep()
             attempt.seconds += perf_counter() - start
+        elif attempt.has_vitals and attempt.sample is None and self._sample is not None:
+            attempt.sample = self._sample.take()
+            attempt.seconds += perf_counter() - start
+
+    def vitals(self, attempt: Attempt) -> dict[str, Any]:
+        """Return the vital signs of a step as values of its line."""
+        values = values_of(self._observer.detach_vitals())
+        moved = None if attempt.sample is None or self._sample is None else self._sample.moved(attempt.sample)
+        return values if moved is None else values | {"update_to_weight": shorten(moved)}
 
     def fill(self, checkpoint: Checkpoint, attempt: Attempt, seen: Seen, reference: Reference | None) -> dict[str, float | None]:
         """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
@@ -244,7 +266,7 @@ class Collector:
             if self._shards is not None and reference is not None and self.weights[name].requires_grad:
                 moved.update(reference.moved({name: tensor}))
             grid = encoding if encoding != "none" and plan.has("weights", name) else None
-            spectral = matches(name, self._options.spectral)
+            spectral = self._spectral.measure({name: tensor}).get(name)
             return weight_stats(tensor, measured=measured, grid=grid, spectral=spectral, exact=exact)
 
         return self._look("weights", self.weights, look)

@@ -13,6 +13,7 @@ from ckaudit.contract.manifest import Manifest, TensorFacts
 from ckaudit.contract.write import remove_stale, write_atomic
 from ckaudit.recorder.arrays import Array
 from ckaudit.recorder.background import Background
+from ckaudit.recorder.batches_seen import BatchesSeen
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.manifest import begin, load, save, set_aside
 from ckaudit.recorder.reference import REFERENCE_NAME, Reference
@@ -29,13 +30,15 @@ class RunFolder:
         steps_seen: Updates applied before this start.
         reference: The weights of step 0, where they are known.
         suffix: How checkpoints are packed.
-        write_seconds: What writing the latest checkpoint took.
+        batches: The batches seen so far, in earlier starts too.
+        write_seconds: What writing the latest checkpoint took of the training.
     """
 
     def __init__(self, path: Path, guard: Guard, *, suffix: str, start_step: int) -> None:
         self.path, self.session, self.steps_seen = path, 0, start_step
         self.reference: Reference | None = None
         self.suffix, self.write_seconds = suffix, 0.0
+        self.batches = BatchesSeen()
         self._guard, self._start_step = guard, start_step
         self._manifest = Manifest(schema_version="ck.run.v1")
         self._scalars = ScalarLog(path / SCALARS_NAME, 0)
@@ -61,6 +64,7 @@ class RunFolder:
         if self._start_step:
             seen = last_value(lines, "steps_seen", until=self._start_step)
             self.steps_seen = self._start_step if seen is None else int(seen)
+            self.batches.recall(lines, until=self._start_step)
 
     def describe(self, *, later: bool = False, **computed: Any) -> None:
         """Set what the recorder itself knows of the run, and write `run.json`: now, or while the training goes on."""
@@ -104,16 +108,14 @@ class RunFolder:
         beside = None if notes is None else (checkpoint_file_name(notes.step, rank=notes.rank or 0), encode(notes))
         path = self.path / checkpoint_file_name(checkpoint.step, self.suffix)
         data = encode(checkpoint, self.suffix)
-        encoded = perf_counter() - start
 
         def put_down() -> None:
-            start = perf_counter()
             write_atomic(path, data)
             if beside is not None:
                 write_atomic(self.path / beside[0], beside[1])
-            self.write_seconds = encoded + perf_counter() - start
 
         self._background.submit("writing a checkpoint", put_down)
+        self.write_seconds = perf_counter() - start
         self._has_written = True
 
     def settle(self) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 PIECE = 2**16  # elements
 LONG = 2**20  # elements, of which torch's own norm is still right to 1e-5
+VERY_LONG = 2**25  # and to 1e-3
 
 
 def own_gradient(parameter: nn.Parameter) -> Tensor | None:
@@ -61,19 +62,20 @@ def _is_plain(gradients: Sequence[Tensor], long: int) -> bool:
     )
 
 
-def largest_of(tensors: Sequence[Tensor]) -> list[float]:
-    """Return the largest magnitude in each tensor, NaN where it holds one: one fused pass per device and type."""
-    return _to_floats(_fused(tensors, math.inf))
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Return whether every element is finite: so where every norm is, which takes one fused pass per device and type."""
+    doubtful = [t for t, norm in zip(tensors, _to_floats(_fused(tensors)), strict=True) if not math.isfinite(norm)]
+    return all(bool(tensor.isfinite().all()) for tensor in doubtful)  # squares may be too large where elements are not
 
 
-def _fused(tensors: Sequence[Tensor], order: float = 2) -> list[Tensor]:
+def _fused(tensors: Sequence[Tensor]) -> list[Tensor]:
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for place, tensor in enumerate(tensors):
         groups.setdefault((tensor.device, tensor.dtype), []).append(place)
     norms: dict[int, Tensor] = {}
     for (_, dtype), places in groups.items():
         wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else None
-        norms.update(zip(places, torch._foreach_norm([tensors[i] for i in places], order, dtype=wide), strict=True))  # noqa: SLF001
+        norms.update(zip(places, torch._foreach_norm([tensors[i] for i in places], 2, dtype=wide), strict=True))  # noqa: SLF001
     return [norms[place] for place in range(len(tensors))]
 
 

@@ -1,7 +1,22 @@
 """Hooks on modules that stay behind when a model is copied or pickled."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import local
 from typing import Any
+
+_thread = local()
+
+
+@contextmanager
+def looking_away() -> Iterator[None]:
+    """Let no hook of ours look in this thread: what runs here is not the training's."""
+    before = getattr(_thread, "looks_away", False)
+    _thread.looks_away = True
+    try:
+        yield
+    finally:
+        _thread.looks_away = before
 
 
 class Hook:
@@ -16,7 +31,8 @@ class Hook:
 
     def __call__(self, _module: Any, *values: Any) -> None:
         """Look at the last value: the output of a forward hook, the inputs of a pre-hook."""
-        self._look(values[-1])
+        if not getattr(_thread, "looks_away", False):
+            self._look(values[-1])
 
     def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
         return _ignoring, ()

@@ -50,6 +50,11 @@ class RecorderCallback(TrainerCallback):  # type: ignore[misc]  # transformers c
         self._scale = 1.0
         self._has_read = self._has_loss = False
 
+    @property
+    def recorder(self) -> Recorder | None:
+        """The recorder while the training runs, to pin a batch or to measure something with; None before and after."""
+        return self._recorder
+
     def on_train_begin(
         self, args: Any, state: Any, _control: Any, *, model: nn.Module, optimizer: Any = None, lr_scheduler: Any = None, **_: Any
     ) -> None:

@@ -67,6 +67,11 @@ class RecorderCallback(Callback):  # type: ignore[misc]  # lightning calls every
         self._losses: list[Any] = []
         self._has_read = False
 
+    @property
+    def recorder(self) -> Recorder | None:
+        """The recorder while the training runs, to pin a batch or to measure something with; None before and after."""
+        return self._recorder
+
     def setup(self, _trainer: Any, _module: nn.Module, stage: str) -> None:
         """Forget the steps of an earlier training; a checkpoint is loaded after this."""
         if stage == "fit":

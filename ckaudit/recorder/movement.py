@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from ckaudit.contract.tensors import DeltaStats
-from ckaudit.recorder.arrays import CHUNK, Array, double, flat, is_away, library
+from ckaudit.recorder.arrays import Array, double, flat, is_away, library
 from ckaudit.recorder.digits import shortest_of
 from ckaudit.recorder.reference import Reference
-from ckaudit.recorder.sweep import laid, stretches
+from ckaudit.recorder.sweep import STRETCH, laid, stretches
 
 
 def copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
@@ -18,7 +18,7 @@ def copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
-def distances(ones: Sequence[Array], others: Sequence[Array], *, chunk: int = CHUNK) -> list[tuple[float, float]]:
+def distances(ones: Sequence[Array], others: Sequence[Array], *, chunk: int = STRETCH) -> list[tuple[float, float]]:
     """Return of each pair of tensors the L2 norm of the difference, and that of the first, summed in float64."""
     first, second = [flat(one) for one in ones], [flat(other) for other in others]
     squares = np.zeros((len(first), 2))

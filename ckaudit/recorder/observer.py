@@ -105,6 +105,11 @@ class Observer:
         self._seen, self._readings, self._counts_dead = Seen(), Readings(), False
 
     @property
+    def seconds(self) -> float:
+        """Time that the hooks have taken since they were attached."""
+        return self._seen.seconds
+
+    @property
     def modules(self) -> list[str]:
         """Names of the modules whose outputs are measured."""
         return [*self._modules]

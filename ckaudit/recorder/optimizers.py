@@ -1,7 +1,6 @@
 """The optimizers and the loss scaler: their groups, whether their state is finite, and whether an update was applied."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import UNSET
@@ -12,7 +11,8 @@ from ckaudit.contract.numbers import to_word
 from ckaudit.contract.training import OptimizerGroup, OptimizerState
 from ckaudit.recorder.arrays import dense
 from ckaudit.recorder.digits import shortest
-from ckaudit.recorder.gradients import largest_of
+from ckaudit.recorder.gradients import all_finite
+from ckaudit.recorder.guard import Guard
 
 
 def as_sequence(optimizer: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:
@@ -26,6 +26,26 @@ def _unwrapped(optimizer: Optimizer) -> Optimizer:
     while isinstance(within := getattr(optimizer, "optimizer", None), Optimizer):
         optimizer = within
     return optimizer
+
+
+def listen(
+    optimizers: Sequence[Optimizer], guard: Guard, before: Callable[[Optimizer], None], after: Callable[[Optimizer], None]
+) -> list[Any]:
+    """Call `before` and `after` around every update, guarded, and return the handles of the hooks that do."""
+
+    def looking_before(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        with guard("looking before the update"):
+            before(optimizer)
+
+    def looking_after(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        with guard("looking after the update"):
+            after(optimizer)
+
+    handles: list[Any] = []
+    for held in optimizers:
+        with guard("listening to the optimizer"):
+            handles += held.register_step_pre_hook(looking_before), held.register_step_post_hook(looking_after)
+    return handles
 
 
 def learning_rates(optimizers: Sequence[Optimizer]) -> list[float]:
@@ -73,7 +93,7 @@ def state_finite(optimizers: Sequence[Optimizer]) -> bool | None:
     tensors = [value for optimizer in optimizers for state in optimizer.state.values() for value in _moments(state)]
     if not tensors:
         return None
-    return all(map(math.isfinite, largest_of([dense(tensor) for tensor in tensors])))
+    return all_finite([dense(tensor) for tensor in tensors])
 
 
 def clip_coefficient(clip_norm: float, norm: float) -> float:

@@ -60,8 +60,7 @@ class Participant:
         if start_step == 0:
             self._held.append(self._notes.checkpoint(0, None, None))
         if shards is not None:
-            with guard("agreeing with the other ranks"):
-                shards.agree(start_step, ready=True)
+            shards.join(start_step)
             self._help()
         self._clock.restart()
 

@@ -20,13 +20,14 @@ from ckaudit.recorder.collector import Options
 from ckaudit.recorder.gradients import clip
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.manifest import check_call
+from ckaudit.recorder.on_demand import OnDemand
 from ckaudit.recorder.ranks import Start, start
 from ckaudit.recorder.scalars import number
 from ckaudit.recorder.table import hookable, inner
 from ckaudit.recorder.triggers import Limits
 
 
-class Recorder:
+class Recorder(OnDemand):
     """Writes a run folder while a PyTorch model trains.
 
     The training loop, with the recorder's calls in their places::
@@ -43,6 +44,8 @@ class Recorder:
             recorder.step(loss, batch=(inputs, targets))   # once per attempt: finishes the step
             optimizer.zero_grad()
         recorder.close()                                   # or `with Recorder(...) as recorder:`, or the end of the program
+
+    What can be measured besides, when it is called for, stands in `OnDemand`.
 
     Without `after_backward` the gradients are read when the optimizer steps; if `clip_norm` was given, `gradients_source`
     then says "post_clip". A step that a loss scaler skips is an attempt like any other.
@@ -200,7 +203,7 @@ class Recorder:
         """Clip as `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)` does, and return the total norm.
 
         The gradients are read on the way, unless `after_backward` has just done so. The result is torch's to the bit; the
-        norms are taken only once, except for half precision and, on a CPU, gradients of more than a million elements.
+        norms are taken only once, except for half precision and, on a CPU, gradients of more than 33 million elements.
         Parameters that the model gets later are clipped too, once an optimizer holds them.
         """
         found = None
@@ -238,7 +241,7 @@ class Recorder:
 
         Args:
             loss: Training loss of the step, unscaled: a number or a tensor of one element.
-            batch: Inputs and targets as the loss saw them; hashed, and compared with each other where they are tokens.
+            batch: Inputs and targets as the loss saw them; hashed, and compared with each other where both are tokens.
             batch_id: The loader's own name of the batch.
             source: Where the batch came from.
             **values: More values of the line, as in `log`; a label goes in as `**{"slice_val_loss/regular": 1.8}`.

@@ -121,6 +121,29 @@ def last_value(path: Path, name: str, *, until: int) -> Any:
     return None
 
 
+def values_backwards(path: Path, name: str, *, until: int, most: int) -> dict[int, Any]:
+    """Return the latest values of `name` by step, at most `most` of them, none after `until`.
+
+    A step that was taken again after a resume has the value of its last session.
+    """
+    found: dict[int, Any] = {}
+    earliest = until
+    for line in _lines_backwards(path):
+        try:
+            values = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue
+        if not isinstance(values, dict) or not isinstance(step := values.get("step"), int) or step > earliest:
+            continue
+        # Lines of a replaced stretch come later, going backwards, and repeat steps that are known by then.
+        earliest = step
+        if values.get(name) is not None:
+            found.setdefault(step, values[name])
+        if len(found) >= most:
+            break
+    return found
+
+
 def _lines_backwards(path: Path) -> Iterator[bytes]:
     if not path.exists():
         return

@@ -28,6 +28,7 @@ from ckaudit.recorder.movement import movement
 from ckaudit.recorder.names import depth_of, kind_by_name
 from ckaudit.recorder.planner import Planner, layer_parts, module_parts
 from ckaudit.recorder.reference import Reference
+from ckaudit.recorder.spectral import SpectralNorms
 from ckaudit.recorder.spread import stride_of
 from ckaudit.recorder.sweep import measure
 from ckaudit.recorder.weights import weight_stats
@@ -67,6 +68,7 @@ class Sections:
 
     def __init__(self, guard: Guard, facts: Mapping[str, TensorFacts], options: Options, planner: Planner) -> None:
         self._guard, self._facts, self._options = guard, facts, options
+        self._spectral = SpectralNorms(options.spectral)
         self._planner = replace(planner, exact=options.exact, spectral=bool(options.spectral))
 
     def fill(
@@ -109,12 +111,13 @@ class Sections:
         return self._planner.grids if planned and self._planner.grids != "none" else None
 
     def _weights(self, weights: Held, plan: Plan) -> dict[str, WeightStats]:
+        singular = self._spectral.measure(weights)
         return {
             name: weight_stats(
                 array,
                 measured=measured,
                 grid=self._grid(plan.has("weights", name)),
-                spectral=any(fnmatchcase(name, pattern) for pattern in self._options.spectral),
+                spectral=singular.get(name),
                 exact=self._options.exact,
             )
             for (name, array), measured in zip(weights.items(), measure([*weights.values()]), strict=True)

@@ -1,7 +1,7 @@
 """One start of a run: the step under way, what asks for checkpoints, and how a finished step reaches the folder."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter, time
 from typing import Any
@@ -12,21 +12,23 @@ from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.cadence import is_due
-from ckaudit.contract.manifest import Triggers
 from ckaudit.recorder.attempt import Attempt
-from ckaudit.recorder.batch import batch_facts, batch_hash
 from ckaudit.recorder.clock import StepClock
 from ckaudit.recorder.collector import Clipping, Collector, Options
+from ckaudit.recorder.demands import Demands
 from ckaudit.recorder.folder import RunFolder
+from ckaudit.recorder.gradients import LONG, VERY_LONG
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.history import BlackBox, Moment
+from ckaudit.recorder.history import BlackBox
+from ckaudit.recorder.meter import Meter
 from ckaudit.recorder.observer import Observer, Seen
-from ckaudit.recorder.optimizers import as_sequence, learning_rates, overflowed
+from ckaudit.recorder.optimizers import as_sequence, learning_rates, listen, overflowed
 from ckaudit.recorder.rank_facts import RankNotes
 from ckaudit.recorder.scalars import number, plain
 from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.table import ForwardOrder, inner, tensor_table, trainable_count
 from ckaudit.recorder.triggers import Events, Limits, Patience
+from ckaudit.recorder.vital_signs import EVERY, values_seen
 
 RESERVED = ("step", "time", "session", "schema_version")
 
@@ -60,6 +62,7 @@ class RunSession:
         self._observer = Observer(model, guard, **observe)
         self._collector = Collector(model, as_sequence(optimizer), scaler, guard, self._observer, options, shards)
         self._folder = RunFolder(path, guard, suffix=self._collector.suffix, start_step=start_step)
+        self.demands = Demands(model, self._collector, self._folder, guard, hookable="" in observe["hookable"])
         self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
         self._latest_events: list[Trigger] = []
         self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if with_ranks else None
@@ -67,16 +70,16 @@ class RunSession:
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, observe["hookable"])
         if shards is not None:
-            with guard("agreeing with the other ranks"):
-                shards.agree(start_step, ready=True)
+            shards.join(start_step)
         self._open(model, limits)
-        self._handles = [handle for held in self._collector.optimizers for handle in self._listen(held)]
+        self._handles = listen(self._collector.optimizers, guard, self._before_update, self._after_update)
         self._attempt = Attempt(step=start_step)
         if start_step == 0:
             self._write_first()
             self._collector.settle()
         self._advance()
         self._clock.restart()
+        self._meter = Meter()
 
     def _open(self, model: nn.Module, limits: Limits) -> None:
         tensors = tensor_table(model)
@@ -89,34 +92,22 @@ class RunSession:
                 tensors=tensors,
                 parameters=trainable_count(tensors),
                 cadence=list(self._options.cadence),
-                triggers=Triggers(
-                    loss_spike_factor=limits.loss_spike_factor,
-                    grad_norm_factor=limits.grad_norm_factor,
-                    dead_gradient_norm=limits.dead_gradient_norm,
-                ),
+                triggers=limits.stated(),
             )
 
-    def _listen(self, held: Optimizer) -> Sequence[Any]:
-        def before(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-            with self._guard("looking before the update"):
-                if self._attempt.source is None and self._options.grad_of is None:
-                    clipped = self._options.clip_norm is not None
-                    self.read_gradients("post_clip" if clipped else "pre_clip")
-                self._collector.keep_weights(self._attempt)
-                self._attempt.rates = learning_rates(self._collector.optimizers)
+    def _before_update(self, _optimizer: Optimizer) -> None:
+        if self._attempt.source is None and self._options.grad_of is None:
+            self.read_gradients("pre_clip" if self._options.clip_norm is None else "post_clip")
+        self._collector.keep_weights(self._attempt)
+        self._attempt.rates = learning_rates(self._collector.optimizers)
 
-        def after(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-            with self._guard("looking after the update"):
-                self._attempt.updates += not overflowed(optimizer)
+    def _after_update(self, optimizer: Optimizer) -> None:
+        self._attempt.updates += not overflowed(optimizer)
 
-        with self._guard("listening to the optimizer"):
-            return held.register_step_pre_hook(before), held.register_step_post_hook(after)
-        return ()
-
-    def read_gradients(self, source: GradientsSource) -> None:
+    def read_gradients(self, source: GradientsSource, *, long: int = LONG) -> None:
         """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
         self._clock.gradients_ready()
-        self._collector.read_gradients(self._attempt, source)
+        self._collector.read_gradients(self._attempt, source, long=long)
         self._collector.keep_weights(self._attempt)
 
     def read_clipped(self, max_norm: float, norm: float | None) -> None:
@@ -132,9 +123,16 @@ class RunSession:
         if self._options.grad_of is not None:
             return None
         if self._attempt.source is None or self._collector.gradients_changed(self._attempt):
-            self.read_gradients("pre_clip")
+            self.read_gradients("pre_clip", long=VERY_LONG)  # what clipping goes by is what it is told to have been
         gradients, norms = self._collector.all_gradients(), self._attempt.raw_norms
         return None if gradients is None or norms is None or len(norms) != len(gradients) else (gradients, norms)
+
+    def ask(self) -> None:
+        """Ask for a checkpoint of the step under way."""
+        if not self._attempt.is_due:
+            self._attempt.triggers.append("manual")
+            self._attempt.has_vitals = False
+            self._collector.attach(self._attempt)
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Add values to the line of the step under way; one that is no scalar is left out and counted."""
@@ -156,26 +154,28 @@ class RunSession:
 
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
         """Write the line of the step under way and its checkpoint, and begin the next."""
-        attempt, input_hash, checkpoint = self._attempt, None, None
-        self._clock.finish(start, attempt.seconds, watched=attempt.is_due)
+        attempt, input_hash, facts, checkpoint = self._attempt, None, None, None
+        self._clock.finish(start, attempt.seconds, watched=attempt.is_due or attempt.has_vitals)
+        attempt.seconds += self._observer.seconds
+        self._meter.begin(start, attempt.seconds)
         self._latest_events, attempt.time = [], time()
         try:
             with self._guard("reading the loss"):
                 attempt.loss = number(loss)
-            with self._guard("hashing the batch"):
-                input_hash = batch_hash(batch)
+            with self._guard("looking at the batch"):
+                input_hash, facts = self._folder.batches.look(attempt, batch, batch_id, source, self._facts.get("vocabulary"))
             self._settle(attempt)
             if attempt.is_due:
                 with self._guard("building a checkpoint"):
                     checkpoint = self._checkpoint(attempt, self._observer.detach())
-                    with self._guard("data"):
-                        words = self._facts.get("vocabulary")
-                        facts = batch_facts(batch, input_hash=input_hash, batch_id=batch_id, source=source, vocabulary=words)
-                        checkpoint.data = facts or UNSET
+                    checkpoint.data = facts or UNSET
                     # The file cannot hold the time of its own writing, so it holds that of the file before.
-                    seconds = attempt.seconds + perf_counter() - start + self._folder.write_seconds
-                    checkpoint.cost = self._clock.cost(seconds)
+                    taken = attempt.seconds + perf_counter() - start + self._folder.write_seconds
+                    checkpoint.cost = self._meter.cost(taken)
                     self._write(checkpoint, self._note(attempt.step, input_hash))
+            elif attempt.has_vitals:
+                with self._guard("vital signs"):
+                    attempt.note(self._collector.vitals(attempt))
             with self._guard("writing scalars.jsonl"):
                 self._folder.append(attempt.step, attempt.time, attempt.values)
             self._look_back(attempt, input_hash, checkpoint)
@@ -184,6 +184,7 @@ class RunSession:
             self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
             self._advance()
             self._clock.restart()
+            self._meter.end(start, attempt.seconds)
 
     def close(self) -> None:
         """Write the last step's checkpoint, a second time if it has one, and the session's end."""
@@ -194,6 +195,7 @@ class RunSession:
         self._collector.leave()
         for handle in self._handles:
             handle.remove()
+        self.demands.settle(self._attempt)
         self._sort_table()
         if self._finished:
             with self._guard("the last checkpoint"):
@@ -221,20 +223,22 @@ class RunSession:
         if self._latest_events and (attempt.is_due or self._patience.allows(step)):
             attempt.triggers += self._latest_events
             attempt.event_step = step - 1
-        if attempt.is_due:
+        attempt.has_vitals = step % EVERY == 0 and not attempt.is_due
+        if attempt.is_due or attempt.has_vitals:
             with self._guard("hooking the modules"):
                 self._collector.attach(attempt)
 
     def _settle(self, attempt: Attempt) -> None:
         """Put into the step's values what the recorder knows itself; a value that was logged stays."""
         listening, scaled = bool(self._handles), self._collector.has_scaler()
+        self.demands.settle(attempt)
         with self._guard("reading the learning rate"):
             attempt.rates = attempt.rates or learning_rates(self._collector.optimizers)
         if scaled and attempt.loss_scale is None:
             with self._guard("reading the loss scale"):
                 attempt.loss_scale = float(self._collector.scaler.get_scale())
         self._folder.steps_seen += bool(attempt.updates) or not listening
-        known = {
+        known: dict[str, Any] = {
             "train_loss_raw": attempt.loss,
             "learning_rate": attempt.rates[0] if attempt.rates else None,
             "grad_global_norm": attempt.global_norm,
@@ -242,28 +246,26 @@ class RunSession:
             "loss_scale": attempt.loss_scale,
             "skipped_updates": int(self._is_skipped(attempt)) if scaled and listening else None,
         }
-        attempt.values = {name: value for name, value in known.items() if value is not None} | attempt.values
+        attempt.note(known)
 
     def _is_skipped(self, attempt: Attempt) -> bool:
         return self._collector.has_scaler() and attempt.updates < len(self._collector.optimizers)
 
     def _checkpoint(self, attempt: Attempt, seen: Seen) -> Checkpoint:
         checkpoint = attempt.checkpoint(self._folder.session)
+        self.demands.fill(checkpoint, attempt)
         checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
         if attempt.event_step is not None:
             checkpoint.history = self._history.dump(before=attempt.step) or UNSET
         derived = self._collector.fill(checkpoint, attempt, seen, self._folder.reference)
-        if derived["update_to_weight"] is not None:
-            attempt.values.setdefault("update_to_weight", derived["update_to_weight"])
+        attempt.note(values_seen(seen) | {"update_to_weight": derived["update_to_weight"]})
         checkpoint.scalars = attempt.scalars(**derived) or UNSET
         return checkpoint
 
     def _look_back(self, attempt: Attempt, input_hash: str | None, checkpoint: Checkpoint | None) -> None:
         """Keep the step in the black box, and see whether it holds an event."""
         deltas = (checkpoint.weight_deltas or {}) if checkpoint else {}
-        updates = {name: float(delta.norm) for name, delta in deltas.items() if delta.norm is not UNSET}
-        rate = attempt.rates[0] if attempt.rates else None
-        self._history.add(Moment(attempt.step, attempt.loss, rate, input_hash, attempt.norms, updates))
+        self._history.add(attempt.moment(input_hash, deltas))
         with self._guard("looking for events"):
             norm, forgive = attempt.global_norm, self._is_skipped(attempt)
             self._latest_events = self._events.see(attempt.loss, norm, attempt.norms, forgive_norm=forgive)

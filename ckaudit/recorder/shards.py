@@ -63,6 +63,11 @@ class Shards:
         if start_step == 0:
             self._owed += ["reference", "weights"]
 
+    def join(self, start_step: int) -> None:
+        """Tell the other ranks that this one is ready, and learn whether all take part."""
+        with self._guard("agreeing with the other ranks"):
+            self.agree(start_step, ready=True)
+
     def refuse(self) -> None:
         """Tell the other ranks that this one cannot take part, unless it has told them otherwise."""
         if not self._has_met:

@@ -12,6 +12,7 @@ from ckaudit.contract.manifest import TensorFacts, TensorKind
 from ckaudit.recorder.arrays import dense, dtype_name, is_sharded, local
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.names import depth_of, kind_by_name
+from ckaudit.recorder.paths import PathTrace
 from ckaudit.recorder.spread import stride_of
 
 T = TypeVar("T", bound=Tensor)
@@ -46,6 +47,13 @@ def _runs_compiled(module: nn.Module) -> bool:
     if isinstance(module, torch.jit.ScriptModule):
         return True
     return "_orig_mod" in dict(module.named_children()) or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def is_spread(model: nn.Module) -> bool:
+    """Return whether parts of the parameters are on other ranks, so that a forward pass needs all of them."""
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+        return True
+    return any(hasattr(parameter, "placements") or hasattr(parameter, "ds_id") for parameter in model.parameters())
 
 
 def parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -106,7 +114,7 @@ def trainable_count(table: Mapping[str, TensorFacts]) -> int:
 
 
 class ForwardOrder:
-    """Watches one forward pass for the order in which modules with parameters of their own are called.
+    """Watches one forward pass for the order in which modules with parameters are called, and the operators that read these.
 
     Args:
         model: The model.
@@ -118,6 +126,7 @@ class ForwardOrder:
         named = [(name, module) for name, module in model.named_modules() if names is None or name in names]
         owners = [(name, module) for name, module in named if any(True for _ in module.parameters(recurse=False))]
         self._handles = [module.register_forward_pre_hook(Hook(self._noting(name))) for name, module in owners]
+        self._paths = PathTrace(model, hookable=names is None or "" in names)
 
     def _noting(self, name: str) -> Callable[[object], None]:
         def note(_inputs: object) -> None:
@@ -127,11 +136,12 @@ class ForwardOrder:
 
     def close(self) -> None:
         """Stop watching."""
+        self._paths.close()
         for handle in self._handles:
             handle.remove()
 
     def sort(self, table: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
-        """Return the table in forward order; modules that were not called keep their order at the end."""
+        """Return the table in forward order, with operators; modules that were not called keep their order at the end."""
         last = len(self.order)
         rank = {name: self.order.get(str(facts.module), last) for name, facts in table.items()}
-        return {name: table[name] for name in sorted(table, key=rank.__getitem__)}
+        return self._paths.describe({name: table[name] for name in sorted(table, key=rank.__getitem__)})

@@ -118,6 +118,15 @@ def located(finding: Finding, base: str = "") -> str | None:
     return f"{base.rstrip('/')}/{finding.file}" if base else finding.file
 
 
+def way(path: list[str], *, unicode: bool) -> str:
+    """Return a path from metric to kernel on one line.
+
+    >>> way(["gradient_norm", "head.weight", "mm"], unicode=False)
+    'gradient_norm -> head.weight -> mm'
+    """
+    return (" \N{RIGHTWARDS ARROW} " if unicode else " -> ").join(path)
+
+
 def trouble(checks: Iterable[Check]) -> list[Check]:
     """Return the checks that broke instead of judging."""
     return [check for check in checks if check.outcome == "error"]

@@ -55,6 +55,17 @@ class TensorTable(Struct, frozen=True):
         """
         return sorted(blocks, key=lambda block: int(block.rpartition(".")[2]))
 
+    def path(self, name: str) -> list[str]:
+        """Return a tensor with its operator, the node of its gradient and its kernels; nothing where none is recorded.
+
+        >>> TensorTable({"head.weight": TensorFacts(operator="mm", backward="MmBackward0")}).path("head.weight")
+        ['head.weight', 'mm', 'MmBackward0']
+        """
+        fact = self.facts.get(name, TensorFacts())
+        kernels = ", ".join(fact.kernels or ())
+        below = [part for part in (fact.operator, fact.backward, kernels) if part]
+        return [name, *below] if below else []
+
     def is_trainable(self, name: str) -> bool:
         """Tell whether a tensor takes a gradient, as far as anybody said otherwise."""
         fact = self.facts.get(name)

@@ -76,7 +76,7 @@ def random_run(seed=0, *, steps=130, gaps=0.1, nans=0.05):
     facts = {name: TensorFacts(depth=int(name.split(".")[1])) if name[:2] == "h." else TensorFacts() for name in TENSORS}
     return Run(
         "random",
-        Manifest(schema_version="ck.run.v1", tensors=facts, clip_norm=1.0),
+        Manifest(schema_version="ck.run.v1", tensors=facts, clip_norm=1.0, vocabulary=17),
         checkpoint_steps=np.arange(1, steps + 1),
         sections=sections,
         scalars=scalars,
@@ -102,6 +102,8 @@ def _labels(path):
     if section == "attention":
         return HEADS if path.endswith("_per_head") else LAYERS
     ranks = tuple(f"rank.{rank}" for rank in range(4))
+    if section == "probes":
+        return ("p", "p.shifted", "q")
     known = {"rank_facts": ranks, "weights": TENSORS, "gradients": TENSORS, "weight_deltas": TENSORS, "activations": MODULES}
     slices = {"slice_val_loss": ("regular", "irregular", "other")}
     return known.get(section) or slices.get(path) or (path,)

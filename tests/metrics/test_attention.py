@@ -5,8 +5,10 @@ import pytest
 
 from ckaudit.metrics.attention import (
     attention_entropy,
+    dead_head_fraction,
     max_attention,
     max_attention_logit,
+    min_normalized_entropy,
     normalized_attention_entropy,
     sharp_share,
     upper_triangle_mass,
@@ -63,3 +65,17 @@ def test_recorded_normalized_entropy_counts_and_keys_fill_the_rest():
         "attention.*.keys": {1: {"l": 16, "one": 1}},
     })  # fmt: skip
     assert close(cells(normalized_attention_entropy(run)), {(1, "l/head.0"): 0.9, (1, "l/head.1"): 0.5, (2, "l/head.0"): NAN})
+
+
+def test_the_sharpest_head_and_the_share_of_dead_ones_over_all_layers_and_vital_signs():
+    sections = {
+        "attention.*.normalized_entropy_per_head": {10: {"layer.0/head.0": 0.5, "layer.1/head.0": 0.2}},
+        "attention.*.sharp_share_per_head": {10: {"layer.0/head.0": 0.995, "layer.0/head.1": 0.98, "layer.1/head.0": 1.0}},
+    }
+    scalars = {
+        "min_normalized_entropy": {25: {"min_normalized_entropy": 0.1}},
+        "dead_head_fraction": {50: {"dead_head_fraction": 0.25}},
+    }
+    run = run_of(sections=sections, scalars=scalars)
+    assert close(cells(min_normalized_entropy(run)), {(10, "min_normalized_entropy"): 0.2, (25, "min_normalized_entropy"): 0.1})
+    assert close(cells(dead_head_fraction(run)), {(10, "dead_head_fraction"): 2 / 3, (50, "dead_head_fraction"): 0.25})

@@ -4,6 +4,7 @@ from statistics import median
 import pytest
 
 from ckaudit.metrics.loss import (
+    initial_loss_excess,
     irregular_tax,
     irregular_tax_trend,
     slice_val_loss,
@@ -115,3 +116,10 @@ def test_two_evaluations_make_no_trend():
     assert not irregular_tax_trend(
         run_of(scalars={"slice_val_loss": {1: {"regular": 1, "irregular": 2}, 2: {"regular": 1, "irregular": 3}}})
     )
+
+
+def test_the_first_loss_is_compared_with_a_uniform_guess() -> None:
+    excess = initial_loss_excess(run_of(scalars={"train_loss_raw": {0: {"x": 5.0}, 1: {"x": 4.0}, 2: {"x": 3.0}}}, vocabulary=17))
+    assert cells(excess) == {(1, "x"): 4.0 - math.log(17)}
+    assert not initial_loss_excess(run_of(scalars={"train_loss_raw": {1: {"x": 4.0}}}, seed=1))
+    assert not initial_loss_excess(run_of(scalars={"train_loss_raw": {100: {"x": 4.0}}}, vocabulary=17))

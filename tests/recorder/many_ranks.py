@@ -89,12 +89,25 @@ def break_recorder(rank, broken, where):
         setattr(place, name, fail)
 
 
+def loss_of(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
+
+
+def ask(recorder, model, batch):
+    """Ask every rank for all that is measured on request."""
+    whole = getattr(model, "module", model)
+    recorder.pin(batch)
+    recorder.profile_next_step()
+    recorder.check_gradients(batch, loss_of, per_tensor=1)
+    recorder.measure_curvature(lambda: loss_of(whole, batch), samples=1)
+
+
 def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=None, record=True, spike=None, **options):
     """Train, with these faults: rank `slow` sleeps, that of `moved` is changed by hand after step 5, `killed` dies in step 7."""
     model, optimizer, part = made(kind, rank, world)
     cadence, clips = [Cadence(until=None, every=options.pop("every", 4))], options.pop("clips", False)
     break_recorder(rank, options.pop("broken", None), options.pop("where", "start"))
-    closes, absent, leaves, spoils = (options.pop(name, None) for name in ("closes", "absent", "leaves", "spoils"))
+    closes, absent, leaves, spoils, asks = (options.pop(name, None) for name in ("closes", "absent", "leaves", "spoils", "asks"))
     shards.PATIENCE = timedelta(seconds=options.pop("patience", 20))
     options = {"cadence": cadence, "vocabulary": VOCABULARY, **options}
     recorder = Recorder(model, folder, optimizer=optimizer, **options) if record and rank != absent else None
@@ -102,12 +115,16 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
     for step in range(1, steps + 1):
         tokens = torch.randint(0, VOCABULARY, (4, LENGTH + 1), generator=source)[part]
         batch = tokens[:, :-1], tokens[:, 1:]
+        if asks:
+            ask(recorder, model, batch)
         time.sleep(0.03 if rank == slow else 0.0)
         if rank == killed and step == 7:
             os.kill(os.getpid(), signal.SIGKILL)
-        loss = nn.functional.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
+        loss = loss_of(model, batch)
         optimizer.zero_grad()
         (loss * (50 if step == spike else 1)).backward()
+        if asks:
+            recorder.micro_batch()
         if rank == spoils and step == 4:
             model.head.weight.grad.to_local()[0, 0] = torch.nan
         if rank == closes and step == 7:

@@ -26,6 +26,14 @@ def test_a_missing_shift_shows():
     assert (found.target_shift_match, found.target_equals_input) == (0.0, 1.0)
 
 
+def test_labels_of_a_mapping_may_still_be_shifted_by_the_model():
+    tokens = torch.arange(20).reshape(2, 10)
+    found = facts({"input_ids": tokens, "labels": tokens}, vocabulary=20)
+    assert found.token_histogram
+    assert not found.target_shift_match
+    assert not found.target_equals_input
+
+
 def test_tokens_fall_into_buckets_of_the_vocabulary():
     inputs = torch.tensor([[0, 1, 1, 9]])
     assert token_histogram(inputs, 10) == [1, 2, 0, 0, 0, 0, 0, 0, 0, 1]

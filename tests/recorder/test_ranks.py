@@ -25,11 +25,12 @@ TRAININGS = {
     **{name: {"kind": name[:-1], "world": world, **EVERYTHING} for name, world in KINDS.items()},
     **{f"{kind}-faulty": {"kind": kind, "slow": 1, "moved": 0} for kind in ("ddp", "tensor")},
     **{
-        f"{kind}-{how}": {"kind": kind, "steps": 200 if kind == "ddp" else 12, "record": how == "with"}
+        f"{kind}-{how}": {"kind": kind, "steps": 200 if kind == "ddp" else 26, "record": how == "with"}
         for kind in ("ddp", "fsdp", "tensor")
         for how in ("with", "without")
     },
     **{f"{kind}-clips": {"kind": kind, "clips": True, "steps": 8, **EVERYTHING} for kind in ("one", "ddp", "fsdp")},
+    **{f"{kind}-asks": {"kind": kind, "asks": True, "steps": 4, "may_fail": kind == "fsdp"} for kind in ("ddp", "fsdp")},
     "fsdp-spoils": {"kind": "fsdp", "spoils": 1, "steps": 6, "exact": True, "planned_steps": 6},
     "fsdp-leaves": {"kind": "fsdp", "leaves": 8},
     "fsdp-clips-without": {"kind": "fsdp", "clips": True, "steps": 8, "record": False},
@@ -48,7 +49,8 @@ TRAININGS = {
 }
 
 
-OWN = {"time", "cost", "data", "loss", "activations", "attention", "batch_hash", "train_loss_raw", "min_normalized_entropy"}
+OWN = {"time", "cost", "data", "loss", "activations", "attention", "batch_hash", "train_loss_raw"}
+OWN |= {"min_normalized_entropy", "max_attn_logit"}
 STATED = {"percentiles": 1e-3, "sampled_grid_32x32": 1e-3}  # four digits
 
 
@@ -180,6 +182,28 @@ def test_an_event_that_the_first_rank_sees_has_its_checkpoint(folder_of, kind):
     assert event["weight_deltas"].keys() == event["gradients"].keys() == event["weights"].keys()
     # Without shared tensors ranks do not talk to each other.
     assert len(facts_of(folder, 25)) == (1 if kind == "ddp" else 2)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "tensor"])
+def test_vital_signs_need_no_other_rank(folder_of, kind):
+    lines = [json.loads(line) for line in (folder_of(f"{kind}-with") / "scalars.jsonl").read_bytes().splitlines()]
+    first, having = lines[24], {"max_attn_logit", "min_normalized_entropy", "residual_rms_p50/blocks.0"}
+    assert first["step"] == 25
+    assert first.keys() >= having
+    # How far sharded weights moved takes all ranks, and stands where they meet for a checkpoint.
+    assert ["update_to_weight" in line for line in lines[23:26]] == [True, kind == "ddp", False]
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_what_is_asked_for_is_measured_by_the_first_rank_where_it_can_be_alone(folder_of, kind):
+    folder = folder_of(f"{kind}-asks")
+    lines = [json.loads(line) for line in (folder / "scalars.jsonl").read_bytes().splitlines()]
+    alone = {"fixed_probe_loss", "curvature_trace_est"}
+    assert lines[-1].keys() & alone == (alone if kind == "ddp" else set())
+    table = json.loads((folder / "run.json").read_bytes())["tensors"]
+    assert any("operator" in facts for facts in table.values()) is (kind == "ddp")
+    assert merged(folder)["analysis_checkpoint_step_00000004.json"]["weights"]["head.weight"]["frobenius_norm"] > 0
+    assert len(facts_of(folder, 4)) == 2
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])

@@ -4,7 +4,7 @@ import torch
 
 from ckaudit.recorder.movement import copies, movement
 from ckaudit.recorder.reference import Reference
-from ckaudit.recorder.weights import spectral_norm, weight_stats
+from ckaudit.recorder.spectral import SpectralNorms, spectral_norm
 
 SOURCE = torch.Generator().manual_seed(4)
 
@@ -98,11 +98,27 @@ def test_without_a_copy_only_the_distance_from_the_start_is_known():
 def test_the_spectral_norm_is_the_largest_singular_value(shape):
     tensor = random(*shape)
     expected = np.linalg.svd(tensor.double().numpy().reshape(shape[0], -1), compute_uv=False)[0]
-    assert expected * (1 + 1e-6) >= spectral_norm(tensor) >= expected * 0.999
-    assert weight_stats(tensor, spectral=True).spectral_norm == pytest.approx(expected, rel=1e-3)
+    assert expected * (1 + 1e-6) >= spectral_norm(tensor)[0] >= expected * 0.999
+    assert SpectralNorms(["w*"]).measure({"w1": tensor, "b": tensor}) == {"w1": pytest.approx(expected, rel=1e-3)}
 
 
 def test_the_spectral_norm_of_zeros_is_zero_and_of_a_nan_nan():
-    assert spectral_norm(torch.zeros(4, 3)) == 0
-    assert np.isnan(spectral_norm(torch.full((2, 2), float("nan"))))
-    assert not weight_stats(torch.ones(3), spectral=True).spectral_norm
+    assert spectral_norm(torch.zeros(4, 3))[0] == 0
+    assert np.isnan(spectral_norm(torch.full((2, 2), float("nan")))[0])
+    assert SpectralNorms(["*"]).measure({"vector": torch.ones(3), "empty": torch.zeros(0, 3)}) == {}
+
+
+def test_a_direction_that_was_found_before_is_found_again_in_few_rounds():
+    old, change = random(60, 40).double(), random(60, 40).double()
+    _, direction = spectral_norm(old)
+    new = old + 0.003 * change
+    expected = np.linalg.svd(new.numpy(), compute_uv=False)[0]
+    warm, cold = spectral_norm(new, start=direction, rounds=3)[0], spectral_norm(new, rounds=3)[0]
+    assert warm == pytest.approx(expected, rel=1e-3)
+    assert expected - warm < (expected - cold) / 10
+
+
+def test_a_direction_that_has_become_another_is_found():
+    norms = SpectralNorms(["w"])
+    assert norms.measure({"w": torch.diag(torch.tensor([9.0, 1.0, 0.5]))}) == {"w": pytest.approx(9.0)}
+    assert norms.measure({"w": torch.diag(torch.tensor([1.0, 0.5, 7.0]))}) == {"w": pytest.approx(7.0, rel=1e-5)}

@@ -15,7 +15,12 @@ _HASH = re.compile(r"[A-Za-z0-9_-]+:[0-9A-Fa-f]+")
 
 @check(
     kinds.TENSOR_MISSING,
-    reads=("weights.*.tied_to", "parity.worst_tensor", "optimizer.trainable_without_optimizer"),
+    reads=(
+        "weights.*.tied_to",
+        "parity.worst_tensor",
+        "parity.gradient_worst_tensor",
+        "optimizer.trainable_without_optimizer",
+    ),
 )
 def tensor_name(subject: Subject) -> Iterator[Finding]:
     """A tensor that is named is there; only a whole list of weights can say so."""
@@ -24,8 +29,9 @@ def tensor_name(subject: Subject) -> Iterator[Finding]:
     named: list[tuple[Place, str]] = [
         (("weights", name, "tied_to"), other) for name, other in subject.table("weights").recorded("tied_to")
     ]
-    if document.parity is not UNSET and document.parity.worst_tensor is not UNSET and weights:
-        named.append((("parity", "worst_tensor"), document.parity.worst_tensor))
+    if document.parity is not UNSET and weights:
+        found = {field: getattr(document.parity, field) for field in ("worst_tensor", "gradient_worst_tensor")}
+        named += [(("parity", field), name) for field, name in found.items() if name is not UNSET]
     if document.optimizer is not UNSET and weights:
         alone = document.optimizer.trainable_without_optimizer or []
         named += [(("optimizer", "trainable_without_optimizer", index), name) for index, name in enumerate(alone)]

@@ -56,6 +56,21 @@ def probe(subject: Subject) -> Iterator[Finding]:
         yield from perplexity(subject, ("probes", name, "perplexity"), _number(stats.perplexity), _number(stats.loss))
 
 
+@check(kinds.PROBE_SHIFT, reads=("probes.*.shift", "probes.*.shifted_by", "probes.*.entropy"))
+def twin(subject: Subject) -> Iterator[Finding]:
+    """A moved probe says how it was moved and is named after another, which knows its entropy as well."""
+    probes = subject.document.probes or {}
+    for name, stats in probes.items():
+        own = probes.get(name.removesuffix(".shifted"))
+        if (stats.shift is UNSET) != (stats.shifted_by is UNSET):
+            missing = "shift" if stats.shift is UNSET else "shifted_by"
+            yield subject.find(kinds.PROBE_SHIFT, ("probes", name, missing), "recorded with the other", "not recorded")
+        elif stats.shift is not UNSET and (own is None or own is stats):
+            yield subject.find(kinds.PROBE_SHIFT, ("probes", name), "named after another probe of this file", name)
+        elif stats.shift is not UNSET and own is not None and (stats.entropy is UNSET) != (own.entropy is UNSET):
+            yield subject.find(kinds.PROBE_SHIFT, ("probes", name, "entropy"), "recorded of both or of neither", "of one")
+
+
 def perplexity(
     subject: Subject, place: Place, value: float | None, loss: float | None, *, rounding: float = 1e-2
 ) -> Iterator[Finding]:

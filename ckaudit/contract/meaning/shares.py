@@ -19,7 +19,10 @@ HEAD_SHARES = (
     "max_attn_per_head",
     "upper_triangle_mass_per_head",
 )
-SINGLE_SHARES = {"data": ("target_shift_match", "target_equals_input"), "optimizer": ("clip_coefficient",)}
+SINGLE_SHARES = {
+    "data": ("target_shift_match", "target_equals_input", "duplicate_share"),
+    "optimizer": ("clip_coefficient",),
+}
 PROBE_SHARES = ("exact_match", "overlap")
 SCALAR_SHARES = (
     "comm_time_frac",

@@ -75,13 +75,15 @@ def _stacked(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterato
 
 
 def _reasons(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterator[str]:
-    """Yield the evidence; the runbook follows where it matters most, or everywhere if asked for."""
+    """Yield the evidence and the way to a kernel; the runbook follows where it matters most, or everywhere if asked for."""
     for one in diagnosis.evidence:
         sign, colour = ("+", "ok") if one.weight >= 0 else ("-", "sev1")
         lines = fit(shown(_reason(one), view), width - 5)
         yield f"   {paint(sign, colour, view)} {lines[0]}"
         yield from (f"     {line}" for line in lines[1:])
     told = [f"{diagnosis.cause} explains {', '.join(diagnosis.explains)}"]
+    if diagnosis.path:
+        told.append(words.way(diagnosis.path, unicode=view.unicode))
     if view.verbose or (rank == 1 and diagnosis.severity in ("sev0", "sev1")):
         told.append(f"runbook: {diagnosis.runbook}")
     for text in told:

@@ -58,7 +58,7 @@ def _open(report: Report, view: View, width: int) -> list[str]:
 
 
 def _finding(finding: Finding, view: View, width: int) -> Iterator[str]:
-    """Yield severity, code, name, steps and place, below them the message and the places folded into it."""
+    """Yield severity, code, name, steps and place, below them the message, the places folded into it and the way to a kernel."""
     label = f"{finding.severity:<4}  {finding.code}"
     place = words.located(finding, view.base) or finding.where or ""
     rest = shown(", ".join(part for part in (finding.name, words.interval(finding), place) if part), view)
@@ -70,6 +70,9 @@ def _finding(finding: Finding, view: View, width: int) -> Iterator[str]:
         names = finding.also if view.verbose else finding.also[:3]
         more = "" if len(names) == len(finding.also) else f" and {len(finding.also) - len(names):,} more"
         text = f"also {shown(', '.join(names), view)}{more}"
+        yield from (paint(line, "dim", view) for line in paragraph(text, width, indent="        "))
+    if finding.path:
+        text = shown(words.way(finding.path, unicode=view.unicode), view)
         yield from (paint(line, "dim", view) for line in paragraph(text, width, indent="        "))
 
 

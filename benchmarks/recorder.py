@@ -1,0 +1,227 @@
+"""What recording costs a training, by processor time taken inside the steps.
+
+    python benchmarks/recorder.py [--only NAME] [--qwen] [--write]
+
+Loops of one model take turns in one process and on one thread: one that only clips, one with the recorder beside
+`clip_grad_norm_`, and one whose recorder clips. `--qwen` adds some layers of a model shaped like Qwen3-0.6B, which takes
+10 GB of memory. `--write` puts the tables into benchmarks/README.md.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from math import isnan, nan
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from msgspec import Struct
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE)]
+
+from loops import MAX_NORM, Look, Loop, Sample, clipping, error, middle, spread, take_turns  # noqa: E402  stands beside this
+from models import QWEN_LAYERS, SHAPES, Shape, parameters, qwen_shape  # noqa: E402
+from pairs import machine, write_table  # noqa: E402
+
+from ckaudit.contract.manifest import Cadence  # noqa: E402  after the path is known
+from ckaudit.recorder import Recorder  # noqa: E402
+
+WARM_UP = 4  # steps: the first of all, and those in which kernels and memory settle
+RUN = 2_000  # steps over which the cost of a run is spread
+DUE = 33  # checkpoints of the default cadence in them, besides the first and the last
+
+STEPS = (
+    "| model | parameters | bare step ms, noise | clipping us | recorder us | over clipping (aim 1.0) "
+    "| recorder that clips us | over clipping alone (aim 1.05) |\n" + "|---" * 8 + "|"
+)
+RUNS = (
+    "| model | clipping | plain step by calls | plain step whole, us | due step, ms more | a due step's % of a step "
+    "| start, end ms | amortised % (aim) | total % (aim) |\n" + "|---" * 9 + "|"
+)
+QWENS = "| model | bare step ms | clipping ms | recorder ms | start ms | due step, ms more |\n" + "|---" * 6 + "|"
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """The samples of one model's loops, without the first steps.
+
+    Attributes:
+        shape: The model.
+        parameters: Numbers trained.
+        bare: Steps of the loop that only clips.
+        foreign: Steps of the loop whose recorder stands beside `clip_grad_norm_`.
+        taken: Steps of the loop whose recorder clips.
+        ends: What start and end of the two recorders took in ms.
+    """
+
+    shape: Shape
+    parameters: int
+    bare: Sequence[Sample]
+    foreign: Sequence[Sample]
+    taken: Sequence[Sample]
+    ends: Sequence[tuple[float, float]]
+
+    def is_due(self, index: int) -> bool:
+        """Return whether a checkpoint is due at the sample of this index."""
+        return (index + WARM_UP + 1) % self.shape.every == 0
+
+    def plain(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Keep the samples of steps without a checkpoint."""
+        return [sample for index, sample in enumerate(samples) if not self.is_due(index)]
+
+    @property
+    def bare_ms(self) -> list[float]:
+        """The plain steps without clipping."""
+        return [sample.whole - sample.clip for sample in self.plain(self.bare)]
+
+    def plain_extra(self, samples: Sequence[Sample]) -> str:
+        """Say by how many us a whole plain step is longer than that of the loop that only clips."""
+        more = [sample.whole - other.whole for sample, other in zip(self.plain(samples), self.plain(self.bare), strict=True)]
+        return f"{middle(more) * 1e3:+.0f} ± {error(more) * 1e3:.0f}"
+
+    def due_extra(self, samples: Sequence[Sample]) -> tuple[float, float]:
+        """Return by how many ms a due step is longer than a plain one, against the clipping loop's same steps, and its error."""
+        more = [sample.whole - other.whole for sample, other in zip(samples, self.bare, strict=True)]
+        due = [value for index, value in enumerate(more) if self.is_due(index)]
+        plain = [value for index, value in enumerate(more) if not self.is_due(index)]
+        return middle(due) - middle(plain), (error(due) ** 2 + error(plain) ** 2) ** 0.5
+
+
+def start(folder: Path, every: int, *, clips: bool) -> Callable[[nn.Module, Optimizer], Look]:
+    """Return what starts a recorder in `folder`, called where its documentation says."""
+
+    def begin(model: nn.Module, optimizer: Optimizer) -> Look:
+        cadence = (Cadence(until=None, every=every),)
+        recorder = Recorder(model, folder, optimizer=optimizer, cadence=cadence, clip_norm=MAX_NORM, sequence_length=64)
+        return Look(
+            before_clip=lambda _loss: None if clips else recorder.after_backward(),
+            clip=lambda: recorder.clip_grad_norm_(MAX_NORM) if clips else clip_grad_norm_(model.parameters(), MAX_NORM),
+            after_step=lambda loss, batch: recorder.step(loss, batch=batch),
+            close=recorder.close,
+        )
+
+    return begin
+
+
+def measure(shape: Shape) -> Measured:
+    """Train the three loops of one model."""
+    with TemporaryDirectory() as temporary:
+        folders = [Path(temporary) / name for name in ("foreign", "taken")]
+        loops = [
+            Loop(shape, clipping),
+            *(Loop(shape, start(folder, shape.every, clips=clips)) for folder, clips in zip(folders, (False, True), strict=True)),
+        ]
+        bare, foreign, taken = (samples[WARM_UP:] for samples in take_turns(shape, loops))
+        ends = [(loop.start_ms, loop.close()) for loop in loops[1:]]
+        for folder in folders:
+            check(folder, shape.steps // shape.every + 1 + bool(shape.steps % shape.every))
+    return Measured(shape=shape, parameters=parameters(loops[0].model), bare=bare, foreign=foreign, taken=taken, ends=ends)
+
+
+def check(folder: Path, expected: int) -> None:
+    """Stop where a recorder did not write exactly the checkpoints that were asked for."""
+    found = len([*folder.glob("analysis_checkpoint_*")])
+    if found != expected:
+        raise SystemExit(f"{folder.name} has {found} checkpoints, not {expected}")
+
+
+def ratio(parts: Sequence[float], wholes: Sequence[float]) -> str:
+    """Return the median of parts over wholes, step by step, with its error."""
+    ratios = [part / whole for part, whole in zip(parts, wholes, strict=True)]
+    return f"{middle(ratios):.2f} ± {error(ratios):.2f}"
+
+
+def steps_row(found: Measured) -> str:
+    """Say what plain steps cost, against clipping."""
+    bare, foreign, taken = (found.plain(samples) for samples in (found.bare, found.foreign, found.taken))
+    alone = [sample.clip for sample in bare]
+    calls, clips = [sample.calls for sample in foreign], [sample.clip for sample in foreign]
+    together = [sample.clip + sample.calls for sample in taken]
+    return (
+        f"| {found.shape.name} | {found.parameters:,} | {middle(found.bare_ms):.2f}, {spread(found.bare_ms):.1f} % "
+        f"| {middle(clips) * 1e3:.0f} in turn, {middle(alone) * 1e3:.0f} alone | {middle(calls) * 1e3:.0f} "
+        f"| {ratio(calls, clips)} | {middle(together) * 1e3:.0f} | {ratio(together, alone)} |"
+    )
+
+
+def runs_rows(found: Measured) -> Iterator[str]:
+    """Yield what a run costs in all, with each way to clip."""
+    step = middle(found.bare_ms)
+    alone = middle([sample.clip for sample in found.plain(found.bare)])
+    amortised_aim = 0.8 if found.parameters < 1_000_000 else 0.4
+    for way, samples, (start_ms, end_ms) in zip(("foreign", "taken over"), (found.foreign, found.taken), found.ends, strict=True):
+        plain = found.plain(samples)
+        calls = middle([sample.calls + sample.clip for sample in plain]) - alone
+        extra, uncertain = found.due_extra(samples)
+        amortised = 100 * (DUE * extra + start_ms + end_ms) / (RUN * step)
+        aim = (3.0 if found.parameters < 500_000 else 2.5) if way == "foreign" else 1.5
+        yield (
+            f"| {found.shape.name} | {way} | {calls * 1e3:+.0f} us, {100 * calls / step:.2f} % | {found.plain_extra(samples)} "
+            f"| {extra:.2f} ± {uncertain:.2f} | {100 * extra / step:.0f} | {start_ms:.0f}, {end_ms:.0f} "
+            f"| {amortised:.2f} ({amortised_aim}) "
+            f"| {100 * calls / step + amortised:.2f} ({aim}) |"
+        )
+
+
+def qwen_rows(few: int = 2, more: int = 6) -> Iterator[str]:
+    """Yield what models with few layers of Qwen3-0.6B take, and the straight line through them at all layers."""
+    points = []
+    for layers in (few, more):
+        points.append(numbers := qwen_numbers(qwen_shape(layers)))
+        yield _qwen_row(f"{layers} layers, measured", numbers)
+    first, second = points
+    steps = (QWEN_LAYERS - few) / (more - few)
+    # A line that falls is noise: it is not drawn on.
+    yield _qwen_row(
+        f"{QWEN_LAYERS} layers, extrapolated", [a + (b - a) * steps if b > a else nan for a, b in zip(first, second, strict=True)]
+    )
+
+
+def _qwen_row(title: str, numbers: Sequence[float]) -> str:
+    cells = " | ".join("in the noise" if isnan(value) else f"{value:,.0f}" for value in numbers)
+    return f"| {title} | {cells} ({100 * numbers[-1] / numbers[0]:.0f} % of the bare step) |"
+
+
+def qwen_numbers(shape: Shape) -> list[float]:
+    """Return bare step, clipping, recorder, start and what a due step takes more, in ms, of a loop beside `clip_grad_norm_`."""
+    with TemporaryDirectory() as temporary:
+        loop = Loop(shape, start(Path(temporary) / "run", shape.every, clips=False))
+        (samples,) = take_turns(shape, [loop])
+        loop.close()
+    kept = [*enumerate(samples, 1)][WARM_UP // 2 :]
+    plain = [sample for step, sample in kept if step % shape.every]
+    due = [sample.whole for step, sample in kept if step % shape.every == 0]
+    bare = middle([sample.whole - sample.clip - sample.calls for sample in plain])
+    return [
+        bare,
+        middle([sample.clip for sample in plain]),
+        middle([sample.calls for sample in plain]),
+        loop.start_ms,
+        middle(due) - middle([sample.whole for sample in plain]),
+    ]
+
+
+def main() -> None:
+    """Measure, print, and write where asked."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="", help="measure only models whose name holds this text")
+    parser.add_argument("--qwen", action="store_true", help="measure layers of Qwen3-0.6B as well")
+    parser.add_argument("--write", action="store_true", help="put the tables into benchmarks/README.md")
+    wanted = parser.parse_args()
+    torch.set_num_threads(1)
+    found = [measure(shape) for shape in SHAPES if wanted.only in shape.name]
+    lines = [f"{machine()}, torch {torch.__version__} on one thread; processor time, medians of steps.", ""]
+    lines += [STEPS, *(steps_row(each) for each in found), "", RUNS, *(row for each in found for row in runs_rows(each))]
+    if wanted.qwen:
+        lines += ["", QWENS, *qwen_rows()]
+    table = "\n".join(lines)
+    print(table)
+    if wanted.write:
+        write_table("recorder", table)
+
+
+if __name__ == "__main__":
+    main()

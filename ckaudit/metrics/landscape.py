@@ -1,0 +1,38 @@
+"""The landscape of the loss: how noisy its gradient is, and how it bends."""
+
+from ckaudit.metrics.metric import metric
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series
+
+
+@metric(unit="1", reads=["grad_noise_scale"], source="catalogue M16; McCandlish et al. 2018, equation 2.9", memory=1)
+def grad_noise_scale(run: Run) -> Series:
+    r"""How many examples the gradient's noise is worth: a batch much smaller wastes steps, one much larger wastes examples.
+
+    $$B = \operatorname{tr}(\Sigma) / |G|^2$$
+
+    Shape (T, 1): logged steps, in the unit that the trainer counts its batches in.
+    """
+    return run.scalar("grad_noise_scale")
+
+
+@metric(unit="1", reads=["curvature_trace_est"], source="catalogue M18; Hutchinson 1989", memory=1)
+def curvature_trace_est(run: Run) -> Series:
+    r"""Trace of the Hessian of the loss, estimated with random vectors.
+
+    $$\operatorname{tr} H \approx \tfrac1S \sum_s v_s^\top H v_s$$
+
+    Shape (T, 1): steps at which it was measured.
+    """
+    return run.scalar("curvature_trace_est")
+
+
+@metric(unit="1", reads=["curvature_trace_error"], source="catalogue M18; Hutchinson 1989", memory=1)
+def curvature_trace_error(run: Run) -> Series:
+    r"""Standard error of the estimated trace, over the random vectors.
+
+    $$s / \sqrt S$$
+
+    Shape (T, 1): steps at which the trace was measured; NaN of a single vector.
+    """
+    return run.scalar("curvature_trace_error")

@@ -1,0 +1,126 @@
+"""What was asked for beyond the standing record, kept until a line or a checkpoint takes it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET
+from torch import Tensor, nn
+
+from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.behaviour import ProbeStats
+from ckaudit.contract.training import Parity
+from ckaudit.recorder.arrays import is_sharded
+from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.collector import Collector
+from ckaudit.recorder.curvature import Curvature, trace_of
+from ckaudit.recorder.digits import shorten, shortest
+from ckaudit.recorder.folder import RunFolder
+from ckaudit.recorder.gradient_check import GradientCheck, check_gradients
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.kernels import KernelWatch
+from ckaudit.recorder.losses import LossOf
+from ckaudit.recorder.noise_scale import NoiseScale
+from ckaudit.recorder.pinned import PinnedBatch
+from ckaudit.recorder.table import is_spread
+
+FIRST = "pinned"  # the pinned batch whose values stand in the line without a label
+
+
+class Demands:
+    """Pinned batches, and results that wait for a checkpoint.
+
+    Args:
+        model: The model.
+        collector: Knows where gradients are kept.
+        folder: Where `run.json` is.
+        guard: Keeps one that fails away from the others.
+        hookable: Whether the model may be hooked.
+    """
+
+    def __init__(self, model: nn.Module, collector: Collector, folder: RunFolder, guard: Guard, *, hookable: bool) -> None:
+        self._model, self._collector, self._folder, self._guard, self._hookable = model, collector, folder, guard, hookable
+        self._pinned: dict[str, PinnedBatch] = {}
+        self._parity: Parity | None = None
+        self._noise = NoiseScale()
+        self._watch: KernelWatch | None = None
+
+    def pin(self, name: str, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None) -> dict[str, float]:
+        """Show a batch to the model at every checkpoint from now on, and return the values of its first showing.
+
+        Raises:
+            TypeError: If the model's parameters are spread over ranks.
+        """
+        self._refuse_spread()
+        pinned = PinnedBatch(batch, loss, shift=shift, held_out=held_out, hookable=self._hookable)
+        values = _labelled(pinned.read(self._model, name).scalars, name)
+        self._pinned[name] = pinned
+        return values
+
+    def check_gradients(self, batch: Any, loss: LossOf, *, per_tensor: int) -> GradientCheck:
+        """Compare gradients with central differences; the next checkpoint says where they are furthest apart.
+
+        Raises:
+            TypeError: If the model's parameters are spread over ranks.
+        """
+        self._refuse_spread()
+        found = check_gradients(self._model, batch, loss, per_tensor=per_tensor)
+        self._parity = Parity(gradient_error=shortest(found.worst_error), gradient_worst_tensor=found.worst_tensor or UNSET)
+        return found
+
+    def micro_batch(self, examples: float) -> None:
+        """Look at the gradients as one more micro-batch of so many examples left them.
+
+        Raises:
+            TypeError: If ranks hold parts of them.
+        """
+        gradients, scale = self._collector.scaled_gradients()
+        if any(map(is_sharded, gradients.values())):
+            raise TypeError("each rank has only a part of the gradients")
+        self._noise.add(gradients, examples, scale=scale)
+
+    def profile(self) -> None:
+        """Profile from now on until the step under way is finished."""
+        if self._watch is None:
+            self._watch = KernelWatch(self._model, hookable=self._hookable)
+
+    def settle(self, attempt: Attempt) -> None:
+        """Write down what a profile saw, and put what the micro-batches of a step said into its values; a logged one stays."""
+        if self._watch is not None:
+            watch, self._watch = self._watch, None
+            with self._guard("profiling a step"):
+                self._folder.describe(later=True, tensors=watch.stop(self._folder.tensors))
+        if self._noise.is_waiting:
+            with self._guard("the gradient noise scale"):
+                scale = self._noise.settle()
+                if scale is not None:
+                    attempt.values.setdefault("grad_noise_scale", shorten(scale))
+
+    def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int, seed: int) -> Curvature:
+        """Return the trace of the Hessian by all trainable parameters.
+
+        Raises:
+            TypeError: If the model's parameters are spread over ranks.
+        """
+        self._refuse_spread()
+        trainable = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+        return trace_of(self._model, loss, trainable, samples=samples, seed=seed)
+
+    def _refuse_spread(self) -> None:
+        if is_spread(self._model):
+            raise TypeError("one rank alone cannot run a model that is spread over all")
+
+    def fill(self, checkpoint: Checkpoint, attempt: Attempt) -> None:
+        """Put what was asked for into a checkpoint, and its numbers into the values of the step; a logged one stays."""
+        probes: dict[str, ProbeStats] = {}
+        for name, batch in self._pinned.items():
+            with self._guard(f"the pinned batch {name}"):
+                reading = batch.read(self._model, name)
+                probes |= reading.probes
+                attempt.values = _labelled(reading.scalars, name) | attempt.values
+        checkpoint.probes = probes or UNSET
+        if self._parity is not None:
+            checkpoint.parity, self._parity = self._parity, None
+
+
+def _labelled(scalars: dict[str, float], name: str) -> dict[str, float]:
+    return scalars if name == FIRST else {f"{scalar}/{name}": value for scalar, value in scalars.items()}

@@ -1,0 +1,124 @@
+"""What a training loop may ask of its recorder beyond the standing record."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from ckaudit.recorder.curvature import Curvature
+from ckaudit.recorder.demands import FIRST
+from ckaudit.recorder.gradient_check import PER_TENSOR, GradientCheck
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.losses import own_loss
+from ckaudit.recorder.ranks import Start
+from ckaudit.recorder.session import RunSession
+
+
+class OnDemand:
+    """The methods of `Recorder` that measure something because they are called; like the others they never raise."""
+
+    _guard: Guard
+    _session: Start | None
+
+    @property
+    def _first_rank(self) -> RunSession | None:
+        """What writes the run; None on the other ranks, which measure nothing."""
+        return self._session if isinstance(self._session, RunSession) else None
+
+    def pin(
+        self,
+        batch: Any,
+        loss: Callable[[nn.Module, Any], Tensor] = own_loss,
+        *,
+        name: str = FIRST,
+        shift: int = 8,
+        held_out: bool | None = None,
+    ) -> None:
+        """Show a batch to the model now and at every checkpoint from now on: without gradients, in evaluation mode, unnoticed.
+
+        The line and the checkpoint then hold `fixed_probe_loss`, and where the model puts out logits `logit_entropy_probe`
+        (nats), `topk_mass_probe` (% of the 10 likeliest tokens) and `output_kl_to_prev` (nats). The checkpoint holds the
+        same for the twin: the tokens at other positions. Every pinned batch costs two forward passes a checkpoint.
+
+        A model whose parameters are spread over ranks is not shown anything, for that would take all of them.
+
+        Args:
+            batch: Inputs and targets; copied.
+            loss: Returns the loss of the model on the batch, both given. Default: what the model puts out for a mapping,
+                cross entropy of its logits for a pair.
+            name: Its name; any but the default follows the names of the values as their label.
+            shift: Positions by which the twin is moved, at most a quarter of the sequence, which is cut as much to make
+                room; 0: no twin.
+            held_out: Whether training never sees the batch, where known.
+        """
+        if session := self._first_rank:
+            with self._guard(f"pinning the batch {name}"):
+                session.log_after(session.demands.pin(name, batch, loss, shift=shift, held_out=held_out))
+
+    def check_gradients(
+        self, batch: Any, loss: Callable[[nn.Module, Any], Tensor] = own_loss, *, per_tensor: int = PER_TENSOR
+    ) -> GradientCheck | None:
+        """Compare the gradients of the backward pass with central differences of the loss, on a copy in float64.
+
+        The step under way gets a checkpoint, which holds the largest relative error and its tensor. Worth a call before the
+        first step, on a small batch: every element compared costs two to four forward passes.
+
+        Args:
+            batch: What the loss needs.
+            loss: Returns the loss of the model on the batch, both given; it must look at no other model.
+            per_tensor: Elements compared in each tensor.
+
+        Returns:
+            What was found; None where nothing could be, and on ranks that do not record.
+        """
+        if session := self._first_rank:
+            with self._guard("checking gradients"):
+                found = session.demands.check_gradients(batch, loss, per_tensor=per_tensor)
+                session.ask()
+                return found
+        return None
+
+    def micro_batch(self, examples: float = 1.0) -> None:
+        """Tell that one backward pass of several before an update has ended, to measure the gradient noise scale.
+
+        Called after each of them, before clipping, with gradients that were zero before the first. The line then holds
+        `grad_noise_scale`, in examples, once ten updates were seen. Of several ranks each pass has to be synchronised.
+        Gradients that ranks hold in parts are not looked at.
+
+        Args:
+            examples: Examples in the micro-batch, of all ranks together; without it the scale is in micro-batches.
+        """
+        if session := self._first_rank:
+            with self._guard("looking at a micro-batch"):
+                session.demands.micro_batch(examples)
+
+    def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int = 8, seed: int = 0) -> Curvature | None:
+        """Estimate the trace of the Hessian of a loss by all trainable parameters, as `curvature_trace_est` of the line.
+
+        Costs a backward pass that keeps its graph, and one more per sample. Gradients in `.grad` stay as they are.
+        A model whose parameters are spread over ranks is not measured.
+
+        Args:
+            loss: The loss with its graph, which stays; or a function that computes it, which runs in evaluation mode,
+                with plain attention, and unnoticed by the training.
+            samples: Random vectors.
+            seed: Of their generator: equal seeds compare equal vectors.
+
+        Returns:
+            Estimate and standard error; None where there is none, and on ranks that do not record.
+        """
+        if session := self._first_rank:
+            with self._guard("measuring the curvature"):
+                found = session.demands.measure_curvature(loss, samples=samples, seed=seed)
+                session.log({"curvature_trace_est": found.trace, "curvature_trace_error": found.standard_error})
+                return found
+        return None
+
+    def profile_next_step(self) -> None:
+        """Profile one step, called before its forward pass: `run.json` then says which kernels ran for each tensor.
+
+        It is stopped when the step is finished. The step takes longer, and a device is waited for at its end.
+        """
+        if session := self._first_rank:
+            with self._guard("profiling a step"):
+                session.demands.profile()

@@ -1,0 +1,96 @@
+"""Every formula of the dashboard's sheet, F1 to F10, against an independent computation in float64.
+
+The relative error that is allowed stands beside each. Numbers are written with the digits of a float32: 6e-8 of them is rounding.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ckaudit.recorder.activation_stats import activation_stats, dead_units, note
+from ckaudit.recorder.attention import attention_stats
+from ckaudit.recorder.gradient_stats import total_norm
+from ckaudit.recorder.gradients import norms_of
+from ckaudit.recorder.spectral import spectral_norm
+from ckaudit.recorder.sweep import moments
+
+WRITTEN = 1e-7
+SIZES = [1, 2, 17, 1_000, 65_537, 1_000_000]
+
+
+def normal(*shape, seed=0, mean=0.3, dtype=torch.float32):
+    return (torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + mean).to(dtype)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_f1_to_f3_mean_and_variance_are_those_of_welfords_loop(size):
+    tensor = normal(size, seed=size)
+    mean = m2 = 0.0
+    for n, x in enumerate(tensor.double().tolist(), 1):
+        before = mean
+        mean += (x - mean) / n
+        m2 += (x - before) * (x - mean)
+    for chunk in (2**22, 777) if size < 100_000 else (2**22, 99_999):  # one block, and many merged
+        found = moments(tensor, chunk=chunk)
+        assert found.mean == pytest.approx(mean, rel=1e-10)
+        assert found.m2 == pytest.approx(m2, rel=1e-10)
+        assert found.std == pytest.approx(math.sqrt(m2 / size), rel=1e-10)
+
+
+def test_f1_to_f3_a_large_sum_does_not_swallow_small_steps():
+    """Drill DR-4: a running sum of float32 loses what is a ten-millionth of it."""
+    tensor = torch.full((500_000,), 1e4) + torch.tensor([0.0, 1.0]).repeat(250_000)
+    found = moments(tensor)
+    assert (found.mean, found.std) == (10_000.5, 0.5)
+    running = np.cumsum(tensor.numpy(), dtype=np.float32)[-1] / 500_000
+    assert abs(running - 10_000.5) > 0.5
+
+
+@pytest.mark.parametrize("shapes", [[(1,)], [(3, 5), (7,)], [(1_000, 1_000), (333,), (4, 4, 3, 3)]])
+def test_f4_the_global_norm_is_the_root_of_all_squares(shapes):
+    gradients = [normal(*shape, seed=index) for index, shape in enumerate(shapes)]
+    whole = np.concatenate([g.double().numpy().ravel() for g in gradients])
+    assert total_norm(norms_of(gradients)[0]) == pytest.approx(np.sqrt((whole**2).sum()), rel=1e-5)  # one float32 sum per tensor
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 5, 7), (3, 40, 64)])
+def test_f5_mean_absolute_activation(shape):
+    tensor = normal(*shape, mean=-0.2)
+    assert activation_stats([note(tensor)])[0].mean_abs == pytest.approx(np.abs(tensor.double().numpy()).mean(), rel=WRITTEN)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (64, 1), (40, 30), (200, 300), (1_000, 1_000)])
+def test_f6_and_f7_the_largest_singular_value(shape):
+    tensor = normal(*shape, mean=0.0)
+    expected = np.linalg.svd(tensor.double().numpy(), compute_uv=False)[0]
+    # A random square matrix has no gap between its first two values: the hardest case for power iteration.
+    assert spectral_norm(tensor)[0] == pytest.approx(expected, rel=2e-3)
+    assert spectral_norm(tensor)[0] <= expected * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 4), (4, 16, 1_000), (10, 100, 1_000)])
+def test_f8_dead_neurons(shape):
+    tensor = normal(*shape, mean=-1.0).relu()
+    tensor[..., ::3] *= 5e-4
+    dead = sum(np.abs(tensor.double().numpy()[..., unit]).max() < 1e-3 for unit in range(shape[-1]))
+    assert (
+        activation_stats([note(tensor, count_dead=True)])[0].dead_units == dead == int(dead_units(tensor.reshape(-1, shape[-1])))
+    )
+
+
+@pytest.mark.parametrize(("heads", "queries"), [(1, 1), (3, 8), (4, 100)])
+def test_f9_and_f10_entropy_and_sharp_queries(heads, queries):
+    logits = normal(2, heads, queries, queries, mean=0.0) * torch.linspace(0.1, 40, heads)[:, None, None]
+    later = torch.ones(queries, queries, dtype=torch.bool).triu(1)
+    p = logits.masked_fill(later, -math.inf).softmax(-1)
+    stats, _ = attention_stats(p, causal=True)
+    for head in range(heads):
+        rows = [p[b, head, q, : q + 1].double().tolist() for b in range(2) for q in range(queries)]
+        entropies = [-math.fsum(x * math.log(x) for x in row if x > 0) for row in rows]
+        assert stats.entropy_per_head[head] == pytest.approx(np.mean(entropies), rel=1e-6, abs=1e-9)
+        assert all(0 <= h <= math.log(len(row)) + 1e-6 for h, row in zip(entropies, rows, strict=True))
+        able = [h < math.log(2) for h, row in zip(entropies, rows, strict=True) if len(row) >= 3]
+        if able:
+            assert stats.sharp_share_per_head[head] == pytest.approx(np.mean(able), abs=1e-6)
