@@ -41,13 +41,16 @@ class BrokenFile(Exception):  # noqa: N818  never seen by a user: it carries the
         self.finding = finding
 
 
-def checkpoint_file_name(step: int, suffix: str = ".json") -> str:
-    """Return the name of the checkpoint of `step`.
+def checkpoint_file_name(step: int, suffix: str = ".json", *, rank: int | None = None) -> str:
+    """Return the name of the checkpoint of `step`: the merged one, or one rank's own.
 
     >>> checkpoint_file_name(500)
     'analysis_checkpoint_step_00000500.json'
+    >>> checkpoint_file_name(500, rank=3)
+    'analysis_checkpoint_step_00000500.rank003.json'
     """
-    return f"analysis_checkpoint_step_{step:08d}{suffix}"
+    label = "" if rank is None else f".rank{rank:03d}"
+    return f"analysis_checkpoint_step_{step:08d}{label}{suffix}"
 
 
 def read_bytes(path: Path, shown: str, *, root: Path | None = None, max_bytes: int = MAX_BYTES) -> bytes:

@@ -77,11 +77,13 @@ class Cost(Struct, kw_only=True, omit_defaults=True):
 class RankFacts(Struct, kw_only=True, omit_defaults=True):
     """What only one rank knows."""
 
-    step_time: Annotated[NonNegative | UnsetType, doc("Duration of the step.", unit="s")] = UNSET
-    input_time: Annotated[NonNegative | UnsetType, doc("Waiting for data.", unit="s")] = UNSET
+    step_time: Annotated[
+        NonNegative | UnsetType, doc("Duration of a step, less waiting for other ranks where known.", unit="s")
+    ] = UNSET
+    input_time: Annotated[NonNegative | UnsetType, doc("Time before the forward pass, waiting for data.", unit="s")] = UNSET
     compute_time: Annotated[NonNegative | UnsetType, doc("Computing.", unit="s")] = UNSET
     comm_time: Annotated[NonNegative | UnsetType, doc("Communicating.", unit="s")] = UNSET
-    parameter_hash: Annotated[str | UnsetType, doc("Hash of all parameters of this replica.")] = UNSET
+    parameter_hash: Annotated[str | UnsetType, doc("Hash of all parameters that every rank holds whole.")] = UNSET
     data_hash: Annotated[str | UnsetType, doc("Hash of this rank's batch.")] = UNSET
     heartbeat: Annotated[NonNegative | UnsetType, doc("Unix time when the rank was last alive.", unit="s")] = UNSET
     memory_used: Annotated[Count | UnsetType, doc("Device memory in use.", unit="bytes")] = UNSET

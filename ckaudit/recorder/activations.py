@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ckaudit.recorder.arrays import local
 from ckaudit.recorder.table import CONVOLUTION, kind_of
 
 FUNCTIONS = ("relu", "gelu", "silu", "swish", "mish", "sigmoid", "tanh", "elu", "glu", "softplus", "activation")
@@ -49,7 +50,7 @@ def _is_of_interest(name: str, module: nn.Module) -> bool:
 
 
 def output_tensor(output: Any) -> Tensor | None:
-    """Return the tensor that a module put out, the first of a tuple; None where there is no floating one."""
+    """Return the tensor that a module put out, the first of a tuple, or what this rank has of it; None where none is floating."""
     if isinstance(output, tuple | list) and output:
         output = output[0]
-    return output if isinstance(output, Tensor) and output.is_floating_point() else None
+    return local(output) if isinstance(output, Tensor) and output.is_floating_point() else None

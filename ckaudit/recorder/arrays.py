@@ -26,11 +26,28 @@ def is_away(array: Array) -> bool:
     return not isinstance(array, np.ndarray) and array.device.type != "cpu"
 
 
+def is_sharded(array: Array) -> bool:
+    """Tell whether several ranks hold an array together, as a DTensor."""
+    return hasattr(type(array), "to_local")
+
+
+def local(array: Array) -> Array:
+    """Return what this rank holds of an array, of a sharded one without history; asking for more would need the other ranks."""
+    if not is_sharded(array):
+        return array
+    # With gradients this would be an operation of its own, and take ten times as long.
+    with library(array).no_grad():
+        return array.to_local().detach()
+
+
 def dense(array: Array) -> Array:
-    """Return an array without history or sparseness; a complex one has a last dimension of real and imaginary part."""
+    """Return an array without history or sparseness, of a sharded one this rank's part.
+
+    A complex one has a last dimension of real and imaginary part.
+    """
     if isinstance(array, np.ndarray):
         return np.stack([array.real, array.imag], -1) if np.iscomplexobj(array) else array
-    torch, values = library(array), array.detach()
+    torch, values = library(array), local(array).detach()
     values = values if values.layout == torch.strided else values.to_dense()
     return torch.view_as_real(values) if values.is_complex() else values
 

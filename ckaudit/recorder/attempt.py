@@ -1,16 +1,18 @@
 """One update attempt: what is known of it so far, and the checkpoint that it becomes."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.numbers import Number, to_word
-from ckaudit.contract.tensors import GradientStats
+from ckaudit.contract.tensors import DeltaStats, GradientStats
 from ckaudit.recorder.arrays import Array
 from ckaudit.recorder.digits import shorten
 from ckaudit.recorder.gradient_stats import top_share, total_norm
+from ckaudit.recorder.history import Moment
 
 
 class Attempt(Struct):
@@ -33,6 +35,7 @@ class Attempt(Struct):
         loss_scale: Scale of the loss, under mixed precision.
         clip_norm: Largest global norm let through.
         updates: Optimizers that applied their update.
+        state_finite: Whether the optimizers' state is finite on all ranks, where they have parts of it.
         seconds: Time taken from the training so far.
         loss: Training loss, once the step is finished.
         time: When it was finished, Unix time.
@@ -54,6 +57,7 @@ class Attempt(Struct):
     loss_scale: float | None = None
     clip_norm: float | None = None
     updates: int = 0
+    state_finite: bool | None = None
     seconds: float = 0.0
     loss: float | None = None
     time: float = 0.0
@@ -78,6 +82,16 @@ class Attempt(Struct):
         share = top_share([*self.norms.values()])
         known = self.values | derived | {"top_gradient_share": None if share is None else shorten(share)}
         return {name: to_word(float(value)) for name, value in known.items() if _is_number(value)}
+
+    def note(self, values: Mapping[str, Any]) -> None:
+        """Put values into the line of the step, without those that are None; one that it has already stays."""
+        self.values = {name: value for name, value in values.items() if value is not None} | self.values
+
+    def moment(self, input_hash: str | None, deltas: Mapping[str, DeltaStats]) -> Moment:
+        """Return the step as the black box keeps it."""
+        updates = {name: float(delta.norm) for name, delta in deltas.items() if delta.norm is not UNSET}
+        rate = self.rates[0] if self.rates else None
+        return Moment(self.step, self.loss, rate, input_hash, self.norms, updates)
 
     def checkpoint(self, session: int) -> Checkpoint:
         """Return the checkpoint of this step with everything that is known without looking at a tensor."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.behaviour import AttentionStats, HeadKind
 from ckaudit.contract.grids import encode_grids, sample_indices
-from ckaudit.recorder.arrays import Array, double, library, to_numpy
+from ckaudit.recorder.arrays import Array, double, library, local, to_numpy
 from ckaudit.recorder.digits import shortest
 from ckaudit.recorder.grids import short_ends
 
@@ -22,7 +22,7 @@ UNIFORM = 0.95
 def four_dimensional(output: Any) -> Array | None:
     """Return the (B, H, Q, K) tensor that a module put out, alone or among others; None where there is none."""
     candidates = output if isinstance(output, tuple | list) else (output,)
-    return next((x.detach() for x in candidates if getattr(x, "ndim", 0) == 4 and "float" in str(x.dtype)), None)
+    return next((local(x.detach()) for x in candidates if getattr(x, "ndim", 0) == 4 and "float" in str(x.dtype)), None)
 
 
 def max_logits(logits: Array) -> list[float]:

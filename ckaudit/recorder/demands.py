@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.behaviour import ProbeStats
 from ckaudit.contract.training import Parity
+from ckaudit.recorder.arrays import is_sharded
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.collector import Collector
 from ckaudit.recorder.curvature import Curvature, trace_of
@@ -67,8 +68,14 @@ class Demands:
         return found
 
     def micro_batch(self, examples: float) -> None:
-        """Look at the gradients as one more micro-batch of so many examples left them."""
+        """Look at the gradients as one more micro-batch of so many examples left them.
+
+        Raises:
+            TypeError: If ranks hold parts of them.
+        """
         gradients, scale = self._collector.scaled_gradients()
+        if any(map(is_sharded, gradients.values())):
+            raise TypeError("each rank has only a part of the gradients")
         self._noise.add(gradients, examples, scale=scale)
 
     def profile(self) -> None:
@@ -89,7 +96,12 @@ class Demands:
                     attempt.values.setdefault("grad_noise_scale", shorten(scale))
 
     def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int, seed: int) -> Curvature:
-        """Return the trace of the Hessian by all trainable parameters."""
+        """Return the trace of the Hessian by all trainable parameters.
+
+        Raises:
+            TypeError: If the model's parameters are spread over ranks.
+        """
+        self._refuse_spread()
         trainable = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
         return trace_of(self._model, loss, trainable, samples=samples, seed=seed)
 

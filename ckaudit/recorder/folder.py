@@ -1,7 +1,7 @@
 """The run folder as the recorder writes it: opened at a start, resumed where it exists, closed at the end."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter, time
 from typing import Any
@@ -76,11 +76,11 @@ class RunFolder:
         else:
             save(self.path, self._manifest)
 
-    def refer(self, tensors: Mapping[str, Array]) -> None:
+    def refer(self, tensors: Mapping[str, Array], take: Callable[[Mapping[str, Array]], Reference] = Reference.take) -> None:
         """Take the reference of step 0, or read it where the run started earlier."""
         path = self.path / REFERENCE_NAME
         if self._start_step == 0:
-            self.reference = Reference.take(tensors)
+            self.reference = take(tensors)
             self.reference.save(path)
         elif path.exists():
             self.reference = Reference.load(path)
@@ -102,12 +102,19 @@ class RunFolder:
             self._scalars.append(*self._held[0])
             self._held.popleft()
 
-    def write(self, checkpoint: Checkpoint) -> None:
-        """Turn one checkpoint to bytes, and have them written while the training goes on."""
+    def write(self, checkpoint: Checkpoint, notes: Checkpoint | None = None) -> None:
+        """Turn one checkpoint to bytes, and have them written while the training goes on; `notes` are the rank's own."""
         start = perf_counter()
+        beside = None if notes is None else (checkpoint_file_name(notes.step, rank=notes.rank or 0), encode(notes))
         path = self.path / checkpoint_file_name(checkpoint.step, self.suffix)
         data = encode(checkpoint, self.suffix)
-        self._background.submit("writing a checkpoint", lambda: write_atomic(path, data))
+
+        def put_down() -> None:
+            write_atomic(path, data)
+            if beside is not None:
+                write_atomic(self.path / beside[0], beside[1])
+
+        self._background.submit("writing a checkpoint", put_down)
         self.write_seconds = perf_counter() - start
         self._has_written = True
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from ckaudit.recorder.arrays import is_sharded
 from ckaudit.recorder.fused import Call, fused_call, softmax_call
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks import Hook
@@ -130,7 +131,8 @@ class AttentionWatch:
             return
         name, module = thread.running[-1].name, thread.running[-1].module
         with self._guard(f"recognising the attention of {name}"):
-            if name in self._without:
+            # Of a sharded tensor a part of the queries may need all ranks.
+            if name in self._without or any(map(is_sharded, [*args, *kwargs.values()])):
                 return
             if function is FUSED:
                 self._see(name, module, lambda: fused_call(args, kwargs))

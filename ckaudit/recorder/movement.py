@@ -59,10 +59,14 @@ def movement(
     """
     both = [name for name in tensors if name in before]
     pairs = dict(zip(both, distances([tensors[name] for name in both], [before[name] for name in both]), strict=True))
+    return described(pairs, reference.moved(tensors) if reference else {})
+
+
+def described(pairs: Mapping[str, tuple[float, float]], moved: Mapping[str, float]) -> tuple[dict[str, DeltaStats], float | None]:
+    """Return what `movement` does, from how far an update moved each tensor and its norm, and from its way since step 0."""
     deltas = {name: delta for name, (delta, _) in pairs.items()}
     relative = {name: delta / size for name, (delta, size) in pairs.items() if size}
-    moved = reference.moved(tensors) if reference else {}
-    found: dict[str, DeltaStats] = {name: DeltaStats() for name in tensors if name in deltas or name in moved}
+    found: dict[str, DeltaStats] = {name: DeltaStats() for name in {**moved, **pairs}}
     for field, numbers in (("norm", deltas), ("relative", relative), ("moved", moved)):
         for name, number in zip(numbers, shortest_of([*numbers.values()]), strict=True):
             setattr(found[name], field, number)

@@ -1,7 +1,7 @@
 """What a training loop may ask of its recorder beyond the standing record."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -10,16 +10,20 @@ from ckaudit.recorder.demands import FIRST
 from ckaudit.recorder.gradient_check import PER_TENSOR, GradientCheck
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.losses import own_loss
-
-if TYPE_CHECKING:
-    from ckaudit.recorder.session import RunSession
+from ckaudit.recorder.ranks import Start
+from ckaudit.recorder.session import RunSession
 
 
 class OnDemand:
     """The methods of `Recorder` that measure something because they are called; like the others they never raise."""
 
     _guard: Guard
-    _session: "RunSession | None"
+    _session: Start | None
+
+    @property
+    def _first_rank(self) -> RunSession | None:
+        """What writes the run; None on the other ranks, which measure nothing."""
+        return self._session if isinstance(self._session, RunSession) else None
 
     def pin(
         self,
@@ -47,9 +51,9 @@ class OnDemand:
                 room; 0: no twin.
             held_out: Whether training never sees the batch, where known.
         """
-        if self._session:
+        if session := self._first_rank:
             with self._guard(f"pinning the batch {name}"):
-                self._session.log_after(self._session.demands.pin(name, batch, loss, shift=shift, held_out=held_out))
+                session.log_after(session.demands.pin(name, batch, loss, shift=shift, held_out=held_out))
 
     def check_gradients(
         self, batch: Any, loss: Callable[[nn.Module, Any], Tensor] = own_loss, *, per_tensor: int = PER_TENSOR
@@ -67,10 +71,10 @@ class OnDemand:
         Returns:
             What was found; None where nothing could be, and on ranks that do not record.
         """
-        if self._session:
+        if session := self._first_rank:
             with self._guard("checking gradients"):
-                found = self._session.demands.check_gradients(batch, loss, per_tensor=per_tensor)
-                self._session.ask()
+                found = session.demands.check_gradients(batch, loss, per_tensor=per_tensor)
+                session.ask()
                 return found
         return None
 
@@ -79,18 +83,20 @@ class OnDemand:
 
         Called after each of them, before clipping, with gradients that were zero before the first. The line then holds
         `grad_noise_scale`, in examples, once ten updates were seen. Of several ranks each pass has to be synchronised.
+        Gradients that ranks hold in parts are not looked at.
 
         Args:
             examples: Examples in the micro-batch, of all ranks together; without it the scale is in micro-batches.
         """
-        if self._session:
+        if session := self._first_rank:
             with self._guard("looking at a micro-batch"):
-                self._session.demands.micro_batch(examples)
+                session.demands.micro_batch(examples)
 
     def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int = 8, seed: int = 0) -> Curvature | None:
         """Estimate the trace of the Hessian of a loss by all trainable parameters, as `curvature_trace_est` of the line.
 
         Costs a backward pass that keeps its graph, and one more per sample. Gradients in `.grad` stay as they are.
+        A model whose parameters are spread over ranks is not measured.
 
         Args:
             loss: The loss with its graph, which stays; or a function that computes it, which runs in evaluation mode,
@@ -101,10 +107,10 @@ class OnDemand:
         Returns:
             Estimate and standard error; None where there is none, and on ranks that do not record.
         """
-        if self._session:
+        if session := self._first_rank:
             with self._guard("measuring the curvature"):
-                found = self._session.demands.measure_curvature(loss, samples=samples, seed=seed)
-                self._session.log({"curvature_trace_est": found.trace, "curvature_trace_error": found.standard_error})
+                found = session.demands.measure_curvature(loss, samples=samples, seed=seed)
+                session.log({"curvature_trace_est": found.trace, "curvature_trace_error": found.standard_error})
                 return found
         return None
 
@@ -113,6 +119,6 @@ class OnDemand:
 
         It is stopped when the step is finished. The step takes longer, and a device is waited for at its end.
         """
-        if self._session:
+        if session := self._first_rank:
             with self._guard("profiling a step"):
-                self._session.demands.profile()
+                session.demands.profile()

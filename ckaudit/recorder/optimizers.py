@@ -1,6 +1,6 @@
 """The optimizers and the loss scaler: their groups, whether their state is finite, and whether an update was applied."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import UNSET
@@ -12,6 +12,7 @@ from ckaudit.contract.training import OptimizerGroup, OptimizerState
 from ckaudit.recorder.arrays import dense
 from ckaudit.recorder.digits import shortest
 from ckaudit.recorder.gradients import all_finite
+from ckaudit.recorder.guard import Guard
 
 
 def as_sequence(optimizer: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:
@@ -25,6 +26,26 @@ def _unwrapped(optimizer: Optimizer) -> Optimizer:
     while isinstance(within := getattr(optimizer, "optimizer", None), Optimizer):
         optimizer = within
     return optimizer
+
+
+def listen(
+    optimizers: Sequence[Optimizer], guard: Guard, before: Callable[[Optimizer], None], after: Callable[[Optimizer], None]
+) -> list[Any]:
+    """Call `before` and `after` around every update, guarded, and return the handles of the hooks that do."""
+
+    def looking_before(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        with guard("looking before the update"):
+            before(optimizer)
+
+    def looking_after(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        with guard("looking after the update"):
+            after(optimizer)
+
+    handles: list[Any] = []
+    for held in optimizers:
+        with guard("listening to the optimizer"):
+            handles += held.register_step_pre_hook(looking_before), held.register_step_post_hook(looking_after)
+    return handles
 
 
 def learning_rates(optimizers: Sequence[Optimizer]) -> list[float]:

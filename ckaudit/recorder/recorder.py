@@ -17,12 +17,12 @@ from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder.collector import Options
-from ckaudit.recorder.gradients import clip, present
+from ckaudit.recorder.gradients import clip
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.manifest import check_call
 from ckaudit.recorder.on_demand import OnDemand
+from ckaudit.recorder.ranks import Start, start
 from ckaudit.recorder.scalars import number
-from ckaudit.recorder.session import RunSession
 from ckaudit.recorder.table import hookable, inner
 from ckaudit.recorder.triggers import Limits
 
@@ -58,9 +58,15 @@ class Recorder(OnDemand):
     raises; what fails is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and missing in the files.
     Only a call that cannot be meant, such as an unknown keyword of this constructor, raises before anything is done.
 
-    Of several ranks only the first writes, what it sees itself. A module inside `torch.compile` or TorchScript is not hooked,
-    so that its activations and attention are not recorded, which the log says once. Of a model that is compiled in part,
-    attention is recorded only where `attention_probabilities` names a module.
+    Every rank has a recorder, with the same arguments and the same calls; start it after the model is wrapped or sharded. The
+    first rank writes the run: its own loss, batch and module outputs, and tensors as a whole, also where FSDP2 or tensor
+    parallelism has sharded them. Say `planned_steps` then: the weights of the last step need all ranks, which `close` does
+    not wait for. The others add, where the cadence asks, a small file each with what only they know: their own time, and
+    hashes of batch and weights.
+
+    A module inside `torch.compile` or TorchScript is not hooked, so that its activations and attention are not recorded,
+    which the log says once. Of a model that is compiled in part, attention is recorded only where
+    `attention_probabilities` names a module.
 
     Where gradients are kept elsewhere, `grad_of` brings them; otherwise such a parameter is not recorded, never zero. For
     Megatron it is `lambda p: getattr(p, "main_grad", None)`. For DeepSpeed it is
@@ -137,42 +143,40 @@ class Recorder(OnDemand):
     ) -> None:
         check_call(grids=grids, suffix=suffix, **facts)
         self._guard = Guard()
-        self._model, self._grad_of = model, grad_of
-        self._session: RunSession | None = None
+        self._model = model
+        self._session: Start | None = None
         with self._guard("starting the recorder"):
-            rank, world_size = _place()
-            if rank == 0:
-                self._session = RunSession(
-                    model,
-                    Path(folder).absolute(),
-                    self._guard,
-                    optimizer=optimizer,
-                    scaler=scaler,
-                    start_step=start_step,
-                    limits=limits,
-                    options=Options(
-                        grids=grids,
-                        spectral=tuple(spectral_norms),
-                        exact=exact,
-                        clip_norm=facts.get("clip_norm"),
-                        cadence=tuple(cadence),
-                        budget_kb=budget_kb,
-                        suffix=suffix,
-                        grad_of=grad_of,
-                    ),
-                    observe={
-                        "modules": modules,
-                        "probabilities": attention_probabilities,
-                        "logits": attention_logits,
-                        "queries": attention_queries,
-                        "causal": causal,
-                        "kv_heads": kv_heads,
-                        "routers": moe_routers,
-                        "experts_per_token": experts_per_token,
-                        "hookable": _hookable(model, compiled=compiled),
-                    },
-                    facts={"world_size": world_size} | facts,
-                )
+            self._session = start(
+                model,
+                Path(folder).absolute(),
+                self._guard,
+                optimizer=optimizer,
+                scaler=scaler,
+                start_step=start_step,
+                limits=limits,
+                options=Options(
+                    grids=grids,
+                    spectral=tuple(spectral_norms),
+                    exact=exact,
+                    clip_norm=facts.get("clip_norm"),
+                    cadence=tuple(cadence),
+                    budget_kb=budget_kb,
+                    suffix=suffix,
+                    grad_of=grad_of,
+                ),
+                observe={
+                    "modules": modules,
+                    "probabilities": attention_probabilities,
+                    "logits": attention_logits,
+                    "queries": attention_queries,
+                    "causal": causal,
+                    "kv_heads": kv_heads,
+                    "routers": moe_routers,
+                    "experts_per_token": experts_per_token,
+                    "hookable": _hookable(model, compiled=compiled),
+                },
+                facts=facts,
+            )
         atexit.register(self.close)
 
     def after_backward(self) -> None:
@@ -180,8 +184,6 @@ class Recorder(OnDemand):
         with self._guard("reading gradients"):
             if self._session:
                 self._session.read_gradients("pre_clip")
-            else:
-                self._help_bringing()
 
     def after_clipping(self, max_norm: float, norm: Any = None) -> None:
         """Read gradients that were clipped already: instead of `after_backward`, where a trainer leaves no other place.
@@ -196,12 +198,6 @@ class Recorder(OnDemand):
         with self._guard("reading gradients"):
             if self._session:
                 self._session.read_clipped(max_norm, number(norm))
-            else:
-                self._help_bringing()
-
-    def _help_bringing(self) -> None:
-        if self._grad_of:
-            present(dict(self._model.named_parameters()), self._grad_of)
 
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Clip as `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)` does, and return the total norm.
@@ -282,11 +278,3 @@ def _hookable(model: nn.Module, *, compiled: bool) -> frozenset[str]:
     if len(names) < sum(1 for _ in inner(model).named_modules()):
         logger.warning("the model is compiled: activations and attention inside it are not recorded")
     return names
-
-
-def _place() -> tuple[int, int]:
-    """Return this process's rank and how many train together."""
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return 0, 1
-    return distributed.get_rank(), distributed.get_world_size()

@@ -9,6 +9,7 @@ import msgspec
 
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.scalars import VERSION
+from ckaudit.recorder.arrays import is_sharded, local
 from ckaudit.recorder.digits import shorten
 
 SCALARS_NAME = "scalars.jsonl"
@@ -57,7 +58,12 @@ def plain(value: Any) -> float | str | bool | None:
 
     Raises:
         TypeError: If it is none of these, such as a tensor of several elements.
+        ValueError: If ranks hold parts of it; `value.full_tensor()` is the whole.
     """
+    if is_sharded(value):
+        if not all(each.is_replicate() for each in value.placements):
+            raise ValueError("each rank has only a part of it")
+        value = local(value)
     if hasattr(value, "item"):
         # A float32 in the digits of a float64 shows digits that nobody computed.
         narrow = getattr(getattr(value, "dtype", None), "itemsize", 8) < 8

@@ -1,7 +1,7 @@
 """One start of a run: the step under way, what asks for checkpoints, and how a finished step reaches the folder."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter, time
 from typing import Any
@@ -12,18 +12,20 @@ from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.cadence import is_due
-from ckaudit.contract.manifest import Triggers
 from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.clock import StepClock
 from ckaudit.recorder.collector import Clipping, Collector, Options
 from ckaudit.recorder.demands import Demands
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.gradients import LONG, VERY_LONG
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.history import BlackBox, Moment
+from ckaudit.recorder.history import BlackBox
 from ckaudit.recorder.meter import Meter
 from ckaudit.recorder.observer import Observer, Seen
-from ckaudit.recorder.optimizers import as_sequence, learning_rates, overflowed
+from ckaudit.recorder.optimizers import as_sequence, learning_rates, listen, overflowed
+from ckaudit.recorder.rank_facts import RankNotes
 from ckaudit.recorder.scalars import number, plain
+from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.table import ForwardOrder, inner, tensor_table, trainable_count
 from ckaudit.recorder.triggers import Events, Limits, Patience
 from ckaudit.recorder.vital_signs import EVERY, values_seen
@@ -51,24 +53,32 @@ class RunSession:
         options: Options,
         observe: Mapping[str, Any],
         facts: Mapping[str, Any],
+        clock: StepClock,
+        with_ranks: bool,
+        shards: Shards | None,
     ) -> None:
         model = inner(model)
         self._guard, self._options, self._facts, self._process = guard, options, facts, os.getpid()
         self._observer = Observer(model, guard, **observe)
-        self._collector = Collector(model, as_sequence(optimizer), scaler, guard, self._observer, options)
+        self._collector = Collector(model, as_sequence(optimizer), scaler, guard, self._observer, options, shards)
         self._folder = RunFolder(path, guard, suffix=self._collector.suffix, start_step=start_step)
         self.demands = Demands(model, self._collector, self._folder, guard, hookable="" in observe["hookable"])
         self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
         self._latest_events: list[Trigger] = []
+        self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if with_ranks else None
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, observe["hookable"])
+        if shards is not None:
+            shards.join(start_step)
         self._open(model, limits)
-        self._handles = [handle for held in self._collector.optimizers for handle in self._listen(held)]
+        self._handles = listen(self._collector.optimizers, guard, self._before_update, self._after_update)
         self._attempt = Attempt(step=start_step)
         if start_step == 0:
             self._write_first()
+            self._collector.settle()
         self._advance()
+        self._clock.restart()
         self._meter = Meter()
 
     def _open(self, model: nn.Module, limits: Limits) -> None:
@@ -76,43 +86,33 @@ class RunSession:
         with self._guard("opening the folder"):
             self._folder.open(self._facts)
         with self._guard("writing reference.npz"):
-            self._folder.refer(self._collector.weights)
+            self._folder.refer(self._collector.weights, self._collector.reference)
         with self._guard("writing run.json"):
             self._folder.describe(
                 tensors=tensors,
                 parameters=trainable_count(tensors),
                 cadence=list(self._options.cadence),
-                triggers=Triggers(
-                    loss_spike_factor=limits.loss_spike_factor,
-                    grad_norm_factor=limits.grad_norm_factor,
-                    dead_gradient_norm=limits.dead_gradient_norm,
-                ),
+                triggers=limits.stated(),
             )
 
-    def _listen(self, held: Optimizer) -> Sequence[Any]:
-        def before(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-            with self._guard("looking before the update"):
-                if self._attempt.source is None and self._options.grad_of is None:
-                    clipped = self._options.clip_norm is not None
-                    self.read_gradients("post_clip" if clipped else "pre_clip")
-                self._collector.keep_weights(self._attempt)
-                self._attempt.rates = learning_rates(self._collector.optimizers)
+    def _before_update(self, _optimizer: Optimizer) -> None:
+        if self._attempt.source is None and self._options.grad_of is None:
+            self.read_gradients("pre_clip" if self._options.clip_norm is None else "post_clip")
+        self._collector.keep_weights(self._attempt)
+        self._attempt.rates = learning_rates(self._collector.optimizers)
 
-        def after(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-            with self._guard("looking after the update"):
-                self._attempt.updates += not overflowed(optimizer)
-
-        with self._guard("listening to the optimizer"):
-            return held.register_step_pre_hook(before), held.register_step_post_hook(after)
-        return ()
+    def _after_update(self, optimizer: Optimizer) -> None:
+        self._attempt.updates += not overflowed(optimizer)
 
     def read_gradients(self, source: GradientsSource, *, long: int = LONG) -> None:
         """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
+        self._clock.gradients_ready()
         self._collector.read_gradients(self._attempt, source, long=long)
         self._collector.keep_weights(self._attempt)
 
     def read_clipped(self, max_norm: float, norm: float | None) -> None:
         """Read gradients that were clipped already, from the norm that they had before where that is known."""
+        self._clock.gradients_ready()
         self._attempt.clip_norm = max_norm
         self._collector.read_gradients(self._attempt, "post_clip", Clipping(max_norm, norm))
         self._collector.keep_weights(self._attempt)
@@ -155,6 +155,7 @@ class RunSession:
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
         """Write the line of the step under way and its checkpoint, and begin the next."""
         attempt, input_hash, facts, checkpoint = self._attempt, None, None, None
+        self._clock.finish(start, attempt.seconds, watched=attempt.is_due or attempt.has_vitals)
         attempt.seconds += self._observer.seconds
         self._meter.begin(start, attempt.seconds)
         self._latest_events, attempt.time = [], time()
@@ -171,16 +172,18 @@ class RunSession:
                     # The file cannot hold the time of its own writing, so it holds that of the file before.
                     taken = attempt.seconds + perf_counter() - start + self._folder.write_seconds
                     checkpoint.cost = self._meter.cost(taken)
-                    self._write(checkpoint)
+                    self._write(checkpoint, self._note(attempt.step, input_hash))
             elif attempt.has_vitals:
                 with self._guard("vital signs"):
-                    attempt.values = self._collector.vitals(attempt) | attempt.values
+                    attempt.note(self._collector.vitals(attempt))
             with self._guard("writing scalars.jsonl"):
                 self._folder.append(attempt.step, attempt.time, attempt.values)
             self._look_back(attempt, input_hash, checkpoint)
         finally:
+            self._collector.settle()
             self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
             self._advance()
+            self._clock.restart()
             self._meter.end(start, attempt.seconds)
 
     def close(self) -> None:
@@ -188,6 +191,8 @@ class RunSession:
         if os.getpid() != self._process:
             return
         self._observer.detach()
+        self._clock.close()
+        self._collector.leave()
         for handle in self._handles:
             handle.remove()
         self.demands.settle(self._attempt)
@@ -233,7 +238,7 @@ class RunSession:
             with self._guard("reading the loss scale"):
                 attempt.loss_scale = float(self._collector.scaler.get_scale())
         self._folder.steps_seen += bool(attempt.updates) or not listening
-        known = {
+        known: dict[str, Any] = {
             "train_loss_raw": attempt.loss,
             "learning_rate": attempt.rates[0] if attempt.rates else None,
             "grad_global_norm": attempt.global_norm,
@@ -241,7 +246,7 @@ class RunSession:
             "loss_scale": attempt.loss_scale,
             "skipped_updates": int(self._is_skipped(attempt)) if scaled and listening else None,
         }
-        attempt.values = {name: value for name, value in known.items() if value is not None} | attempt.values
+        attempt.note(known)
 
     def _is_skipped(self, attempt: Attempt) -> bool:
         return self._collector.has_scaler() and attempt.updates < len(self._collector.optimizers)
@@ -253,17 +258,14 @@ class RunSession:
         if attempt.event_step is not None:
             checkpoint.history = self._history.dump(before=attempt.step) or UNSET
         derived = self._collector.fill(checkpoint, attempt, seen, self._folder.reference)
-        known = values_seen(seen) | {"update_to_weight": derived["update_to_weight"]}
-        attempt.values = {name: value for name, value in known.items() if value is not None} | attempt.values
+        attempt.note(values_seen(seen) | {"update_to_weight": derived["update_to_weight"]})
         checkpoint.scalars = attempt.scalars(**derived) or UNSET
         return checkpoint
 
     def _look_back(self, attempt: Attempt, input_hash: str | None, checkpoint: Checkpoint | None) -> None:
         """Keep the step in the black box, and see whether it holds an event."""
         deltas = (checkpoint.weight_deltas or {}) if checkpoint else {}
-        updates = {name: float(delta.norm) for name, delta in deltas.items() if delta.norm is not UNSET}
-        rate = attempt.rates[0] if attempt.rates else None
-        self._history.add(Moment(attempt.step, attempt.loss, rate, input_hash, attempt.norms, updates))
+        self._history.add(attempt.moment(input_hash, deltas))
         with self._guard("looking for events"):
             norm, forgive = attempt.global_norm, self._is_skipped(attempt)
             self._latest_events = self._events.see(attempt.loss, norm, attempt.norms, forgive_norm=forgive)
@@ -282,9 +284,15 @@ class RunSession:
     def _write_first(self) -> None:
         self._attempt.triggers, self._attempt.time = ["first"], time()
         with self._guard("the first checkpoint"):
-            self._write(self._checkpoint(self._attempt, Seen()))
+            self._write(self._checkpoint(self._attempt, Seen()), self._note(self._attempt.step, None))
             self._folder.settle()
 
-    def _write(self, checkpoint: Checkpoint) -> None:
+    def _note(self, step: int, data_hash: str | None) -> Checkpoint | None:
+        if self._notes is not None:
+            with self._guard("facts of this rank"):
+                return self._notes.checkpoint(step, self._folder.session, data_hash)
+        return None
+
+    def _write(self, checkpoint: Checkpoint, notes: Checkpoint | None = None) -> None:
         with self._guard("writing a checkpoint"):
-            self._folder.write(checkpoint)
+            self._folder.write(checkpoint, notes)

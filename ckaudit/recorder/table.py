@@ -2,17 +2,20 @@
 
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 from msgspec import UNSET
 from torch import Tensor, nn
 
 from ckaudit.contract.manifest import TensorFacts, TensorKind
-from ckaudit.recorder.arrays import dense, dtype_name
+from ckaudit.recorder.arrays import dense, dtype_name, is_sharded, local
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.names import depth_of, kind_by_name
 from ckaudit.recorder.paths import PathTrace
 from ckaudit.recorder.spread import stride_of
+
+T = TypeVar("T", bound=Tensor)
 
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 CONVOLUTION = tuple(value for name, value in vars(nn).items() if re.fullmatch(r"(Lazy)?Conv(Transpose)?\dd", name))
@@ -58,6 +61,12 @@ def parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return dict(model.named_parameters())
 
 
+def distinct(tensors: Mapping[str, T]) -> dict[str, T]:
+    """Return the tensors with those that share their storage once, by the first name."""
+    first = {storage_of(tensor): name for name, tensor in reversed([*tensors.items()])}
+    return {name: tensor for name, tensor in tensors.items() if first[storage_of(tensor)] == name}
+
+
 def kind_of(name: str, owner: nn.Module, shape: Sequence[int]) -> TensorKind:
     """Return a parameter's part in the model, by the type of its module first and by the words of its name second."""
     types: dict[TensorKind, bool] = {
@@ -80,7 +89,7 @@ def tensor_table(model: nn.Module) -> dict[str, TensorFacts]:
             depth=UNSET if depth is None else depth,
             kind=kind_of(name, model.get_submodule(owner), tensor.shape),
             module=owner,
-            shape=list(dense(tensor).shape),
+            shape=list(tensor.shape if is_sharded(tensor) else dense(tensor).shape),
             dtype=dtype_name(tensor),
             trainable=tensor.requires_grad,
             stride=stride_of(tensor.shape),
@@ -92,8 +101,9 @@ def tensor_table(model: nn.Module) -> dict[str, TensorFacts]:
 
 def storage_of(tensor: Tensor) -> object:
     """Return what two parameters have in common exactly where they are one tensor in memory."""
+    tensor, whole = local(tensor), tensor
     if tensor.device.type == "meta" or not tensor.numel() or tensor.layout != torch.strided:
-        return id(tensor)
+        return id(whole)
     return tensor.device, tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from ckaudit.contract.analysis import Trigger
+from ckaudit.contract.manifest import Triggers
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -36,6 +37,14 @@ class Limits(Struct, frozen=True, kw_only=True):
     alive_gradient_norm: float = 1e-7
     cooldown: int = 10
     at_most: int = 50
+
+    def stated(self) -> Triggers:
+        """Return what `run.json` says of them."""
+        return Triggers(
+            loss_spike_factor=self.loss_spike_factor,
+            grad_norm_factor=self.grad_norm_factor,
+            dead_gradient_norm=self.dead_gradient_norm,
+        )
 
 
 class Events:

@@ -21,11 +21,11 @@ class Attention(nn.Module):
         self.logits, self.probabilities = nn.Identity(), nn.Identity()
 
     def forward(self, x):
-        batch, length, size = x.shape
+        batch, length, _ = x.shape
         q, k, v = (layer(x).view(batch, length, self.heads, -1).transpose(1, 2) for layer in (self.q, self.k, self.v))
         later = torch.ones(length, length, dtype=torch.bool).triu(1)
         logits = self.logits((q @ k.transpose(-1, -2) * k.shape[-1] ** -0.5).masked_fill(later, -torch.inf))
-        return self.o((self.probabilities(logits.softmax(-1)) @ v).transpose(1, 2).reshape(batch, length, size))
+        return self.o((self.probabilities(logits.softmax(-1)) @ v).transpose(1, 2).reshape(batch, length, -1))
 
 
 class Block(nn.Module):

@@ -1,0 +1,275 @@
+"""Trainings of several processes, against the same training in one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from ckaudit.audit import triage
+from ckaudit.contract.analysis import Checkpoint
+from ckaudit.metrics.ranks import straggler_ratio
+from ckaudit.recorder.rank_facts import parameter_hash
+from ckaudit.run.read import read_run
+from ckaudit.validate import validate
+
+ROOT = Path(__file__).parents[2]
+EVERYTHING = {"grids": "nested", "budget_kb": None}
+KINDS = {"fsdp1": 1, "ddp2": 2, "ddp4": 4, "fsdp2": 2, "fsdp4": 4, "hybrid4": 4, "tensor2": 2, "sequence2": 2}
+TRAININGS = {
+    "one": {"kind": "one", "world": 1, **EVERYTHING},
+    **{name: {"kind": name[:-1], "world": world, **EVERYTHING} for name, world in KINDS.items()},
+    **{f"{kind}-faulty": {"kind": kind, "slow": 1, "moved": 0} for kind in ("ddp", "tensor")},
+    **{
+        f"{kind}-{how}": {"kind": kind, "steps": 200 if kind == "ddp" else 26, "record": how == "with"}
+        for kind in ("ddp", "fsdp", "tensor")
+        for how in ("with", "without")
+    },
+    **{f"{kind}-clips": {"kind": kind, "clips": True, "steps": 8, **EVERYTHING} for kind in ("one", "ddp", "fsdp")},
+    **{f"{kind}-asks": {"kind": kind, "asks": True, "steps": 4, "may_fail": kind == "fsdp"} for kind in ("ddp", "fsdp")},
+    "fsdp-spoils": {"kind": "fsdp", "spoils": 1, "steps": 6, "exact": True, "planned_steps": 6},
+    "fsdp-leaves": {"kind": "fsdp", "leaves": 8},
+    "fsdp-clips-without": {"kind": "fsdp", "clips": True, "steps": 8, "record": False},
+    **{f"{kind}-event": {"kind": kind, "steps": 26, "every": 20, "spike": 24} for kind in ("ddp", "fsdp")},
+    **{f"{kind}-killed": {"kind": kind, "killed": 1, "every": 2} for kind in ("ddp", "fsdp")},
+    **{f"fsdp-{how}": {"kind": "fsdp", how: 1, "patience": 1, "may_fail": True} for how in ("closes", "absent")},
+    **{
+        f"{where}-{rank}": {"kind": "fsdp", "steps": 4, "broken": rank, "where": where, "may_fail": True}
+        for where, rank in (("start", 0), ("start", 1), ("read", 0), ("look", 0))
+    },
+    **{
+        f"{kind}-{which}": {"kind": kind, "every": 2, "steps": 4, "start_step": start, "folder": f"{kind}-resumed"}
+        for kind in ("ddp", "fsdp")
+        for which, start in (("first", 0), ("second", 2))
+    },
+}
+
+
+OWN = {"time", "cost", "data", "loss", "activations", "attention", "batch_hash", "train_loss_raw"}
+OWN |= {"min_normalized_entropy", "max_attn_logit"}
+STATED = {"percentiles": 1e-3, "sampled_grid_32x32": 1e-3}  # four digits
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Return a folder in which every training has recorded, with the exit codes of its ranks, and what all of them said."""
+    folder = tmp_path_factory.mktemp("ranks")
+    wanted = [{"world": 1 if each["kind"] == "one" else 2, "folder": name, **each} for name, each in TRAININGS.items()]
+    placed = [
+        {**each, "folder": str(folder / each["folder"]), "weights": str(folder / name)}
+        for name, each in zip(TRAININGS, wanted, strict=True)
+    ]
+    command = [sys.executable, "-m", "tests.recorder.many_ranks", *map(json.dumps, placed)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+    return folder, dict(zip(TRAININGS, json.loads(done.stdout), strict=True)), done.stderr
+
+
+@pytest.fixture
+def folder_of(runs):
+    """Return the folder of a training that went well on all ranks."""
+
+    def find(name, *, codes=None):
+        folder, ended, said = runs
+        assert ended[name] == (codes or [0] * len(ended[name])), said
+        return folder / TRAININGS[name].get("folder", name)
+
+    return find
+
+
+def facts_of(folder, step):
+    """Return the facts of every rank at a step."""
+    paths = sorted(folder.glob(f"analysis_checkpoint_step_{step:08d}.rank*.json"))
+    return [msgspec.json.decode(path.read_bytes(), type=Checkpoint).rank_facts for path in paths]
+
+
+def merged(folder):
+    """Return the merged checkpoints by name, without what is one rank's own."""
+    paths = sorted(path for path in folder.glob("analysis_checkpoint_*.json") if ".rank" not in path.name)
+    return {path.name: json.loads(path.read_bytes()) for path in paths}
+
+
+def differences(found, expected, place=()):
+    """Yield where two documents differ by more than rounding: 1e-4 of a number, or 1e-7 where it is nothing but rounding."""
+    if isinstance(expected, dict) and expected.get("norm", 1) < 1e-7 and found["norm"] < 1e-7:
+        return  # a head's bias on keys has no gradient but rounding
+    if isinstance(expected, dict):
+        if found.keys() - OWN != expected.keys() - OWN:
+            yield place, found.keys() ^ expected.keys()
+        for name in expected.keys() & found.keys() - OWN:
+            yield from differences(found[name], expected[name], (*place, name))
+    elif place[-1:] == ("counts",):
+        # An element at an edge of two bins may fall into either.
+        if np.abs(np.subtract(found, expected)).sum() > 0.1 * sum(expected) + 2:
+            yield place, found, expected
+    elif isinstance(expected, list) and len(found) == len(expected):
+        for index, pair in enumerate(zip(found, expected, strict=True)):
+            yield from differences(*pair, (*place, index))
+    elif isinstance(expected, float):
+        if abs(found - expected) > max((STATED.get(name, 1e-4) for name in place), default=0) * abs(expected) + 1e-7:
+            yield place, found, expected
+    elif found != expected:
+        yield place, found, expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_of_many_ranks_records_what_one_process_does(folder_of, kind):
+    found, expected = merged(folder_of(kind)), merged(folder_of("one"))
+    assert found.keys() == expected.keys()
+    assert [each["step"] for each in found.values()] == [0, 4, 8, 12]
+    for name, document in expected.items():
+        assert not [*differences(found[name], document)], name
+
+
+@pytest.mark.parametrize("kind", [kind for kind, world in KINDS.items() if world > 1])
+def test_a_run_of_many_ranks_is_sound(folder_of, kind):
+    folder, world = folder_of(kind), KINDS[kind]
+    assert not validate([folder]).findings
+    outcomes = [check.outcome for check in triage(folder).checks]
+    assert sum(outcome in ("passed", "failed") for outcome in outcomes) >= 4, outcomes
+    # Where all tensors are sharded there is none that ranks have alike; with tensors split by rank all see the same batch.
+    has_common, has_parts = kind[:-1] in ("ddp", "tensor", "sequence"), kind[:-1] in ("ddp", "fsdp", "hybrid")
+    for step in (0, 4, 8, 12):
+        facts = facts_of(folder, step)
+        assert len(facts) == world
+        assert len({each.parameter_hash for each in facts}) == 1
+        assert bool(facts[0].parameter_hash) is has_common
+        assert len({each.data_hash for each in facts}) == (world if step and has_parts else 1)
+    lines = [json.loads(line) for line in (folder / "scalars.jsonl").read_bytes().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, 13))
+
+
+@pytest.mark.parametrize("kind", ["ddp", "tensor"])
+def test_a_slow_rank_and_a_drifting_one_show(folder_of, kind):
+    folder = folder_of(f"{kind}-faulty")
+    assert (straggler_ratio(read_run(folder)).values[-2:, 0] > 1.2).all()
+    quick, slow = facts_of(folder, 8)
+    assert slow.step_time > max(0.03, quick.step_time)
+    assert slow.input_time > max(0.03, quick.input_time)
+    same = [len({each.parameter_hash for each in facts_of(folder, step)}) == 1 for step in (0, 4, 8, 12)]
+    assert same == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "pair", ["ddp-with ddp-without", "fsdp-with fsdp-without", "tensor-with tensor-without", "fsdp-clips fsdp-clips-without"]
+)
+def test_ranks_train_the_same_with_and_without(folder_of, pair):
+    recorded, bare = map(folder_of, pair.split())
+    for rank in range(2):
+        first, second = (torch.load(f"{folder}.{rank}") for folder in (recorded, bare))
+        assert all(map(torch.equal, first, second))
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_clipping_by_the_recorder_reads_gradients_before_it(folder_of, kind):
+    found, expected = merged(folder_of(f"{kind}-clips")), merged(folder_of("one-clips"))
+    assert {each["gradients_source"] for each in found.values() if each["step"]} == {"pre_clip"}
+    assert not [*differences(found, expected)]
+    lines = [json.loads(line) for line in (folder_of(f"{kind}-clips") / "scalars.jsonl").read_bytes().splitlines()]
+    np.testing.assert_allclose([line["torch_norm"] for line in lines], [line["grad_global_norm"] for line in lines], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_an_event_that_the_first_rank_sees_has_its_checkpoint(folder_of, kind):
+    folder = folder_of(f"{kind}-event")
+    event = merged(folder)["analysis_checkpoint_step_00000025.json"]
+    assert "loss_spike" in event["triggers"]
+    assert event["event_step"] == 24
+    assert event["weights"]["head.weight"]["frobenius_norm"] > 0
+    assert event["weight_deltas"].keys() == event["gradients"].keys() == event["weights"].keys()
+    # Without shared tensors ranks do not talk to each other.
+    assert len(facts_of(folder, 25)) == (1 if kind == "ddp" else 2)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "tensor"])
+def test_vital_signs_need_no_other_rank(folder_of, kind):
+    lines = [json.loads(line) for line in (folder_of(f"{kind}-with") / "scalars.jsonl").read_bytes().splitlines()]
+    first, having = lines[24], {"max_attn_logit", "min_normalized_entropy", "residual_rms_p50/blocks.0"}
+    assert first["step"] == 25
+    assert first.keys() >= having
+    # How far sharded weights moved takes all ranks, and stands where they meet for a checkpoint.
+    assert ["update_to_weight" in line for line in lines[23:26]] == [True, kind == "ddp", False]
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_what_is_asked_for_is_measured_by_the_first_rank_where_it_can_be_alone(folder_of, kind):
+    folder = folder_of(f"{kind}-asks")
+    lines = [json.loads(line) for line in (folder / "scalars.jsonl").read_bytes().splitlines()]
+    alone = {"fixed_probe_loss", "curvature_trace_est"}
+    assert lines[-1].keys() & alone == (alone if kind == "ddp" else set())
+    table = json.loads((folder / "run.json").read_bytes())["tensors"]
+    assert any("operator" in facts for facts in table.values()) is (kind == "ddp")
+    assert merged(folder)["analysis_checkpoint_step_00000004.json"]["weights"]["head.weight"]["frobenius_norm"] > 0
+    assert len(facts_of(folder, 4)) == 2
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_rank_that_dies_leaves_whole_files(folder_of, kind):
+    folder = folder_of(f"{kind}-killed", codes=[1, -9])
+    assert [finding.code for finding in validate([folder]).findings if finding.severity in ("sev0", "sev1")] == []
+    assert {len(facts_of(folder, step)) for step in (0, 2, 4)} == {2}
+
+
+def test_a_nan_in_the_part_of_another_rank_is_seen(folder_of):
+    folder = folder_of("fsdp-spoils")
+    lines = [json.loads(line) for line in (folder / "scalars.jsonl").read_bytes().splitlines()]
+    assert [line["grad_global_norm"] == "NaN" for line in lines] == [False, False, False, True, True, True]
+    found = merged(folder)["analysis_checkpoint_step_00000004.json"]
+    assert found["gradients"]["head.weight"]["norm"] == found["weight_deltas"]["head.weight"]["norm"] == "NaN"
+    assert found["gradients"]["head.weight"]["nonfinite_count"] == found["weights"]["head.weight"]["nonfinite_count"] == 1
+    assert found["optimizer"]["state_finite"] is False
+    last = merged(folder)["analysis_checkpoint_step_00000006.json"]
+    assert "last" in last["triggers"]
+    assert all(each["hash"] for each in last["weights"].values())
+
+
+def test_closing_in_the_middle_of_a_step_needs_no_other_rank(folder_of):
+    found = merged(folder_of("fsdp-leaves"))
+    assert [each["step"] for each in found.values()] == [0, 4, 7]
+    assert [each["step"] for each in found.values() if each.get("weights")] == [0, 4]
+
+
+@pytest.mark.parametrize("how", ["closes", "absent"])
+def test_a_rank_that_answers_no_more_is_not_waited_for_long(folder_of, how):
+    found = merged(folder_of(f"fsdp-{how}"))
+    assert [each["step"] for each in found.values()] == [0, 4, 8, 12]
+    whole = [each["step"] for each in found.values() if each.get("weights")]
+    assert whole == ([0, 4] if how == "closes" else [])
+
+
+@pytest.mark.parametrize("where", ["start-0", "start-1", "read-0", "look-0"])
+def test_a_recorder_that_fails_on_one_rank_holds_up_no_other(folder_of, runs, where):
+    found = merged(folder_of(where))
+    assert "failed and the training goes on without it: ValueError: broken" in runs[2]
+    assert [each["step"] for each in found.values()] == ([] if where == "start-0" else [0, 4])
+    assert [each["step"] for each in found.values() if each.get("weights")] == ([0, 4] if where == "read-0" else [])
+    if where == "look-0":
+        assert found["analysis_checkpoint_step_00000004.json"]["gradients"]["head.weight"]["norm"] > 0
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_rank_resumes_in_the_session_of_the_first(folder_of, kind):
+    folder = folder_of(f"{kind}-second")
+    assert folder == folder_of(f"{kind}-first")
+    sessions = {path.name[34:]: json.loads(path.read_bytes())["session"] for path in folder.glob("*step_00000004*")}
+    assert sessions == {
+        **dict.fromkeys(("json", "rank000.json", "rank001.json"), 1),
+        **dict.fromkeys(("session000.json", "session000.rank000.json", "session000.rank001.json"), 0),
+    }
+    moved = [each["weight_deltas"]["head.weight"]["moved"] for each in merged(folder).values() if each["step"]]
+    assert len(moved) == 4
+    assert min(moved) > 0
+    assert not validate([folder]).findings
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.complex64])
+def test_a_hash_of_parameters_sees_one_bit_and_not_the_layout(dtype):
+    weight = torch.randn(6, 5, dtype=dtype)
+    plain = parameter_hash([weight, torch.ones(())])
+    assert parameter_hash([weight.t().contiguous().t(), torch.ones(())]) == plain
+    weight[3, 2] *= 1.01
+    assert parameter_hash([weight, torch.ones(())]) != plain
+    assert parameter_hash([]) is None
