@@ -52,12 +52,17 @@ def dense(array: Array) -> Array:
     return torch.view_as_real(values) if values.is_complex() else values
 
 
+def line(array: Array) -> Array:
+    """Return all elements in one dimension, without history, in their own type and, where that can be, their own memory."""
+    return dense(array).reshape(-1)
+
+
 def flat(array: Array) -> Array:
     """Return all elements in one dimension, without history, as float32 or float64."""
-    values, lib = dense(array), library(array)
-    if values.dtype not in (lib.float32, lib.float64):
-        values = values.astype(np.float32) if lib is np else values.float()
-    return values.reshape(-1)
+    values, lib = line(array), library(array)
+    if values.dtype in (lib.float32, lib.float64):
+        return values
+    return values.astype(np.float32) if lib is np else values.float()
 
 
 def double(array: Array) -> Array:

@@ -19,7 +19,7 @@ from ckaudit.recorder.manifest import begin, load, save, set_aside
 from ckaudit.recorder.reference import REFERENCE_NAME, Reference
 from ckaudit.recorder.scalars import SCALARS_NAME, ScalarLog, cut_torn_tail, last_value
 
-HELD = 100_000  # lines kept while the disk does not answer: 20 MB
+HELD = 100_000  # lines kept while the disk does not take them: 30 MB
 
 
 class RunFolder:
@@ -42,7 +42,7 @@ class RunFolder:
         self._guard, self._start_step = guard, start_step
         self._manifest = Manifest(schema_version="ck.run.v1")
         self._scalars = ScalarLog(path / SCALARS_NAME, 0)
-        self._held: deque[tuple[int, float, Mapping[str, Any]]] = deque(maxlen=HELD)
+        self._held: deque[bytes] = deque()
         self._background = Background(guard)
         self._has_written = False  # a checkpoint since the last line
 
@@ -90,7 +90,9 @@ class RunFolder:
 
         Where a line is, its checkpoint is too, whenever the process is killed: the line waits for it, and so does the next.
         """
-        self._held.append((step, now, dict(values)))
+        if len(self._held) >= HELD:
+            raise OSError(f"{HELD:,} lines wait for a disk that does not take them")
+        self._held.append(self._scalars.line(step, now, values))
         if self._has_written:
             self._has_written = False
             self._background.submit("writing scalars.jsonl", self._append_held)
@@ -99,7 +101,7 @@ class RunFolder:
 
     def _append_held(self) -> None:
         while self._held:
-            self._scalars.append(*self._held[0])
+            self._scalars.write(self._held[0])
             self._held.popleft()
 
     def write(self, checkpoint: Checkpoint, notes: Checkpoint | None = None) -> None:

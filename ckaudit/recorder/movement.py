@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ckaudit.contract.tensors import DeltaStats
-from ckaudit.recorder.arrays import Array, double, flat, is_away, library
+from ckaudit.recorder.arrays import Array, double, flat, is_away, library, line
 from ckaudit.recorder.digits import shortest_of
 from ckaudit.recorder.reference import Reference
 from ckaudit.recorder.sweep import STRETCH, laid, stretches
@@ -20,10 +20,10 @@ def copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
 
 def distances(ones: Sequence[Array], others: Sequence[Array], *, chunk: int = STRETCH) -> list[tuple[float, float]]:
     """Return of each pair of tensors the L2 norm of the difference, and that of the first, summed in float64."""
-    first, second = [flat(one) for one in ones], [flat(other) for other in others]
+    first, second = [line(one) for one in ones], [line(other) for other in others]
     squares = np.zeros((len(first), 2))
     for group in stretches(first, chunk):
-        pieces = [[side[owner][start:end] for owner, start, end in group] for side in (first, second)]
+        pieces = [[flat(side[owner][start:end]) for owner, start, end in group] for side in (first, second)]
         for (owner, _, _), square in zip(group, _squares(*pieces), strict=True):
             squares[owner] += square
     found: list[tuple[float, float]] = [(apart, size) for apart, size in np.sqrt(squares).tolist()]

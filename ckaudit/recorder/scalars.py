@@ -24,22 +24,30 @@ class ScalarLog:
         self._descriptor: int | None = None
         self._announced = False
 
-    def append(self, step: int, time: float, values: Mapping[str, Any]) -> None:
-        """Write one line.
+    def line(self, step: int, time: float, values: Mapping[str, Any]) -> bytes:
+        """Return the bytes of a line; the first one names the contract.
 
         Raises:
-            OSError: If it could not be written whole; the file then ends with the line before.
+            UnicodeEncodeError: If a text is none.
         """
         line: dict[str, Any] = {"step": step, "time": round(time, 3), "session": self._session}
         if not self._announced:
             line = {"schema_version": VERSION, **line}
         data = msgspec.json.encode(line | {name: _written(value) for name, value in values.items()}) + b"\n"
+        self._announced = True
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Write a line.
+
+        Raises:
+            OSError: If it could not be written whole; the file then ends with the line before.
+        """
         descriptor = self._open()
         written = os.write(descriptor, data)
         if written < len(data):
             os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
             raise OSError(f"the disk took {written} of {len(data)} bytes")
-        self._announced = True
 
     def close(self) -> None:
         """Close the file."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.encode import significant
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.tensors import PERCENTILE_LEVELS, Histogram
-from ckaudit.recorder.arrays import Array, double, ends, flat, is_away, library, to_numpy
+from ckaudit.recorder.arrays import Array, double, ends, flat, is_away, library, line, to_numpy
 from ckaudit.recorder.digits import shortest_of
 from ckaudit.recorder.spread import EXACT_UP_TO, histograms, quantiles_of, strided
 
@@ -86,18 +86,19 @@ def measure(
         exact_up_to: Elements of a tensor that are all sorted; a larger one is sampled.
         chunk: Elements taken at a time, on an accelerator sixteen times as many.
     """
-    flats = [flat(array) for array in arrays]
+    flats = [line(array) for array in arrays]  # widened a stretch at a time: a model of half precision is not copied whole
     rows: list[list[Row]] = [[] for _ in flats]
     samples: list[list[Values]] = [[] for _ in flats]
     strides = [strided(array.shape, exact_up_to) for array in arrays]
     for group in stretches(flats, chunk):
-        pieces: Sequence[Array] = [flats[owner][start:end] for owner, start, end in group]
+        pieces: Sequence[Array] = [flat(flats[owner][start:end]) for owner, start, end in group]
         found, pieces = _rows_there(pieces, scale) if is_away(pieces[0]) else _rows_here(pieces, scale)
         # A sample goes on where the stretch before left it.
         seen = [piece[-start % strides[owner] :: strides[owner]] for piece, (owner, start, _) in zip(pieces, group, strict=True)]
         for (owner, _, _), row, values in zip(group, found, _apart(seen, scale), strict=True):
             rows[owner].append(row)
-            samples[owner].append(values if row.finite == row.size else values[np.isfinite(values)])
+            # A view would keep all of its stretch.
+            samples[owner].append(values.copy() if row.finite == row.size else values[np.isfinite(values)])
     ordered = [np.sort(np.concatenate([np.zeros(0, np.float32), *parts])) for parts in samples]
     spreads = zip(quantiles_of(ordered, PERCENTILE_LEVELS), histograms(ordered), strict=True)
     merged = [_merged(each) for each in rows]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ckaudit.contract.behaviour import AttentionStats
-from ckaudit.recorder.arrays import flat
+from ckaudit.recorder.arrays import flat, line
 from ckaudit.recorder.digits import shorten
 from ckaudit.recorder.observer import Seen
 from ckaudit.recorder.spread import stride_of
@@ -35,7 +35,7 @@ class WeightSample:
     def take(self) -> Tensor:
         """Return a copy of the elements, shape (n,)."""
         home = self._tensors[0].device if self._tensors else None
-        parts = [flat(t)[::stride].to(home) for t, stride in zip(self._tensors, self._strides, strict=True)]
+        parts = [flat(line(t)[::stride]).to(home) for t, stride in zip(self._tensors, self._strides, strict=True)]
         return torch.cat(parts) if parts else torch.zeros(0)
 
     def moved(self, before: Tensor) -> float | None:

@@ -10,12 +10,16 @@ from ckaudit.recorder import scalars
 from ckaudit.recorder.scalars import ScalarLog, cut_torn_tail, last_value, number, plain
 
 
+def append(log, step, time, values):
+    log.write(log.line(step, time, values))
+
+
 def test_lines_are_appended_and_the_first_of_a_session_names_the_contract(tmp_path):
     path = tmp_path / "scalars.jsonl"
     for session in (0, 1):
         log = ScalarLog(path, session)
-        log.append(1, 12.3456, {"train_loss_raw": 0.5, "slice_val_loss/regular": float("nan")})
-        log.append(2, 13.0, {"note": "a\nb"})
+        append(log, 1, 12.3456, {"train_loss_raw": 0.5, "slice_val_loss/regular": float("nan")})
+        append(log, 2, 13.0, {"note": "a\nb"})
         log.close()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     head = {"schema_version": "ck.scalars.v1", "step": 1, "time": 12.346, "session": 0}
@@ -29,32 +33,33 @@ def test_each_line_is_one_write(tmp_path, monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: (written.append(data), write(descriptor, data))[1])
     log = ScalarLog(tmp_path / "scalars.jsonl", 0)
-    log.append(1, 0.0, {"a": 1})
-    log.append(2, 0.0, {"a": 2})
+    append(log, 1, 0.0, {"a": 1})
+    append(log, 2, 0.0, {"a": 2})
     assert [data.endswith(b"}\n") for data in written] == [True, True]
 
 
 def test_a_full_disk_leaves_whole_lines_only(tmp_path, monkeypatch):
     path = tmp_path / "scalars.jsonl"
     log = ScalarLog(path, 0)
-    log.append(1, 0.0, {})
+    append(log, 1, 0.0, {})
     whole, write = path.read_bytes(), os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
     with pytest.raises(OSError, match="7 of"):
-        log.append(2, 0.0, {})
+        append(log, 2, 0.0, {})
     assert path.read_bytes() == whole
     monkeypatch.setattr(os, "write", write)
-    log.append(3, 0.0, {})
+    append(log, 3, 0.0, {})
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 3]
 
 
 def test_a_folder_that_comes_back_is_written_to_again(tmp_path):
     log = ScalarLog(tmp_path / "later" / "scalars.jsonl", 0)
+    line = log.line(1, 0.0, {})
     with pytest.raises(OSError) as caught:
-        log.append(1, 0.0, {})
+        log.write(line)
     assert caught.value.errno == errno.ENOENT
     (tmp_path / "later").mkdir()
-    log.append(2, 0.0, {})
+    log.write(line)
     assert json.loads((tmp_path / "later" / "scalars.jsonl").read_text())["schema_version"] == "ck.scalars.v1"
 
 
