@@ -8,15 +8,15 @@ from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.report import Chart
 from ckaudit.metrics.attention import normalized_attention_entropy
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm
-from ckaudit.metrics.loss import train_loss, val_loss
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.metric import Metric
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats
 
-STATE = (train_loss, val_loss, learning_rate, grad_global_norm, update_to_weight_global, normalized_attention_entropy)
-DRAWN = (train_loss, block_gradient_norm)
+STATE = (train_loss_raw, val_loss, learning_rate, grad_global_norm, update_to_weight_global, normalized_attention_entropy)
+DRAWN = (train_loss_raw, block_gradient_norm)
 
 
 def state(run: Run) -> dict[str, Number]:
@@ -47,13 +47,13 @@ def charts(run: Run, *, points: int = 120) -> list[Chart]:
 
 
 def _loss(run: Run, points: int) -> Chart | None:
-    series = train_loss(run)
+    series = train_loss_raw(run)
     if series.points < 2:
         return None
     rows = series.recorded_rows()
     chosen = shape_preserving(rows.values[:, 0], points)
     return Chart(
-        name="loss", title="Is the loss going down?", unit=train_loss.unit,
+        name="loss", title="Is the loss going down?", unit=train_loss_raw.unit,
         labels=[str(step) for step in rows.steps[chosen]], values=[to_word(value) for value in rows.values[chosen, 0].tolist()],
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.contract.report import Evidence
-from ckaudit.metrics.attention import max_attention_logit
+from ckaudit.metrics.attention import max_attn_logit
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.entropy_collapse import entropy_collapse
 from ckaudit.rules.update_out_of_band import update_out_of_band
@@ -16,7 +16,7 @@ from ckaudit.run.series import Series
 @cause(
     prior=-0.5,
     explains=[entropy_collapse],
-    wants=[max_attention_logit, update_to_weight_global],
+    wants=[max_attn_logit, update_to_weight_global],
     knob="Check the 1/sqrt(d) scale and the QK-norm path; then the initial scale of query and key, then the learning rate.",
     inspect="Entropy of each head over time, largest logit, and the sampled QK grids of the layer named.",
     runbook="Save the checkpoint before the collapse; cap the logits (QK-clip) and resume from it on the same batches.",

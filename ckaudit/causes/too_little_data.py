@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.contract.report import Evidence
-from ckaudit.metrics.loss import train_loss, val_loss
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.rules.overfitting import overfitting
 from ckaudit.run.series import Series, at
 
@@ -14,7 +14,7 @@ from ckaudit.run.series import Series, at
 @cause(
     prior=-0.5,
     explains=[overfitting],
-    wants=[train_loss, val_loss],
+    wants=[train_loss_raw, val_loss],
     knob="Stop at the step of the lowest validation loss; then more or more varied data, or more regularisation.",
     inspect="Training and validation loss on one axis, and how often each sample has been seen.",
     runbook="Keep the checkpoint nearest to the lowest validation loss: it is the model to use.",

@@ -13,7 +13,7 @@ from ckaudit.run.series import Floats, Series, at, single
 
 
 @metric(unit="nats", reads=["attention.*.entropy_per_head", "attn_entropy"], source="catalogue M20, F9", memory=1)
-def attention_entropy(run: Run) -> Series:
+def attn_entropy(run: Run) -> Series:
     r"""Entropy of each head's attention, mean over queries.
 
     $$H = -\tfrac{1}{|Q|} \sum_{q} \sum_k \alpha_{q,k} \log \alpha_{q,k}, \qquad 0 \le H \le \log K$$
@@ -104,7 +104,7 @@ def _over_heads(heads: Series, reduce: Callable[..., Floats], name: str) -> Seri
 
 
 @metric(unit="logit", reads=["attention.*.max_logit_per_head", "max_attn_logit"], source="catalogue M19; Kimi K2 2025", memory=1)
-def max_attention_logit(run: Run) -> Series:
+def max_attn_logit(run: Run) -> Series:
     r"""Largest scaled attention logit of each head, before softmax.
 
     $$\max_{q,k} \; q^\top k / \sqrt{d}$$

@@ -14,7 +14,7 @@ from ckaudit.run.series import Floats, Series, Steps, at, empty, single
 
 
 @metric(unit="nats/token", reads=["train_loss_raw"], source="catalogue M03, F11", memory=1)
-def train_loss(run: Run) -> Series:
+def train_loss_raw(run: Run) -> Series:
     r"""Training loss of each step, mean over non-pad targets.
 
     $$L = -\tfrac1N \sum_i \log p(y_i \mid x_{<i})$$
@@ -24,7 +24,9 @@ def train_loss(run: Run) -> Series:
     return run.scalar("train_loss_raw")
 
 
-@metric(unit="nats/token", reads=[train_loss], source="playbook D1.1; a uniform guess costs the log of the choices", memory=None)
+@metric(
+    unit="nats/token", reads=[train_loss_raw], source="playbook D1.1; a uniform guess costs the log of the choices", memory=None
+)
 def initial_loss_excess(run: Run) -> Series:
     r"""How much more than a uniform guess the untrained model costs.
 
@@ -34,7 +36,7 @@ def initial_loss_excess(run: Run) -> Series:
     scaled or targets are wrong; far below, the model is trained already or sees its targets. Not recorded without a
     vocabulary, nor where the log begins later.
     """
-    loss = train_loss(run)
+    loss = train_loss_raw(run)
     vocabulary = run.manifest.vocabulary if run.manifest else UNSET
     first = np.flatnonzero(loss.steps <= 1)[-1:]
     if vocabulary is UNSET or not vocabulary or not len(first):
@@ -43,7 +45,7 @@ def initial_loss_excess(run: Run) -> Series:
     return rows.mapped(lambda values: values - math.log(vocabulary), "initial_loss_excess", "nats/token")
 
 
-@metric(unit="nats/token", reads=["train_loss_ema", train_loss], source="catalogue M04; Kingma & Ba 2015, section 3")
+@metric(unit="nats/token", reads=["train_loss_ema", train_loss_raw], source="catalogue M04; Kingma & Ba 2015, section 3")
 def train_loss_ema(run: Run, *, beta: float = 0.98) -> Series:
     r"""Exponential moving average of the training loss.
 
@@ -59,7 +61,7 @@ def train_loss_ema(run: Run, *, beta: float = 0.98) -> Series:
     recorded = run.scalar("train_loss_ema")
     if recorded:
         return recorded
-    loss = train_loss(run)
+    loss = train_loss_raw(run)
     values = np.full(loss.values.shape, np.nan)
     for column in range(len(loss.labels)):
         known = loss.finite[:, column]
@@ -178,7 +180,7 @@ def train_level(run: Run, steps: Steps, *, points: int = 20) -> Floats:
     recorded = run.scalar("train_loss_ema")
     if recorded:
         return at(recorded, steps).values[:, 0]
-    loss = train_loss(run)
+    loss = train_loss_raw(run)
     known = np.flatnonzero(loss.finite[:, 0]) if loss else np.empty(0, np.int64)
     times, values = loss.steps[known], loss.values[known, :1].ravel()
     ends = np.searchsorted(times, steps, side="right")

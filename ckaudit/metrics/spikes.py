@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.metrics.gradients import grad_global_norm
-from ckaudit.metrics.loss import train_loss
+from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.metric import Metric, metric
 from ckaudit.metrics.resolution import resolution
 from ckaudit.run.run import Run
@@ -36,7 +36,7 @@ class Baseline(Struct, frozen=True, eq=False):
     spread: Floats
 
 
-@metric(unit="1", reads=[train_loss], source="F15; Iglewicz & Hoaglin 1993", memory=MEMORY)
+@metric(unit="1", reads=[train_loss_raw], source="F15; Iglewicz & Hoaglin 1993", memory=MEMORY)
 def loss_excess(run: Run) -> Series:
     r"""How many robust standard deviations the training loss stands above its last 50 points.
 
@@ -44,10 +44,10 @@ def loss_excess(run: Run) -> Series:
 
     Shape (T, 1). See baseline for the floor f. Not recorded for the first 50 finite points; NaN where the loss is not finite.
     """
-    return _excess(run, train_loss)
+    return _excess(run, train_loss_raw)
 
 
-@metric(unit="1", reads=[train_loss], source="playbook TRG-1 and D4.1", memory=MEMORY)
+@metric(unit="1", reads=[train_loss_raw], source="playbook TRG-1 and D4.1", memory=MEMORY)
 def loss_over_median(run: Run) -> Series:
     r"""Training loss over the median of its last 50 points.
 
@@ -55,7 +55,7 @@ def loss_over_median(run: Run) -> Series:
 
     Shape (T, 1). Not recorded for the first 50 finite points, nor where the median is not positive.
     """
-    return _over_median(run, train_loss)
+    return _over_median(run, train_loss_raw)
 
 
 @metric(unit="1", reads=[grad_global_norm], source="F15; Iglewicz & Hoaglin 1993", memory=MEMORY)

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.metrics.loss import train_loss
+from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.incidents import Incident, incidents
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 
-@rule("LOSS001", severity="sev1", needs=[train_loss], wants=[loss_excess, loss_over_median, grad_norm_excess], unit="1")
+@rule("LOSS001", severity="sev1", needs=[train_loss_raw], wants=[loss_excess, loss_over_median, grad_norm_excess], unit="1")
 def loss_spike(
     loss: Series, excess: Series | None, relative: Series | None, gradient: Series | None, *, k: float = 6.0, jump: float = 1.5,
     window: int = 50, lead: int = 3, many: int = 3, within: int = 1000, patience: int = 200,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
-from ckaudit.metrics.loss import train_loss, val_loss
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
 from ckaudit.metrics.optimizer import opt_state_finite, skipped_updates
 from ckaudit.rules.rule import Hit, Skip, rule
@@ -16,7 +16,7 @@ from ckaudit.run.spans import spans
 @rule(
     "NUM001", severity="sev0", needs=[], unit="values", memory=1,
     wants=[
-        train_loss, val_loss, grad_global_norm, gradient_norm,
+        train_loss_raw, val_loss, grad_global_norm, gradient_norm,
         nonfinite_weights, nonfinite_gradients, nonfinite_activations, skipped_updates, opt_state_finite,
     ],
 )  # fmt: skip

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from ckaudit.metrics.attention import (
-    attention_entropy,
+    attn_entropy,
     dead_head_fraction,
     max_attention,
-    max_attention_logit,
+    max_attn_logit,
     min_normalized_entropy,
     normalized_attention_entropy,
     sharp_share,
@@ -17,8 +17,8 @@ from tests.metrics.samples import NAN, cells, close, random_run, rows_of, run_of
 
 ENTROPY = "attention.*.entropy_per_head"
 PLAIN = {
-    attention_entropy: "entropy_per_head",
-    max_attention_logit: "max_logit_per_head",
+    attn_entropy: "entropy_per_head",
+    max_attn_logit: "max_logit_per_head",
     max_attention: "max_attn_per_head",
     sharp_share: "sharp_share_per_head",
     upper_triangle_mass: "upper_triangle_mass_per_head",
@@ -31,7 +31,7 @@ def test_plain_metrics_are_what_was_recorded(metric):
     assert close(cells(metric(run)), rows_of(run, f"attention.*.{PLAIN[metric]}"))
 
 
-@pytest.mark.parametrize(("metric", "scalar"), [(attention_entropy, "attn_entropy"), (max_attention_logit, "max_attn_logit")])
+@pytest.mark.parametrize(("metric", "scalar"), [(attn_entropy, "attn_entropy"), (max_attn_logit, "max_attn_logit")])
 def test_the_log_stands_in_where_no_head_was_recorded(metric, scalar):
     assert cells(metric(run_of(scalars={scalar: [2.0, NAN, None]})))[1, scalar] == 2.0
     assert len(cells(metric(run_of(scalars={scalar: [2.0, NAN, None]})))) == 2

@@ -8,9 +8,9 @@ from ckaudit.metrics.loss import (
     irregular_tax,
     irregular_tax_trend,
     slice_val_loss,
-    train_loss,
     train_loss_at_evals,
     train_loss_ema,
+    train_loss_raw,
     train_ppl,
     train_val_gap,
     val_loss,
@@ -23,7 +23,7 @@ def values(series):
 
 
 @pytest.mark.parametrize(
-    ("metric", "name"), [(train_loss, "train_loss_raw"), (val_loss, "val_loss"), (slice_val_loss, "slice_val_loss")]
+    ("metric", "name"), [(train_loss_raw, "train_loss_raw"), (val_loss, "val_loss"), (slice_val_loss, "slice_val_loss")]
 )
 def test_plain_losses_keep_their_columns_gaps_and_nan(metric, name):
     run = run_of(scalars={name: {1: {"a": 2.0, "b": NAN}, 5: {"b": 1.0}}})

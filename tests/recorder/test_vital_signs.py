@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from ckaudit.metrics.activations import dead_unit_fraction, residual_rms_p50, residual_rms_p99
-from ckaudit.metrics.attention import dead_head_fraction, max_attention_logit, min_normalized_entropy
+from ckaudit.metrics.attention import dead_head_fraction, max_attn_logit, min_normalized_entropy
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.vital_signs import WeightSample
@@ -63,7 +63,7 @@ def test_vital_signs_reach_the_metrics(tiny, train, tmp_path):
     for metric in (residual_rms_p50, residual_rms_p99, min_normalized_entropy, update_to_weight_global):
         steps = set(metric(run).steps.tolist())
         assert {100, 125} <= steps, metric.name
-    assert max_attention_logit(run).points > 0
+    assert max_attn_logit(run).points > 0
     for metric in (dead_head_fraction, dead_unit_fraction):
         values = metric(run).values[metric(run).recorded]
         assert ((values >= 0) & (values <= 1)).all()
