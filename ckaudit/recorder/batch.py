@@ -8,12 +8,12 @@ from msgspec import UNSET
 
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.training import BatchFacts
-from ckaudit.recorder.arrays import Array, bytes_hash, dtype_name, to_numpy
+from ckaudit.recorder.arrays import Array, dtype_name, to_numpy
 from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.fingerprint import fingerprint, name_of
 
 IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
 BUCKETS = 256
-HASH_SIZE = 8
 TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
 
 
@@ -32,7 +32,7 @@ def pair(batch: Any) -> tuple[Array | None, Array | None]:
 def batch_hash(batch: Any) -> str | None:
     """Return a hash of the inputs; None where the batch has none."""
     inputs = pair(batch)[0]
-    return None if inputs is None else bytes_hash(inputs, size=HASH_SIZE)
+    return None if inputs is None else name_of(int(fingerprint(inputs)), inputs.shape)
 
 
 def batch_facts(

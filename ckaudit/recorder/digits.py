@@ -36,16 +36,14 @@ def shorten_all(values: ArrayLike) -> list[float]:
 
 
 def shorten(value: float) -> float:
-    """Return `shorten_all` of one value.
+    """Return a value in the fewest digits that name the same float32; what that cannot hold keeps all its digits.
 
     >>> shorten(0.10000000149011612)
     0.1
     """
     if not SMALLEST < abs(value) < LARGEST:
         return value
-    narrow = np.float32(value)
-    tried = (float(f"{narrow:.{digits}g}") for digits in DIGITS)
-    return next(short for short in tried if np.float32(short) == narrow)
+    return float(str(np.float32(value)))
 
 
 def shortest_of(values: ArrayLike) -> list[Number]:
