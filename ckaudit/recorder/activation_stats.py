@@ -72,7 +72,7 @@ def activation_stats(outputs: Sequence[Output]) -> list[ActivationStats]:
     $\max_{b,l} |H_{b,l,j}| < 10^{-3}$ (F8); an outlier lies beyond six standard deviations of the mean (M22).
     Extremes, dead units and `nonfinite_count` are of all elements, the others of the finite ones among the tokens looked at.
     """
-    measured = measure([output.tokens for output in outputs], exact_up_to=2 * LOOKED_AT)
+    measured = measure([output.tokens for output in outputs], exact_up_to=2 * LOOKED_AT, magnitudes=True)
     spreads = quantiles_of([_token_rms(output.tokens) for output in outputs], (50, 99))
     numbers = [_numbers(output, found, spread) for output, found, spread in zip(outputs, measured, spreads, strict=True)]
     written = iter(shortest_of([number for each in numbers for number in each]))
