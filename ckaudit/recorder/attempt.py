@@ -35,7 +35,6 @@ class Attempt(Struct):
         loss_scale: Scale of the loss, under mixed precision.
         clip_norm: Largest global norm let through.
         updates: Optimizers that applied their update.
-        state_finite: Whether the optimizers' state is finite on all ranks, where they have parts of it.
         seconds: Time taken from the training so far.
         loss: Training loss, once the step is finished.
         time: When it was finished, Unix time.
@@ -57,7 +56,6 @@ class Attempt(Struct):
     loss_scale: float | None = None
     clip_norm: float | None = None
     updates: int = 0
-    state_finite: bool | None = None
     seconds: float = 0.0
     loss: float | None = None
     time: float = 0.0

@@ -16,13 +16,13 @@ from torch.optim import Optimizer
 from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder.collector import Options
 from ckaudit.recorder.gradients import clip
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.manifest import check_call
 from ckaudit.recorder.on_demand import OnDemand
 from ckaudit.recorder.ranks import Start, start
 from ckaudit.recorder.scalars import number
+from ckaudit.recorder.setup import Options, Setup
 from ckaudit.recorder.table import hookable, inner
 from ckaudit.recorder.triggers import Limits
 
@@ -146,36 +146,40 @@ class Recorder(OnDemand):
         self._model = model
         self._session: Start | None = None
         with self._guard("starting the recorder"):
+            options = Options(
+                grids=grids,
+                spectral=tuple(spectral_norms),
+                exact=exact,
+                clip_norm=facts.get("clip_norm"),
+                cadence=tuple(cadence),
+                budget_kb=budget_kb,
+                suffix=suffix,
+                grad_of=grad_of,
+            )
+            observe = {
+                "modules": modules,
+                "probabilities": attention_probabilities,
+                "logits": attention_logits,
+                "queries": attention_queries,
+                "causal": causal,
+                "kv_heads": kv_heads,
+                "routers": moe_routers,
+                "experts_per_token": experts_per_token,
+                "hookable": _hookable(model, compiled=compiled),
+            }
             self._session = start(
-                model,
-                Path(folder).absolute(),
-                self._guard,
-                optimizer=optimizer,
-                scaler=scaler,
-                start_step=start_step,
-                limits=limits,
-                options=Options(
-                    grids=grids,
-                    spectral=tuple(spectral_norms),
-                    exact=exact,
-                    clip_norm=facts.get("clip_norm"),
-                    cadence=tuple(cadence),
-                    budget_kb=budget_kb,
-                    suffix=suffix,
-                    grad_of=grad_of,
-                ),
-                observe={
-                    "modules": modules,
-                    "probabilities": attention_probabilities,
-                    "logits": attention_logits,
-                    "queries": attention_queries,
-                    "causal": causal,
-                    "kv_heads": kv_heads,
-                    "routers": moe_routers,
-                    "experts_per_token": experts_per_token,
-                    "hookable": _hookable(model, compiled=compiled),
-                },
-                facts=facts,
+                Setup(
+                    model=inner(model),
+                    path=Path(folder).absolute(),
+                    guard=self._guard,
+                    optimizer=optimizer,
+                    scaler=scaler,
+                    start_step=start_step,
+                    limits=limits,
+                    options=options,
+                    observe=observe,
+                    facts=facts,
+                )
             )
         atexit.register(self.close)
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from time import perf_counter, time
 from typing import Any
 
@@ -14,19 +13,20 @@ from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.cadence import is_due
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.clock import StepClock
-from ckaudit.recorder.collector import Clipping, Collector, Options
+from ckaudit.recorder.collector import Clipping, Collector
 from ckaudit.recorder.demands import Demands
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.gradients import LONG, VERY_LONG
-from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.history import BlackBox
 from ckaudit.recorder.meter import Meter
-from ckaudit.recorder.observer import Observer, Seen
-from ckaudit.recorder.optimizers import as_sequence, learning_rates, listen, overflowed
+from ckaudit.recorder.observer import Observer
+from ckaudit.recorder.optimizers import learning_rates, listen, overflowed
 from ckaudit.recorder.rank_facts import RankNotes
 from ckaudit.recorder.scalars import number, plain
+from ckaudit.recorder.seen import Seen
+from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.shards import Shards
-from ckaudit.recorder.table import ForwardOrder, inner, tensor_table, trainable_count
+from ckaudit.recorder.table import ForwardOrder, tensor_table, trainable_count
 from ckaudit.recorder.triggers import Events, Limits, Patience
 from ckaudit.recorder.vital_signs import EVERY, values_seen
 
@@ -40,38 +40,22 @@ class RunSession:
     and begins the next; hooks are attached there, because a due step has to be known before its forward pass.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        path: Path,
-        guard: Guard,
-        *,
-        optimizer: Any,
-        scaler: Any,
-        start_step: int,
-        limits: Limits,
-        options: Options,
-        observe: Mapping[str, Any],
-        facts: Mapping[str, Any],
-        clock: StepClock,
-        with_ranks: bool,
-        shards: Shards | None,
-    ) -> None:
-        model = inner(model)
-        self._guard, self._options, self._facts, self._process = guard, options, facts, os.getpid()
-        self._observer = Observer(model, guard, **observe)
-        self._collector = Collector(model, as_sequence(optimizer), scaler, guard, self._observer, options, shards)
-        self._folder = RunFolder(path, guard, suffix=self._collector.suffix, start_step=start_step)
-        self.demands = Demands(model, self._collector, self._folder, guard, hookable="" in observe["hookable"])
-        self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
+    def __init__(self, setup: Setup, *, world_size: int, clock: StepClock, shards: Shards | None) -> None:
+        model, guard, start_step = setup.model, setup.guard, setup.start_step
+        self._guard, self._options, self._process = guard, setup.options, os.getpid()
+        self._facts = {"world_size": world_size, **setup.facts}
+        self._observer = Observer(model, guard, **setup.observe)
+        self._collector = Collector(setup, self._observer, shards)
+        self._folder = RunFolder(setup.path, guard, suffix=self._collector.suffix, start_step=start_step)
+        self.demands = Demands(model, self._collector, self._folder, guard, hookable=setup.is_hookable)
+        self._events, self._patience, self._history = Events(setup.limits), Patience(setup.limits), BlackBox()
         self._latest_events: list[Trigger] = []
-        self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if with_ranks else None
+        self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if world_size > 1 else None
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
-        self._order: ForwardOrder | None = ForwardOrder(model, observe["hookable"])
-        if shards is not None:
-            shards.join(start_step)
-        self._open(model, limits)
+        self._order: ForwardOrder | None = ForwardOrder(model, setup.observe["hookable"])
+        self._collector.join(start_step)
+        self._open(model, setup.limits)
         self._handles = listen(self._collector.optimizers, guard, self._before_update, self._after_update)
         self._attempt = Attempt(step=start_step)
         if start_step == 0:

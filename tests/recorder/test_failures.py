@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ckaudit.contract.check import check_checkpoint
-from ckaudit.recorder import Recorder, collector, folder
+from ckaudit.recorder import Recorder, collector, folder, reach
 from ckaudit.recorder.background import Background
 
 
@@ -93,8 +93,8 @@ def test_a_folder_that_cannot_be_written_leaves_the_training_alone(tiny, train, 
     ("module", "name"),
     [
         (collector, "weight_stats"),
-        (collector, "movement"),
-        (collector, "norms_of"),
+        (reach, "movement"),
+        (reach, "norms_of"),
         (collector, "optimizer_state"),
     ],
 )
