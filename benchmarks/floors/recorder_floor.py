@@ -1,4 +1,4 @@
-"""The least that a recorder can do in a step: norms of all gradients, a hash of the batch, one line written. No safety, no memory.
+"""The least that a recorder can do in a step: norms of all gradients, a hash of the batch, one line written. Nothing else.
 
 It looks for no event, keeps no black box, counts nothing, measures nothing of itself, and any failure ends the training: its
 time is what reading the numbers of a step and putting them on the disk costs, in Python, beside a training that has just
@@ -8,6 +8,7 @@ filled the caches with something else.
 import os
 from hashlib import sha1
 from math import sqrt
+from pathlib import Path
 from tempfile import mkstemp
 from time import time
 from typing import Any
@@ -37,7 +38,7 @@ class Floor:
         """Clip by the norms that are read on the way, with torch's own arithmetic."""
         self.read()
         coefficient = torch.clamp(MAX_NORM / (torch.linalg.vector_norm(self.norms) + 1e-6), max=1.0)
-        torch._foreach_mul_([parameter.grad for parameter in self.parameters], coefficient)  # noqa: SLF001
+        torch._foreach_mul_([parameter.grad for parameter in self.parameters], coefficient)
 
     def write(self, loss: Tensor, batch: tuple[Tensor, Tensor]) -> None:
         """Write the line of the step."""
@@ -50,14 +51,14 @@ class Floor:
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             "grad_global_norm": sqrt(sum(norm * norm for norm in self.norms.tolist())),
             "steps_seen": self.step,
-            "batch_hash": sha1(batch[0].numpy()).hexdigest(),  # noqa: S324  tells batches apart, keeps no secret
+            "batch_hash": sha1(batch[0].numpy()).hexdigest(),
         }
         os.write(self.file, encode(line) + b"\n")
 
     def close(self) -> None:
         """Remove the file."""
         os.close(self.file)
-        os.unlink(self.path)
+        Path(self.path).unlink()
 
 
 def beside(model: nn.Module, optimizer: Optimizer) -> Look:

@@ -19,11 +19,12 @@ TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
 
 def pair(batch: Any) -> tuple[Array | None, Array | None]:
     """Return inputs and targets of a batch: an array, a pair of them, or a mapping as tokenizers make it."""
+    if isinstance(batch, tuple | list):
+        parts = list(batch)
+        inputs, targets, *_ = (*parts, None, None)
+        return inputs if _is_array(inputs) else None, targets if _is_array(targets) else None
     if _is_array(batch):
         return batch, None
-    if isinstance(batch, tuple | list):
-        tensors = [part if _is_array(part) else None for part in (*batch, None, None)]
-        return tensors[0], tensors[1]
     if hasattr(batch, "get"):
         return batch.get("input_ids"), batch.get("labels")
     return None, None

@@ -16,7 +16,7 @@ from ckaudit.contract.training import OptimizerState
 from ckaudit.recorder.attempt import Attempt, lowest
 from ckaudit.recorder.digits import shorten, shortest
 from ckaudit.recorder.gradient_stats import gradient_stats, total_norm
-from ckaudit.recorder.gradients import LONG, loss_scale_left, own_gradient, present, versions
+from ckaudit.recorder.gradients import LONG, VERY_LONG, loss_scale_left, present, versions
 from ckaudit.recorder.moe import moe_scalars
 from ckaudit.recorder.names import depth_of
 from ckaudit.recorder.observer import Observer
@@ -31,6 +31,7 @@ from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.spectral import SpectralNorms
 from ckaudit.recorder.sweep import Measured
 from ckaudit.recorder.table import distinct, parameters
+from ckaudit.recorder.unread import Unread
 from ckaudit.recorder.vital_signs import DEAD_EVERY, values_of
 from ckaudit.recorder.weights import weight_stats
 
@@ -55,7 +56,7 @@ class Collector:
         self.parameters = parameters(setup.model)
         self.weights = distinct(self.parameters)
         self.optimizers, self.scaler = as_sequence(setup.optimizer), setup.scaler
-        self._held = held_by(self.optimizers)
+        self._held, self._clips = held_by(self.optimizers), False
         self._reach: Reach = OwnTensors(self.weights) if shards is None else ShardedTensors(shards, setup.guard)
         self._guard, self._observer, self._options = setup.guard, observer, options
         self._parts = [tensor_part(name, tensor.shape, depth_of(name)) for name, tensor in self.parameters.items()]
@@ -81,6 +82,10 @@ class Collector:
         """Return whether a loss scaler is at work."""
         return self.scaler is not None and self.scaler.is_enabled()
 
+    def is_skipped(self, attempt: Attempt) -> bool:
+        """Return whether a loss scaler has skipped the update."""
+        return self.has_scaler() and attempt.updates < len(self.optimizers)
+
     def attach(self, attempt: Attempt) -> None:
         """Look at the forward pass of this attempt, for a checkpoint or for vital signs."""
         if attempt.has_vitals:
@@ -88,55 +93,80 @@ class Collector:
         else:
             self._observer.attach(self._options.grids, self._planner.depths([*self._parts, *self._observer.parts], attempt))
 
-    def gradients_changed(self, attempt: Attempt) -> bool:
-        """Return whether any gradient was written to since the norms of this attempt were taken, where they can be used again."""
-        return self._reach.changed(attempt.versions, self._gradients())
+    def read_for_clipping(self, attempt: Attempt) -> tuple[list[Tensor], Tensor] | None:
+        """Return all gradients and their norms, read again where any has changed since; None where torch must take them.
 
-    def all_gradients(self) -> list[Tensor] | None:
-        """Return the gradients of all parameters; None where the optimizers do not hold what they held at the start.
-
-        Asking the model again at every step would take as long as all norms.
+        It must where the optimizers do not hold what they held at the start: asking the model again at every step would
+        take as long as all norms.
         """
-        return [*self._gradients().values()] if self._held and held_by(self.optimizers) == self._held else None
+        if self._options.grad_of is not None:
+            return None
+        self._clips, found = True, self._gradients()
+        if attempt.unread is None or self._reach.changed(attempt.versions, found):
+            # What clipping goes by is what it is told to have been.
+            self.read_gradients(attempt, "pre_clip", found=found, long=VERY_LONG)
+        norms = attempt.unread.norms if attempt.unread else None
+        usable = None if norms is None or held_by(self.optimizers) != self._held else norms.as_torch
+        return None if usable is None or len(usable) != len(found) or not self._held else ([*found.values()], usable)
 
     def _gradients(self) -> dict[str, Tensor]:
-        return present(self.parameters, self._options.grad_of or own_gradient)
+        return present(self.parameters, self._options.grad_of)
 
     def scaled_gradients(self) -> tuple[dict[str, Tensor], float]:
         """Return the gradients as they are in memory, and the loss scale that lies on them."""
         return self._gradients(), loss_scale_left(self.scaler)
 
     def read_gradients(
-        self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None = None, *, long: int = LONG
+        self,
+        attempt: Attempt,
+        source: GradientsSource,
+        clipping: Clipping | None = None,
+        *,
+        found: Mapping[str, Tensor] | None = None,
+        long: int = LONG,
     ) -> None:
         """Take the norm of every gradient, and its statistics where a checkpoint is due.
 
         Where the gradients were clipped before, and it can be told by what factor, all numbers are those before it.
+
+        Args:
+            attempt: The step under way.
+            source: Where in the step this is.
+            clipping: What clipped them before.
+            found: The gradients; None: those that are there.
+            long: That of `take_norms`.
         """
         try:
-            self._read_gradients(attempt, source, clipping, long)
+            if found is None:
+                found = self._gradients()
+                attempt.versions = versions(found.values()) if self._clips else []
+            self._read_gradients(attempt, source, clipping, found, long)
         finally:
             # The other ranks wait for this one whatever has failed here.
             self._reach.finish("gradients")
 
-    def _read_gradients(self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None, long: int) -> None:
+    def _read_gradients(
+        self,
+        attempt: Attempt,
+        source: GradientsSource,
+        clipping: Clipping | None,
+        found: Mapping[str, Tensor],
+        long: int,
+    ) -> None:
         start = perf_counter()
         attempt.source = source
-        norms = self._reach.norms(self._gradients(), due=attempt.is_due, long=long)
-        found, numbers = norms.gradients, norms.numbers
-        # Clipping scales `.grad`, whatever else may be measured.
-        attempt.raw_norms = None if self._options.grad_of else norms.raw
-        attempt.versions = versions(found.values())
-        scale = loss_scale_left(self.scaler)
+        found, norms = self._reach.norms(found, due=attempt.is_due, long=long)
+        attempt.unread = unread = Unread(names=[*found], norms=norms)
+        if self.has_scaler():
+            unread.scale, attempt.loss_scale = loss_scale_left(self.scaler), float(self.scaler.get_scale())
+            attempt.rates = learning_rates(self.optimizers)  # a skipped update does not tell its own
         if clipping is not None:
-            coefficient = undone_clipping(clipping.max_norm, total_norm(numbers) / scale, clipping.norm)
-            source, scale = ("post_clip", scale) if coefficient is None else ("rescaled", scale * coefficient)
-        attempt.norms = {name: norm / scale for name, norm in zip(found, numbers, strict=True)}
-        attempt.source = source
-        attempt.rates = learning_rates(self.optimizers)
-        attempt.loss_scale = float(self.scaler.get_scale()) if self.has_scaler() else None
+            total = total_norm([*unread.norms_of().values()])
+            coefficient = undone_clipping(clipping.max_norm, total, clipping.norm)
+            attempt.source = "post_clip" if coefficient is None else "rescaled"
+            unread.scale *= 1.0 if coefficient is None else coefficient
         if attempt.is_due:
-            attempt.gradients = self._gradient_stats(attempt, found, scale)
+            attempt.gradients = self._gradient_stats(attempt, found, unread.scale)
         attempt.seconds += perf_counter() - start
 
     def _gradient_stats(self, attempt: Attempt, found: Mapping[str, Tensor], scale: float) -> dict[str, GradientStats]:

@@ -1,14 +1,14 @@
 """A quick hash of a batch, the same on every device: a sum of its elements, each times a random number of its place."""
 
 import sys
-from functools import cache
+from functools import cache, lru_cache
 from operator import mul
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckaudit.recorder.arrays import Array, dense, is_away, library
+from ckaudit.recorder.arrays import Array, dense, library
 
 MOST = 2**16  # elements looked at; of more, one in so many
 MASK = 2**64 - 1
@@ -25,16 +25,24 @@ def fingerprint(array: Array) -> Array | int:
 
     It costs a fifth of a cryptographic hash, and runs where the batch is, so that nothing has to wait for it.
     """
-    values = dense(array).reshape(-1)
+    if isinstance(array, np.ndarray):
+        return _here(dense(array).reshape(-1))
+    torch = library(array)
+    is_plain = array.dtype == torch.int64 and type(array) is torch.Tensor  # tokens, as they mostly come
+    values = (array if is_plain else dense(array)).reshape(-1)
+    if values.shape[0] > MOST:
+        values = values[:: -(-values.shape[0] // MOST)]
+    if not is_plain:
+        values = values.view(getattr(torch, WORDS[values.dtype.itemsize])).long()
+    return (values * _weights_on(values.device, values.shape[0])).sum()
+
+
+def _here(values: NDArray[Any]) -> int:
     if values.dtype.itemsize not in WORDS:
         values = np.ascontiguousarray(values).view(np.uint8)
     values = values[:: max(1, -(-values.shape[0] // MOST))]
-    words = WORDS[values.dtype.itemsize]
-    if not is_away(array):
-        numbers: NDArray[Any] = values if isinstance(values, np.ndarray) else values.view(getattr(library(values), words)).numpy()
-        return int(np.dot(numbers.view(words).astype(np.int64, copy=False), _weights()[: len(numbers)]))
-    whole = values.view(getattr(library(values), words)).long()
-    return (whole * _weights_on(values.device)[: whole.shape[0]]).sum()
+    words = values.view(WORDS[values.dtype.itemsize]).astype(np.int64, copy=False)
+    return int(np.dot(words, _weights()[: len(words)]))
 
 
 def name_of(number: int, shape: tuple[int, ...]) -> str:
@@ -51,10 +59,9 @@ def _of_shape() -> list[int]:
     return [int(weight) for weight in _weights()[MOST:]]
 
 
-@cache
-def _weights_on(device: Any) -> Array:
-    torch = sys.modules["torch"]
-    return torch.as_tensor(_weights(), device=device)
+@lru_cache(maxsize=8)
+def _weights_on(device: Any, count: int) -> Array:
+    return sys.modules["torch"].as_tensor(_weights()[:count], device=device)
 
 
 @cache

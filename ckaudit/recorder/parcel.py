@@ -1,7 +1,6 @@
 """Small numbers on their way from an accelerator: sent for in one copy, read once they are needed."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,13 +21,13 @@ class Parcel:
         self._kinds = [(tensor.dtype, tensor.numel() * tensor.itemsize) for tensor in tensors]
         bytes_of = [dense(tensor).reshape(-1).view(torch.uint8).to(first, non_blocking=True) for tensor in tensors]
         self._bytes = torch.cat(bytes_of).to("cpu", non_blocking=True)
-        self._arrived = None if first.type == "cpu" else torch.Event(first.type)  # type: ignore[call-arg]
+        self._arrived = None if first.type == "cpu" else torch.Event(first.type)
         if self._arrived is not None:
             self._arrived.record()
 
-    def open(self) -> list[list[Any]]:
-        """Return the elements of each tensor; wait where they are not here yet."""
+    def open(self) -> list[Tensor]:
+        """Return the elements of each tensor in one dimension, in this process's memory; wait where they are not here yet."""
         if self._arrived is not None:
             self._arrived.synchronize()
-        sizes = [size for _, size in self._kinds]
-        return [part.clone().view(dtype).tolist() for part, (dtype, _) in zip(self._bytes.split(sizes), self._kinds, strict=True)]
+        parts = torch.split(self._bytes, [size for _, size in self._kinds])
+        return [part.clone().view(dtype) for part, (dtype, _) in zip(parts, self._kinds, strict=True)]

@@ -14,7 +14,7 @@ from ckaudit.contract.write import write_atomic
 from ckaudit.recorder.background import Background
 from ckaudit.recorder.batch import batch_hash
 from ckaudit.recorder.clock import StepClock
-from ckaudit.recorder.gradients import own_gradient, present
+from ckaudit.recorder.gradients import present
 from ckaudit.recorder.manifest import load
 from ckaudit.recorder.optimizers import as_sequence, state_finite
 from ckaudit.recorder.rank_facts import RankNotes
@@ -54,7 +54,7 @@ class Participant:
         self._has_read = True
         if self._options.grad_of is None and self._shards is None:
             return
-        found = present(self._parameters, self._options.grad_of or own_gradient)
+        found = present(self._parameters, self._options.grad_of)
         if self._shards is not None:
             self._shards.norms(found)
             self._shards.each("gradients")

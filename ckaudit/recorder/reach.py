@@ -3,13 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
-from msgspec import Struct
 from torch import Tensor
 from torch.optim import Optimizer
 
 from ckaudit.contract.tensors import DeltaStats
 from ckaudit.recorder.arrays import Array
-from ckaudit.recorder.gradients import norms_of, versions
+from ckaudit.recorder.gradients import Norms, alike, take_norms, versions
 from ckaudit.recorder.movement import copies, movement
 from ckaudit.recorder.optimizers import state_finite
 from ckaudit.recorder.reference import Reference
@@ -20,20 +19,6 @@ T = TypeVar("T")
 
 Duty: TypeAlias = Literal["reference", "gradients", "weights", "movement"]
 Look: TypeAlias = Callable[[str, Tensor, Measured], T]
-
-
-class Norms(Struct, frozen=True):
-    """The norms of a step's gradients.
-
-    Attributes:
-        gradients: The gradients that have one, as this rank holds them.
-        numbers: The L2 norm of each as a whole.
-        raw: The same as one tensor, where clipping can use it. Shape (P,).
-    """
-
-    gradients: Mapping[str, Tensor]
-    numbers: Sequence[float]
-    raw: Array | None
 
 
 class Reach(Protocol):
@@ -48,8 +33,14 @@ class Reach(Protocol):
     def join(self, start_step: int) -> None:
         """Begin, together with the other ranks where they are needed."""
 
-    def norms(self, gradients: Mapping[str, Tensor], *, due: bool, long: int) -> Norms:
-        """Return the norm of each gradient; `due` says that statistics will follow, `long` is that of `norms_of`."""
+    def norms(self, gradients: Mapping[str, Tensor], *, due: bool, long: int) -> tuple[Mapping[str, Tensor], Norms | None]:
+        """Return the gradients that have a norm as a whole, and their norms.
+
+        Args:
+            gradients: The gradients as this rank holds them.
+            due: Whether statistics will follow.
+            long: That of `take_norms`.
+        """
 
     def changed(self, then: Sequence[tuple[int, int]], gradients: Mapping[str, Tensor]) -> bool:
         """Return whether gradients were written to since `versions` said `then`, and their norms can be taken again."""
@@ -100,14 +91,22 @@ class OwnTensors:
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self.sample: WeightSample | None = WeightSample(weights)
+        self._dtype, self._longest = alike(weights.values())
 
     def join(self, start_step: int) -> None:
         """Do nothing."""
 
-    def norms(self, gradients: Mapping[str, Tensor], *, due: bool, long: int) -> Norms:  # noqa: ARG002
-        """Return the norm of each, from one pass over all."""
-        numbers, raw = norms_of([*gradients.values()], long=long)
-        return Norms(gradients, numbers, raw)
+    def norms(
+        self,
+        gradients: Mapping[str, Tensor],
+        *,
+        due: bool,  # noqa: ARG002
+        long: int,
+    ) -> tuple[Mapping[str, Tensor], Norms | None]:
+        """Take the norms of all in one pass."""
+        found = [*gradients.values()]
+        is_known = found and found[0].dtype == self._dtype
+        return gradients, take_norms(found, long=long, longest=self._longest if is_known else None)
 
     def changed(self, then: Sequence[tuple[int, int]], gradients: Mapping[str, Tensor]) -> bool:
         """Compare the versions."""

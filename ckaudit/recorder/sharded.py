@@ -3,15 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from ckaudit.contract.tensors import DeltaStats
 from ckaudit.recorder.arrays import Array
+from ckaudit.recorder.gradients import Norms
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.movement import described
 from ckaudit.recorder.optimizers import state_finite
-from ckaudit.recorder.reach import Duty, Look, Norms
+from ckaudit.recorder.reach import Duty, Look
 from ckaudit.recorder.reference import Entry, Reference
 from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.sweep import measure
@@ -33,10 +35,17 @@ class ShardedTensors:
         """Agree with the other ranks."""
         self._shards.join(start_step)
 
-    def norms(self, gradients: Mapping[str, Tensor], *, due: bool, long: int) -> Norms:  # noqa: ARG002
+    def norms(
+        self,
+        gradients: Mapping[str, Tensor],
+        *,
+        due: bool,
+        long: int,  # noqa: ARG002
+    ) -> tuple[Mapping[str, Tensor], Norms | None]:
         """Return the norms that all ranks have together; torch clips by its own."""
         whole = self._shards.norms(gradients, due=due)
-        return Norms({name: gradients[name] for name in whole}, [*whole.values()], None)
+        norms = Norms(torch.tensor([*whole.values()], dtype=torch.float64), range(len(whole)), len(whole))
+        return {name: gradients[name] for name in whole}, norms
 
     def changed(self, then: Sequence[tuple[int, int]], gradients: Mapping[str, Tensor]) -> bool:  # noqa: ARG002
         """Say no, because the other ranks would not read again."""

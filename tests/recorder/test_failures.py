@@ -94,7 +94,7 @@ def test_a_folder_that_cannot_be_written_leaves_the_training_alone(tiny, train, 
     [
         (collector, "weight_stats"),
         (reach, "movement"),
-        (reach, "norms_of"),
+        (reach, "take_norms"),
         (collector, "optimizer_state"),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_section_that_fails_leaves_the_others(tiny, train, tmp_path, monkeypat
     recorder = train(model, 25, tmp_path)
     assert_trained_alike(tiny, train, model)
     found = read(tmp_path, 10)
-    missing = {"weight_stats": "weights", "movement": "weight_deltas", "norms_of": "gradients", "optimizer_state": "optimizer"}[
+    missing = {"weight_stats": "weights", "movement": "weight_deltas", "take_norms": "gradients", "optimizer_state": "optimizer"}[
         name
     ]
     for section in ("weights", "weight_deltas", "gradients", "optimizer", "activations", "attention"):
