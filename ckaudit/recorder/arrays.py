@@ -59,7 +59,12 @@ def line(array: Array) -> Array:
 
 def flat(array: Array) -> Array:
     """Return all elements in one dimension, without history, as float32 or float64."""
-    values, lib = line(array), library(array)
+    return widened(line(array))
+
+
+def widened(values: Array) -> Array:
+    """Return elements as float32 or float64, themselves where they are that."""
+    lib = library(values)
     if values.dtype in (lib.float32, lib.float64):
         return values
     return values.astype(np.float32) if lib is np else values.float()

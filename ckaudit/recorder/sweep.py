@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.encode import significant
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.tensors import PERCENTILE_LEVELS, Histogram
-from ckaudit.recorder.arrays import Array, double, ends, flat, is_away, library, line, to_numpy
+from ckaudit.recorder.arrays import Array, double, ends, is_away, library, line, to_numpy, widened
 from ckaudit.recorder.digits import shortest_of
 from ckaudit.recorder.spread import EXACT_UP_TO, histograms, quantiles_of, strided
 
@@ -100,7 +100,7 @@ def measure(
     samples: list[list[Values]] = [[] for _ in flats]
     strides = [strided(array.shape, exact_up_to) for array in arrays]
     for group in stretches(flats, chunk):
-        pieces: Sequence[Array] = [flat(flats[owner][start:end]) for owner, start, end in group]
+        pieces: Sequence[Array] = [widened(flats[owner][start:end]) for owner, start, end in group]
         found, pieces = (look_there if is_away(pieces[0]) else look_here)(pieces, scale)
         # A sample goes on where the stretch before left it.
         seen = [piece[-start % strides[owner] :: strides[owner]] for piece, (owner, start, _) in zip(pieces, group, strict=True)]
