@@ -58,6 +58,10 @@ class Recorder(OnDemand):
     raises; what fails is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and missing in the files.
     Only a call that cannot be meant, such as an unknown keyword of this constructor, raises before anything is done.
 
+    On an accelerator nothing waits for the numbers of a plain step: they are sent for when it is finished and read a step
+    later, so that its line, and what an event in it asks for, come one step later too. Steps with a checkpoint or vital signs
+    are read at once, and so are those of sharded models and of a `GradScaler`, which wait by themselves.
+
     Every rank has a recorder, with the same arguments and the same calls; start it after the model is wrapped or sharded. The
     first rank writes the run: its own loss, batch and module outputs, and tensors as a whole, also where FSDP2 or tensor
     parallelism has sharded them. Say `planned_steps` then: the weights of the last step need all ranks, which `close` does
