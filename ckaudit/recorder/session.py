@@ -21,6 +21,7 @@ from ckaudit.recorder.history import BlackBox
 from ckaudit.recorder.meter import Meter
 from ckaudit.recorder.observer import Observer
 from ckaudit.recorder.optimizers import learning_rates, listen, overflowed
+from ckaudit.recorder.pace import Pace
 from ckaudit.recorder.rank_facts import RankNotes
 from ckaudit.recorder.scalars import number, plain
 from ckaudit.recorder.seen import Seen
@@ -51,6 +52,7 @@ class RunSession:
         self._events, self._patience, self._history = Events(setup.limits), Patience(setup.limits), BlackBox()
         self._latest_events: list[Trigger] = []
         self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if world_size > 1 else None
+        self._pace = Pace(clock, alone=world_size == 1)
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, setup.observe["hookable"])
@@ -62,7 +64,7 @@ class RunSession:
             self._write_first()
             self._collector.settle()
         self._advance()
-        self._clock.restart()
+        self._clock.restart(self._attempt.step)
         self._meter = Meter()
 
     def _open(self, model: nn.Module, limits: Limits) -> None:
@@ -148,6 +150,9 @@ class RunSession:
                 attempt.loss = number(loss)
             with self._guard("looking at the batch"):
                 input_hash, facts = self._folder.batches.look(attempt, batch, batch_id, source, self._facts.get("vocabulary"))
+            if attempt.step % EVERY == 0:
+                with self._guard("the pace of the training"):
+                    attempt.note(self._pace.values(attempt, batch))
             self._settle(attempt)
             if attempt.is_due:
                 with self._guard("building a checkpoint"):
@@ -167,7 +172,7 @@ class RunSession:
             self._collector.settle()
             self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
             self._advance()
-            self._clock.restart()
+            self._clock.restart(self._attempt.step)
             self._meter.end(start, attempt.seconds)
 
     def close(self) -> None:

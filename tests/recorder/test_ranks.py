@@ -31,6 +31,7 @@ TRAININGS = {
     },
     **{f"{kind}-clips": {"kind": kind, "clips": True, "steps": 8, **EVERYTHING} for kind in ("one", "ddp", "fsdp")},
     **{f"{kind}-asks": {"kind": kind, "asks": True, "steps": 4, "may_fail": kind == "fsdp"} for kind in ("ddp", "fsdp")},
+    **{f"ddp-slow{rank}": {"kind": "ddp", "slow": rank, "steps": 26, "every": 100} for rank in range(2)},
     "fsdp-spoils": {"kind": "fsdp", "spoils": 1, "steps": 6, "exact": True, "planned_steps": 6},
     "fsdp-leaves": {"kind": "fsdp", "leaves": 8},
     "fsdp-clips-without": {"kind": "fsdp", "clips": True, "steps": 8, "record": False},
@@ -151,6 +152,23 @@ def test_a_slow_rank_and_a_drifting_one_show(folder_of, kind):
     assert slow.input_time > max(0.03, quick.input_time)
     same = [len({each.parameter_hash for each in facts_of(folder, step)}) == 1 for step in (0, 4, 8, 12)]
     assert same == [True, True, False, False]
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_slow_loader_stalls_its_own_rank_and_the_others_wait_for_it(folder_of, slow):
+    """Every step one rank sleeps 30 ms before its forward pass; the lines are those of rank 0."""
+    line = json.loads((folder_of(f"ddp-slow{slow}") / "scalars.jsonl").read_bytes().splitlines()[24])
+    assert line["step_time"] > 0.03
+    stalled, waiting = (line[name] * line["step_time"] for name in ("dataloader_stall_frac", "comm_time_frac"))
+    assert (stalled >= 0.03) is (slow == 0)
+    assert (waiting > 0.02) is (slow == 1)
+    assert line["compute_time_frac"] * line["step_time"] < line["step_time"] - 0.02
+
+
+def test_where_the_exchange_cannot_be_told_from_the_rest_neither_is_recorded(folder_of):
+    line = json.loads((folder_of("tensor-with") / "scalars.jsonl").read_bytes().splitlines()[24])
+    assert line.keys() & {"step_time", "dataloader_stall_frac"} == {"step_time", "dataloader_stall_frac"}
+    assert not line.keys() & {"comm_time_frac", "compute_time_frac", "tokens_per_sec"}
 
 
 @pytest.mark.parametrize(
