@@ -15,6 +15,7 @@ from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.clock import StepClock
 from ckaudit.recorder.collector import Clipping, Collector
 from ckaudit.recorder.demands import Demands
+from ckaudit.recorder.device import DeviceGauge, devices_of
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.gradients import LONG, VERY_LONG
 from ckaudit.recorder.history import BlackBox
@@ -53,6 +54,7 @@ class RunSession:
         self._latest_events: list[Trigger] = []
         self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if world_size > 1 else None
         self._pace = Pace(clock, alone=world_size == 1)
+        self._gauge = DeviceGauge(devices_of(self._collector.weights.values()))
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, setup.observe["hookable"])
@@ -153,6 +155,8 @@ class RunSession:
             if attempt.step % EVERY == 0:
                 with self._guard("the pace of the training"):
                     attempt.note(self._pace.values(attempt, batch))
+                with self._guard("the state of the device"):
+                    attempt.note(self._gauge.values())
             self._settle(attempt)
             if attempt.is_due:
                 with self._guard("building a checkpoint"):
