@@ -49,7 +49,7 @@ class RunSession:
         self._observer = Observer(model, guard, **setup.observe)
         self._collector = Collector(setup, self._observer, shards)
         self._folder = RunFolder(setup.path, guard, suffix=self._collector.suffix, start_step=start_step)
-        self.demands = Demands(model, self._collector, self._folder, guard, hookable=setup.is_hookable)
+        self.demands = Demands(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
         self._events, self._patience, self._history = Events(setup.limits), Patience(setup.limits), BlackBox()
         self._latest_events: list[Trigger] = []
         self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if world_size > 1 else None
