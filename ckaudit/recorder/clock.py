@@ -111,7 +111,8 @@ class StepClock:
         duration = now - self._ended - recording
         self._latest_own = duration - (self._waited or 0.0)
         if self._forward_began is not None:
-            self._latest_input = self._forward_began - self._ended
+            # A trainer that runs the passes inside the optimizer's step has the recorder look before them.
+            self._latest_input = min(self._forward_began - self._ended, self._latest_own)
         self._is_plain = not watched
         if watched:
             return

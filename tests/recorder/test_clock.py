@@ -101,3 +101,10 @@ def test_a_model_that_trains_alone_is_hooked_in_the_steps_before_vital_signs(mod
     clock.restart(20)
     clock.close()
     assert not model._forward_pre_hooks
+
+
+def test_recording_before_the_forward_pass_is_no_waiting_for_data(model, moments):
+    """Of the 5 s before the forward pass the recorder took 4, where it was called by an optimizer that runs the passes itself."""
+    clock = StepClock(model)
+    step(clock, model, moments, data=5, forward=0, backward=2, rest=0, recording=4)
+    assert clock.take() == (1, 1)
