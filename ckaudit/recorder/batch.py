@@ -85,6 +85,14 @@ def duplicate_share(inputs: Array) -> float:
     return 1 - len({row.tobytes() for row in rows}) / len(rows)
 
 
+def token_count(batch: Any, *, ignored: int = IGNORED) -> int | None:
+    """Return how many tokens of a batch the loss counts: its targets, else its inputs; None where it holds no tokens."""
+    inputs, targets = pair(batch)
+    if inputs is None or not _is_tokens(inputs):
+        return None
+    return int((targets != ignored).sum()) if targets is not None and _is_tokens(targets) else math.prod(inputs.shape)
+
+
 def token_histogram(inputs: Array, vocabulary: int, *, buckets: int = BUCKETS) -> list[Number]:
     """Return how many input tokens fall into each bucket, token * buckets // vocabulary; a bucket a token if they fit."""
     buckets = min(buckets, vocabulary)

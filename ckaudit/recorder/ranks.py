@@ -6,6 +6,7 @@ import torch
 
 from ckaudit.recorder.arrays import is_sharded
 from ckaudit.recorder.clock import StepClock
+from ckaudit.recorder.exchange import ExchangeWait
 from ckaudit.recorder.participant import Participant
 from ckaudit.recorder.session import RunSession
 from ckaudit.recorder.setup import Setup
@@ -18,8 +19,10 @@ def start(setup: Setup) -> Start:
     """Return this rank's part."""
     rank, world_size = place()
     shards = Shards(setup.model, setup.guard) if any(map(is_sharded, setup.model.parameters())) else None
-    hooked = setup.model if world_size > 1 and setup.is_hookable else None
-    clock = StepClock(hooked, waits_in_forward=shards is not None)
+    hooked = setup.model if setup.is_hookable else None
+    # Other ranks write no lines.
+    exchange = ExchangeWait(hooked, setup.guard) if hooked and world_size > 1 and not rank and shards is None else None
+    clock = StepClock(hooked, alone=world_size == 1, waits_in_forward=shards is not None, exchange=exchange)
     try:
         if rank:
             return Participant(setup, rank=rank, clock=clock, shards=shards)

@@ -16,11 +16,13 @@ from ckaudit.recorder.batch import batch_facts
 from ckaudit.recorder.clock import StepClock
 from ckaudit.recorder.collector import Clipping, Collector
 from ckaudit.recorder.demands import Demands
+from ckaudit.recorder.device import DeviceGauge, devices_of
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.memory import Memory
 from ckaudit.recorder.meter import Meter
 from ckaudit.recorder.observer import Observer
 from ckaudit.recorder.optimizers import learning_rates, listen, overflowed
+from ckaudit.recorder.pace import Pace
 from ckaudit.recorder.rank_facts import RankNotes
 from ckaudit.recorder.scalars import RESERVED, plain, taken
 from ckaudit.recorder.seen import Seen
@@ -28,7 +30,7 @@ from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.table import ForwardOrder, tensor_table, trainable_count
 from ckaudit.recorder.triggers import Limits
-from ckaudit.recorder.unread import Unread
+from ckaudit.recorder.unread import Unread, fetch
 from ckaudit.recorder.vital_signs import EVERY, values_seen
 
 
@@ -46,10 +48,12 @@ class RunSession:
         self._observer = Observer(model, guard, **setup.observe)
         self._collector = Collector(setup, self._observer, shards)
         self._folder = RunFolder(setup.path, guard, suffix=self._collector.suffix, start_step=start_step)
-        self.demands = Demands(model, self._collector, self._folder, guard, hookable=setup.is_hookable)
+        self.demands = Demands(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
         self._memory = Memory(setup.limits)
         self._sent: Attempt | None = None
         self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if world_size > 1 else None
+        gauge = DeviceGauge(devices_of(self._collector.weights.values()))
+        self._pace = Pace(clock, alone=world_size == 1, gauge=gauge)
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, setup.observe["hookable"])
@@ -61,7 +65,7 @@ class RunSession:
             self._write_first()
             self._collector.settle()
         self._advance()
-        self._clock.restart()
+        self._clock.restart(self._attempt.step)
         self._meter = Meter()
 
     def _open(self, model: nn.Module, limits: Limits) -> None:
@@ -146,6 +150,9 @@ class RunSession:
             unread.loss = loss
             with self._guard("looking at the batch"):
                 unread.look(batch)
+            if attempt.step % EVERY == 0:
+                with self._guard("the pace of the training"):
+                    attempt.note(self._pace.values(attempt, batch))
             self._settle(attempt, batch_id)
             if not attempt.is_due and not attempt.has_vitals and unread.send():
                 self._sent = attempt
@@ -161,7 +168,7 @@ class RunSession:
                     # The file cannot hold the time of its own writing, so it holds that of the file before.
                     taken = attempt.seconds + perf_counter() - start + self._folder.write_seconds
                     checkpoint.cost = self._meter.cost(taken)
-                    self._write(checkpoint, self._note(attempt.step, attempt.input_hash))
+                    self._write(checkpoint, attempt.input_hash)
             elif attempt.has_vitals:
                 with self._guard("vital signs"):
                     attempt.note(self._collector.vitals(attempt))
@@ -170,7 +177,7 @@ class RunSession:
             self._collector.settle()
             self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
             self._advance()
-            self._clock.restart()
+            self._clock.restart(self._attempt.step)
             self._meter.end(start, attempt.seconds)
 
     def _receive(self) -> None:
@@ -182,14 +189,7 @@ class RunSession:
             self._put_down(attempt, None)
 
     def _read(self, attempt: Attempt) -> None:
-        """Fetch what was measured."""
-        unread, attempt.unread = attempt.unread or Unread(), None
-        with self._guard("reading gradients"):
-            attempt.take(unread.norms_of())
-        with self._guard("reading the loss"):
-            attempt.loss = unread.loss_of()
-        with self._guard("looking at the batch"):
-            attempt.input_hash = unread.hash_of()
+        fetch(attempt, self._guard)
         attempt.note_read(self._folder.batches.see(attempt.step, attempt.input_hash))
 
     def _put_down(self, attempt: Attempt, checkpoint: Checkpoint | None) -> None:
@@ -217,7 +217,7 @@ class RunSession:
         self._sort_table()
         if self._finished:
             with self._guard("the last checkpoint"):
-                self._write(self._last(*self._finished))
+                self._write(self._last(*self._finished), with_notes=False)
         self._folder.close()
 
     def _last(self, attempt: Attempt, written: Checkpoint | None) -> Checkpoint:
@@ -285,15 +285,13 @@ class RunSession:
     def _write_first(self) -> None:
         self._attempt.triggers, self._attempt.time = ["first"], time()
         with self._guard("the first checkpoint"):
-            self._write(self._checkpoint(self._attempt, Seen()), self._note(self._attempt.step, None))
+            self._write(self._checkpoint(self._attempt, Seen()))
             self._folder.settle()
 
-    def _note(self, step: int, data_hash: str | None) -> Checkpoint | None:
-        if self._notes is not None:
+    def _write(self, checkpoint: Checkpoint, data_hash: str | None = None, *, with_notes: bool = True) -> None:
+        notes = None
+        if self._notes is not None and with_notes:
             with self._guard("facts of this rank"):
-                return self._notes.checkpoint(step, self._folder.session, data_hash)
-        return None
-
-    def _write(self, checkpoint: Checkpoint, notes: Checkpoint | None = None) -> None:
+                notes = self._notes.checkpoint(checkpoint.step, self._folder.session, data_hash)
         with self._guard("writing a checkpoint"):
             self._folder.write(checkpoint, notes)

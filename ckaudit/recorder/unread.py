@@ -9,10 +9,12 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from ckaudit.recorder.arrays import is_away
+from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.batch import pair
 from ckaudit.recorder.digits import shorten
 from ckaudit.recorder.fingerprint import fingerprint, name_of
 from ckaudit.recorder.gradients import Norms
+from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.parcel import Parcel
 from ckaudit.recorder.scalars import number
 
@@ -87,6 +89,17 @@ class Unread(Struct):
         if self.batch is None:
             return None
         return name_of(int(self.batch.item()) if isinstance(self.batch, Tensor) else self.batch, self.shape)
+
+
+def fetch(attempt: Attempt, guard: Guard) -> None:
+    """Read what was measured of a step and has arrived; what fails is not recorded."""
+    unread, attempt.unread = attempt.unread or Unread(), None
+    with guard("reading gradients"):
+        attempt.take(unread.norms_of())
+    with guard("reading the loss"):
+        attempt.loss = unread.loss_of()
+    with guard("looking at the batch"):
+        attempt.input_hash = unread.hash_of()
 
 
 def _is_away(value: Any) -> TypeGuard[Tensor]:

@@ -6,6 +6,7 @@ from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder import Recorder, parcel, unread
 
 OWN = {"time", "cost"}  # what no two runs have in common
+PACE = {"step_time", "dataloader_stall_frac", "compute_time_frac", "tokens_per_sec"}
 
 
 class Late(parcel.Parcel):
@@ -77,7 +78,7 @@ def merged(rows):
     for row in rows:
         known = found.setdefault(row["step"], {})
         assert not (known.keys() & row.keys()) - {"step", "session"}
-        known |= {name: value for name, value in row.items() if name not in {"time", "schema_version"}}
+        known |= {name: value for name, value in row.items() if name not in PACE | {"time", "schema_version"}}
     return found
 
 
