@@ -4,8 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from ckaudit.explain.page import Group, Page, Section
 from ckaudit.reports.explain.sketch import sketch
-from ckaudit.reports.markdown import code, text
 from ckaudit.reports.view import PLAIN, View
+
+# The catalogue's own words are no stranger's: only what Markdown would take for a column, a tag or an accent is escaped.
+MARKUP = str.maketrans({"|": "\\|", "<": "&lt;", "*": "\\*"})
+PATHS = {"reads"}  # facts that list names
 
 
 def pages(found: Sequence[Page], view: View = PLAIN, *, level: int = 2) -> str:
@@ -22,12 +25,22 @@ def groups(found: Sequence[Group], view: View = PLAIN, *, level: int = 2) -> str
     return "\n\n".join(blocks) + "\n"
 
 
+def text(words: str) -> str:
+    """Return a sentence of the catalogue as Markdown; code between backticks and formulas between dollars stay."""
+    return words.translate(MARKUP)
+
+
+def code(name: str) -> str:
+    """Return a name as code."""
+    return f"`{name}`"
+
+
 def _blocks(page: Page, view: View, level: int) -> Iterator[str]:
-    ids = f" ({', '.join(page.ids)})" if page.ids else ""
-    yield f"{'#' * level} {text(page.name)}{ids}"
+    yield f"{'#' * level} {text(page.name)}"
+    ids = f"**{', '.join(page.ids)}.** " if page.ids else ""
     also = f" Also called {', '.join(code(word) for word in page.also_called)}." if page.also_called else ""
-    yield text(page.title) + also
-    yield from (f"{each.row + ': ' if each.row else ''}\n$${each.tex}$$".strip() for each in page.formulas)
+    yield ids + text(page.title) + also
+    yield from (f"{each.row + ': ' if each.row else ''}$${each.tex}$$" for each in page.formulas)
     if page.shapes:
         drawn = "\n".join(sketch(page.shapes, view._replace(colour=False), 84))
         yield f"```text\n{drawn}\n```"
@@ -49,6 +62,7 @@ def _facts(page: Page) -> Iterator[str]:
         meaning = f": {text(each.meaning)}" if each.meaning else ""
         yield f"| {code(each.name)} | {text(each.default)}{meaning} |"
     for label, said in page.facts.items():
-        yield f"| {text(label)} | {text(said)} |"
+        words = ", ".join(code(name) for name in said.split(", ")) if label in PATHS else text(said)
+        yield f"| {text(label)} | {words} |"
     for label, names in page.links.items():
         yield f"| {text(label)} | {', '.join(code(name) for name in names)} |"
