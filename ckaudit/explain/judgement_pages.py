@@ -4,9 +4,9 @@ import inspect
 import math
 
 from ckaudit.causes.cause import Cause
+from ckaudit.causes.links import causes_of, metric_names
 from ckaudit.contract.violations import Kind
 from ckaudit.explain.docstring import sections, sentences_about, thresholds
-from ckaudit.explain.links import causes_of, metric_names
 from ckaudit.explain.page import Page, Section
 from ckaudit.rules.rule import Rule
 

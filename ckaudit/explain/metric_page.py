@@ -1,7 +1,7 @@
 """The page of a metric: definition from its docstring, playbook from the catalogue, what reads it derived."""
 
+from ckaudit.causes.links import causes_reading, rules_reading
 from ckaudit.explain.docstring import Documentation, documentation, thresholds
-from ckaudit.explain.links import causes_reading, rules_reading
 from ckaudit.explain.page import Formula, Page, Section, Shapes
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import Category, Entry, categories, entries, entry_of

@@ -5,11 +5,11 @@ import inspect
 import pytest
 
 from ckaudit.causes import causes
+from ckaudit.causes.links import made_of, rules_reading
 from ckaudit.contract.violations import KINDS
 from ckaudit.errors import UsageError
 from ckaudit.explain import explain, groups, known_names
 from ckaudit.explain.docstring import documentation, sentences_about
-from ckaudit.explain.links import made_of, rules_reading
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.rules import rules

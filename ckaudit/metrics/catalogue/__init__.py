@@ -3,9 +3,9 @@
 from functools import cache
 from pathlib import Path
 
-from ckaudit.metrics.catalogue.entry import RANKS, Category, Entry, Importance
+from ckaudit.metrics.catalogue.entry import RANKS, Category, Condition, Entry, Importance
 
-__all__ = ["CATEGORIES", "RANKS", "Category", "Entry", "Importance", "categories", "entries", "entry_of"]
+__all__ = ["CATEGORIES", "RANKS", "Category", "Condition", "Entry", "Importance", "categories", "entries", "entry_of"]
 
 HERE = Path(__file__).parent
 CATEGORIES = ("optimization", "tensors", "behaviour", "evaluation", "data", "hardware", "safety", "observability")

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 Importance = Literal["must", "should", "nice"]
+Condition = Literal["", "attention", "experts", "loss_scaler", "ranks", "device"]
 RANKS: tuple[Importance, ...] = ("must", "should", "nice")
 
 
@@ -50,6 +51,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         good_shape: A healthy series, drawn beside the ill one on the same axis.
         bad_shape: An ill series.
         record: The call that brings it into the run folder.
+        only_with: What a run must have for it to make sense; empty: every run.
         formulas: Formulas of rows that the docstring does not carry, in TeX by row.
         title: Definition, where no metric gives it.
         unit: Unit, where no metric gives it.
@@ -75,6 +77,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     good_shape: tuple[float, ...]
     bad_shape: tuple[float, ...]
     record: str
+    only_with: Condition = ""
     formulas: dict[str, str] = {}
     title: str = ""
     unit: str = ""
