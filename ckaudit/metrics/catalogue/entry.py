@@ -28,8 +28,7 @@ class ByStage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What stands in a TOML file under the name of a metric.
 
-    Name, unit, shape, definition and formula are the metric's own, in its docstring. Only a row that is no series of
-    numbers says them here.
+    Name, unit, shape, definition and formula are the metric's own, in its docstring.
 
     Attributes:
         rows: Rows of the mission's lists that it answers: "M01" to "M67", "F1" to "F16".
@@ -53,9 +52,6 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         record: The call that brings it into the run folder.
         only_with: What a run must have for it to make sense; empty: every run.
         formulas: Formulas of rows that the docstring does not carry, in TeX by row.
-        title: Definition, where no metric gives it.
-        unit: Unit, where no metric gives it.
-        shape: Shape, where no metric gives it.
     """
 
     rows: tuple[str, ...] = ()
@@ -79,9 +75,6 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     record: str
     only_with: Condition = ""
     formulas: dict[str, str] = {}
-    title: str = ""
-    unit: str = ""
-    shape: str = ""
 
 
 class Category(NamedTuple):
