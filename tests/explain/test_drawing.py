@@ -75,7 +75,9 @@ def test_colour_only_where_asked_for():
 def test_both_series_share_an_axis():
     """A bounded logit stays at the bottom beside one ten times larger."""
     (page,) = explain(["max_attn_logit"])
-    top, *_, bottom = sketch(page.shapes, PLAIN, 60)[:4]
+    drawn = sketch(page.shapes, PLAIN, 60)
+    top, *_, bottom = drawn[:4]
+    assert drawn[-1] == "an example, from 80 to 1150"
     assert not top[:28].strip()
     assert top.strip()
     assert bottom[:28].strip()

@@ -10,12 +10,13 @@ from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import fit, pad
 from ckaudit.reports.terminal.pictures import curve
 from ckaudit.reports.view import View
+from ckaudit.reports.words import number
 
 GAP = 3  # columns between the two drawings
 
 
 def sketch(shapes: Shapes, view: View, width: int, *, widest: int = 40, height: int = 4) -> list[str]:
-    """Return the two drawings, and below each what it shows.
+    """Return the two drawings, below each what it shows, and the ends of their axis.
 
     Args:
         shapes: The two series and their words.
@@ -32,7 +33,9 @@ def sketch(shapes: Shapes, view: View, width: int, *, widest: int = 40, height: 
     lines = [paint(pad(row[:half], half), "ok", view) + " " * GAP + paint(row[half + GAP :], "sev2", view) for row in rows]
     good, bad = (fit(shown(text, view), half) for text in (f"good: {shapes.good}", f"bad: {shapes.bad}"))
     lines += [pad(left, half) + " " * GAP + right for left, right in zip_longest(good, bad, fillvalue="")]
-    return [line.rstrip() for line in lines]
+    both = (*shapes.good_values, *shapes.bad_values)
+    axis = fit(f"an example, from {number(min(both))} to {number(max(both))}", width)
+    return [*(line.rstrip() for line in lines), *(paint(line, "dim", view) for line in axis)]
 
 
 def resampled(values: Sequence[float], count: int) -> list[float]:
