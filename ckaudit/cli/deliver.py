@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from ckaudit.cli.options import SEVERITIES, one_of
 from ckaudit.cli.say import say
-from ckaudit.cli.send import send
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.reports import FORMATS, render
 from ckaudit.reports.view import View
@@ -86,7 +85,7 @@ def _broken(report: "Report") -> list[str]:
 
 
 def _print(report: "Report", request: Request, view: View) -> None:
-    """Draw for what standard output is, and write it there."""
+    """Write to standard output; a reader who has seen enough and closed the pipe is no error."""
     encoding = "utf-8"
     if request.format == "terminal":
         from ckaudit.reports.terminal.look import screen
@@ -94,7 +93,15 @@ def _print(report: "Report", request: Request, view: View) -> None:
         view = screen(view, sys.stdout, os.environ)
         encoding = sys.stdout.encoding
     text = render(report, request.format, view)
-    send(text, encoding)
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode(encoding, "backslashreplace"))
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        # What is left in the buffer would raise again when the interpreter closes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise CkauditError(f"cannot write to standard output: {error.strerror}") from None
 
 
 def _write_file(path: Path, data: bytes) -> None:
