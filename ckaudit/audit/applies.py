@@ -21,7 +21,8 @@ def _attention(run: Run) -> str:
 
 
 def _experts(run: Run) -> str:
-    recorded = any(path.startswith("moe.") for path in run.sections) or any(name.startswith("moe_") for name in run.scalars)
+    everything = {**run.sections, **run.scalars}
+    recorded = any(bool(series) for name, series in everything.items() if name.startswith(("moe.", "moe_")))
     return "" if recorded or "router" in _kinds(run) else "nothing says that the model has experts"
 
 

@@ -138,6 +138,14 @@ def test_what_makes_no_sense_for_a_run_is_not_asked_for(condition, facts, applie
     assert bool(why_not(run_of(**facts), condition)) is not applies
 
 
+def test_experts_are_those_that_routed_something():
+    path = "moe.*.dropped"
+    nothing, something = (single(path, "1", np.arange(1, 3), np.zeros(2), np.full(2, known)) for known in (False, True))
+    assert why_not(Run("dense", sections={path: nothing}), "experts")
+    assert not why_not(Run("sparse", sections={path: something}), "experts")
+    assert not why_not(run_of(scalars=["moe_drop_rate"]), "experts")
+
+
 def test_a_scale_that_was_logged_is_one_of_a_scaler():
     assert not why_not(run_of(scalars=["loss_scale"], source="ckaudit recorder 0.1.0"), "loss_scaler")
 
