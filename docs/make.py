@@ -12,7 +12,7 @@ from ckaudit.reports.explain.markdown import code, pages, text
 
 HERE = Path(__file__).parent
 # What a covered metric shares with the one that tells about it.
-SHARED = {"category", "computed", "typical", "sampling", "alert", "alert from", "by scale", "by stage", "recorded by"}
+SHARED = {"category", "computed", "typical", "sampling", "alert", "alert from", "recorded by"}
 INTRODUCTION = """# Metrics
 
 Written by `docs/make.py` from the docstrings of the metrics and the files in `ckaudit/metrics/catalogue/`; `ckaudit explain NAME`
@@ -54,7 +54,7 @@ def _page(name: str) -> Page:
 def _short(page: Page) -> Page:
     """Return a page without what the page of its entry says already."""
     facts = {label: said for label, said in page.facts.items() if label not in SHARED}
-    return replace(page, facts=facts, sections=(), shapes=None)
+    return replace(page, facts=facts, importance={}, sections=(), shapes=None)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """The page of a metric: definition from its docstring, playbook from the catalogue, what reads it derived."""
 
+from msgspec.structs import asdict
+
 from ckaudit.causes.links import causes_reading, rules_reading
 from ckaudit.explain.docstring import Documentation, documentation, thresholds
 from ckaudit.explain.page import Formula, Page, Section, Shapes
@@ -24,6 +26,7 @@ def metric_page(name: str) -> Page:
         title=title(name),
         formulas=_formulas(told, entry if mine else None),
         facts=_facts(metric, told, entry) | ({} if mine or not owner else {"playbook of": owner}),
+        importance={"scale": asdict(entry.scale), "stage": asdict(entry.stage)} if entry else {},
         thresholds=thresholds(metric.function, lambda each: told.arguments.get(each, "")) if metric else (),
         links=_links((name, *covers)) | ({"told together with": covers} if covers else {}),
         sections=_playbook(entry) if entry else (),
@@ -59,14 +62,11 @@ def _facts(metric: Metric | None, told: Documentation, entry: Entry | None) -> d
     if metric:
         facts |= {"reads": ", ".join(metric.reads), "source": metric.source}
     if entry:
-        scale, stage = entry.scale, entry.stage
         facts |= {
             "typical": entry.typical,
             "sampling": entry.sampling,
             "alert": entry.alert,
             "alert from": entry.alert_source,
-            "by scale": f"nano {scale.nano}, medium {scale.medium}, large {scale.large}",
-            "by stage": f"early {stage.early}, steady {stage.steady}, late {stage.late}",
             "recorded by": entry.record,
         }
     return {label: text for label, text in facts.items() if text}

@@ -61,6 +61,7 @@ class Page(Struct, frozen=True, kw_only=True):
         title: One sentence: what it is.
         formulas: How it is defined.
         facts: Short facts by their label, in the order to show them.
+        importance: How much a run needs it, by "scale" and "stage" and each of their words.
         thresholds: What it can be told.
         links: Names that `explain` knows too, by how they hang together.
         sections: The rest, in the order to read it.
@@ -74,10 +75,19 @@ class Page(Struct, frozen=True, kw_only=True):
     title: str
     formulas: tuple[Formula, ...] = ()
     facts: dict[str, str] = {}
+    importance: dict[str, dict[str, str]] = {}
     thresholds: tuple[Threshold, ...] = ()
     links: dict[str, tuple[str, ...]] = {}
     sections: tuple[Section, ...] = ()
     shapes: Shapes | None = None
+
+    def table(self) -> dict[str, str]:
+        """Return facts and importance, each as one line of text by its label."""
+        lines = {
+            f"by {kind}": ", ".join(f"{word} {level}" for word, level in levels.items())
+            for kind, levels in self.importance.items()
+        }
+        return self.facts | lines
 
 
 class Line(Struct, frozen=True, kw_only=True):

@@ -51,7 +51,8 @@ def test_a_page_of_a_metric_has_definition_and_playbook():
     assert page.facts["unit"] == "logit"
     assert page.facts["shape"].startswith("(C, H)")
     assert "Kimi K2" in page.facts["alert from"]
-    assert page.facts["by stage"] == "early must, steady must, late should"
+    assert page.importance["stage"] == {"early": "must", "steady": "must", "late": "should"}
+    assert page.table()["by stage"] == "early must, steady must, late should"
     assert [section.title for section in page.sections] == ["What it is", "Why it matters", "What goes wrong", "What to do"]
     assert page.shapes.bad_values == (120, 250, 500, 850, 1100, 1150)
 

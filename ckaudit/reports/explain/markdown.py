@@ -61,7 +61,7 @@ def _facts(page: Page) -> Iterator[str]:
     for each in page.thresholds:
         meaning = f": {text(each.meaning)}" if each.meaning else ""
         yield f"| {code(each.name)} | {text(each.default)}{meaning} |"
-    for label, said in page.facts.items():
+    for label, said in page.table().items():
         words = ", ".join(code(name) for name in said.split(", ")) if label in PATHS else text(said)
         yield f"| {text(label)} | {words} |"
     for label, names in page.links.items():

@@ -57,7 +57,7 @@ def _parts(page: Page, view: View, width: int) -> Iterator[list[str]]:
         yield [f"  {line}" for line in sketch(page.shapes, view, width - 2)]
     yield [line for section in page.sections for line in _section(section, view, width)]
     yield _thresholds(page, view, width)
-    yield _table(page.facts, view, width)
+    yield _table(page.table(), view, width)
     yield _table({label: ", ".join(names) for label, names in page.links.items()}, view, width)
 
 
