@@ -10,7 +10,12 @@ TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|\s+|.", re.DOTALL)
 
 # What a command becomes on a screen with Unicode, and on one without.
 SYMBOLS = {
-    "alpha": ("α", "alpha"), "beta": ("β", "beta"), "delta": ("δ", "delta"), "epsilon": ("ε", "epsilon"),
+    "alpha": ("α", "alpha"), "beta": ("β", "beta"), "gamma": ("γ", "gamma"), "kappa": ("κ", "kappa"), "phi": ("φ", "phi"),
+    "pi": ("π", "pi"), "chi": ("χ", "chi"), "omega": ("ω", "omega"), "Omega": ("Ω", "Omega"), "Lambda": ("Λ", "Lambda"),
+    "leq": ("≤", "<="), "geq": ("≥", ">="), "neq": ("≠", "!="), "sim": ("~", "~"), "propto": ("∝", "~"), "ll": ("≪", "<<"),
+    "gg": ("≫", ">>"), "notin": ("∉", "not in"), "to": ("→", "->"), "cup": ("∪", "or"), "cap": ("∩", "and"),
+    "ldots": ("…", "..."), "cdots": ("…", "..."), "odot": ("⊙", "*"), "ast": ("*", "*"), "star": ("*", "*"),
+    "delta": ("δ", "delta"), "epsilon": ("ε", "epsilon"),
     "eta": ("η", "eta"), "lambda": ("λ", "lambda"), "mu": ("μ", "mu"), "rho": ("ρ", "rho"), "sigma": ("σ", "sigma"),
     "tau": ("τ", "tau"), "theta": ("θ", "theta"), "Sigma": ("Σ", "Sigma"), "ell": ("ℓ", "l"), "infty": ("∞", "inf"),
     "le": ("≤", "<="), "ge": ("≥", ">="), "ne": ("≠", "!="), "approx": ("≈", "~="), "equiv": ("≡", "=="), "in": ("∈", "in"),
@@ -19,8 +24,12 @@ SYMBOLS = {
 }  # fmt: skip
 # These stand before their operand without a space.
 PREFIXES = {"Delta": ("Δ", "d"), "nabla": ("∇", "grad "), "neg": ("¬", "not "), "lVert": ("‖", "||"), "partial": ("∂", "d")}
+PREFIXES |= {"langle": ("⟨", "<"), "lfloor": ("⌊", "floor("), "lceil": ("⌈", "ceil(")}
+# And these behind it.
+SUFFIXES = {"\\rVert": ("‖", "||"), "\\rangle": ("⟩", ">"), "\\rfloor": ("⌋", ")"), "\\rceil": ("⌉", ")")}
 WORDS = {"log", "ln", "exp", "max", "min", "Pr", "median", "arg"}
-SPACES = {",": " ", ";": " ", " ": " ", ":": " ", "!": "", "quad": "\n", "qquad": "\n", "textstyle": "", "left": "", "right": ""}
+SPACES = {",": " ", ";": " ", " ": " ", ":": " ", "!": "", "quad": "\n", "qquad": "\n", "textstyle": ""}
+SPACES |= dict.fromkeys(("left", "right", "big", "Big", "bigl", "bigr", "Bigl", "Bigr"), "")
 NAMED = {"text", "mathrm", "operatorname", "mathbb", "mathbf"}
 
 LOWERED = dict(zip("0123456789+-=aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₌ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", strict=True))
@@ -52,7 +61,7 @@ def readable(tex: str, *, unicode: bool = True) -> str:
     except (UnknownCommandError, IndexError):
         return " ".join(tex.split())
     lines = (" ".join(line.split()).strip().rstrip(",") for line in text.split("\n"))
-    return re.sub(r"(?<=[\[(]) | (?=[\])])", "", "\n".join(line for line in lines if line))
+    return re.sub(r"(?<=[\[(]) | (?=[\])])|(?<=exp|max|min) (?=\()", "", "\n".join(line for line in lines if line))
 
 
 def _until(tokens: Tokens, end: str | None, *, unicode: bool) -> str:
@@ -62,8 +71,8 @@ def _until(tokens: Tokens, end: str | None, *, unicode: bool) -> str:
         piece = tokens.popleft()
         if piece == end:
             return text
-        if piece == "\\rVert":
-            text = text.rstrip() + ("‖" if unicode else "||")
+        if piece in SUFFIXES:
+            text = text.rstrip() + SUFFIXES[piece][not unicode]
         elif piece in ("_", "^"):
             text = text.rstrip() + _script(piece, _argument(tokens, unicode=unicode), unicode=unicode)
         elif piece in ("\\sum", "\\prod"):
@@ -176,5 +185,5 @@ def _divided(above: str, below: str) -> str:
 
 def _bound(text: str) -> str:
     """Return `text` in brackets, unless it holds together without."""
-    together = re.fullmatch(r"[^\s/]*|[^\s()]*\([^()]*\)|\|[^|]*\||‖[^‖]*‖", text)
+    together = re.fullmatch(r"[^\s/]*|[^\s()]*\([^()]*\)|\|[^|]*\||‖[^‖]*‖|⟨[^⟩]*⟩|<[^>]*>", text)
     return text if together else f"({text})"

@@ -23,6 +23,9 @@ BY_HAND = [
     (r"a = b, \qquad b = \text{time in all}", "a = b\nb = time in all", "a = b\nb = time in all"),
     (r"\neg\,\mathrm{isfinite}(x)", "¬ isfinite(x)", "not isfinite(x)"),
     (r"0 \le H \le \log K!", "0 ≤ H ≤ log K!", "0 <= H <= log K!"),
+    (r"\frac{\langle a, b \rangle}{\lVert a \rVert \lVert b \rVert}", "⟨a, b⟩ / (‖a‖ ‖b‖)", "<a, b> / (||a|| ||b||)"),
+    (r"\exp\!\big(\tfrac12 x\big)", "exp(1/2 x)", "exp(1/2 x)"),
+    (r"\lfloor i n / 32 \rfloor \to \gamma", "⌊i n / 32⌋ → γ", "floor(i n / 32) -> gamma"),
     (r"100\,000 \pm 4\%", "100 000 ± 4%", "100 000 +- 4%"),
     (r"t^* = \min\{ t : g > 0 \}", "t* = min { t : g > 0 }", "t* = min { t : g > 0 }"),
 ]
