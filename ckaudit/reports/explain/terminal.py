@@ -43,7 +43,7 @@ def _entry(head: str, title: str, view: View, width: int, *, least: int = 20) ->
     """Return name and codes, and as much of the sentence as the line holds; none of it where that is too little."""
     room = width - len(head) - 2
     if room < least:
-        return head.rstrip()
+        return "  " + " ".join(head.split())
     first, *more = fit(shown(_text(title, view), view), room)
     ellipsis = "…" if view.unicode else "..."
     return f"{head.rstrip():<{len(head)}}  " + (first[: room - len(ellipsis)] + ellipsis if more else first)
@@ -64,8 +64,8 @@ def _parts(page: Page, view: View, width: int) -> Iterator[list[str]]:
 def _head(page: Page, view: View, width: int) -> list[str]:
     """Return name, codes and kind, then the sentence, then other words for it."""
     words = "  ".join([*page.ids, page.kind])
-    gap = max(2, width - columns(page.name) - len(words))
-    lines = [paint(page.name, "bold", view) + " " * gap + paint(words, "dim", view)]
+    name, kind, gap = paint(page.name, "bold", view), paint(words, "dim", view), width - columns(page.name) - len(words)
+    lines = [name + " " * gap + kind] if gap > 1 else [name, kind]
     lines += fit(shown(_text(page.title, view), view), width)
     if page.also_called:
         lines += [paint(line, "dim", view) for line in fit(f"also called {', '.join(page.also_called)}", width)]
