@@ -123,11 +123,16 @@ class _Reader:
     def _checkpoint(self, file: CheckpointFile) -> None:
         data = self._bytes(file.path, file.shown)
         document = None if data is None else self._decoded(data, file.shown, self.decoder, VERSION)
-        if document is None or (document.rank is not UNSET and file.rank is None and document.rank):
+        if document is None:
+            if file.step is not None:
+                self.fill.add(file.step, {"file_ok": 0.0})
+            return
+        if document.rank is not UNSET and file.rank is None and document.rank:
             return
         step = document.step
         self.steps.append(step)
         self._fill(step, document)
+        self.fill.add(step, _file_facts(file.path, document))
         if document.event_step is not UNSET:
             self.events.append(Event(step, document.event_step, tuple(document.triggers or ())))
         for section, members in self.sections.items():
@@ -172,6 +177,12 @@ def _by_section(collectors: dict[str, Collector]) -> dict[str, list[tuple[str, C
         section, _, rest = path.partition(".")
         sections.setdefault(section, []).append((rest, collector))
     return sections
+
+
+def _file_facts(path: Path, document: Any) -> dict[str, Any]:
+    """Return what reading a checkpoint's file showed, by the names that `Run.scalars` gives it."""
+    facts = {"file_ok": 1.0, "file_bytes": float(path.stat().st_size)}
+    return facts if document.time is UNSET else facts | {"file_time": document.time}
 
 
 def _collect(step: int, part: Any, members: list[tuple[str, Collector]]) -> None:

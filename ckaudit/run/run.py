@@ -15,6 +15,9 @@ from ckaudit.run.tensors import TensorTable, table_of
 
 T = TypeVar("T")
 
+FILE_FACTS = ("file_ok", "file_bytes", "file_time")
+"""What reading a checkpoint's file shows; a file that cannot be read is no record of its step."""
+
 
 class Labels(Struct, frozen=True):
     """A quantity that is a word at each step, such as a hash or a source."""
@@ -40,7 +43,9 @@ class Run(Struct, frozen=True, eq=False):
         manifest: `run.json`, or what an importer knew; None: nothing.
         checkpoint_steps: Steps with a checkpoint, shape (C,).
         sections: Series by checkpoint path, such as "gradients.*.norm".
-        scalars: Series by catalogue name; the labels of a name such as "slice_val_loss/regular" are its columns.
+        scalars: Series by catalogue name; the labels of a name such as "slice_val_loss/regular" are its columns. Under
+            file_ok, file_bytes and file_time stands what reading each checkpoint's file showed: whether it could be, its
+            size on disk, and when it says that its step ended.
         texts: Words by catalogue name.
         branches: Of each session that a later one replaced, the scalars from there on: what was, but did not count.
         events: Checkpoints that something asked for.
@@ -70,7 +75,7 @@ class Run(Struct, frozen=True, eq=False):
     @property
     def last_step(self) -> int | None:
         """The last step that anything was recorded of."""
-        everything = (*self.sections.values(), *self.scalars.values())
+        everything = (*self.sections.values(), *(each for name, each in self.scalars.items() if name not in FILE_FACTS))
         ends = [int(series.steps[-1]) for series in everything if len(series.steps)]
         return max([*ends, *map(int, self.checkpoint_steps[-1:])], default=None)
 
@@ -89,6 +94,11 @@ class Run(Struct, frozen=True, eq=False):
         """Return a scalar by its catalogue name: shape (T, P), one column per label, usually one."""
         found = self.scalars.get(name)
         return found if found is not None else empty(name)
+
+    def words(self, name: str) -> dict[str, Labels]:
+        """Return what was logged as words under a catalogue name, by label; without one, the name is the label."""
+        parts = ((key, *key.partition("/")) for key in self.texts)
+        return {label or family: self.texts[key] for key, family, _, label in parts if family == name}
 
     def derived(self, key: object, make: Callable[[], T]) -> T:
         """Compute something once per run."""

@@ -1,6 +1,7 @@
 """What holds for every metric: it reads what it says, sees no future, and keeps NaN apart from not recorded."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -33,9 +34,27 @@ class Guarded(Mapping):
         return len(self.inner)
 
 
+class GuardedWords(Guarded):
+    """Words, whose names carry labels: all may be looked through, and only declared ones be read."""
+
+    def __getitem__(self, key):
+        family = key.partition("/")[0]
+        if family not in self.declared:
+            raise AssertionError(f"{family} was read but not declared")
+        self.asked.add(family)
+        return self.inner[key]
+
+    def __iter__(self):
+        return iter(self.inner)
+
+
 def guarded(run, declared):
     return replace(
-        run, sections=Guarded(run.sections, declared), scalars=Guarded(run.scalars, declared), texts=Guarded({}, ()), _derived={}
+        run,
+        sections=Guarded(run.sections, declared),
+        scalars=Guarded(run.scalars, declared),
+        texts=GuardedWords(run.texts, declared),
+        _derived={},
     )
 
 
@@ -59,7 +78,7 @@ def test_it_asks_for_all_that_it_declares_sooner_or_later(metric):
     for missing in (None, *metric.reads):
         run = guarded(without(random_run(), missing), set(metric.reads))
         metric(run)
-        asked |= run.sections.asked | run.scalars.asked
+        asked |= run.sections.asked | run.scalars.asked | run.texts.asked
     assert asked == set(metric.reads)
 
 
@@ -93,7 +112,8 @@ def test_a_cell_that_is_not_recorded_holds_nan_under_the_metrics_own_name(metric
 
 @each_metric
 def test_it_leaves_the_run_as_it_was(metric):
-    run, untouched = random_run(), random_run()
+    run = random_run()
+    untouched = deepcopy(run)
     metric(run)
     for path, series in {**untouched.sections, **untouched.scalars}.items():
         assert same({**run.sections, **run.scalars}[path], series)
