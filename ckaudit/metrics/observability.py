@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ckaudit.metrics.counters import session_starts, shared_points
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
-from ckaudit.metrics.metric import metric
+from ckaudit.metrics.metric import Metric, metric
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
 from ckaudit.metrics.optimizer import skipped_updates
 from ckaudit.metrics.pairs import filled, relabelled
@@ -19,15 +19,12 @@ from ckaudit.run.series import Floats, Series, empty, single
 DAY = 86_400.0
 
 
-@metric(
-    unit="places",
-    reads=[
-        train_loss_raw, val_loss, grad_global_norm, nonfinite_weights, nonfinite_gradients, nonfinite_activations,
-        skipped_updates, "nan_inf_events",
-    ],
-    source="catalogue M60",
-    memory=1,
+_PLACES = (
+    train_loss_raw, val_loss, grad_global_norm, nonfinite_weights, nonfinite_gradients, nonfinite_activations, skipped_updates,
 )  # fmt: skip
+
+
+@metric(unit="places", reads=[*_PLACES, "nan_inf_events"], source="catalogue M60", memory=1)
 def nan_inf_events(run: Run) -> Series:
     r"""In how many places each step has a NaN or an infinity: losses, the gradient norm, tensors and modules.
 
@@ -37,20 +34,32 @@ def nan_inf_events(run: Run) -> Series:
     finite. Gradients of an update that the loss scaler skipped are left out: overflow is how it finds its scale. The
     logged number counts where it is larger, for a trainer looks at more.
     """
+    made, said = bad_places(run), run.scalar("nan_inf_events").recorded_rows()
+    steps = np.union1d(made.steps, said.steps)
+    events = np.zeros(len(steps))
+    events[np.searchsorted(steps, made.steps)] = made.values[:, 0]
+    logged = np.where(said.finite, said.values, 0.0).sum(axis=1)
+    np.maximum.at(events, np.searchsorted(steps, said.steps), logged)
+    return single("nan_inf_events", "places", steps, events)
+
+
+def bad_places(run: Run) -> Series:
+    """Return in how many places each recorded step has a NaN or an infinity, by what was recorded of it, shape (T, 1)."""
     gradients = _unless_skipped(run, grad_global_norm(run)), _unless_skipped(run, nonfinite_gradients(run))
     numbers = [train_loss_raw(run), val_loss(run), gradients[0]]
     counts = [nonfinite_weights(run), nonfinite_activations(run), gradients[1]]
     bad = [(each, each.nonfinite) for each in numbers] + [(each, each.recorded & ~(each.values <= 0)) for each in counts]
-    said = run.scalar("nan_inf_events")
-    steps = np.unique(np.concatenate([series.steps[series.recorded.any(axis=1)] for series in [*numbers, *counts, said]]))
+    steps = np.unique(np.concatenate([series.steps[series.recorded.any(axis=1)] for series in [*numbers, *counts]]))
     events = np.zeros(len(steps))
     for series, hits in bad:
         rows = series.recorded.any(axis=1)
         events[np.searchsorted(steps, series.steps[rows])] += hits[rows].sum(axis=1)
-    known = said.recorded.any(axis=1)
-    logged = np.where(said.finite, said.values, 0.0)[known].sum(axis=1)
-    np.maximum.at(events, np.searchsorted(steps, said.steps[known]), logged)
-    return single("nan_inf_events", "places", steps, events)
+    return single("bad_places", "places", steps, events)
+
+
+def places_read() -> tuple[Metric, ...]:
+    """Return the metrics that bad_places looks at."""
+    return _PLACES
 
 
 @metric(unit="1", reads=["checkpoint_ok", "file_ok"], source="catalogue M61", memory=1)
