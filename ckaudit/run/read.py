@@ -24,13 +24,14 @@ from ckaudit.run.run import Event, Run
 from ckaudit.run.scalars import ScalarLog, SessionLogs
 
 Progress = Callable[[int, int], None]
+Source = Path | str | Sequence[Path] | RunFolder
 
 
-def read_run(source: Path | str | Sequence[Path], *, reads: Iterable[str] | None = None, progress: Progress | None = None) -> Run:
+def read_run(source: Source, *, reads: Iterable[str] | None = None, progress: Progress | None = None) -> Run:
     """Read one run.
 
     Args:
-        source: A run folder, one file, or a list of files.
+        source: A run folder, one file, a list of files, or a folder that was listed already.
         reads: Paths into the checkpoints, such as "gradients.*.norm"; what is not asked for is not kept.
             Default: every number but grids and histograms.
         progress: Called with files done and files in all.
@@ -47,15 +48,19 @@ def read_run(source: Path | str | Sequence[Path], *, reads: Iterable[str] | None
     return reader.run(_name(source), progress)
 
 
-def list_source(source: Path | str | Sequence[Path]) -> RunFolder:
+def list_source(source: Source) -> RunFolder:
     """Return the files that `source` stands for."""
+    if isinstance(source, RunFolder):
+        return source
     if isinstance(source, (str, Path)):
         path = Path(source)
         return list_folder(path) if path.is_dir() else list_files([path])
     return list_files(source)
 
 
-def _name(source: Path | str | Sequence[Path]) -> str:
+def _name(source: Source) -> str:
+    if isinstance(source, RunFolder):
+        return str(source.root)
     return str(source) if isinstance(source, (str, Path)) else f"{len(source)} files"
 
 

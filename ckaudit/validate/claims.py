@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ckaudit.contract.folder import RunFolder
 from ckaudit.contract.report import Finding
 from ckaudit.validate.catalogue import CONTRADICTED_CLAIM
 from ckaudit.validate.facts import RunFacts
@@ -40,7 +41,8 @@ def contradicted_claims(run: RunFacts) -> Iterator[Finding]:
     from ckaudit.rules.rule import Hit
     from ckaudit.run.read import read_run
 
-    log = read_run([*run.folder.scalars, *([run.folder.manifest] if run.folder.manifest else [])], reads=())
+    folder = RunFolder(run.folder.root, scalars=run.folder.scalars, manifest=run.folder.manifest)
+    log = read_run(folder, reads=())
     shown = run.logs[0].shown
     for hit in contradicted_claim.function(claimed_value(log), nearest_allowed_value(log)):
         if isinstance(hit, Hit):
