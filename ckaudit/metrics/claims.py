@@ -84,8 +84,7 @@ def _judged(claim: Claim, run: Run) -> Iterator[Bounds]:
     """Yield the bounds of one claim, without the steps that cannot be judged."""
     for each in claim.function(run) if run.scalar(claim.name) else ():
         known = ~(np.isnan(each.claimed) | np.isnan(each.low) | np.isnan(each.high))
-        if known.any():
-            yield Bounds(each.label, each.steps[known], each.claimed[known], each.low[known], each.high[known])
+        yield Bounds(each.label, each.steps[known], each.claimed[known], each.low[known], each.high[known])
 
 
 def as_table(name: str, columns: list[tuple[str, Steps, Floats]]) -> Series:

@@ -18,8 +18,8 @@ from ckaudit.contract.logs import read_lines
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
 from ckaudit.errors import UnreadableError
-from ckaudit.run.collect import Collector, cells_of, flatten_lists
-from ckaudit.run.paths import decoder, every_path
+from ckaudit.run.collect import Collector, GridCollector, cells_of, flatten_lists
+from ckaudit.run.paths import GRIDS, decoder, every_path
 from ckaudit.run.run import Event, Run
 from ckaudit.run.scalars import ScalarLog, SessionLogs
 
@@ -71,7 +71,8 @@ class _Reader:
         self.folder = folder
         self.paths = paths
         self.decoder = decoder(paths)
-        self.collectors = {path: Collector(path) for path in sorted(paths) if path not in ("loss", "scalars.*")}
+        self.collectors = {path: Collector(path) for path in sorted(paths) if path not in ("loss", "scalars.*", *GRIDS)}
+        self.grids = {path: GridCollector() for path in GRIDS if path in paths}
         self.sections = _by_section(self.collectors)
         self.log, self.fill = SessionLogs(), ScalarLog()
         self.notes: list[str] = []
@@ -94,6 +95,7 @@ class _Reader:
             manifest=manifest,
             checkpoint_steps=np.unique(np.array(self.steps, np.int64)),
             sections={path: collector.series("1") for path, collector in self.collectors.items()},
+            grids={path: collector.grids() for path, collector in self.grids.items()},
             scalars=log.series(self.fill),
             texts=log.texts(),
             branches={session: branch.series() for session, branch in branches.items()},
@@ -144,6 +146,10 @@ class _Reader:
             part = getattr(document, section, UNSET)
             if part is not UNSET and section != "rank_facts":
                 _collect(step, part, members)
+        for path, collector in self.grids.items():
+            section, _, field = path.partition(".*.")
+            layers = {name: getattr(each, field) for name, each in (getattr(document, section, UNSET) or {}).items()}
+            collector.add(step, tuple(layers), layers.values())
 
     def _ranks(self) -> None:
         """Join the facts of all ranks at each step to one row."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ckaudit.contract.analysis import Trigger
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
-from ckaudit.run.series import Series, Steps, empty
+from ckaudit.run.series import Floats, Series, Steps, empty
 from ckaudit.run.tensors import TensorTable, table_of
 
 T = TypeVar("T")
@@ -25,6 +25,25 @@ class Labels(Struct, frozen=True):
     name: str
     steps: tuple[int, ...]
     values: tuple[str, ...]
+
+
+class Grids(Struct, frozen=True, eq=False):
+    """Matrices that checkpoints sampled, such as the attention of every head of a layer; all three are as long.
+
+    Attributes:
+        steps: Step of each, rising.
+        labels: Tensor or layer of each.
+        values: Shape (r, c) or (H, r, c) each.
+    """
+
+    steps: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
+    values: tuple[Floats, ...] = ()
+
+    def until(self, step: int) -> "Grids":
+        """Return the part that was known at `step`."""
+        count = sum(each <= step for each in self.steps)
+        return Grids(self.steps[:count], self.labels[:count], self.values[:count])
 
 
 class Event(Struct, frozen=True):
@@ -47,6 +66,7 @@ class Run(Struct, frozen=True, eq=False):
             file_ok, file_bytes and file_time stands what reading each checkpoint's file showed: whether it could be, its
             size on disk, and when it says that its step ended.
         texts: Words by catalogue name.
+        grids: Sampled matrices by checkpoint path, where they were asked for.
         branches: Of each session that a later one replaced, the scalars from there on: what was, but did not count.
         events: Checkpoints that something asked for.
         findings: What is wrong with its files, where they could not be read.
@@ -60,6 +80,7 @@ class Run(Struct, frozen=True, eq=False):
     sections: Mapping[str, Series] = field(default_factory=dict)
     scalars: Mapping[str, Series] = field(default_factory=dict)
     texts: Mapping[str, Labels] = field(default_factory=dict)
+    grids: Mapping[str, Grids] = field(default_factory=dict)
     branches: Mapping[int, Mapping[str, Series]] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -100,6 +121,10 @@ class Run(Struct, frozen=True, eq=False):
         parts = ((key, *key.partition("/")) for key in self.texts)
         return {label or family: self.texts[key] for key, family, _, label in parts if family == name}
 
+    def grid(self, section: str, name: str) -> Grids:
+        """Return the sampled matrices of every tensor or layer of a section."""
+        return self.grids.get(f"{section}.*.{name}", Grids())
+
     def derived(self, key: object, make: Callable[[], T]) -> T:
         """Compute something once per run."""
         if key not in self._derived:
@@ -114,6 +139,7 @@ class Run(Struct, frozen=True, eq=False):
             sections={path: series.until(step) for path, series in self.sections.items()},
             scalars={name: series.until(step) for name, series in self.scalars.items()},
             texts={name: _labels_until(labels, step) for name, labels in self.texts.items()},
+            grids={path: grids.until(step) for path, grids in self.grids.items()},
             events=tuple(event for event in self.events if event.step <= step),
             _derived={},
         )

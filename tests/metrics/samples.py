@@ -7,7 +7,8 @@ import numpy as np
 
 from ckaudit.contract.manifest import Manifest, Session, TensorFacts
 from ckaudit.metrics import metrics
-from ckaudit.run.run import Labels, Run
+from ckaudit.run.paths import GRIDS
+from ckaudit.run.run import Grids, Labels, Run
 from ckaudit.run.series import Series
 
 NAN = math.nan
@@ -35,7 +36,7 @@ def column(values, *, name="x", steps=None):
     return Series(name, "1", np.array(list(steps), np.int64), (name,), filled, recorded)
 
 
-def run_of(sections=None, scalars=None, texts=None, **facts):
+def run_of(sections=None, scalars=None, texts=None, grids=None, **facts):
     """Make a run of {path: {step: {label: value}}}, {name: values} and {name: {step: word}}, with facts of its manifest."""
     manifest = Manifest(schema_version="ck.run.v1", **facts) if facts else None
     tables = {path: table(rows, path) for path, rows in (sections or {}).items()}
@@ -44,7 +45,8 @@ def run_of(sections=None, scalars=None, texts=None, **facts):
         for name, values in (scalars or {}).items()
     }
     words = {name: Labels(name, tuple(rows), tuple(rows.values())) for name, rows in (texts or {}).items()}
-    return Run("test", manifest, sections=tables, scalars=columns, texts=words)
+    found = {path: Grids(*zip(*rows, strict=True), tuple(rows.values())) for path, rows in (grids or {}).items()}
+    return Run("test", manifest, sections=tables, scalars=columns, texts=words, grids=found)
 
 
 def cells(series):
@@ -82,7 +84,8 @@ def random_run(seed=0, *, steps=130, gaps=0.1, nans=0.05):
             peak_flops=1e12, world_size=4, sessions=sessions,
         ),
         checkpoint_steps=np.arange(1, steps + 1),
-        sections={path: series for path, series in made.items() if "." in path},
+        sections={path: series for path, series in made.items() if "." in path and path not in GRIDS},
+        grids={path: _random_grids(seed, steps) for path in GRIDS},
         scalars={path: series for path, series in made.items() if "." not in path},
         texts={"eval_artifact_hash/a": Labels("eval_artifact_hash/a", (1, 50, 101), ("x", "x", "y"))},
     )  # fmt: skip
@@ -96,6 +99,16 @@ def _random_material(seed, steps, gaps, nans):
     for series in made.values():
         series.values.flags.writeable = series.recorded.flags.writeable = series.steps.flags.writeable = False
     return made
+
+
+@cache
+def _random_grids(seed, steps):
+    rng = np.random.default_rng(seed)
+    places = [(step, layer) for step in range(1, steps + 1, 7) for layer in LAYERS]
+    maps = [rng.dirichlet(np.ones(8), (3, 8)) for _ in places]
+    for values in maps:
+        values.flags.writeable = False
+    return Grids(tuple(step for step, _ in places), tuple(layer for _, layer in places), tuple(maps))
 
 
 def _random_series(rng, path, steps, gaps, nans):

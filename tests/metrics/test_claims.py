@@ -86,7 +86,7 @@ def test_an_honest_trainer_is_believed(convention, seed):
 
 
 def test_an_honest_trainer_is_judged_by_all_its_claims():
-    judged = {each.label for each in every_bound(honest())}
+    judged = {each.label for each in every_bound(honest()) if len(each.steps)}
     of_checkpoints = {"grad_global_norm", "update_to_weight", "attn_entropy", "moe_drop_rate"}
     assert judged == set(CLAIMS) - of_checkpoints
 
@@ -162,7 +162,7 @@ def test_a_clock_in_whole_seconds_says_nothing_of_fast_steps():
         "time": column((1.7e9 + steps // 100).tolist(), name="time"),
         "step_time": column([0.01] * 200, name="step_time"),
     }
-    assert not every_bound(Run("coarse", scalars=scalars))
+    assert not claimed_value(Run("coarse", scalars=scalars))
 
 
 def test_a_restart_that_run_json_lists_is_no_slow_step():
@@ -175,5 +175,5 @@ def test_a_restart_that_run_json_lists_is_no_slow_step():
 
 
 def test_an_evaluation_before_any_training_loss_is_not_judged():
-    assert not every_bound(run_of(scalars={"train_ppl": [3.0], "train_loss_raw": {5: {"x": 1.0}}}))
-    assert not every_bound(run_of(scalars={"train_val_gap": table({1: {"x": 1.0}}).values[0].tolist()}))
+    assert not claimed_value(run_of(scalars={"train_ppl": [3.0], "train_loss_raw": {5: {"x": 1.0}}}))
+    assert not claimed_value(run_of(scalars={"train_val_gap": table({1: {"x": 1.0}}).values[0].tolist()}))

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ckaudit.metrics import metrics
-from ckaudit.run.run import Run
+from ckaudit.run.run import Grids, Run
 from tests.metrics.samples import random_run
 
 ALL = list(metrics().values())
@@ -54,6 +54,7 @@ def guarded(run, declared):
         sections=Guarded(run.sections, declared),
         scalars=Guarded(run.scalars, declared),
         texts=GuardedWords(run.texts, declared),
+        grids=Guarded(run.grids, declared),
         _derived={},
     )
 
@@ -78,13 +79,14 @@ def test_it_asks_for_all_that_it_declares_sooner_or_later(metric):
     for missing in (None, *metric.reads):
         run = guarded(without(random_run(), missing), set(metric.reads))
         metric(run)
-        asked |= run.sections.asked | run.scalars.asked | run.texts.asked
+        asked |= run.sections.asked | run.scalars.asked | run.texts.asked | run.grids.asked
     assert asked == set(metric.reads)
 
 
 def without(run, path):
     sections = {key: series for key, series in run.sections.items() if key != path}
-    return replace(run, sections=sections, scalars={key: series for key, series in run.scalars.items() if key != path})
+    scalars = {key: series for key, series in run.scalars.items() if key != path}
+    return replace(run, sections=sections, scalars=scalars, grids={key: each for key, each in run.grids.items() if key != path})
 
 
 def test_an_undeclared_path_is_caught():
@@ -139,4 +141,12 @@ def _tail(run, points):
         return replace(series, steps=series.steps[-points:], values=series.values[-points:], recorded=series.recorded[-points:])
 
     sections = {path: cut(series) for path, series in run.sections.items()}
-    return replace(run, sections=sections, scalars={name: cut(series) for name, series in run.scalars.items()}, _derived={})
+    scalars = {name: cut(series) for name, series in run.scalars.items()}
+    since = int(run.checkpoint_steps[-points])
+    kept = {path: _since(grids, since) for path, grids in run.grids.items()}
+    return replace(run, sections=sections, scalars=scalars, grids=kept, _derived={})
+
+
+def _since(grids, step):
+    rows = [row for row in zip(grids.steps, grids.labels, grids.values, strict=True) if row[0] >= step]
+    return Grids(*zip(*rows, strict=True)) if rows else Grids()
