@@ -7,6 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.metrics.trend import theil_sen
+from ckaudit.run.series import Floats
 
 Word = Literal["steady", "rising", "falling", "runaway", "collapse", "recovery", "oscillating", "too_few"]
 
@@ -74,14 +75,14 @@ def course(
     return Course(word, start, end, ratio, trend.p)
 
 
-def _against(values: "np.ndarray") -> float:
+def _against(values: Floats) -> float:
     """Return the share of the whole way that goes against the direction from the first to the last point."""
     moves = np.diff(values)
     whole = float(np.abs(moves).sum())
     return float(np.abs(moves[np.sign(moves) == -np.sign(values[-1] - values[0])]).sum()) / whole if whole else 0.0
 
 
-def _goes_up_then_down(values: "np.ndarray", *, most: float = 0.25) -> bool:
+def _goes_up_then_down(values: Floats, *, most: float = 0.25) -> bool:
     """Tell whether a series rises to its top and falls from there, but for a small share of the way."""
     top = int(np.argmax(values))
     parts = [part for part in (values[: top + 1], values[top:]) if len(part) > 1]

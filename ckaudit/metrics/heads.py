@@ -9,7 +9,7 @@ from ckaudit.contract.behaviour import HeadKind
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
 from ckaudit.run.run import Grids, Run
-from ckaudit.run.series import Floats, Series, empty
+from ckaudit.run.series import Floats, Series, Steps, empty
 
 KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
 
@@ -115,7 +115,7 @@ def _kinds(maps: Floats, *, mass: float = 0.5, uniform: float = 0.95, farthest: 
     return np.asarray(kinds) if rows.any() else np.full(heads, np.nan)
 
 
-def _mass_at(shares: Floats, columns: "np.ndarray", keys: int) -> Floats:
+def _mass_at(shares: Floats, columns: Steps, keys: int) -> Floats:
     """Return the mean share of one column per query, shape (H,), over the queries that have it."""
     inside = (columns >= 0) & (columns < keys)
     taken = shares[:, np.flatnonzero(inside), columns[inside]]
