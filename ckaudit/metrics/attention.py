@@ -184,7 +184,8 @@ def _largest_entropy(run: Run, entropy: Series) -> Floats:
             continue
         counted = count[:, keys.labels.index(layer)]
         hidden = masked[:, causal.labels.index(layer)] == 1 if layer in causal.labels else np.zeros(len(counted), bool)
-        most[:, column] = np.where(hidden, _mean_log(counted), np.log(counted))
+        with np.errstate(divide="ignore"):
+            most[:, column] = np.where(hidden, _mean_log(counted), np.log(counted))
     return most
 
 

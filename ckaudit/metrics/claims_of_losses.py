@@ -24,7 +24,7 @@ def _train_ppl(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
     """
     steps, said = _column(run.scalar("train_ppl"))
     low, high = recent_range(run, steps)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         slack = precision * np.exp(low), precision * np.exp(high)
         yield Bounds("train_ppl", steps, said, np.exp(low) - slack[0] - rounding(said), np.exp(high) + slack[1] + rounding(said))
 
@@ -101,7 +101,8 @@ def recent_range(run: Run, steps: Steps, *, window: int = 50, wider: float = 0.5
     recent = np.lib.stride_tricks.sliding_window_view(np.concatenate((np.full(window - 1, losses[0]), losses)), window)
     low, high = np.fmin(recent.min(axis=1)[place], ema), np.fmax(recent.max(axis=1)[place], ema)
     low, high = np.where(place < 0, ema, low), np.where(place < 0, ema, high)
-    return low - wider * (high - low), high + wider * (high - low)
+    with np.errstate(all="ignore"):
+        return low - wider * (high - low), high + wider * (high - low)
 
 
 def rounding(values: Floats) -> Floats:

@@ -112,7 +112,8 @@ def _of_twin(run: Run, field: str) -> Series:
     named = replace(named, recorded=twins.recorded & shift.recorded)
     moved, own = together(named, values)
     recorded = moved.recorded & own.recorded
-    return replace(moved, values=np.where(recorded, moved.values - own.values, np.nan), recorded=recorded)
+    with np.errstate(invalid="ignore"):
+        return replace(moved, values=np.where(recorded, moved.values - own.values, np.nan), recorded=recorded)
 
 
 def _mean(values: Floats) -> Floats:

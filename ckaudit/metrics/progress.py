@@ -36,12 +36,14 @@ def steps_seen(run: Run) -> Series:
     Shape (T, 1): logged steps. Recomputed as long as every step from the first on has a line that says whether it was
     skipped; elsewhere as the trainer counted.
     """
-    skipped = skipped_updates(run)
-    known = skipped.recorded[:, 0] if skipped else np.zeros(0, bool)
+    skipped, said = skipped_updates(run), relabelled(run.scalar("steps_seen"), "steps_seen")
+    if not skipped:
+        return said
+    known = skipped.recorded[:, 0]
     unbroken = skipped.steps[known] == np.arange(1, known.sum() + 1)
     steps = skipped.steps[known][np.logical_and.accumulate(unbroken)]
-    lost = np.cumsum(np.nan_to_num(skipped.values[known, :1].ravel()[: len(steps)]))
-    return filled(single("steps_seen", "updates", steps, steps - lost), relabelled(run.scalar("steps_seen"), "steps_seen"))
+    lost = np.cumsum(np.where(skipped.finite[:, :1], skipped.values[:, :1], 0.0)[known, 0][: len(steps)])
+    return filled(single("steps_seen", "updates", steps, steps - lost), said)
 
 
 @metric(unit="tokens/update", reads=["tokens_per_update", "tokens_seen"], source="catalogue M08")

@@ -2,6 +2,7 @@
 
 import math
 from functools import cache
+from zlib import crc32
 
 import numpy as np
 
@@ -93,9 +94,8 @@ def random_run(seed=0, *, steps=130, gaps=0.1, nans=0.05):
 
 @cache
 def _random_material(seed, steps, gaps, nans):
-    rng = np.random.default_rng(seed)
     paths = sorted({path for each in metrics().values() for path in each.reads})
-    made = {path: _random_series(rng, path, steps, gaps, nans) for path in paths}
+    made = {path: _random_series(np.random.default_rng([seed, crc32(path.encode())]), path, steps, gaps, nans) for path in paths}
     for series in made.values():
         series.values.flags.writeable = series.recorded.flags.writeable = series.steps.flags.writeable = False
     return made
@@ -124,7 +124,9 @@ def _random_series(rng, path, steps, gaps, nans):
         values = START + np.cumsum(values, axis=0)
     recorded = rng.random(values.shape) >= gaps
     recorded[0] = True
-    values[rng.random(values.shape) < nans] = NAN
+    broken = rng.random(values.shape) < nans
+    broken[0] = False
+    values[broken] = NAN
     values[~recorded] = NAN
     return Series(path, "1", np.arange(1, steps + 1), labels, values, recorded)
 

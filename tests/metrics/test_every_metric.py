@@ -128,6 +128,41 @@ def test_it_sees_no_future(metric):
         assert same(metric(run.until(step)), metric(run).until(step))
 
 
+def spaced(series, steps):
+    """Return the first rows of a series at other steps."""
+    return replace(series, steps=steps, values=series.values[: len(steps)], recorded=series.recorded[: len(steps)])
+
+
+def changed(run, change, reads):
+    sections = {path: change(series) for path, series in run.sections.items() if path in reads}
+    scalars = {name: change(series) for name, series in run.scalars.items() if name in reads}
+    return replace(run, sections=sections, scalars=scalars, _derived={})
+
+
+LOG_SPACED = np.unique(np.geomspace(1, 1e6, 130).astype(np.int64))
+HOSTILE = {
+    "log-spaced steps": lambda series: spaced(series, LOG_SPACED),
+    "two points": lambda series: spaced(series, np.array([10, 5_000])),
+    "one point": lambda series: spaced(series, np.array([7])),
+    "constant": lambda series: replace(series, values=np.where(series.recorded, 1.0, np.nan)),
+    "all zero": lambda series: replace(series, values=np.where(series.recorded, 0.0, np.nan)),
+    "all NaN": lambda series: replace(series, values=np.full(series.values.shape, np.nan)),
+    "infinities": lambda series: replace(series, values=np.where(series.recorded, np.inf, np.nan)),
+    "as large as float32 goes": lambda series: replace(series, values=series.values * 1e38),
+    "from step 0": lambda series: replace(series, steps=series.steps - 1),
+    "counted in thousands": lambda series: replace(series, steps=series.steps * 1_000),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+@each_metric
+def test_it_bears_any_recording(metric, case):
+    found = metric(changed(random_run(), HOSTILE[case], set(metric.reads)))
+    assert found.values.shape == found.recorded.shape == (len(found.steps), len(found.labels))
+    assert np.isnan(found.values[~found.recorded]).all()
+    assert (np.diff(found.steps) > 0).all()
+
+
 @pytest.mark.parametrize("metric", [metric for metric in ALL if metric.memory], ids=lambda metric: metric.name)
 def test_the_last_value_needs_no_more_history_than_its_memory(metric):
     run = random_run(steps=260, gaps=0.0)
