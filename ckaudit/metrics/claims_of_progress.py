@@ -64,7 +64,7 @@ def _tokens_per_update(run: Run, *, precision: float = 1e-2, padding: float = 2.
 
 @claim("step_time", reads=["time"])
 def _step_time(run: Run, *, precision: float = 0.1, waiting: float = 20.0) -> Iterator[Bounds]:
-    """A step cannot take longer than the time since the line before it: the mean over whole windows of lines.
+    """A step cannot take longer than the time since the line before it: the mean over whole windows of lines, or so far.
 
     Where only some steps have a line, these may be the slow ones, such as those with an evaluation. A timer may leave out
     evaluations, checkpoints and the wait for data, but not nineteen twentieths of the time between two usual lines:
@@ -72,13 +72,13 @@ def _step_time(run: Run, *, precision: float = 0.1, waiting: float = 20.0) -> It
     """
     each = _windows(run, "step_time", "time")
     usual = np.median(each.passed / each.apart, axis=1)
-    most = each.passed.mean(axis=1) * (1 + precision)
+    most = np.maximum(each.passed.mean(axis=1), (each.total[0] / each.total[1]).max(axis=1)) * (1 + precision)
     yield Bounds("step_time", each.ends, each.said.mean(axis=1), usual / waiting, most)
 
 
 @claim("tokens_per_sec", reads=["time", "tokens_seen"])
 def _tokens_per_sec(run: Run, *, factor: float = 2.0) -> Iterator[Bounds]:
-    """Tokens over time (M39) in whole windows of lines.
+    """Tokens over time (M39) in whole windows of lines, or so far.
 
     A trainer's timer may leave out evaluations and the wait for data, and tokens may count pads: a `factor` of two covers
     both. Tokens of one device out of many, or of one micro-batch, lie beyond.
@@ -95,12 +95,14 @@ def _mfu(run: Run, *, factor: float = 2.0) -> Iterator[Bounds]:
 
 
 def _throughput(run: Run, name: str, unit: float, factor: float) -> Bounds:
-    """Compare median claims with the mean and the median throughput of each window, times `unit`."""
+    """Compare median claims with the mean and the median throughput of each window, and the mean so far, times `unit`."""
     each = _windows(run, name, "tokens_seen")
     with np.errstate(all="ignore"):
         mean, usual = each.gained.sum(axis=1) / each.passed.sum(axis=1), np.median(each.gained / each.passed, axis=1)
-    mean, usual = (np.where(np.isfinite(mean * usual) & (mean > 0), speed, np.nan) for speed in (mean, usual))
-    slow, fast = np.minimum(mean, usual) * unit, np.maximum(mean, usual) * unit
+        so_far = each.total[2] / each.total[0]
+    speeds = np.stack([mean, usual, so_far.min(axis=1), so_far.max(axis=1)])
+    speeds = np.where(np.isfinite(speeds).all(axis=0) & (mean > 0), speeds, np.nan) * unit
+    slow, fast = speeds.min(axis=0), speeds.max(axis=0)
     return Bounds(name, each.ends, np.median(each.said, axis=1), slow / factor, fast * factor)
 
 
@@ -113,6 +115,7 @@ class _Windows(Struct, frozen=True, eq=False):
         passed: Seconds; NaN at a restart and where the clock went back.
         apart: Steps.
         gained: Of the counter asked for.
+        total: Seconds, steps and gain since the first line, restarts left out, shape (3, W, N).
     """
 
     ends: Steps
@@ -120,6 +123,7 @@ class _Windows(Struct, frozen=True, eq=False):
     passed: Floats
     apart: Floats
     gained: Floats
+    total: Floats
 
 
 def _windows(run: Run, name: str, counter: str, *, window: int = 50, digits: float = 10.0) -> _Windows:
@@ -142,7 +146,8 @@ def _windows(run: Run, name: str, counter: str, *, window: int = 50, digits: flo
     digit = np.minimum.accumulate(decimal_step(lines[:, 1]))[inside].reshape(count, window)[:, -1:].ravel()
     known = passed.sum(axis=1) > digits * digit
     ends = steps[inside].reshape(count, window)[:, -1:].ravel()
-    return _Windows(ends[known], said[known], passed[known], apart[known], gained[known])
+    sums = [np.nancumsum(each).reshape(count, window) for each in (passed, np.where(np.isnan(passed), 0.0, apart), gained)]
+    return _Windows(ends[known], said[known], passed[known], apart[known], gained[known], np.stack(sums)[:, known])
 
 
 def _rate(run: Run, name: str, source: Series, hits: Mask, *, slack: float = 0.5) -> Iterator[Bounds]:

@@ -165,6 +165,17 @@ def test_a_clock_in_whole_seconds_says_nothing_of_fast_steps():
     assert not claimed_value(Run("coarse", scalars=scalars))
 
 
+def test_an_average_since_the_start_is_a_convention_too():
+    """The first step compiles for a minute; later averages still remember it."""
+    seconds = np.where(np.arange(600) == 3, 60.0, 0.5)
+    clock, so_far = np.cumsum(seconds), np.cumsum(seconds) / np.arange(1, 601)
+    columns = {
+        "time": 1.7e9 + clock, "step_time": so_far, "tokens_seen": 100.0 * np.arange(1, 601), "tokens_per_sec": 100.0 / so_far,
+    }  # fmt: skip
+    scalars = {name: column(values.tolist(), name=name) for name, values in columns.items()}
+    assert contradicted(Run("compiled", scalars=scalars)) == set()
+
+
 def test_a_restart_that_run_json_lists_is_no_slow_step():
     run = honest()
     time = run.scalars["time"]
