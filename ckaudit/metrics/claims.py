@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ckaudit.metrics.metric import Metric
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.series import Floats, Series, Steps, merged_steps
 
 
 class Bounds(Struct, frozen=True, eq=False):
@@ -89,10 +89,10 @@ def _judged(claim: Claim, run: Run) -> Iterator[Bounds]:
 
 def as_table(name: str, columns: list[tuple[str, Steps, Floats]]) -> Series:
     """Return columns of their own steps as one series."""
-    steps = np.unique(np.concatenate([np.empty(0, np.int64), *(each for _, each, _ in columns)]))
+    steps = merged_steps(*(each for _, each, _ in columns))
     values = np.full((len(steps), len(columns)), np.nan)
     recorded = np.zeros(values.shape, bool)
     for index, (_, own, column) in enumerate(columns):
-        rows = np.searchsorted(steps, own)
+        rows = slice(None) if len(own) == len(steps) else np.searchsorted(steps, own)
         values[rows, index], recorded[rows, index] = column, True
     return Series(name, "1", steps, tuple(label for label, _, _ in columns), values, recorded)

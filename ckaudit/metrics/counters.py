@@ -14,6 +14,9 @@ def shared_points(counters: Sequence[Series]) -> tuple[Steps, Floats]:
     first = counters[0]
     if not all(counter.labels for counter in counters):
         return first.steps[:0], np.empty((0, len(counters)))
+    if all(np.array_equal(counter.steps, first.steps) for counter in counters[1:]):
+        known = np.logical_and.reduce([counter.finite[:, 0] for counter in counters])
+        return first.steps[known], np.stack([counter.values[known, 0] for counter in counters], axis=1)
     steps = first.steps[first.finite[:, 0]]
     for counter in counters[1:]:
         steps = np.intersect1d(steps, counter.steps[counter.finite[:, 0]], assume_unique=True)

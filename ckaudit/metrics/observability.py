@@ -14,7 +14,7 @@ from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients
 from ckaudit.metrics.optimizer import skipped_updates
 from ckaudit.metrics.pairs import filled, relabelled
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, empty, single
+from ckaudit.run.series import Floats, Series, empty, merged_steps, single
 
 DAY = 86_400.0
 
@@ -35,7 +35,7 @@ def nan_inf_events(run: Run) -> Series:
     logged number counts where it is larger, for a trainer looks at more.
     """
     made, said = bad_places(run), run.scalar("nan_inf_events").recorded_rows()
-    steps = np.union1d(made.steps, said.steps)
+    steps = merged_steps(made.steps, said.steps)
     events = np.zeros(len(steps))
     events[np.searchsorted(steps, made.steps)] = made.values[:, 0]
     logged = np.where(said.finite, said.values, 0.0).sum(axis=1)
@@ -49,7 +49,7 @@ def bad_places(run: Run) -> Series:
     numbers = [train_loss_raw(run), val_loss(run), gradients[0]]
     counts = [nonfinite_weights(run), nonfinite_activations(run), gradients[1]]
     bad = [(each, each.nonfinite) for each in numbers] + [(each, each.recorded & ~(each.values <= 0)) for each in counts]
-    steps = np.unique(np.concatenate([series.steps[series.recorded.any(axis=1)] for series in [*numbers, *counts]]))
+    steps = merged_steps(*(series.steps[series.recorded.any(axis=1)] for series in [*numbers, *counts]))
     events = np.zeros(len(steps))
     for series, hits in bad:
         rows = series.recorded.any(axis=1)

@@ -129,11 +129,16 @@ def recent_trends(
 def _trends(run: Run, part: Callable[[Trend], float]) -> Series:
     evals = val_loss(run)
     values = np.full(evals.values.shape, np.nan)
+    for row, column, trend in run.derived("trends of evaluations", lambda: [*_every_trend(evals)]):
+        values[row, column] = part(trend)
+    return replace(evals, values=values, recorded=np.isfinite(values))
+
+
+def _every_trend(evals: Series) -> Iterator[tuple[int, int, Trend]]:
     for column in range(len(evals.labels)):
         known = np.flatnonzero(evals.finite[:, column])
         for row, trend in recent_trends(evals.steps[known], evals.values[known, column]):
-            values[known[row], column] = part(trend)
-    return replace(evals, values=values, recorded=np.isfinite(values))
+            yield int(known[row]), column, trend
 
 
 def _improved(losses: Floats, least: float) -> Steps:
