@@ -108,7 +108,8 @@ def overflow_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Serie
     $$r_t = \tfrac{100}{n} \sum_{i=t-n+1}^{t} \mathbb{1}[\,k_i > 0\,], \qquad n = \min(t, 100)$$
 
     Shape (T, 1). A step overflowed if its update was skipped; where that was not recorded, if the loss scale fell to the
-    point after it. The trainer's own rate counts where neither was. Not recorded before `min_points` points.
+    point after it. The trainer's own rate counts where neither was. Windows are counted in points; not recorded before
+    `min_points` of them.
 
     Args:
         run: The run.
