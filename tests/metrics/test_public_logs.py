@@ -10,9 +10,9 @@ import pytest
 
 from ckaudit.audit.open import open_run
 from ckaudit.metrics.divergence import val_rise
+from ckaudit.metrics.flags import grad_spike_flag, loss_spike_flag
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
 from ckaudit.metrics.plateau import steps_since_improvement
-from ckaudit.metrics.spikes import flagged, loss_excess
 from tests.metrics.samples import cells
 
 REAL = Path(__file__).parents[2] / "fixtures" / "real"
@@ -74,8 +74,8 @@ def test_spike_flags_are_those_of_the_definition(file):
         digit = min(max(decimals(value), bfloat16(value)) for value in before.tolist())
         if values[row] > middle + 6.0 * max(spread, digit / 2, abs(middle) / 1_000):
             expected.append(steps[row])
-    excess = loss_excess(run(file))
-    assert excess.steps[flagged(excess)[:, 0]].tolist() == expected
+    flags = loss_spike_flag(run(file))
+    assert flags.steps[flags.values[:, 0] == 1].tolist() == expected
 
 
 @pytest.mark.parametrize("file", LOSSES)
@@ -108,3 +108,9 @@ def test_gap_rise_and_patience_of_evaluations(file):
         if recent:
             gaps[step] = value - float(np.median(recent))
     assert {step: value for (step, _), value in cells(train_val_gap(opened)).items()} == pytest.approx(gaps)
+
+
+def test_flags_of_the_gradient_norm_are_where_its_spikes_are():
+    flags = grad_spike_flag(run("hf_trainer/mistral_lora_4ep/trainer_state.json"))
+    assert {3220, 5510} <= set(flags.steps[flags.values[:, 0] == 1].tolist())
+    assert not flags.recorded[:50].any()
