@@ -67,7 +67,8 @@ def _of_grids(run: Run, judge: Callable[[Floats], Floats]) -> Series:
 
 
 def _by_step(grids: Grids, judge: Callable[[Floats], Floats]) -> Series:
-    rows = [(step, label, judge(maps)) for step, label, maps in zip(grids.steps, grids.labels, grids.values, strict=True)]
+    found = zip(grids.steps, grids.labels, grids.values, strict=True)
+    rows = [(step, label, judge(maps)) for step, label, maps in found if maps.ndim == 3 and maps.size]
     labels = tuple(dict.fromkeys(f"{label}/head.{head}" for _, label, heads in rows for head in range(len(heads))))
     place = {label: column for column, label in enumerate(labels)}
     steps = np.array(sorted({step for step, _, _ in rows}), np.int64)

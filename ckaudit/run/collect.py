@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from typing import Any, get_args
@@ -72,8 +73,12 @@ class GridCollector:
         self._found: list[tuple[int, str, Floats]] = []
 
     def add(self, step: int, labels: Labels, values: Iterable[Any]) -> None:
-        """Add the matrices of one checkpoint, packed or nested; UNSET is not recorded."""
-        self._found += [(step, label, unpack(value)) for label, value in zip(labels, values, strict=True) if value is not UNSET]
+        """Add the matrices of one checkpoint, packed or nested; UNSET, or one that is no rectangle, is not recorded."""
+        for label, value in zip(labels, values, strict=True):
+            if value is UNSET:
+                continue
+            with suppress(ValueError):  # what is wrong with it, validate tells
+                self._found.append((step, label, unpack(value)))
 
     def grids(self) -> Grids:
         """Return everything gathered, in the order of steps."""

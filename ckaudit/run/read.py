@@ -1,6 +1,7 @@
 """Reading a run folder, one file, or a list of files, each file once and only what was asked for."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,9 @@ def _by_section(collectors: dict[str, Collector]) -> dict[str, list[tuple[str, C
 
 def _file_facts(path: Path, document: Any) -> dict[str, Any]:
     """Return what reading a checkpoint's file showed, by the names that `Run.scalars` gives it."""
-    facts = {"file_ok": 1.0, "file_bytes": float(path.stat().st_size)}
+    facts = {"file_ok": 1.0}
+    with suppress(OSError):  # gone since it was read
+        facts["file_bytes"] = float(path.stat().st_size)
     return facts if document.time is UNSET else facts | {"file_time": document.time}
 
 

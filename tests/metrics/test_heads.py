@@ -72,6 +72,15 @@ def test_a_map_that_is_not_finite_has_no_kind():
     assert not head_kind(run_of(grids={PATH: {(1, "a"): broken[None]}}))
 
 
+def test_a_grid_that_is_no_rectangle_is_passed_over(tmp_path):
+    whole = FIRST[None].tolist()
+    layers = {"a": {"sampled_qk_grid_32x32": [[[1.0, 2.0], [1.0]]]}, "b": {"sampled_qk_grid_32x32": whole}}
+    layers["c"] = {"sampled_qk_grid_32x32": {"encoding": "q8", "shape": [2, 9, 9], "min": 0.0, "max": 1.0, "data": "AAAA"}}
+    document = {"schema_version": "ck.analysis.v1", "step": 7, "attention": layers}
+    (tmp_path / "analysis_checkpoint_step_00000007.json").write_text(json.dumps(document))
+    assert list(cells(head_kind(read_run(tmp_path, reads=head_kind.reads)))) == [(7, "b/head.0")]
+
+
 @pytest.mark.parametrize("encoding", ["nested", "q8"])
 @pytest.mark.parametrize("field", ["sampled_qk_grid_32x32_per_head", "sampled_qk_grid_32x32"])
 def test_grids_and_kinds_are_read_from_files_where_asked_for(tmp_path, encoding, field):
