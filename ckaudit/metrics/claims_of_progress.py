@@ -71,23 +71,23 @@ def _step_time(run: Run, *, precision: float = 0.1, waiting: float = 20.0) -> It
     milliseconds, minutes or micro-steps do.
     """
     each = _windows(run, "step_time", "time")
-    usual = np.median(each.passed / each.apart, axis=1)
+    usual = 1 / _usual_speed(run, each, None)
     most = np.maximum(each.passed.mean(axis=1), (each.total[0] / each.total[1]).max(axis=1)) * (1 + precision)
     yield Bounds("step_time", each.ends, each.said.mean(axis=1), usual / waiting, most)
 
 
 @claim("tokens_per_sec", reads=["time", "tokens_seen"])
-def _tokens_per_sec(run: Run, *, factor: float = 2.0) -> Iterator[Bounds]:
+def _tokens_per_sec(run: Run, *, factor: float = 3.0) -> Iterator[Bounds]:
     """Tokens over time (M39) in whole windows of lines, or so far.
 
-    A trainer's timer may leave out evaluations and the wait for data, and tokens may count pads: a `factor` of two covers
-    both. Tokens of one device out of many, or of one micro-batch, lie beyond.
+    A trainer's timer may leave out evaluations, the wait for data and what a recorder takes, and tokens may count pads: a
+    `factor` of three covers that. Tokens of one device out of eight, or of one micro-batch of as many, lie beyond.
     """
     yield _throughput(run, "tokens_per_sec", 1.0, factor)
 
 
 @claim("mfu", reads=["time", "tokens_seen"])
-def _mfu(run: Run, *, factor: float = 2.0) -> Iterator[Bounds]:
+def _mfu(run: Run, *, factor: float = 3.0) -> Iterator[Bounds]:
     """Tokens per second times work over peak (M41), with the same `factor` as tokens_per_sec; percent lie beyond."""
     work, peak = (run.manifest.flops_per_token, run.manifest.peak_flops) if run.manifest else (UNSET, UNSET)
     if isinstance(work, (int, float)) and isinstance(peak, (int, float)) and peak > 0:
@@ -95,21 +95,38 @@ def _mfu(run: Run, *, factor: float = 2.0) -> Iterator[Bounds]:
 
 
 def _throughput(run: Run, name: str, unit: float, factor: float) -> Bounds:
-    """Compare median claims with the mean and the median throughput of each window, and the mean so far, times `unit`."""
+    """Compare median claims with the throughput of each window, times `unit`: its mean, its usual one, and the mean so far."""
     each = _windows(run, name, "tokens_seen")
     with np.errstate(all="ignore"):
-        mean, usual = each.gained.sum(axis=1) / each.passed.sum(axis=1), np.median(each.gained / each.passed, axis=1)
-        so_far = each.total[2] / each.total[0]
-    speeds = np.stack([mean, usual, so_far.min(axis=1), so_far.max(axis=1)])
+        mean, so_far = each.gained.sum(axis=1) / each.passed.sum(axis=1), each.total[2] / each.total[0]
+    speeds = np.stack([mean, _usual_speed(run, each, "tokens_seen"), so_far.min(axis=1), so_far.max(axis=1)])
     speeds = np.where(np.isfinite(speeds).all(axis=0) & (mean > 0), speeds, np.nan) * unit
     slow, fast = speeds.min(axis=0), speeds.max(axis=0)
     return Bounds(name, each.ends, np.median(each.said, axis=1), slow / factor, fast * factor)
+
+
+def _usual_speed(run: Run, windows: "_Windows", counter: str | None) -> Floats:
+    """Return the median gain per second from line to line in each window, shape (W,): of all lines, also those without a claim.
+
+    Args:
+        run: The run.
+        windows: Where they begin and end.
+        counter: What is gained; None: steps.
+    """
+    steps, lines = shared_points([run.scalar("time"), run.scalar(counter or "time")])
+    passed, gained = increments(lines).T
+    gained = np.diff(steps, prepend=steps[:1]).astype(float) if counter is None else gained
+    known = (passed > 0) & (gained > 0) & ~is_restart(run, lines[:, 0])
+    steps, speeds = steps[known], gained[known] / passed[known]
+    first, last = (np.searchsorted(steps, each, side="right").tolist() for each in (windows.begins, windows.ends))
+    return np.array([np.median(speeds[a:b]) if b > a else np.nan for a, b in zip(first, last, strict=True)], float)
 
 
 class _Windows(Struct, frozen=True, eq=False):
     """Lines in windows of equal number, side by side, each with what there was since the line before.
 
     Attributes:
+        begins: Step of the line before each window, shape (W,).
         ends: Last step of each window, shape (W,).
         said: What was logged, shape (W, N), as all that follow.
         passed: Seconds; NaN at a restart and where the clock went back.
@@ -118,6 +135,7 @@ class _Windows(Struct, frozen=True, eq=False):
         total: Seconds, steps and gain since the first line, restarts left out, shape (3, W, N).
     """
 
+    begins: Steps
     ends: Steps
     said: Floats
     passed: Floats
@@ -145,9 +163,11 @@ def _windows(run: Run, name: str, counter: str, *, window: int = 50, digits: flo
     said, passed, apart, gained = (column[inside].reshape(count, window) for column in columns)
     digit = np.minimum.accumulate(decimal_step(lines[:, 1]))[inside].reshape(count, window)[:, -1:].ravel()
     known = passed.sum(axis=1) > digits * digit
-    ends = steps[inside].reshape(count, window)[:, -1:].ravel()
+    begins, ends = steps[: count * window : window], steps[inside].reshape(count, window)[:, -1:].ravel()
     sums = [np.nancumsum(each).reshape(count, window) for each in (passed, np.where(np.isnan(passed), 0.0, apart), gained)]
-    return _Windows(ends[known], said[known], passed[known], apart[known], gained[known], np.stack(sums)[:, known])
+    return _Windows(
+        begins[known], ends[known], said[known], passed[known], apart[known], gained[known], np.stack(sums)[:, known]
+    )  # fmt: skip
 
 
 def _rate(run: Run, name: str, source: Series, hits: Mask, *, slack: float = 0.5) -> Iterator[Bounds]:

@@ -165,6 +165,22 @@ def test_a_clock_in_whole_seconds_says_nothing_of_fast_steps():
     assert not claimed_value(Run("coarse", scalars=scalars))
 
 
+def test_a_timer_that_leaves_out_slow_steps_is_believed_where_few_lines_have_its_word():
+    """Every 25th line has a speed; each tenth step takes a hundred times as long, for something is recorded there."""
+    steps = np.arange(1, 3001)
+    seconds = np.where(steps % 10 == 0, 1.0, 0.01)
+    said = steps[steps % 25 == 0]
+    scalars = {
+        "time": column((1.7e9 + np.cumsum(seconds)).tolist(), name="time"),
+        "tokens_seen": column((100.0 * steps).tolist(), name="tokens_seen"),
+        "tokens_per_sec": column([10_000.0] * len(said), name="tokens_per_sec", steps=said),
+        "step_time": column([0.01] * len(said), name="step_time", steps=said),
+    }
+    run = Run("recorded", scalars=scalars)
+    assert {each.label for each in every_bound(run) if len(each.steps)} == {"tokens_per_sec", "step_time"}
+    assert contradicted(run) == set()
+
+
 def test_an_average_since_the_start_is_a_convention_too():
     """The first step compiles for a minute; later averages still remember it."""
     seconds = np.where(np.arange(600) == 3, 60.0, 0.5)
