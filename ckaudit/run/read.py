@@ -17,6 +17,7 @@ from ckaudit.contract.folder import CheckpointFile, RunFolder, list_files, list_
 from ckaudit.contract.logs import read_lines
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
+from ckaudit.contract.tabulate import LineTable, Tabulator
 from ckaudit.errors import UnreadableError
 from ckaudit.run.collect import Collector, cells_of, flatten_lists
 from ckaudit.run.paths import decoder, every_path
@@ -113,10 +114,19 @@ class _Reader:
         return manifest
 
     def _scalar_lines(self) -> None:
+        tabulator = Tabulator()
+
+        def tabulate(body: bytes) -> LineTable | None:
+            table = tabulator.read(body)
+            return table if table is not None and self.log.takes(table) else None
+
         for path in self.folder.scalars:
-            for lines in read_lines(path, path.name, root=self.folder.root):
+            for lines in read_lines(path, path.name, root=self.folder.root, tabulate=tabulate):
+                if lines.table is not None:
+                    self.log.add_table(lines.table)
                 for row in lines.rows:
                     self.log.add(row)
+                tabulator.learn(lines.rows)
                 self.findings += lines.findings
                 self.notes += lines.notes
 
