@@ -11,6 +11,7 @@ import zstandard
 
 from ckaudit.contract import files
 from ckaudit.contract.tabulate import Tabulator
+from ckaudit.run import read as read_module
 from ckaudit.run.read import read_run
 from tests.metrics.samples import NAN, cells, close
 
@@ -146,3 +147,16 @@ def test_memory_is_a_few_times_that_of_the_columns(tmp_path):
     columns = 50_000 * 8 * len(names)
     assert len(run.scalar("n7").steps) == 50_000
     assert peak < 2.5 * columns + 60e6
+
+
+def test_progress_is_told_for_every_block_of_a_long_log(tmp_path, monkeypatch):
+    (tmp_path / "scalars.jsonl").write_text("".join(f'{{"step":{step},"a":1.0}}\n' for step in range(1_000)))
+    (tmp_path / "scalars.1.jsonl.gz").write_bytes(gzip.compress(b'{"step":2000,"a":1.0}\n' * 500))
+    monkeypatch.setattr(files, "BLOCK_BYTES", 2_000)
+    monkeypatch.setattr(read_module, "BLOCK_BYTES", 2_000)
+    told = []
+    read_run(tmp_path, progress=lambda done, total: told.append((done, total)))
+    dones, totals = zip(*told, strict=True)
+    assert len(set(totals)) == 1
+    assert sorted(dones) == list(dones)
+    assert dones[-1] == totals[0] == len(set(dones)) > 8
