@@ -16,9 +16,11 @@ import pytest
 import zstandard
 
 from ckaudit.audit import measure as measure_module
+from ckaudit.cli.metrics import FORMATS
 from ckaudit.cli.run import run
 from ckaudit.contract.schema import schema
 from ckaudit.metrics.metric import Metric, metrics
+from ckaudit.reports.metrics import DATA
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "fixtures" / "runs"
@@ -207,6 +209,10 @@ def test_only_what_the_selected_metrics_read_is_decoded(folder, capfd, monkeypat
     run(["metrics", str(folder), "train_loss_raw"])
     run(["metrics", str(folder), "gradient_*norm"])
     assert seen == [set(), {"gradients.*.norm"}]
+
+
+def test_the_formats_offered_are_those_that_are_there():
+    assert ("terminal", *DATA) == FORMATS
 
 
 def table(capfd, *arguments, code=0):

@@ -61,7 +61,7 @@ def sample(tmp_path):
     return str(file)
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["validate", "--help"], ["triage", "-h"]])
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["validate", "--help"], ["triage", "-h"], ["metrics", "-h"]])
 def test_help_and_version_load_nothing_heavy(arguments):
     done = start(*arguments, LIST_MODULES="1")
     assert done.returncode == 0
@@ -158,7 +158,7 @@ def test_completion_offers_commands_options_and_formats():
         variables = {"_CKAUDIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
         return start(**variables).stdout.decode().split()
 
-    assert complete("ckaudit ") == ["validate", "triage", "convert"]
+    assert complete("ckaudit ") == ["validate", "triage", "metrics", "convert"]
     assert "--fail-on" in complete("ckaudit triage --f")
     assert complete("ckaudit triage --format s") == ["sarif"]
     assert complete("ckaudit triage --fail-on sev") == ["sev0", "sev1", "sev2"]

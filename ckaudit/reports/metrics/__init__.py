@@ -11,8 +11,6 @@ DATA: dict[str, str] = {
     "parquet": "ckaudit.reports.metrics.parquet",
     "arrow": "ckaudit.reports.metrics.arrow",
 }
-FORMATS = ("terminal", *DATA)
-BINARY = ("parquet", "arrow")
 
 
 def write(measurement: Measurement, format: str, sink: BinaryIO) -> None:  # noqa: A002  what the option is called
