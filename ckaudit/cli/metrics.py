@@ -81,17 +81,20 @@ def command(
         raise UsageError(f"{format} is not text for a screen", hint="name a file: -o FILE")
     stretch = _stretch(step, first, last, every)
     columns = options.columns(map or [])
+    from msgspec.structs import replace
+
     from ckaudit.audit.measure import measure
 
     with progress("reading", quiet=quiet) as tick:
         found = measure(Path(run), names=names or [], stretch=stretch, columns=columns, progress=tick)
     if format == "terminal":
-        _draw(found, output, each_label=bool(names), most=None if all else 20, verbose=verbose)
+        shown = replace(found, notes=()) if quiet else found
+        _draw(shown, output, each_label=bool(names), most=None if all else 20, verbose=verbose)
     else:
         from ckaudit.reports.metrics import write
 
-        with opened(output) as stream:
-            write(found, format, stream)
+        with opened(output) as stream, progress("writing", quiet=quiet) as tick:
+            write(found, format, stream, tick)
         _talk(found, quiet=quiet)
     if output and not quiet:
         say(f"wrote {output}")

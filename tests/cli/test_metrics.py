@@ -20,7 +20,7 @@ from ckaudit.cli.metrics import FORMATS
 from ckaudit.cli.run import run
 from ckaudit.contract.schema import schema
 from ckaudit.metrics.metric import Metric, metrics
-from ckaudit.reports.metrics import DATA
+from ckaudit.reports.metrics import DATA, write
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "fixtures" / "runs"
@@ -195,6 +195,22 @@ def test_data_go_to_standard_output_and_notes_beside_it(folder, capfd):
     out, err = capfd.readouterr()
     assert len(list(csv.reader(io.StringIO(out)))) == 301
     assert err == "note: scalars.jsonl: the last line is cut off; it was left out\n"
+
+
+def test_quiet_leaves_the_notes_out(folder, capfd):
+    with (folder / "scalars.jsonl").open("a") as stream:
+        stream.write('{"step": 301, "tr')
+    for kind in ("terminal", "csv"):
+        assert run(["metrics", str(folder), "train_loss_raw", "-f", kind, "-q"]) == 0
+        assert "cut off" not in "".join(capfd.readouterr())
+
+
+@each_format
+def test_writing_tells_how_far_it_is(folder, kind):
+    told = []
+    found = measure_module.measure(folder)
+    write(found, kind, io.BytesIO(), lambda *told_now: told.append(told_now))
+    assert told[-1][0] == told[-1][1] == len(told) >= len(found.measured)
 
 
 def test_only_what_the_selected_metrics_read_is_decoded(folder, capfd, monkeypatch):

@@ -1,5 +1,6 @@
 """Series of metrics as a table on a screen, or as data for other programs: one module per format, loaded when asked for."""
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import BinaryIO
 
@@ -13,6 +14,18 @@ DATA: dict[str, str] = {
 }
 
 
-def write(measurement: Measurement, format: str, sink: BinaryIO) -> None:  # noqa: A002  what the option is called
-    """Write a measurement in one of `DATA`, a metric at a time."""
-    import_module(DATA[format]).write(measurement, sink)
+def write(
+    measurement: Measurement,
+    format: str,  # noqa: A002  what the option is called
+    sink: BinaryIO,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Write a measurement in one of `DATA`, a piece at a time.
+
+    Args:
+        measurement: The metrics.
+        format: One of `DATA`.
+        sink: What is written to.
+        progress: Called with columns done and columns in all.
+    """
+    import_module(DATA[format]).write(measurement, sink, progress)

@@ -10,15 +10,16 @@ from ckaudit import __version__
 from ckaudit.audit.measure import Measurement
 from ckaudit.reports.escape import visible
 from ckaudit.reports.metrics.long import pieces
+from ckaudit.run.read import Progress
 
 
-def write(measurement: Measurement, sink: BinaryIO) -> None:
+def write(measurement: Measurement, sink: BinaryIO, progress: Progress | None = None) -> None:
     """Write an Arrow file, a piece at a time."""
     import pyarrow as pa
 
     described = schema(measurement)
     with pa.ipc.new_file(sink, described) as writer:
-        for batch in batches(measurement, described):
+        for batch in batches(measurement, described, progress):
             writer.write_batch(batch)
 
 
@@ -33,13 +34,13 @@ def schema(measurement: Measurement) -> Any:
     return pa.schema(columns, metadata=metadata)
 
 
-def batches(measurement: Measurement, described: Any) -> Iterator[Any]:
+def batches(measurement: Measurement, described: Any, progress: Progress | None = None) -> Iterator[Any]:
     """Yield the long form as record batches; all of them number metrics and labels alike."""
     import pyarrow as pa
 
     of_metric = _numbered([measured.name for measured in measurement.measured])
     of_label = _numbered([label for measured in measurement.measured for label in measured.series.labels])
-    for piece in pieces(measurement):
+    for piece in pieces(measurement, progress):
         size = len(piece.steps)
         values = pa.array(np.ascontiguousarray(piece.values), mask=~piece.recorded, from_pandas=False)
         columns = [pa.array(piece.steps), of_metric(piece.metric, size), of_label(piece.label, size), values]

@@ -8,12 +8,13 @@ from ckaudit.audit.measure import Measurement
 from ckaudit.contract.numbers import to_word
 from ckaudit.reports.escape import visible
 from ckaudit.reports.metrics.long import COLUMNS, Piece, pieces
+from ckaudit.run.read import Progress
 
 
-def write(measurement: Measurement, sink: BinaryIO) -> None:
+def write(measurement: Measurement, sink: BinaryIO, progress: Progress | None = None) -> None:
     """Write the long form, a piece at a time."""
     sink.write((",".join(COLUMNS) + "\n").encode())
-    sink.writelines(_lines(piece).encode() for piece in pieces(measurement))
+    sink.writelines(_lines(piece).encode() for piece in pieces(measurement, progress))
 
 
 def _lines(piece: Piece) -> str:

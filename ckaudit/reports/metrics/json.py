@@ -1,6 +1,5 @@
 """JSON: `ck.metrics.v1`, steps by labels for each metric."""
 
-from itertools import chain, repeat
 from typing import BinaryIO
 
 import msgspec
@@ -11,18 +10,21 @@ from ckaudit.audit.measure import Measured, Measurement
 from ckaudit.contract.metrics import VERSION, Metrics, MetricTable
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.reports.escape import visible
+from ckaudit.run.read import Progress
 from ckaudit.run.series import Floats, Mask
 
 
-def write(measurement: Measurement, sink: BinaryIO) -> None:
+def write(measurement: Measurement, sink: BinaryIO, progress: Progress | None = None) -> None:
     """Write one document; only one metric of it is in memory as text."""
     head = Metrics(
         schema_version=VERSION, tool=f"ckaudit {__version__}", subject=visible(measurement.subject), step=measurement.step,
         files=measurement.files, missing=list(measurement.missing), notes=list(map(visible, measurement.notes)), metrics=[],
     )  # fmt: skip
     sink.write(msgspec.json.encode(head).removesuffix(b"]}"))
-    between = chain([b"\n"], repeat(b",\n"))
-    sink.writelines(mark + msgspec.json.encode(_table(measured)) for mark, measured in zip(between, measurement.measured))  # noqa: B905
+    for index, measured in enumerate(measurement.measured):
+        sink.writelines([b",\n" if index else b"\n", msgspec.json.encode(_table(measured))])
+        if progress:
+            progress(index + 1, len(measurement.measured))
     sink.write(b"\n]}\n")
 
 

@@ -4,9 +4,12 @@ from typing import BinaryIO
 
 from ckaudit.audit.measure import Measurement
 from ckaudit.reports.metrics.arrow import batches, schema
+from ckaudit.run.read import Progress
+
+ROWS = 500_000  # in a group: groups of a few rows each take more room than their values
 
 
-def write(measurement: Measurement, sink: BinaryIO) -> None:
+def write(measurement: Measurement, sink: BinaryIO, progress: Progress | None = None) -> None:
     """Write a Parquet file, a row group at a time."""
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
@@ -14,7 +17,7 @@ def write(measurement: Measurement, sink: BinaryIO) -> None:
     described = schema(measurement)
     waiting, rows = [], 0
     with ParquetWriter(sink, described, compression="zstd") as writer:
-        for batch in batches(measurement, described):
+        for batch in batches(measurement, described, progress):
             waiting.append(batch)
             rows += batch.num_rows
             if rows >= ROWS:
@@ -22,6 +25,3 @@ def write(measurement: Measurement, sink: BinaryIO) -> None:
                 waiting, rows = [], 0
         if waiting:
             writer.write_table(pa.Table.from_batches(waiting, described))
-
-
-ROWS = 500_000  # in a group: groups of a few rows each take more room than their values
