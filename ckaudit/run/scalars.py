@@ -58,7 +58,7 @@ class ScalarLog(Struct):
                 known = _both(rows, None if table.recorded is None else table.recorded[index])
                 if known is None or known.any():
                     return False
-        return all(name in self.words or not any(words) for name, words in table.texts.items())
+        return all(name in self.words or all(word is None for word in words) for name, words in table.texts.items())
 
     def __bool__(self) -> bool:
         """Tell whether anything was logged."""

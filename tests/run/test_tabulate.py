@@ -130,6 +130,14 @@ def test_columns_of_one_log_share_their_steps(tmp_path, monkeypatch):
     assert run.scalar("a").steps is run.scalar("b").steps
 
 
+def test_a_new_session_may_begin_with_an_empty_text(tmp_path, monkeypatch):
+    rows = [{"step": step, "session": step // 500, "a": 1.0, "hash": "x" if step < 500 else ""} for step in range(1_000)]
+    (tmp_path / "scalars.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (found, tables), (expected, _) = (read(tmp_path, monkeypatch, fast=fast) for fast in (True, False))
+    assert tables > 10
+    assert dict(found.texts) == dict(expected.texts)
+
+
 def test_lines_that_hold_few_of_many_fields_are_read_one_by_one(tmp_path, monkeypatch):
     (tmp_path / "scalars.jsonl").write_text("".join(f'{{"step":{step},"t{step % 97}":1.0}}\n' for step in range(1_000)))
     run, tables = read(tmp_path, monkeypatch, fast=True)

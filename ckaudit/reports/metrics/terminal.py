@@ -8,8 +8,8 @@ from ckaudit.audit.measure import Measured, Measurement
 from ckaudit.audit.outline import SHAPE, Outline, extreme, labels
 from ckaudit.contract.metrics import Missing
 from ckaudit.reports.terminal.look import paint, shown
-from ckaudit.reports.terminal.paragraph import columns, pad, paragraph
-from ckaudit.reports.terminal.pictures import finite, sparkline
+from ckaudit.reports.terminal.paragraph import columns, paragraph
+from ckaudit.reports.terminal.pictures import CROSS, LEVELS, finite, sparkline
 from ckaudit.reports.terminal.verdict import NARROWEST, UNSEEN, WIDEST
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number, plural
@@ -22,6 +22,8 @@ CUT = {"where": 12, "shape": 12, "metric": 20}  # columns left on narrow screens
 DROPPED = ("step", "unit", "points", "where", "shape", "trend")
 GIVING_WAY = ("step", "where", "shape", "metric", "unit", "points", "where", "shape", "trend")  # first to last
 REASONS = {"not_recorded": "not recorded", "not_in_these_steps": "not in these steps", "broke": "broken"}
+DOTS = "\N{HORIZONTAL ELLIPSIS}"
+NARROW = str.maketrans(dict.fromkeys([*LEVELS, CROSS, DOTS, *filter(None, ARROWS.values())], "#"))
 SHORTEST = 12  # columns of a long unit
 
 
@@ -90,7 +92,7 @@ def _table(lines: Sequence[Line], view: View, width: int) -> Iterator[str]:
 def _widths(lines: Sequence[Line], width: int) -> dict[str, int]:
     """Return the width of each column that is shown: what can be cut gives way first, then whole columns."""
     shown_at_all = [name for name in HEAD if any(line.cells.get(name) for line in lines)]
-    widths = {name: max(len(name), *(columns(line.cells.get(name, "")) for line in lines)) for name in shown_at_all}
+    widths = {name: max(len(name), *(size(line.cells.get(name, "")) for line in lines)) for name in shown_at_all}
     widths |= {"unit": min(widths["unit"], SHORTEST)} if "unit" in widths else {}
     asked = dict(widths)
     for name in GIVING_WAY:
@@ -112,18 +114,23 @@ def _row(cells: dict[str, str], widths: dict[str, int], view: View) -> str:
     drawn = []
     for name, room in widths.items():
         text = cells.get("short" if name == "shape" and room < SHAPE else name, "")
-        text = text if columns(text) <= room else _cut(text, room, view, tail=name == "where")
-        drawn.append(" " * (room - columns(text)) + text if name in RIGHT else pad(text, room))
+        text = text if size(text) <= room else _cut(text, room, view, tail=name == "where")
+        drawn.append(" " * (room - size(text)) + text if name in RIGHT else text + " " * (room - size(text)))
     return "  ".join(drawn)
 
 
 def _cut(text: str, room: int, view: View, *, tail: bool) -> str:
     """Return as much of a text as there is room for: of places the end, where they differ."""
-    dots = "\N{HORIZONTAL ELLIPSIS}" if view.unicode else "..."
+    dots = DOTS if view.unicode else "..."
     kept = room - len(dots)
-    while columns(text) > kept:
+    while size(text) > kept:
         text = text[1:] if tail else text[:-1]
     return dots + text if tail else text + dots
+
+
+def size(text: str) -> int:
+    """Return how many columns a text takes; those of our own signs need no library that takes long to load."""
+    return columns(text.translate(NARROW))
 
 
 def _missing(measurement: Measurement, view: View, width: int) -> Iterator[str]:
