@@ -54,7 +54,7 @@ Format = Annotated[
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]
-All = Annotated[bool, typer.Option("--all", help="Show all labels of a named metric, not only the first 20.")]
+All = Annotated[bool, typer.Option("--all", help="Show every label of every metric, not only 20 of those named.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Name the metrics without a value.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")]
 
@@ -89,7 +89,7 @@ def command(
         found = measure(Path(run), names=names or [], stretch=stretch, columns=columns, progress=tick)
     if format == "terminal":
         shown = replace(found, notes=()) if quiet else found
-        _draw(shown, output, each_label=bool(names), most=None if all else 20, verbose=verbose)
+        _draw(shown, output, each_label=all or bool(names), most=None if all else 20, verbose=verbose)
     else:
         from ckaudit.reports.metrics import write
 

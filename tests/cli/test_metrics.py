@@ -261,6 +261,7 @@ def test_many_labels_are_counted_unless_all_are_asked_for(capfd):
     short, whole = (table(capfd, RUNS / "healthy", "gradient_norm", *more) for more in ((), ("--all",)))
     assert short[-3] == "  ... and 8 more (--all)"
     assert len(whole) == len(short) - 1 + 8
+    assert "  blocks.2.mlp.up.weight" in "\n".join(table(capfd, RUNS / "healthy", "--all"))
 
 
 def test_what_has_no_value_is_counted_and_named_with_v(folder, capfd):
