@@ -23,7 +23,6 @@ NAMES = (
     "memory_used", "tokens_seen",
 )  # fmt: skip
 PYARROW = "import sys, pyarrow.json\npyarrow.json.read_json(sys.argv[1])\n"
-RUNS = HERE.parent / "fixtures" / "runs"
 
 
 def write_log(path: Path, *, nan: float = 0.0, torn: bool = False) -> None:
@@ -76,13 +75,6 @@ def cases(root: Path, files: int) -> list[Case]:
             "orjson.loads of the same",
             [sys.executable, "-c", PARSE, str(root / "keys")],
             "1.5",
-        ),
-        Case(
-            "the healthy recorded run",
-            [*ours, str(RUNS / "healthy")],
-            "an empty Python process",
-            [sys.executable, "-c", "pass"],
-            "-",
         ),
     ]
 
