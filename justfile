@@ -46,6 +46,7 @@ golden:
 benchmark:
     {{ python }} benchmarks/validate.py --write
     {{ python }} benchmarks/triage.py --write
+    {{ python }} benchmarks/metrics.py --write
     {{ python }} benchmarks/size.py --real --write
     {{ python }} benchmarks/recorder.py --qwen --write
     {{ python }} benchmarks/peers.py --write

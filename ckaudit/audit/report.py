@@ -42,7 +42,7 @@ def triage_run(run: Run, *, step: int | None = None) -> Report:
     """Audit a run that is in memory."""
     notes = list(run.notes)
     if step is not None:
-        notes += _notes_on_step(run, step)
+        notes += notes_on_step(run, step)
         run = run.until(step)
     judgement = judge(run, rules().values())
     findings = sorted((*run.findings, *judgement.findings), key=gravity)
@@ -65,7 +65,8 @@ def _reads() -> frozenset[str]:
     return frozenset().union(*(metric.paths for metric in wanted))
 
 
-def _notes_on_step(run: Run, step: int) -> list[str]:
+def notes_on_step(run: Run, step: int) -> list[str]:
+    """Return what a reader must know of judging at `step`, or raise `UsageError` where nothing was recorded by then."""
     last = run.last_step
     steps = run.checkpoint_steps
     earliest = min((int(s.steps[0]) for s in (*run.scalars.values(), *run.sections.values()) if len(s.steps)), default=None)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from ckaudit.cli import convert, coverage, explain, triage, validate
+from ckaudit.cli import convert, coverage, explain, metrics, triage, validate
 from ckaudit.cli.version import print_version
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -31,6 +31,7 @@ def build() -> typer.Typer:
     app.callback(epilog=EPILOG)(ckaudit)
     app.command("validate", epilog=validate.EPILOG)(validate.command)
     app.command("triage", epilog=triage.EPILOG)(triage.command)
+    app.command("metrics", epilog=metrics.EPILOG)(metrics.command)
     app.command("explain", epilog=explain.EPILOG)(explain.command)
     app.command("coverage", epilog=coverage.EPILOG)(coverage.command)
     app.command("convert", epilog=convert.EPILOG)(convert.command)

@@ -1,7 +1,5 @@
 """`ckaudit coverage`: what a run recorded, and what it should have."""
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +7,8 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.options import Verbose, one_of
+from ckaudit.cli.output import fitted, send
 from ckaudit.cli.progress import progress
-from ckaudit.cli.send import send
 from ckaudit.reports.coverage import FORMATS, render
 from ckaudit.reports.view import View
 
@@ -84,10 +82,6 @@ def command(
 
     with progress("reading") as tick:
         found = coverage(Path(run), scale=scale or None, stage=stage or None, columns=columns, progress=tick)
-    view, encoding = View(verbose=verbose), "utf-8"
-    if format == "terminal":
-        from ckaudit.reports.terminal.look import screen
-
-        view, encoding = screen(view, sys.stdout, os.environ), sys.stdout.encoding
+    view, encoding = fitted(View(verbose=verbose), drawn=format == "terminal")
     send(render(found, format, view), encoding)
     return int(strict and bool(found.missing("must")))

@@ -1,15 +1,12 @@
 """From a report to the reader: drawn, written, and summed up in an exit code."""
 
-import os
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ckaudit.cli.options import SEVERITIES, one_of
+from ckaudit.cli.output import check_folder, fitted, opened, send
 from ckaudit.cli.say import say
-from ckaudit.errors import CkauditError, UsageError
 from ckaudit.reports import FORMATS, render
 from ckaudit.reports.view import View
 
@@ -40,16 +37,15 @@ class Request(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         one_of(self.format, tuple(FORMATS), "format")
-        folder = Path(self.output).parent
-        if self.output and not folder.is_dir():
-            raise UsageError(f"--output: there is no folder {folder}", hint="make it first")
+        check_folder(self.output)
 
 
 def deliver(report: "Report", request: Request) -> int:
     """Draw and write `report`, and return the exit code."""
     view = View(verbose=request.verbose, quiet=request.quiet, base=request.base)
     if request.output:
-        _write_file(Path(request.output), render(report, request.format, view).encode())
+        with opened(request.output) as stream:
+            stream.write(render(report, request.format, view).encode())
         if not request.quiet:
             say(f"wrote {request.output}")
     else:
@@ -85,35 +81,5 @@ def _broken(report: "Report") -> list[str]:
 
 
 def _print(report: "Report", request: Request, view: View) -> None:
-    """Write to standard output; a reader who has seen enough and closed the pipe is no error."""
-    encoding = "utf-8"
-    if request.format == "terminal":
-        from ckaudit.reports.terminal.look import screen
-
-        view = screen(view, sys.stdout, os.environ)
-        encoding = sys.stdout.encoding
-    text = render(report, request.format, view)
-    try:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode(encoding, "backslashreplace"))
-        sys.stdout.buffer.flush()
-    except OSError as error:
-        # What is left in the buffer would raise again when the interpreter closes it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            raise CkauditError(f"cannot write to standard output: {error.strerror}") from None
-
-
-def _write_file(path: Path, data: bytes) -> None:
-    """Write `data` whole or not at all; a device or a pipe is written straight."""
-    target = path.resolve()
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)
-            return
-        partial.write_bytes(data)
-        partial.replace(target)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise CkauditError(f"cannot write {path}: {error.strerror}", hint="choose another --output") from None
+    view, encoding = fitted(view, drawn=request.format == "terminal")
+    send(render(report, request.format, view), encoding)

@@ -1,13 +1,11 @@
 """`ckaudit explain`: what a name means, offline."""
 
-import os
-import sys
 from typing import Annotated
 
 import typer
 
 from ckaudit.cli.options import one_of
-from ckaudit.cli.send import send
+from ckaudit.cli.output import fitted, send
 from ckaudit.reports.explain import FORMATS, render_groups, render_pages
 from ckaudit.reports.view import PLAIN
 
@@ -55,10 +53,6 @@ def command(names: Names = None, *, format: Format = "terminal") -> int:  # noqa
     one_of(format, tuple(FORMATS), "format")
     from ckaudit.explain import explain, groups
 
-    view, encoding = PLAIN, "utf-8"
-    if format == "terminal":
-        from ckaudit.reports.terminal.look import screen
-
-        view, encoding = screen(PLAIN, sys.stdout, os.environ), sys.stdout.encoding
+    view, encoding = fitted(PLAIN, drawn=format == "terminal")
     send(render_pages(explain(names), format, view) if names else render_groups(groups(), format, view), encoding)
     return 0

@@ -63,12 +63,12 @@ def severity(word: str) -> "Severity":
     return cast("Severity", one_of(word, SEVERITIES, "severity"))
 
 
-def step(word: str | None) -> int | None:
+def step(word: str | None, option: str = "--step") -> int | None:
     """Return the step that `word` names, or raise `UsageError`."""
     if word is None:
         return None
     if not (word.isascii() and word.isdecimal()):
-        raise UsageError(f"--step {word!r} is not a whole number", hint="write the step as digits, such as --step 500")
+        raise UsageError(f"{option} {word!r} is not a whole number", hint=f"write it as digits, such as {option} 500")
     return int(word)
 
 

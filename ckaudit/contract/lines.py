@@ -6,8 +6,9 @@ lose (a key twice, two objects on a line), is it read line by line; a broken lin
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Any, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import msgspec
 from msgspec import Struct, field
@@ -18,10 +19,14 @@ from ckaudit.contract.explain import explain
 from ckaudit.contract.report import Finding
 from ckaudit.contract.scalars import VERSION, ScalarLine
 
+if TYPE_CHECKING:
+    from ckaudit.contract.tabulate import LineTable
+
 MAX_EXPLAINED = 20
 MAX_FAULTY = 100_000
 
 Row = dict[str, float | str | bool | None]
+Tabulate = Callable[[bytes], "LineTable | None"]
 
 _BOM = b"\xef\xbb\xbf"
 _PYTHON_WORDS = [mark + word for mark in (b":", b": ") for word in (b"NaN", b"Infinity", b"-Infinity")]
@@ -32,6 +37,7 @@ class Lines(Struct):
     """What a stretch of lines says.
 
     Attributes:
+        table: Good lines as columns, where they were asked for and could be had; those in `rows` come after them.
         rows: The good lines, each a dictionary as written: a word such as "NaN" stays a word, null stays None.
         numbers: The line in the file of each row, from 1.
         findings: What is wrong, in the order of lines; the first `MAX_EXPLAINED` faulty lines only.
@@ -41,6 +47,7 @@ class Lines(Struct):
         stopped: Nothing after these lines may be read: they follow a version that this tool does not know, or are no log.
     """
 
+    table: "LineTable | None" = None
     rows: list[Row] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -50,7 +57,7 @@ class Lines(Struct):
     stopped: bool = False
 
 
-def parse_lines(data: bytes, file: str, *, first_line: int = 1, explained: int = 0) -> Lines:
+def parse_lines(data: bytes, file: str, *, first_line: int = 1, explained: int = 0, tabulate: Tabulate | None = None) -> Lines:
     """Read the lines of `data`; a last line without its newline is read where it is whole, and left out where it is cut.
 
     Args:
@@ -58,6 +65,7 @@ def parse_lines(data: bytes, file: str, *, first_line: int = 1, explained: int =
         file: Its name in findings.
         first_line: The line of the file that `data` starts with.
         explained: Faulty lines already explained; beyond `MAX_EXPLAINED` they are only counted.
+        tabulate: Makes a table of lines, or None where it cannot without loss.
     """
     lines = Lines()
     if first_line == 1 and data.startswith(_BOM):
@@ -65,7 +73,7 @@ def parse_lines(data: bytes, file: str, *, first_line: int = 1, explained: int =
         lines.findings.append(violations.BYTE_ORDER_MARK.at(file, "starts with a byte order mark", line=1))
     cut = data.rfind(b"\n") + 1
     body, tail = (data, b"") if cut == len(data) else (data[:cut], data[cut:])
-    if body and not body.isspace() and not _take_all(body, lines, file, first_line):
+    if body and not body.isspace() and not _take_all(body, lines, file, first_line, tabulate):
         _take_each(body, lines, file, first_line, explained)
     if tail.strip() and not lines.stopped:
         _take_tail(tail, lines, file, first_line + body.count(b"\n"), explained)
@@ -85,14 +93,22 @@ def _decoders() -> tuple["msgspec.json.Decoder[Row]", "msgspec.json.Decoder[Scal
     return msgspec.json.Decoder(dict[str, _Int64 | float | str | bool | None]), msgspec.json.Decoder(ScalarLine)
 
 
-def _take_all(body: bytes, lines: Lines, file: str, first_line: int) -> bool:
+def _take_all(body: bytes, lines: Lines, file: str, first_line: int, tabulate: Tabulate | None) -> bool:
     """Take all lines in one pass, and say whether nothing was lost by it."""
-    rows = _decode_all(body)
-    if rows is None and (words := [word for word in _PYTHON_WORDS if word in body]):
-        rows = _decode_all(_quote_python_words(body, words))
-        if rows is not None:
+    taken = _taken(body, lines, first_line, tabulate)
+    if not taken and (words := [word for word in _PYTHON_WORDS if word in body]):
+        taken = _taken(_quote_python_words(body, words), lines, first_line, tabulate)
+        if taken:
             first = min(map(body.find, words))
             _say_bare(lines, file, first_line + body.count(b"\n", 0, first), sum(map(body.count, words)))
+    return taken
+
+
+def _taken(body: bytes, lines: Lines, first_line: int, tabulate: Tabulate | None) -> bool:
+    lines.table = tabulate(body) if tabulate else None
+    if lines.table is not None:
+        return True
+    rows = _decode_all(body)
     if rows is None:
         return False
     lines.rows, lines.numbers = rows, list(range(first_line, first_line + len(rows)))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ckaudit.contract import violations
 from ckaudit.contract.files import MAX_BYTES, BrokenFile, read_blocks
-from ckaudit.contract.lines import MAX_EXPLAINED, MAX_FAULTY, Lines, parse_lines
+from ckaudit.contract.lines import MAX_EXPLAINED, MAX_FAULTY, Lines, Tabulate, parse_lines
 from ckaudit.contract.report import Finding
 
 MAX_LINE_BYTES = 4 * 2**20  # a line with every per-tensor norm of 1,000 tensors has 0.1 MB
@@ -13,7 +13,7 @@ MAX_LINE_BYTES = 4 * 2**20  # a line with every per-tensor norm of 1,000 tensors
 _NOT_TEXT = (b"\xff\xfe", b"\xfe\xff", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # UTF-16 and the magic numbers of gzip and zstd
 
 
-def read_lines(path: Path, shown: str, *, root: Path | None = None) -> Iterator[Lines]:
+def read_lines(path: Path, shown: str, *, root: Path | None = None, tabulate: Tabulate | None = None) -> Iterator[Lines]:
     """Yield a scalar log a block at a time, `.gz` and `.zst` unpacked; memory does not grow with the file.
 
     A file that cannot be read, or not to its end, gives a last block whose only content is the finding that says why.
@@ -22,12 +22,13 @@ def read_lines(path: Path, shown: str, *, root: Path | None = None) -> Iterator[
         path: The log.
         shown: Its name in findings.
         root: The folder it must not leave by a link.
+        tabulate: Makes a table of lines, or None where it cannot without loss.
     """
     faulty, number = 0, 1
     try:
-        for block in _whole_lines(read_blocks(path, shown, root=root), shown):
-            lines = _parse(block, shown, number, faulty)
-            number += block.count(b"\n")
+        for block, first, ended in _whole_lines(read_blocks(path, shown, root=root), shown):
+            lines = _parse(block, shown, first, faulty, tabulate)
+            number = first + ended
             faulty += lines.faulty
             yield lines
             if lines.stopped:
@@ -40,22 +41,26 @@ def read_lines(path: Path, shown: str, *, root: Path | None = None) -> Iterator[
         yield Lines(findings=[violations.NOT_JSON.at(shown, message, line=number - 1)])
 
 
-def _whole_lines(blocks: Iterator[bytes], shown: str) -> Iterator[bytes]:
-    rest, number = b"", 1
+def _whole_lines(blocks: Iterator[bytes], shown: str) -> Iterator[tuple[bytes, int, int]]:
+    """Yield whole lines, the number of the first one, and how many of them end; a last one may be cut."""
+    rest, number, start = b"", 1, True
     for block in blocks:
-        if number == 1 and not rest and _is_binary(block[:4096]):
+        if start and _is_binary(block[:4096]):
             raise BrokenFile(violations.NOT_TEXT.at(shown, "is not UTF-8 text"))
+        start = False
         cut = block.rfind(b"\n") + 1
         if cut:
-            yield rest + block[:cut]
-            number += rest.count(b"\n") + block.count(b"\n")
+            whole = rest + block[:cut]
+            ended = whole.count(b"\n")
+            yield whole, number, ended
+            number += ended
             rest = block[cut:]
         elif len(rest) < MAX_BYTES:
             rest += block
         else:
             raise BrokenFile(_too_long(shown, number))
     if rest:
-        yield rest
+        yield rest, number, 0
 
 
 def _is_binary(head: bytes) -> bool:
@@ -63,16 +68,23 @@ def _is_binary(head: bytes) -> bool:
     return head.startswith(_NOT_TEXT) or b"\0" in head.rstrip(b"\0")
 
 
-def _parse(block: bytes, file: str, number: int, faulty: int) -> Lines:
-    if len(block) <= MAX_LINE_BYTES:
-        return parse_lines(block, file, first_line=number, explained=faulty)
+def _parse(block: bytes, file: str, number: int, faulty: int, tabulate: Tabulate | None) -> Lines:
+    if _has_short_lines(block):
+        return parse_lines(block, file, first_line=number, explained=faulty, tabulate=tabulate)
     parts = block.split(b"\n")
     long = [index for index, part in enumerate(parts) if len(part) > MAX_LINE_BYTES]
     for index in long:
         parts[index] = b""
-    lines = parse_lines(b"\n".join(parts) if long else block, file, first_line=number, explained=faulty)
+    body = b"\n".join(parts) if long else block
+    lines = parse_lines(body, file, first_line=number, explained=faulty, tabulate=tabulate)
     lines.findings += [_too_long(file, number + index) for index in long]
     return lines
+
+
+def _has_short_lines(block: bytes) -> bool:
+    """Tell whether surely no line is too long, as none is where one ends in the stretch that each such line would cover."""
+    beyond = len(block) - MAX_LINE_BYTES
+    return beyond <= 0 or block.find(b"\n", beyond, MAX_LINE_BYTES) >= 0
 
 
 def _too_long(file: str, number: int) -> Finding:

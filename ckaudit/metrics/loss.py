@@ -186,7 +186,23 @@ def train_level(run: Run, steps: Steps, *, points: int = 20) -> Floats:
     times, values = loss.steps[known], loss.values[known, :1].ravel()
     ends = np.searchsorted(times, steps, side="right")
     starts = np.maximum(ends - points, np.minimum(np.searchsorted(times, steps // 2, side="right"), ends - 1))
-    return np.array([np.median(values[start:end]) if end else np.nan for start, end in zip(starts, ends, strict=True)])
+    level = np.full(len(steps), np.nan)
+    whole = ends - starts == points
+    level[whole] = _medians_before(values, ends[whole], points)
+    for row in np.flatnonzero(~whole & (ends > 0)):
+        level[row] = np.median(values[starts[row] : ends[row]])
+    return level
+
+
+def _medians_before(values: Floats, ends: Steps, points: int, *, piece: int = 50_000) -> Floats:
+    """Return the median of the `points` values before each of `ends`, shape (K,); a piece at a time, for they overlap."""
+    medians = np.empty(len(ends))
+    if len(ends):
+        windows = np.lib.stride_tricks.sliding_window_view(values, points)
+        for first in range(0, len(ends), piece):
+            rows = slice(first, first + piece)
+            medians[rows] = np.median(windows[ends[rows] - points], axis=1)
+    return medians
 
 
 def _moving_average(values: Floats, beta: float) -> Floats:

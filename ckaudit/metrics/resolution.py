@@ -30,8 +30,9 @@ def decimal_step(values: Floats, *, most: int = 8, slack: float = 1e-14) -> Floa
     """
     steps = np.zeros(len(values))
     for decimals in range(most, -1, -1):
-        shifted = values * 10.0**decimals
-        short = np.abs(shifted - np.rint(shifted)) <= slack * np.abs(shifted)
+        with np.errstate(over="ignore", invalid="ignore"):
+            shifted = values * 10.0**decimals
+            short = np.abs(shifted - np.rint(shifted)) <= slack * np.abs(shifted)
         steps[short] = 10.0**-decimals
     return steps
 

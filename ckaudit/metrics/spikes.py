@@ -130,8 +130,9 @@ def _before(values: Floats, rows: slice, window: int) -> Floats:
 
 
 def _median_and_mad(before: Floats) -> tuple[Floats, Floats]:
-    middle = _middle(np.sort(before, axis=1))
-    return middle, _middle(np.sort(np.abs(before - middle[:, None]), axis=1))
+    with np.errstate(over="ignore"):
+        middle = _middle(np.sort(before, axis=1))
+        return middle, _middle(np.sort(np.abs(before - middle[:, None]), axis=1))
 
 
 def _middle(ordered: Floats) -> Floats:

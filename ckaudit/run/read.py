@@ -13,11 +13,12 @@ from ckaudit.contract.analysis import VERSION
 from ckaudit.contract.columns import table
 from ckaudit.contract.decode import decode
 from ckaudit.contract.explain import explain
-from ckaudit.contract.files import BrokenFile, read_bytes
+from ckaudit.contract.files import BLOCK_BYTES, BrokenFile, read_bytes
 from ckaudit.contract.folder import CheckpointFile, RunFolder, list_files, list_folder
 from ckaudit.contract.logs import read_lines
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
+from ckaudit.contract.tabulate import LineTable, Tabulator
 from ckaudit.errors import UnreadableError
 from ckaudit.run.collect import Collector, GridCollector, cells_of, flatten_lists
 from ckaudit.run.paths import GRIDS, decoder, every_path
@@ -35,7 +36,7 @@ def read_run(source: Source, *, reads: Iterable[str] | None = None, progress: Pr
         source: A run folder, one file, a list of files, or a folder that was listed already.
         reads: Paths into the checkpoints, such as "gradients.*.norm"; what is not asked for is not kept.
             Default: every number but grids and histograms.
-        progress: Called with files done and files in all.
+        progress: Called with pieces done and pieces in all: files, and blocks of a long log.
 
     Raises:
         UnreadableError: Where there is nothing to read at all. A broken file among others is a finding of the run.
@@ -76,6 +77,7 @@ class _Reader:
         self.grids = {path: GridCollector() for path in GRIDS if path in paths}
         self.sections = _by_section(self.collectors)
         self.log, self.fill = SessionLogs(), ScalarLog()
+        self.tabulator = Tabulator()
         self.notes: list[str] = []
         self.steps: list[int] = []
         self.events: list[Event] = []
@@ -83,12 +85,14 @@ class _Reader:
 
     def run(self, name: str, progress: Progress | None) -> Run:
         manifest = self._manifest()
-        self._scalar_lines()
         files = [file for file in self.folder.checkpoints if file.rank is None]
+        blocks = [_blocks(path) for path in self.folder.scalars]
+        told = _told(progress, sum(blocks) + len(files))
+        for index, path in enumerate(self.folder.scalars):
+            self._scalar_lines(path, told, range(sum(blocks[:index]), sum(blocks[: index + 1])))
         for index, file in enumerate(files):
             self._checkpoint(file)
-            if progress:
-                progress(index + 1, len(files))
+            told(sum(blocks) + index + 1)
         self._ranks()
         log, branches = self.log.merged()
         return Run(
@@ -120,13 +124,22 @@ class _Reader:
         manifest: Manifest | None = self._decoded(data, path.name, msgspec.json.Decoder(Manifest), "ck.run.v1")
         return manifest
 
-    def _scalar_lines(self) -> None:
-        for path in self.folder.scalars:
-            for lines in read_lines(path, path.name, root=self.folder.root):
-                for row in lines.rows:
-                    self.log.add(row)
-                self.findings += lines.findings
-                self.notes += lines.notes
+    def _scalar_lines(self, path: Path, told: Callable[[int], None], pieces: range) -> None:
+        for done, lines in enumerate(
+            read_lines(path, path.name, root=self.folder.root, tabulate=self._tabulate), pieces.start + 1
+        ):
+            if lines.table is not None:
+                self.log.add_table(lines.table)
+            for row in lines.rows:
+                self.log.add(row)
+            self.tabulator.learn(lines.rows)
+            self.findings += lines.findings
+            self.notes += lines.notes
+            told(min(done, pieces.stop))
+
+    def _tabulate(self, body: bytes) -> LineTable | None:
+        table = self.tabulator.read(body)
+        return table if table is not None and self.log.takes(table) else None
 
     def _checkpoint(self, file: CheckpointFile) -> None:
         data = self._bytes(file.path, file.shown)
@@ -181,6 +194,16 @@ class _Reader:
         if explained.findings:
             return None
         return msgspec.convert(explained.document, reader.type, strict=False)
+
+
+def _blocks(path: Path) -> int:
+    """Return how many pieces a log is read in, at least one."""
+    return max(1, -(-path.stat().st_size // BLOCK_BYTES)) if path.is_file() else 1
+
+
+def _told(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """Return what is called with the pieces done."""
+    return (lambda done: progress(done, total)) if progress else (lambda _: None)
 
 
 def _by_section(collectors: dict[str, Collector]) -> dict[str, list[tuple[str, Collector]]]:

@@ -1,28 +1,25 @@
 """Lines of `scalars.jsonl` merged to series: sessions replace each other, checkpoints fill what the log lacks."""
 
-from array import array
 from collections.abc import Mapping
+from itertools import compress
 from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from ckaudit.contract.tabulate import WORDS, LineTable
+from ckaudit.run.column import Column, Joiner
 from ckaudit.run.run import Labels
-from ckaudit.run.series import Series
+from ckaudit.run.series import Mask, Series, single
 
 _IDENTITY = frozenset({"step", "session", "schema_version"})
-_WORDS = frozenset({"NaN", "Infinity", "-Infinity"})
-
-
-class _Column(Struct):
-    steps: "array[int]" = field(default_factory=lambda: array("q"))
-    values: "array[float]" = field(default_factory=lambda: array("d"))
 
 
 class ScalarLog(Struct):
     """Values by catalogue name, gathered line by line."""
 
-    numbers: dict[str, _Column] = field(default_factory=dict)
+    numbers: dict[str, Column] = field(default_factory=dict)
     words: dict[str, dict[int, str]] = field(default_factory=dict)
 
     def add(self, step: int, values: Mapping[str, Any]) -> None:
@@ -30,14 +27,38 @@ class ScalarLog(Struct):
         for name, value in values.items():
             if name in _IDENTITY or value is None:
                 continue
-            if isinstance(value, str) and value not in _WORDS:
+            if isinstance(value, str) and value not in WORDS:
                 self.words.setdefault(name, {})[step] = value
                 continue
             column = self.numbers.get(name)
             if column is None:
-                column = self.numbers[name] = _Column()
+                column = self.numbers[name] = Column()
             column.steps.append(step)
             column.values.append(float(value))
+
+    def add_table(self, table: LineTable, rows: Mask | None) -> None:
+        """Add the lines of a table, those of `rows` only, shape (N,)."""
+        steps = table.steps if rows is None else table.steps[rows]
+        for index, name in enumerate(table.names):
+            known = _both(rows, None if table.recorded is None else table.recorded[index])
+            if known is None:
+                self.numbers[name].extend(steps, table.values[index])
+            elif known.any():
+                self.numbers[name].extend(steps if known is rows else table.steps[known], table.values[index][known])
+        for name, words in table.texts.items():
+            own = words if rows is None else list(compress(words, rows))
+            said = {step: word for step, word in zip(steps.tolist(), own, strict=True) if word is not None}
+            if said:
+                self.words[name].update(said)
+
+    def knows(self, table: LineTable, rows: Mask | None) -> bool:
+        """Tell whether every name that a table has a value of was logged before."""
+        for index, name in enumerate(table.names):
+            if name not in self.numbers:
+                known = _both(rows, None if table.recorded is None else table.recorded[index])
+                if known is None or known.any():
+                    return False
+        return all(name in self.words or all(word is None for word in words) for name, words in table.texts.items())
 
     def __bool__(self) -> bool:
         """Tell whether anything was logged."""
@@ -47,10 +68,9 @@ class ScalarLog(Struct):
         """Return what stands before `step`, and the rest."""
         before, rest = ScalarLog(), ScalarLog()
         for name, column in self.numbers.items():
-            for index, each in enumerate(column.steps):
-                part = (before if each < step else rest).numbers.setdefault(name, _Column())
-                part.steps.append(each)
-                part.values.append(column.values[index])
+            for log, part in zip((before, rest), column.split(step), strict=True):
+                if part.parts:
+                    log.numbers[name] = part
         for name, words in self.words.items():
             for each, word in words.items():
                 (before if each < step else rest).words.setdefault(name, {})[each] = word
@@ -59,9 +79,9 @@ class ScalarLog(Struct):
     def extend(self, later: "ScalarLog") -> None:
         """Add the values of another log behind one's own."""
         for name, column in later.numbers.items():
-            own = self.numbers.setdefault(name, _Column())
-            own.steps.extend(column.steps)
-            own.values.extend(column.values)
+            own = self.numbers.setdefault(name, Column())
+            for part in column.joined():
+                own.extend(*part)
         for name, words in later.words.items():
             self.words.setdefault(name, {}).update(words)
 
@@ -71,14 +91,15 @@ class ScalarLog(Struct):
         Args:
             fill: What the checkpoints say; it counts where the log itself says nothing of a name and step.
         """
+        joiner = Joiner()
         columns = dict(self.numbers)
         for name, column in (fill.numbers if fill else {}).items():
-            columns[name] = _filled(columns[name], column) if name in columns else column
-        families: dict[str, dict[str, _Column]] = {}
+            columns[name] = _filled(columns[name], column, joiner) if name in columns else column
+        families: dict[str, dict[str, Column]] = {}
         for name, column in columns.items():
             family, _, label = name.partition("/")
             families.setdefault(family, {})[label or family] = column
-        return {family: _joined(family, members) for family, members in families.items()}
+        return {family: _joined(family, members, joiner) for family, members in families.items()}
 
     def texts(self) -> dict[str, Labels]:
         """Return the words by name."""
@@ -87,22 +108,31 @@ class ScalarLog(Struct):
         }
 
 
-def _filled(log: _Column, fill: _Column) -> _Column:
-    known = set(log.steps)
-    missing = [index for index, step in enumerate(fill.steps) if step not in known]
-    steps, values = log.steps[:], log.values[:]
-    steps.extend(fill.steps[index] for index in missing)
-    values.extend(fill.values[index] for index in missing)
-    return _Column(steps, values)
+def _both(one: Mask | None, other: Mask | None) -> Mask | None:
+    """Return where both masks hold; None holds everywhere."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
 
 
-def _joined(name: str, columns: Mapping[str, _Column]) -> Series:
-    steps = np.unique(np.concatenate([np.frombuffer(column.steps, np.int64) for column in columns.values()]))
+def _filled(log: Column, fill: Column, joiner: Joiner) -> Column:
+    more = joiner.join(fill)
+    missing = ~np.isin(more.steps, joiner.join(log).steps)
+    filled = Column(list(log.parts))
+    filled.extend(more.steps[missing], more.values[missing])
+    return filled
+
+
+def _joined(name: str, columns: Mapping[str, Column], joiner: Joiner) -> Series:
+    parts = [joiner.join(column) for column in columns.values()]
+    if len(parts) == 1 and parts[0].rises:
+        return replace(single(name, "1", parts[0].steps, parts[0].values), labels=tuple(columns))
+    steps = np.unique(np.concatenate([part.steps for part in parts]))
     values = np.full((len(steps), len(columns)), np.nan)
     recorded = np.zeros(values.shape, bool)
-    for index, column in enumerate(columns.values()):
-        rows = np.searchsorted(steps, np.frombuffer(column.steps, np.int64))
-        values[rows, index] = np.frombuffer(column.values)
+    for index, part in enumerate(parts):
+        rows = np.searchsorted(steps, part.steps)
+        values[rows, index] = part.values
         recorded[rows, index] = True
     return Series(name, "1", steps, tuple(columns), values, recorded)
 
@@ -121,6 +151,24 @@ class SessionLogs:
             self._logs[session] = ScalarLog()
         self._starts[session] = min(self._starts.get(session, step), step)
         self._logs[session].add(step, row)
+
+    def takes(self, table: LineTable) -> bool:
+        """Tell whether a table brings no name that is new to its session: then the order of names is lost by columns."""
+        return all(log is not None and log.knows(table, rows) for log, rows in self._by_session(table))
+
+    def add_table(self, table: LineTable) -> None:
+        """Add the lines of a table that is taken."""
+        for session, (log, rows) in zip(np.unique(table.sessions).tolist(), self._by_session(table), strict=True):
+            steps = table.steps if rows is None else table.steps[rows]
+            self._starts[session] = min(self._starts[session], int(steps.min()))
+            if log is not None:
+                log.add_table(table, rows)
+
+    def _by_session(self, table: LineTable) -> list[tuple[ScalarLog | None, Mask | None]]:
+        """Return the log and the rows of each session in a table; None: all rows."""
+        if (table.sessions == table.sessions[0]).all():
+            return [(self._logs.get(int(table.sessions[0])), None)]
+        return [(self._logs.get(session), table.sessions == session) for session in np.unique(table.sessions).tolist()]
 
     def merged(self) -> tuple[ScalarLog, dict[int, ScalarLog]]:
         """Return the log that counts, and of each replaced session the part that does not, in the order of sessions."""

@@ -61,9 +61,10 @@ def sample(tmp_path):
     return str(file)
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--version"], ["--help"], ["validate", "--help"], ["triage", "-h"], ["explain", "-h"], ["coverage", "-h"]]
-)
+HELPED = ("validate", "triage", "metrics", "explain", "coverage")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], *([name, "-h"] for name in HELPED)])
 def test_help_and_version_load_nothing_heavy(arguments):
     done = start(*arguments, LIST_MODULES="1")
     assert done.returncode == 0
@@ -160,7 +161,7 @@ def test_completion_offers_commands_options_and_formats():
         variables = {"_CKAUDIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
         return start(**variables).stdout.decode().split()
 
-    assert complete("ckaudit ") == ["validate", "triage", "explain", "coverage", "convert"]
+    assert complete("ckaudit ") == ["validate", "triage", "metrics", "explain", "coverage", "convert"]
     assert "--fail-on" in complete("ckaudit triage --f")
     assert complete("ckaudit triage --format s") == ["sarif"]
     assert complete("ckaudit explain max_") == ["max_attention", "max_attn_logit"]

@@ -1,6 +1,7 @@
 import math
 from statistics import median
 
+import numpy as np
 import pytest
 
 from ckaudit.metrics.loss import (
@@ -123,3 +124,14 @@ def test_the_first_loss_is_compared_with_a_uniform_guess() -> None:
     assert cells(excess) == {(1, "x"): 4.0 - math.log(17)}
     assert not initial_loss_excess(run_of(scalars={"train_loss_raw": {1: {"x": 4.0}}}, seed=1))
     assert not initial_loss_excess(run_of(scalars={"train_loss_raw": {100: {"x": 4.0}}}, vocabulary=17))
+
+
+def test_the_level_at_many_evaluations_against_a_slow_loop():
+    rng = np.random.default_rng(3)
+    losses = rng.normal(3, 0.5, 900).tolist()
+    losses[100], losses[500] = NAN, math.inf
+    evals = {step: {"val_loss": 3.0} for step in [1, 2, 5, 19, 20, 21, 39, 40, 41, 99, 100, 101, *range(400, 900, 7)]}
+    found = train_loss_at_evals(run_of(scalars={"train_loss_raw": losses, "val_loss": evals}))
+    for step in evals:
+        past = [loss for at, loss in enumerate(losses, 1) if step // 2 < at <= step and math.isfinite(loss)]
+        assert found.values[found.steps.tolist().index(step), 0] == median(past[-20:] or losses[:1])

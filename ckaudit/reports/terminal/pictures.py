@@ -43,6 +43,18 @@ def curve(chart: Chart, marks: Sequence[int | None] = (), *, width: int = 80, he
     return [*rows, *([marked] if marked.strip() else []), caption]
 
 
+def sparkline(values: Sequence[Number], *, width: int, unicode: bool = True) -> str:
+    """Draw values (N,) in one row of at most `width` columns, each the highest of its points; not finite is a cross.
+
+    >>> sparkline([1.0, 2.0, 3.0, 8.0], width=4)
+    '▁▂▃█'
+    """
+    known = [value for value in map(finite, values) if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    columns = _columns(values, min(width, len(values)))
+    return "".join(_stack(column, low, high, 1, unicode=unicode) for column in columns)
+
+
 def finite(value: Number | None) -> float | None:
     """Return `value` as a float, or None where it is missing or not finite."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

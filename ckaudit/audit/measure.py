@@ -1,0 +1,155 @@
+"""`metrics` from end to end: a source is opened, what was asked for is computed, and becomes a table of series."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ckaudit.audit.open import open_run
+from ckaudit.audit.report import notes_on_step
+from ckaudit.audit.select import select
+from ckaudit.contract.metrics import Missing
+from ckaudit.metrics import Metric
+from ckaudit.run.read import Progress
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series
+
+Reason = Literal["not_recorded", "not_in_these_steps", "broke"]
+
+
+class Stretch(Struct, frozen=True):
+    """Which steps are wanted.
+
+    Attributes:
+        step: Nothing later is known, to any metric; None: all is.
+        first: First step shown; metrics look back beyond it.
+        last: Last step shown.
+        every: Of so many steps the last recorded one is shown.
+    """
+
+    step: int | None = None
+    first: int | None = None
+    last: int | None = None
+    every: int = 1
+
+
+class Measured(Struct, frozen=True, eq=False):
+    """One metric with something to show."""
+
+    name: str
+    title: str
+    unit: str
+    source: str
+    series: Series
+
+
+class Measurement(Struct, frozen=True, eq=False):
+    """Everything that was asked for.
+
+    Attributes:
+        subject: The run, as the user named it.
+        step: The last step known.
+        measured: Metrics with at least one value, in the order of the catalogue.
+        missing: The others.
+        notes: What a reader must know of how it was read.
+        files: Files read.
+    """
+
+    subject: str
+    step: int | None
+    measured: tuple[Measured, ...]
+    missing: tuple[Missing, ...]
+    notes: tuple[str, ...]
+    files: int
+
+
+def measure(
+    path: Path,
+    *,
+    names: Sequence[str] = (),
+    stretch: Stretch = Stretch(),  # noqa: B008  it cannot change
+    columns: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Measurement:
+    """Compute metrics of one run.
+
+    Args:
+        path: A run folder, a checkpoint file, or a log that an importer knows.
+        names: Metrics or patterns; none: all.
+        stretch: Which steps are wanted.
+        columns: Names that a foreign log gives to catalogue names.
+        progress: Called with files done and files in all.
+
+    Raises:
+        UnreadableError: Where there is no run.
+        UsageError: Where a name means no metric, or the step lies before the record.
+    """
+    chosen = select(names)
+    reads = frozenset[str]().union(*(metric.paths for metric in chosen))
+    run = open_run(path, reads=reads, columns=columns or {}, progress=progress)
+    return measure_run(run, chosen, stretch)
+
+
+def measure_run(run: Run, chosen: Sequence[Metric], stretch: Stretch) -> Measurement:
+    """Compute metrics of a run that is in memory."""
+    notes = [*run.notes, *_findings(run)]
+    if stretch.step is not None:
+        notes += notes_on_step(run, stretch.step)
+        run = run.until(stretch.step)
+    measured: list[Measured] = []
+    missing: list[Missing] = []
+    for metric in chosen:
+        found = _measured(metric, run, stretch)
+        if isinstance(found, Missing):
+            missing.append(found)
+        else:
+            measured.append(found)
+    return Measurement(run.name, run.last_step, tuple(measured), tuple(missing), tuple(notes), run.files)
+
+
+def _measured(metric: Metric, run: Run, stretch: Stretch) -> Measured | Missing:
+    try:
+        series = metric(run)
+    except Exception as error:  # noqa: BLE001  one broken metric must not cost all others
+        return Missing(name=metric.name, reason="broke", detail=f"{type(error).__name__}: {error}")
+    if not series:
+        return Missing(name=metric.name, reason="not_recorded")
+    shown = cut(series, stretch)
+    if not shown:
+        return Missing(name=metric.name, reason="not_in_these_steps")
+    return Measured(metric.name, metric.title, metric.unit, metric.source, shown)
+
+
+def cut(series: Series, stretch: Stretch) -> Series:
+    """Return the steps of a series that are shown, and the labels recorded in them.
+
+    With every=100, steps 1 to 100 are one hundred, 101 to 200 the next, so that of a dense log 100, 200, ... remain.
+    """
+    start = 0 if stretch.first is None else int(np.searchsorted(series.steps, stretch.first))
+    end = len(series.steps) if stretch.last is None else int(np.searchsorted(series.steps, stretch.last, side="right"))
+    if (start, end) != (0, len(series.steps)):
+        inside = slice(start, max(start, end))
+        series = replace(series, steps=series.steps[inside], values=series.values[inside], recorded=series.recorded[inside])
+    if stretch.every > 1:
+        series = series.recorded_rows()
+        turn = (series.steps + stretch.every - 1) // stretch.every
+        kept = np.append(turn[1:] != turn[:-1], True)[: len(turn)]
+        series = replace(series, steps=series.steps[kept], values=series.values[kept], recorded=series.recorded[kept])
+    known = np.any(series.recorded, axis=0)
+    if known.all():
+        return series
+    labels = tuple(label for label, keep in zip(series.labels, known.tolist(), strict=True) if keep)
+    return replace(series, labels=labels, values=series.values[:, known], recorded=series.recorded[:, known])
+
+
+def _findings(run: Run) -> list[str]:
+    """Return one sentence on what is wrong with the files."""
+    count = len(run.findings)
+    if not count:
+        return []
+    first = run.findings[0]
+    more = f" and {count - 1:,} more" if count > 1 else ""
+    return [f"{first.file or run.name}: {first.message}{more}; ckaudit validate says where and what helps"]

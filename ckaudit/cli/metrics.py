@@ -1,0 +1,144 @@
+"""`ckaudit metrics`: every derived series of a run, as a table or as data."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ckaudit.cli import options
+from ckaudit.cli.output import check_folder, fitted, opened, send
+from ckaudit.cli.progress import progress
+from ckaudit.cli.say import say
+from ckaudit.cli.triage import Map, Run
+from ckaudit.errors import UsageError
+
+if TYPE_CHECKING:
+    from ckaudit.audit.measure import Measurement, Stretch
+
+EPILOG = """
+\b
+Examples:
+  ckaudit metrics runs/nano
+  ckaudit metrics runs/nano gradient_norm 'attn_*' --step 500
+  ckaudit metrics runs/nano -f parquet -o nano.parquet --from 1000 --every 100
+\b
+Exit codes:
+  0  at least one metric has a value
+  2  no metric has one, or the run could not be read
+"""
+
+FORMATS = ("terminal", "json", "csv", "parquet", "arrow")
+
+
+def _formats() -> list[str]:
+    return list(FORMATS)
+
+
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="NAME", help="Metrics, or patterns such as 'grad_*'.", show_default=False)
+]
+Step = Annotated[
+    str,
+    typer.Option(
+        "--step", metavar="N", help="Compute with what was known at step N; without it, at the end.", show_default=False
+    ),
+]
+From = Annotated[str, typer.Option("--from", metavar="N", help="Show steps from N on.", show_default=False)]
+To = Annotated[str, typer.Option("--to", metavar="N", help="Show steps up to N.", show_default=False)]
+Every = Annotated[str, typer.Option("--every", metavar="K", help="Show the last value of every K steps.", show_default=False)]
+Format = Annotated[
+    str, typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=_formats)
+]
+Output = Annotated[
+    str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
+]
+All = Annotated[bool, typer.Option("--all", help="Show every label of every metric, not only 20 of those named.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Name the metrics without a value.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")]
+
+
+def command(
+    run: Run,
+    names: Names = None,
+    *,
+    step: Step = "",
+    first: From = "",
+    last: To = "",
+    every: Every = "",
+    format: Format = "terminal",  # noqa: A002  what the option is called
+    output: Output = "",
+    all: All = False,  # noqa: A002  what the option is called
+    map: Map = None,  # noqa: A002  what the option is called
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> int:
+    """Show every metric of a run: last value, trend and shape; with names, each of their tensors, heads or slices."""
+    options.one_of(format, FORMATS, "format")
+    check_folder(output)
+    if format in ("parquet", "arrow") and not output and sys.stdout.isatty():
+        raise UsageError(f"{format} is not text for a screen", hint="name a file: -o FILE")
+    stretch = _stretch(step, first, last, every)
+    columns = options.columns(map or [])
+    from msgspec.structs import replace
+
+    from ckaudit.audit.measure import measure
+
+    with progress("reading", quiet=quiet) as tick:
+        found = measure(Path(run), names=names or [], stretch=stretch, columns=columns, progress=tick)
+    if format == "terminal":
+        shown = replace(found, notes=()) if quiet else found
+        _draw(shown, output, each_label=all or bool(names), most=None if all else 20, verbose=verbose)
+    else:
+        from ckaudit.reports.metrics import write
+
+        with opened(output) as stream, progress("writing", quiet=quiet) as tick:
+            write(found, format, stream, tick)
+        _talk(found, quiet=quiet)
+    if output and not quiet:
+        say(f"wrote {output}")
+    return _code(found)
+
+
+def _stretch(step: str, first: str, last: str, every: str) -> "Stretch":
+    """Return the steps that were asked for, or raise `UsageError`."""
+    from ckaudit.audit.measure import Stretch
+
+    numbers = [
+        options.step(word or None, option)
+        for word, option in zip((first, last, every), ("--from", "--to", "--every"), strict=True)
+    ]
+    start, end, turn = numbers
+    if start is not None and end is not None and start > end:
+        raise UsageError(f"--from {start} lies behind --to {end}", hint="swap them")
+    if turn == 0:
+        raise UsageError("--every 0 shows nothing", hint="--every 100 shows the last value of every 100 steps")
+    return Stretch(step=options.step(step or None), first=start, last=end, every=turn or 1)
+
+
+def _draw(found: "Measurement", output: str, *, each_label: bool, most: int | None, verbose: bool) -> None:
+    """Write the table to a file, or to the screen as wide as that is."""
+    from ckaudit.reports.metrics.terminal import draw
+    from ckaudit.reports.view import View
+
+    view, encoding = fitted(View(verbose=verbose), drawn=not output)
+    send(draw(found, view, each_label=each_label, most=most), encoding, output)
+
+
+def _talk(found: "Measurement", *, quiet: bool) -> None:
+    """Say on standard error what data has no room for."""
+    for note in () if quiet else found.notes:
+        say(f"note: {note}")
+
+
+def _code(found: "Measurement") -> int:
+    """Return the exit code, and say why where there is nothing to show, or where a metric broke."""
+    broken = [each.name for each in found.missing if each.reason == "broke"]
+    if broken:
+        say(f"error: {', '.join(broken)} broke: the table is not complete")
+        return 2
+    if not found.measured:
+        say("error: no metric has a value in these steps")
+        say("hint: ckaudit metrics RUN -v says what was not recorded")
+        return 2
+    return 0
