@@ -17,6 +17,7 @@ from ckaudit.validate.catalogue import (
     CADENCE_GAP,
     CLOCK_BACK,
     CONFLICT,
+    CONTRADICTED_CLAIM,
     DUPLICATE_STEP,
     GRAD_NORM_MISMATCH,
     LONELY_RANK,
@@ -35,6 +36,7 @@ from ckaudit.validate.catalogue import (
     UNLISTED_TENSOR,
     WRITE_ERRORS,
 )
+from ckaudit.validate.claims import says_derived
 from ckaudit.validate.facts import RunFacts
 
 Skip = tuple[SkipReason, str]
@@ -116,6 +118,7 @@ NEEDS: dict[Kind, Need] = {
     UNLISTED_SESSION: _SESSIONS,
     BAD_TABLE: _TABLE,
     BAD_PLAN: _MANIFEST,
+    CONTRADICTED_CLAIM: Need(says_derived, "not_recorded", "no number in a log that can be recomputed"),
 }
 
 
