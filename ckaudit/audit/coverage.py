@@ -123,25 +123,19 @@ def level_of(entry: Entry, *, scale: str, stage: str) -> Importance:
 
 
 def _row(name: str, entry: Entry, run: Run, level: Importance) -> Row:
-    metric = metrics().get(name)
-    beside = tuple(each for each in entry.covers if _recorded(each, run))
+    metric = metrics()[name]
+    beside = tuple(each for each in entry.covers if metrics()[each](run))
     # What records the entry records what it covers.
     gained = [name, *(each for each in entry.covers if each not in beside)]
     return Row(
         name=name,
         rows=entry.rows,
         level=level,
-        title=metric.title if metric else entry.computed,
-        recorded=_recorded(name, run),
+        title=metric.title,
+        recorded=bool(metric(run)),
         beside=beside,
         rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading(gained)),
         causes=tuple(cause.name for cause in causes_reading(gained)),
         record=entry.record,
         not_applicable=why_not(run, entry.only_with),
     )
-
-
-def _recorded(name: str, run: Run) -> bool:
-    """Tell whether a metric has a value; an entry that no metric computes is looked up in the log itself."""
-    metric = metrics().get(name)
-    return bool(metric(run)) if metric else bool(run.scalar(name)) or name in run.texts

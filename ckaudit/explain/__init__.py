@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 
 from ckaudit.causes import causes
-from ckaudit.explain.metric_page import title
 from ckaudit.explain.names import kinds, known_names, pages_of
 from ckaudit.explain.page import Group, Line, Page
 from ckaudit.metrics import metrics
@@ -50,4 +49,4 @@ def _of_category(category: Category) -> Iterator[Line]:
 
 
 def _line(name: str, rows: tuple[str, ...] = ()) -> Line:
-    return Line(name=name, ids=rows, title=title(name))
+    return Line(name=name, ids=rows, title=metrics()[name].title)

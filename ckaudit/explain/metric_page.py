@@ -8,14 +8,12 @@ from ckaudit.explain.page import Formula, Page, Section, Shapes
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import Category, Entry, categories, entries, entry_of
 
-NOTHING = Documentation((), "", {})
-
 
 def metric_page(name: str) -> Page:
-    """Return the page of a metric, or of an entry of the catalogue that no metric computes yet."""
-    metric, owner = metrics().get(name), entry_of(name)
+    """Return the page of a metric, with the playbook of the entry that tells about it."""
+    metric, owner = metrics()[name], entry_of(name)
     entry = entries()[owner] if owner else None
-    told = documentation(metric.function) if metric else NOTHING
+    told = documentation(metric.function)
     mine = owner == name and entry is not None
     covers = entry.covers if mine and entry else ()
     return Page(
@@ -23,21 +21,15 @@ def metric_page(name: str) -> Page:
         name=name,
         ids=entry.rows if mine and entry else (),
         also_called=entry.also_called if mine and entry else (),
-        title=title(name),
+        title=metric.title,
         formulas=_formulas(told, entry if mine else None),
         facts=_facts(metric, told, entry) | ({} if mine or not owner else {"playbook of": owner}),
         importance={"scale": asdict(entry.scale), "stage": asdict(entry.stage)} if entry else {},
-        thresholds=thresholds(metric.function, lambda each: told.arguments.get(each, "")) if metric else (),
+        thresholds=thresholds(metric.function, lambda each: told.arguments.get(each, "")),
         links=_links((name, *covers)) | ({"told together with": covers} if covers else {}),
         sections=_playbook(entry) if entry else (),
         shapes=_shapes(entry) if entry else None,
     )
-
-
-def title(name: str) -> str:
-    """Return one sentence that says what a metric is; of an entry without a metric, how it is made."""
-    metric = metrics().get(name)
-    return metric.title if metric else entries()[name].computed
 
 
 def category_of(entry: Entry) -> Category:
@@ -50,17 +42,12 @@ def _formulas(told: Documentation, entry: Entry | None) -> tuple[Formula, ...]:
     return own + tuple(Formula(row=row, tex=tex) for row, tex in (entry.formulas if entry else {}).items())
 
 
-def _facts(metric: Metric | None, told: Documentation, entry: Entry | None) -> dict[str, str]:
+def _facts(metric: Metric, told: Documentation, entry: Entry | None) -> dict[str, str]:
     """Return the short facts in the order to show them."""
-    facts: dict[str, str] = {}
-    if entry:
-        facts["category"] = category_of(entry).name
-    if metric:
-        facts |= {"unit": "a pure number" if metric.unit == "1" else metric.unit, "shape": told.details.removeprefix("Shape ")}
-    if entry:
-        facts["computed"] = entry.computed
-    if metric:
-        facts |= {"reads": ", ".join(metric.reads), "source": metric.source}
+    facts = {"category": category_of(entry).name} if entry else {}
+    facts |= {"unit": "a pure number" if metric.unit == "1" else metric.unit, "shape": told.details.removeprefix("Shape ")}
+    facts |= {"computed": entry.computed} if entry else {}
+    facts |= {"reads": ", ".join(metric.reads), "source": metric.source}
     if entry:
         facts |= {
             "typical": entry.typical,

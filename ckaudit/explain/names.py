@@ -89,7 +89,7 @@ def _index() -> dict[str, list[Subject]]:
 
 
 def _all() -> Iterator[Subject]:
-    for name in dict.fromkeys([*entries(), *metrics()]):
+    for name in metrics():
         entry = entries().get(name)
         rows, others = (entry.rows, entry.also_called) if entry else ((), ())
         yield Subject((name, *rows), others, partial(metric_page, name))

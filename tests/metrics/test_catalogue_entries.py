@@ -13,6 +13,7 @@ from ckaudit.metrics.catalogue import CATEGORIES, HERE, RANKS, Entry, categories
 
 ROOT = Path(__file__).parents[2]
 ROWS = [f"M{number:02d}" for number in range(1, 68)] + [f"F{number}" for number in range(1, 17)]
+
 # Copied by hand from the tables of importance: family, its names, by scale, by stage (None: the table has no such row).
 TABLES = [
     ("AMP and NaN", ["nan_inf_events", "loss_scale", "overflow_rate", "skipped_updates"], "must must must", "must must must"),
