@@ -41,6 +41,9 @@ def filled(first: Series, second: Series) -> Series:
         return first
     if not first:
         return second
+    if first.labels == second.labels and np.array_equal(first.steps, second.steps):
+        values = np.where(first.recorded, first.values, second.values)
+        return replace(first, values=values, recorded=first.recorded | second.recorded)
     labels = tuple(dict.fromkeys((*first.labels, *second.labels)))
     steps = merged_steps(first.steps, second.steps)
     values = np.full((len(steps), len(labels)), np.nan)

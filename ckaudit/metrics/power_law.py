@@ -29,7 +29,7 @@ class PowerLaw(Struct, frozen=True):
 
 
 def fit_power_law(
-    x: Floats, y: Floats, *, groups: int = 0, bins: int = 256, lowest: float = 0.02, highest: float = 3.0
+    x: Floats, y: Floats, *, groups: int = 0, bins: int = 192, lowest: float = 0.02, highest: float = 3.0
 ) -> PowerLaw:
     r"""Fit a power law with an offset.
 
@@ -62,7 +62,7 @@ def _search(log_x: Floats, y: Floats, kept: Floats, low: float, high: float) -> 
     """Close in on the exponent of each set of `kept` points, shape (G, N); return offsets, scales and exponents, (G,)."""
     sets = np.arange(len(kept))
     lows, highs = np.full(len(kept), low), np.full(len(kept), high)
-    for count in (33, 17, 17, 17, 17, 17, 17):
+    for count in (17, *[9] * 8):
         grid = lows[:, None] + (highs - lows)[:, None] * np.linspace(0.0, 1.0, count)  # (G, K), log of the exponent
         offset, scale, cost = _linear(np.exp(-np.exp(grid)[:, :, None] * log_x), y, kept[:, None, :])
         best = np.argmin(cost, axis=1)
