@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from ckaudit.cli import convert, hash_artifacts, triage, validate
+from ckaudit.cli import convert, data, hash_artifacts, triage, validate
 from ckaudit.cli.version import print_version
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -32,6 +32,7 @@ def build() -> typer.Typer:
     app.command("validate", epilog=validate.EPILOG)(validate.command)
     app.command("triage", epilog=triage.EPILOG)(triage.command)
     app.command("convert", epilog=convert.EPILOG)(convert.command)
+    app.command("data", epilog=data.EPILOG)(data.command)
     app.command("hash", epilog=hash_artifacts.EPILOG)(hash_artifacts.command)
     return app
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ class Request(Struct, frozen=True, kw_only=True):
         verbose: Leave nothing out.
         quiet: Leave out what is not a finding.
         base: Folder that file names start from.
+        formats: The formats there are.
     """
 
     format: str
@@ -37,9 +39,10 @@ class Request(Struct, frozen=True, kw_only=True):
     verbose: bool = False
     quiet: bool = False
     base: str = ""
+    formats: tuple[str, ...] = tuple(FORMATS)
 
     def __post_init__(self) -> None:
-        one_of(self.format, tuple(FORMATS), "format")
+        one_of(self.format, self.formats, "format")
         folder = Path(self.output).parent
         if self.output and not folder.is_dir():
             raise UsageError(f"--output: there is no folder {folder}", hint="make it first")
@@ -47,18 +50,23 @@ class Request(Struct, frozen=True, kw_only=True):
 
 def deliver(report: "Report", request: Request) -> int:
     """Draw and write `report`, and return the exit code."""
-    view = View(verbose=request.verbose, quiet=request.quiet, base=request.base)
-    if request.output:
-        _write_file(Path(request.output), render(report, request.format, view).encode())
-        if not request.quiet:
-            say(f"wrote {request.output}")
-    else:
-        _print(report, request, view)
+    put_out(lambda view: render(report, request.format, view), request)
     code, reason = exit_code(report, request)
     if reason:
         say(f"error: {reason}")
         say("hint: --allow-empty accepts a report that judged nothing" if code == 2 and not _broken(report) else "")
     return code
+
+
+def put_out(draw: Callable[[View], str], request: Request) -> None:
+    """Write what `draw` makes of a view: to a file, or to standard output."""
+    view = View(verbose=request.verbose, quiet=request.quiet, base=request.base)
+    if request.output:
+        _write_file(Path(request.output), draw(view).encode())
+        if not request.quiet:
+            say(f"wrote {request.output}")
+    else:
+        _print(draw, request, view)
 
 
 def exit_code(report: "Report", request: Request) -> tuple[int, str]:
@@ -84,7 +92,7 @@ def _broken(report: "Report") -> list[str]:
     return [check.code for check in report.checks if check.outcome == "error"]
 
 
-def _print(report: "Report", request: Request, view: View) -> None:
+def _print(draw: Callable[[View], str], request: Request, view: View) -> None:
     """Write to standard output; a reader who has seen enough and closed the pipe is no error."""
     encoding = "utf-8"
     if request.format == "terminal":
@@ -92,7 +100,7 @@ def _print(report: "Report", request: Request, view: View) -> None:
 
         view = screen(view, sys.stdout, os.environ)
         encoding = sys.stdout.encoding
-    text = render(report, request.format, view)
+    text = draw(view)
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode(encoding, "backslashreplace"))
