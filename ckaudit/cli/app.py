@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from ckaudit.cli import convert, data, hash_artifacts, triage, validate
+from ckaudit.cli import convert, data, hash_artifacts, probe, triage, validate
 from ckaudit.cli.version import print_version
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -33,6 +33,7 @@ def build() -> typer.Typer:
     app.command("triage", epilog=triage.EPILOG)(triage.command)
     app.command("convert", epilog=convert.EPILOG)(convert.command)
     app.command("data", epilog=data.EPILOG)(data.command)
+    app.command("probe", epilog=probe.EPILOG)(probe.command)
     app.command("hash", epilog=hash_artifacts.EPILOG)(hash_artifacts.command)
     return app
 

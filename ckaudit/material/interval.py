@@ -3,13 +3,13 @@
 from math import sqrt
 
 
-def wilson(hits: int, of: int, *, z: float = 1.959964) -> tuple[float, float]:
+def wilson(hits: float, of: int, *, z: float = 1.959964) -> tuple[float, float]:
     """Return the interval that holds the true share in 95 % of samples (Wilson 1927, JASA 22:209).
 
     Unlike the usual plus or minus it stays within 0 to 1, and says something of zero hits too.
 
     Args:
-        hits: How many had it.
+        hits: How many had it; an expectation where that is what is known.
         of: How many were looked at, at least 1.
         z: Quantile of the normal distribution; the default is that of 97.5 %.
 

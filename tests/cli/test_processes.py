@@ -166,7 +166,7 @@ def test_completion_offers_commands_options_and_formats():
         variables = {"_CKAUDIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
         return start(**variables).stdout.decode().split()
 
-    assert complete("ckaudit ") == ["validate", "triage", "convert", "data", "hash"]
+    assert complete("ckaudit ") == ["validate", "triage", "convert", "data", "probe", "hash"]
     assert "--fail-on" in complete("ckaudit triage --f")
     assert complete("ckaudit triage --format s") == ["sarif"]
     assert complete("ckaudit triage --fail-on sev") == ["sev0", "sev1", "sev2"]
