@@ -21,6 +21,7 @@ from ckaudit.recorder.gradients import clip
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.manifest import check_call
 from ckaudit.recorder.on_demand import OnDemand
+from ckaudit.recorder.provenance import model_config
 from ckaudit.recorder.ranks import Start, start
 from ckaudit.recorder.scalars import number
 from ckaudit.recorder.table import hookable, inner
@@ -106,7 +107,10 @@ class Recorder(OnDemand):
         suffix: ".json", ".json.gz" or ".json.zst". Default: ".json", or ".json.zst" where plain files of this model would
             have to leave out statistics to keep the budget.
         **facts: Further facts of `run.json`, such as name, config, seed, vocabulary, sequence_length, clip_norm,
-            warmup_steps, planned_steps, planned_learning_rate, slices, commit, model_scale_hint.
+            warmup_steps, planned_steps, planned_learning_rate, slices, model_scale_hint; for a run that can be repeated also
+            tokenizer (a file or the object, of which the hash is kept), data_manifest (a mapping or a JSON file),
+            eval_artifacts (paths by name, hashed) and decoding. The git commit, the installed packages and a model's
+            own config are found without being given.
 
     Raises:
         TypeError: If a keyword is not a fact of `run.json`.
@@ -175,9 +179,14 @@ class Recorder(OnDemand):
                     "experts_per_token": experts_per_token,
                     "hookable": _hookable(model, compiled=compiled),
                 },
-                facts=facts,
+                facts={**self._config(model), **facts},
             )
         atexit.register(self.close)
+
+    def _config(self, model: nn.Module) -> dict[str, Any]:
+        with self._guard("the configuration of the model"):
+            return model_config(inner(model))
+        return {}
 
     def after_backward(self) -> None:
         """Read the gradients: once per update, after the last backward pass and AMP's unscaling, before clipping."""

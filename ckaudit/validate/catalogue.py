@@ -147,3 +147,10 @@ BAD_PLAN = kind(
     "The plan in run.json contradicts itself.",
     "planned_learning_rate is a list of [step, value] with rising steps, and warm-up ends before the run does.",
 )
+INCOMPLETE = kind(
+    "MAN001",
+    "incomplete_manifest",
+    "note",
+    "run.json does not say all that it takes to repeat the run.",
+    "Give what is missing to the recorder at the next start, or add it to run.json.",
+)

@@ -19,6 +19,7 @@ from ckaudit.validate.catalogue import (
     CONFLICT,
     DUPLICATE_STEP,
     GRAD_NORM_MISMATCH,
+    INCOMPLETE,
     LONELY_RANK,
     LOSS_MISMATCH,
     MIXED_VERSIONS,
@@ -36,6 +37,7 @@ from ckaudit.validate.catalogue import (
     WRITE_ERRORS,
 )
 from ckaudit.validate.facts import RunFacts
+from ckaudit.validate.gaps import is_recorded_by_us
 
 Skip = tuple[SkipReason, str]
 
@@ -116,6 +118,7 @@ NEEDS: dict[Kind, Need] = {
     UNLISTED_SESSION: _SESSIONS,
     BAD_TABLE: _TABLE,
     BAD_PLAN: _MANIFEST,
+    INCOMPLETE: Need(lambda run: run.whole and is_recorded_by_us(run), "not_applicable", "no run.json of the recorder"),
 }
 
 
