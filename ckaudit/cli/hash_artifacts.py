@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from ckaudit.cli import options
+from ckaudit.cli.measured import Into, Step, check_into
 from ckaudit.cli.say import say
 from ckaudit.errors import UnreadableError, UsageError
 
@@ -14,11 +16,12 @@ EPILOG = """
 Examples:
   ckaudit hash eval/ tokenizer.json > artifacts.txt
   ckaudit hash --check artifacts.txt
+  ckaudit hash eval/ --into runs/nano --step 500
 \b
 Exit codes:
   0  every artifact was hashed, or is as it was
   1  with --check: an artifact changed or is missing
-  2  something could not be read
+  2  something could not be read; nothing is added to a run
 """
 
 MAX_LIST_BYTES = 64 * 2**20
@@ -35,24 +38,48 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="With --check: print 
 _LINE = re.compile(r"(?P<form>sha256|sha256-raw):(?P<digest>[0-9a-f]{64})  (?P<name>.+)")
 
 
-def command(artifacts: Artifacts = None, *, check: Check = "", raw: Raw = False, quiet: Quiet = False) -> int:
+def command(
+    artifacts: Artifacts = None, *, check: Check = "", raw: Raw = False, into: Into = "", step: Step = "", quiet: Quiet = False
+) -> int:
     """Print the canonical hash of evaluation artifacts: line ends of text and the layout of JSON do not count."""
-    if bool(artifacts) == bool(check):
+    if bool(artifacts) == bool(check) or (check and into):
         raise UsageError("name artifacts to hash, or a list to --check", hint="ckaudit hash --help")
-    return _check(Path(check), quiet=quiet) if check else _print(artifacts or [], raw=raw)
+    at = options.step(step or None)
+    check_into(into, at)
+    if check:
+        return _check(Path(check), quiet=quiet)
+    hashes = _print(artifacts or [], raw=raw)
+    if len(hashes) < len(artifacts or []):
+        return 2
+    if into:
+        _add(hashes, Path(into), at)
+    return 0
 
 
-def _print(names: list[str], *, raw: bool) -> int:
+def _print(names: list[str], *, raw: bool) -> list[tuple[str, str]]:
+    """Print and return the hashes of what can be read, each with its name."""
     from ckaudit.contract.artifact_hash import artifact_hash
 
-    broken = 0
+    found = []
     for name in names:
         try:
-            typer.echo(f"{artifact_hash(Path(name), raw=raw)}  {_escaped(name)}")
+            found.append((artifact_hash(Path(name), raw=raw), name))
         except UnreadableError as error:
             _tell(error)
-            broken += 1
-    return 2 if broken else 0
+        else:
+            typer.echo(f"{found[-1][0]}  {_escaped(name)}")
+    return found
+
+
+def _add(hashes: list[tuple[str, str]], run: Path, step: int | None) -> None:
+    """Add `eval_artifact_hash` to a run: the hash of one artifact, or of the list of several, whatever their order."""
+    from ckaudit.contract.add_line import add_line
+    from ckaudit.contract.artifact_hash import text_hash
+
+    listed = "".join(f"{digest}  {Path(name).name}\n" for digest, name in sorted(hashes))
+    whole = hashes[0][0] if len(hashes) == 1 else text_hash(listed)
+    at = add_line(run, "scalars-hash.jsonl", {"eval_artifact_hash": whole}, step=step)
+    say(f"added eval_artifact_hash at step {at} to {run / 'scalars-hash.jsonl'}")
 
 
 def _check(path: Path, *, quiet: bool) -> int:

@@ -39,11 +39,11 @@ Classifier = Annotated[
     ),
 ]
 Into = Annotated[
-    str, typer.Option("--into", metavar="RUN", help="Add the values to the scalars of this run folder.", show_default=False)
+    str, typer.Option("--into", metavar="RUN", help="Add what was found to the scalars of this run folder.", show_default=False)
 ]
 Step = Annotated[
     str,
-    typer.Option("--step", metavar="N", help="With --into: the step they belong to; without it, the last.", show_default=False),
+    typer.Option("--step", metavar="N", help="With --into: the step it belongs to; without it, the last.", show_default=False),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 

@@ -31,6 +31,7 @@ class Duplicates:
         self._candidates = Candidates()
         self._number: dict[bytes, int] = {}  # of each text that differs from all before
         self._copies = array("q")  # of each of these, how many are in the sample
+        self._order = array("q")  # the number of each document as it came, -1 without words
         self._held_out = array("q")  # for each validation document, its number, in their order
         self._joined: list[int] = []
         self._overlapping: set[int] = set()
@@ -52,12 +53,14 @@ class Duplicates:
         found = words(document.text or "")
         if not found:
             self._wordless += document.text is not None
+            self._order.append(-1)
             return None
         key = fingerprint(found)
         if key not in self._number:
             self._number[key] = len(self._number)
             self._candidates.add(shingles(found))
             self._copies.append(0)
+        self._order.append(self._number[key])
         return self._number[key]
 
     def compare(self, documents: Iterable[Document]) -> None:
@@ -81,12 +84,10 @@ class Duplicates:
         """Return the shingles of documents to compare, and place and beginning of the first few of those to show."""
         sets: dict[int, Hashes] = {}
         firsts: dict[int, list[tuple[str, str]]] = {}
-        for document in documents if shown else ():
-            found = words(document.text or "")
-            number = self._number.get(fingerprint(found)) if found else None
-            if number in shown and number is not None:
+        for number, document in zip(self._order, documents, strict=False) if shown else ():
+            if number in shown:
                 if number in compared and number not in sets:
-                    sets[number] = hashes(shingles(found))
+                    sets[number] = hashes(shingles(words(document.text or "")))
                 if len(places := firsts.setdefault(number, [])) < PLACES:
                     places.append((document.place, (document.text or "")[:HEAD]))
         return sets, firsts
