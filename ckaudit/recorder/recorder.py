@@ -147,6 +147,7 @@ class Recorder(OnDemand):
     ) -> None:
         check_call(grids=grids, suffix=suffix, **facts)
         self._guard = Guard()
+        facts = _config(model, self._guard) | facts
         self._model = model
         self._session: Start | None = None
         with self._guard("starting the recorder"):
@@ -179,14 +180,9 @@ class Recorder(OnDemand):
                     "experts_per_token": experts_per_token,
                     "hookable": _hookable(model, compiled=compiled),
                 },
-                facts={**self._config(model), **facts},
+                facts=facts,
             )
         atexit.register(self.close)
-
-    def _config(self, model: nn.Module) -> dict[str, Any]:
-        with self._guard("the configuration of the model"):
-            return model_config(inner(model))
-        return {}
 
     def after_backward(self) -> None:
         """Read the gradients: once per update, after the last backward pass and AMP's unscaling, before clipping."""
@@ -287,3 +283,9 @@ def _hookable(model: nn.Module, *, compiled: bool) -> frozenset[str]:
     if len(names) < sum(1 for _ in inner(model).named_modules()):
         logger.warning("the model is compiled: activations and attention inside it are not recorded")
     return names
+
+
+def _config(model: nn.Module, guard: Guard) -> dict[str, Any]:
+    with guard("the configuration of the model"):
+        return model_config(inner(model))
+    return {}
