@@ -72,14 +72,15 @@ def _print(names: list[str], *, raw: bool) -> list[tuple[str, str]]:
 
 
 def _add(hashes: list[tuple[str, str]], run: Path, step: int | None) -> None:
-    """Add `eval_artifact_hash` to a run: the hash of one artifact, or of the list of several, whatever their order."""
+    """Add each hash to a run under its artifact's file name, as `eval_artifact_hash/prompts`."""
     from ckaudit.contract.add_line import add_line
-    from ckaudit.contract.artifact_hash import text_hash
 
-    listed = "".join(f"{digest}  {Path(name).name}\n" for digest, name in sorted(hashes))
-    whole = hashes[0][0] if len(hashes) == 1 else text_hash(listed)
-    at = add_line(run, "scalars-hash.jsonl", {"eval_artifact_hash": whole}, step=step)
-    say(f"added eval_artifact_hash at step {at} to {run / 'scalars-hash.jsonl'}")
+    labels = [Path(name).resolve().name for _, name in hashes]
+    if len(set(labels)) < len(labels):
+        raise UsageError("two artifacts have one name, and --into tells them by it", hint="name the folder that holds both")
+    values = {f"eval_artifact_hash/{label}": digest for label, (digest, _) in zip(labels, hashes, strict=True)}
+    at = add_line(run, "scalars-hash.jsonl", values, step=step)
+    say(f"added {len(values)} hashes at step {at} to {run / 'scalars-hash.jsonl'}")
 
 
 def _check(path: Path, *, quiet: bool) -> int:

@@ -15,7 +15,7 @@ class Measure(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
     name: Annotated[str, doc("Catalogue name; a label follows a slash.")]
     row: Annotated[str, doc("Row of the catalogue, such as M36.")]
-    value: Annotated[Number, doc("The value; shares and rates are fractions from 0 to 1.")]
+    value: Annotated[Number, doc("The value, in its unit: a share from 0 to 1, a rate in percent.")]
     unit: Annotated[str, doc('Unit of value, low, high and reference; "1" for a pure number.')]
     points: Annotated[Count, doc("Documents, tokens, prompts or generations that it was computed from.")]
     low: Annotated[Number | None, doc("Lower end of the interval that holds the true value in 95 % of samples.")] = None

@@ -21,9 +21,9 @@ class Gauge(Protocol):
 
 
 def rate(name: str, row: str, hits: int, of: int, detail: str | None = None) -> Measure:
-    """Return a share of `of` documents with the interval that goes with it."""
+    """Return a share of `of` documents in percent, as the catalogue has its rates, with the interval that goes with it."""
     low, high = wilson(hits, of)
-    return Measure(name=name, row=row, value=hits / of, unit="1", points=of, low=low, high=high, detail=detail)
+    return Measure(name=name, row=row, value=100 * hits / of, unit="%", points=of, low=100 * low, high=100 * high, detail=detail)
 
 
 def not_recorded(name: str, row: str, detail: str) -> Missing:

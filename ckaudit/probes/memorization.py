@@ -131,7 +131,7 @@ def _results(found: list[Compared], tokens: int) -> Iterator[Measure | Missing]:
         return
     yield _rate(name, found, f"verbatim: {' or '.join(_ways(found, tokens))}")
     if texts := [each for each in found if each.anywhere is not None]:
-        yield _rate(f"{name}/anywhere", [Compared(bool(each.anywhere)) for each in texts], "also where it stands later")
+        yield _rate("memorization_anywhere", [Compared(bool(each.anywhere)) for each in texts], "also where it stands later")
         runs = [each.run for each in texts if each.run is not None]
         remark = "longest shared run over the length of the truth, mean"
         yield Measure(name="memorization_overlap", row=row, value=fmean(runs), unit="1", points=len(runs), detail=remark)
@@ -140,7 +140,7 @@ def _results(found: list[Compared], tokens: int) -> Iterator[Measure | Missing]:
         if each.repeats is not None:
             buckets[max(start for start in BUCKETS if start <= each.repeats)].append(each)
     for start in sorted(buckets):
-        yield _rate(f"{name}/{_bucket(start)}", buckets[start])
+        yield _rate(f"memorization_by_repeats/{_bucket(start)}", buckets[start])
 
 
 def _ways(found: list[Compared], tokens: int) -> Iterator[str]:
@@ -157,15 +157,16 @@ def _bucket(start: int) -> str:
     """Return the label of the sequences that are repeated `start` times or more, up to the next bucket.
 
     >>> [_bucket(start) for start in (1, 2, 1000)]
-    ['repeats_1', 'repeats_2_to_9', 'repeats_1000_or_more']
+    ['1', '2_to_9', '1000_or_more']
     """
     following = [each for each in BUCKETS if each > start]
     if not following:
-        return f"repeats_{start}_or_more"
-    return f"repeats_{start}" if following[0] == start + 1 else f"repeats_{start}_to_{following[0] - 1}"
+        return f"{start}_or_more"
+    return f"{start}" if following[0] == start + 1 else f"{start}_to_{following[0] - 1}"
 
 
 def _rate(name: str, found: list[Compared], detail: str | None = None) -> Measure:
     hits = sum(each.exact for each in found)
     low, high = wilson(hits, len(found))
-    return Measure(name=name, row="M52", value=hits / len(found), unit="1", points=len(found), low=low, high=high, detail=detail)
+    value, points = 100 * hits / len(found), len(found)
+    return Measure(name=name, row="M52", value=value, unit="%", points=points, low=100 * low, high=100 * high, detail=detail)

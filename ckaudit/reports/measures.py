@@ -28,20 +28,20 @@ def render(found: Measures, format: str, view: View = PLAIN) -> str:  # noqa: A0
 def number(value: float | str | None, unit: str) -> str:
     """Return a value as people write it: a share in percent, everything else with four digits.
 
-    >>> number(0.04567, "1"), number(0.00001234, "1"), number(3.14159, "nats"), number(1234, "tokens"), number(None, "1")
+    >>> number(0.04567, "1"), number(0.001234, "%"), number(3.14159, "nats"), number(1234, "tokens"), number(None, "1")
     ('4.57 %', '0.0012 %', '3.142', '1,234', '')
     """
     if value is None or isinstance(value, str):
         return value or ""
-    if unit == "1":
-        percent = value * 100
+    if unit in ("1", "%"):
+        percent = value * 100 if unit == "1" else value
         return f"{percent:.2f} %" if percent == 0 or percent >= 0.01 else f"{percent:.2g} %"
     return f"{value:,.1f}".removesuffix(".0") if value == int(value) or abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _cells(measure: Measure) -> tuple[str, ...]:
     low, high = number(measure.low, measure.unit), number(measure.high, measure.unit)
-    unit = "" if measure.unit == "1" else measure.unit
+    unit = "" if measure.unit in ("1", "%") else measure.unit
     interval = f"{low.removesuffix(' %')} to {high}" if low else ""
     return number(measure.value, measure.unit), unit, interval, number(measure.reference, measure.unit)
 

@@ -36,7 +36,7 @@ def test_json_is_the_contract_and_markdown_is_harmless(sample, tmp_path, capfd):
     found = json.loads((tmp_path / "out.json").read_text())
     Draft202012Validator(schema("ck.measures.v1")).validate(found)
     values = {each["name"]: each["value"] for each in found["measures"]}
-    assert (values["near_dup_rate"], values["train_val_overlap"], values["language_share/en"]) == (1, 1, 1)
+    assert (values["near_dup_rate"], values["train_val_overlap"], values["language_share/en"]) == (100, 100, 1)
     assert run(["data", str(sample), "-f", "markdown"]) == 0
     out = capfd.readouterr().out
     assert "| <code>near&#95;dup&#95;rate</code> | 100.00 % | 34.24 to 100.00 % |" in out
@@ -49,7 +49,7 @@ def test_values_join_a_run(sample, tmp_path, capfd):
     (folder / "scalars.jsonl").write_text('{"step": 700, "train_loss_raw": 1.0}\n')
     assert run(["data", str(sample), "--into", str(folder)]) == 0
     line = json.loads((folder / "scalars-data.jsonl").read_text())
-    assert (line["step"], line["near_dup_rate"], line["language_share/en"]) == (700, 1.0, 1.0)
+    assert (line["step"], line["near_dup_rate"], line["language_share/en"]) == (700, 100.0, 1.0)
     assert "train_val_overlap" not in line
     assert "at step 700" in capfd.readouterr().err
     assert run(["data", str(sample), "--into", str(folder), "--step", "5", "-q"]) == 0

@@ -77,17 +77,18 @@ def test_a_request_without_sense_is_an_error(arguments, capfd):
     assert "error: " in capfd.readouterr().err
 
 
-def test_the_hash_joins_a_run_and_changes_with_any_artifact(artifacts, capfd):
+def test_hashes_join_a_run_by_the_names_of_their_artifacts(artifacts, capfd):
     from ckaudit.run.read import read_run
 
     (artifacts / "run").mkdir()
-    for step, names in ((1, ["prompts", "tasks.json"]), (2, ["tasks.json", "prompts"]), (4, ["tasks.json"])):
-        assert run(["hash", *names, "--into", "run", "--step", str(step)]) == 0
+    assert run(["hash", "prompts/", "tasks.json", "--into", "run", "--step", "1"]) == 0
     (artifacts / "prompts/a.txt").write_bytes(b"two\n")
     assert run(["hash", "prompts", "tasks.json", "--into", "run", "--step", "3"]) == 0
-    words = read_run(artifacts / "run").texts["eval_artifact_hash"]
-    assert words.steps == (1, 2, 3, 4)
-    assert words.values[0] == words.values[1] != words.values[2]
-    assert words.values[3] == f"sha256:{sha(CANONICAL)}"
+    found = read_run(artifacts / "run").texts
+    prompts, tasks = found["eval_artifact_hash/prompts"], found["eval_artifact_hash/tasks.json"]
+    assert prompts.steps == tasks.steps == (1, 3)
+    assert prompts.values[0] != prompts.values[1]
+    assert tasks.values == (f"sha256:{sha(CANONICAL)}",) * 2
     assert run(["hash", "missing", "tasks.json", "--into", "run", "--step", "9"]) == 2
-    assert read_run(artifacts / "run").texts["eval_artifact_hash"].steps == (1, 2, 3, 4)
+    assert run(["hash", "tasks.json", "./tasks.json", "--into", "run", "--step", "9"]) == 2
+    assert read_run(artifacts / "run").texts["eval_artifact_hash/prompts"].steps == (1, 3)

@@ -24,7 +24,7 @@ def test_values_are_shown_and_join_a_run(generations, tmp_path, capfd):
     assert json.loads(capfd.readouterr().out)["command"] == "probe memorization"
     lines = [json.loads((folder / f"scalars-probe-{kind}.jsonl").read_text()) for kind in ("toxicity", "memorization")]
     assert [line["step"] for line in lines] == [500, 500]
-    assert (lines[0]["rtp_toxicity_prob"], lines[1]["memorization_rate"]) == (1.0, 1.0)
+    assert (lines[0]["rtp_toxicity_prob"], lines[1]["memorization_rate"]) == (1.0, 100.0)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_the_rate_and_the_groups_are_those_of_brute_force(texts, truth):
     assert 50 < len(truth) < 500
     measures, clusters = found(documents(texts))
     in_a_pair = {each for pair in truth for each in pair}
-    assert measures["near_dup_rate"].value == len(in_a_pair) / len(texts)
+    assert measures["near_dup_rate"].value == 100 * len(in_a_pair) / len(texts)
     sizes = sorted(groups_of(truth, len(texts)), reverse=True)
     assert f"; {len(texts) - len(sizes)} could be removed" in measures["near_dup_rate"].detail
     assert measures["doc_repeat_hotspots"].value == sizes[0]
@@ -85,7 +85,7 @@ def test_the_overlap_is_that_of_brute_force(texts):
     hit = [any(slow_jaccard(one, other) >= 0.8 for other in train) for one in validation]
     assert 0 < sum(hit) < len(hit)
     measures, _ = found(documents(train), documents(validation, "v"))
-    assert measures["train_val_overlap"].value == sum(hit) / len(hit)
+    assert measures["train_val_overlap"].value == 100 * sum(hit) / len(hit)
     assert measures["train_val_overlap"].points == len(validation)
 
 
@@ -113,20 +113,20 @@ def test_case_and_punctuation_do_not_count_and_order_does():
     measures, clusters = found(
         documents([one, one.upper().replace(",", ";"), "twice dog lazy the over jumps fox brown quick the"])
     )
-    assert measures["near_dup_rate"].value == 2 / 3
+    assert measures["near_dup_rate"].value == 200 / 3
     assert (clusters[0].places, clusters[0].documents) == (["a:1", "a:2"], 2)
 
 
 def test_text_without_blanks_is_compared_by_its_characters():
     one = "委员会决定在月底之前公布第二次调查的结果并且邀请所有成员参加会议讨论下一步的工作计划和预算安排"
     measures, _ = found(documents([one, one[:-1] + "了", "完全不同的一句话在这里没有任何关系可以说明问题所在的地方"]))
-    assert measures["near_dup_rate"].value == 2 / 3
+    assert measures["near_dup_rate"].value == 200 / 3
 
 
 def test_a_thousand_copies_that_differ_in_a_number_are_one_group():
     page = docstrings()[0]
     measures, clusters = found(documents([f"{page} page {number}" for number in range(1000)]))
-    assert measures["near_dup_rate"].value == 1
+    assert measures["near_dup_rate"].value == 100
     assert clusters[0].documents == 1000
 
 

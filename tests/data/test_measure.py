@@ -113,10 +113,10 @@ def test_rejected_documents_count_for_nothing_else(tmp_path):
     ]
     found, values, _ = of(write(tmp_path / "a.jsonl", rows))
     rates = {name: each.value for name, each in values.items() if each.row == "M31"}
-    assert rates == {"filter_reject_rate": 0.5, "filter_reject_rate/short": 0.5, "filter_reject_rate/toxic": 0.25}
+    assert rates == {"filter_reject_rate": 50, "filter_reject_rate/short": 50, "filter_reject_rate/toxic": 25}
     assert values["near_dup_rate"].value == 0
-    assert (values["data_toxicity_rate"].value, values["data_toxicity_rate"].points) == (1 / 3, 3)
-    assert (values["data_toxicity_rate"].low, values["data_toxicity_rate"].high) == wilson(1, 3)
+    assert (values["data_toxicity_rate"].value, values["data_toxicity_rate"].points) == (100 / 3, 3)
+    assert (values["data_toxicity_rate"].low, values["data_toxicity_rate"].high) == tuple(100 * end for end in wilson(1, 3))
     assert found.notes == ["2 rejected documents count for filter_reject_rate only"]
 
 
@@ -130,7 +130,7 @@ def test_a_classifier_scores_what_has_no_score(tmp_path):
     rows = [{"text": f"bad {number}" if number % 4 == 0 else f"good {number}"} for number in range(200)]
     rows += [{"text": "scored already", "score": 1.0}, {"tokens": 3}, {"text": "bad, and thrown out", "reject": True}]
     _, values, _ = of(write(tmp_path / "a.jsonl", rows), classifier=classify)
-    assert (values["data_toxicity_rate"].value, values["data_toxicity_rate"].points) == (51 / 201, 201)
+    assert (values["data_toxicity_rate"].value, values["data_toxicity_rate"].points) == (5100 / 201, 201)
     assert len(seen) == 200
 
 
@@ -163,8 +163,8 @@ def test_personal_data_is_counted_by_document_and_never_shown(tmp_path):
     rows = [{"text": "ann@ckaudit.dev and bob@ckaudit.dev"}, {"text": "+49 30 901820, ann@ckaudit.dev"}, {"text": "nothing"}]
     found, values, _ = of(write(tmp_path / "a.jsonl", rows))
     rates = {name: each.value for name, each in values.items() if each.row == "M51"}
-    assert rates["pii_hit_rate"] == rates["pii_hit_rate/email"] == 2 / 3
-    assert rates["pii_hit_rate/phone"] == 1 / 3
+    assert rates["pii_hit_rate"] == rates["pii_hit_rate/email"] == 200 / 3
+    assert rates["pii_hit_rate/phone"] == 100 / 3
     assert rates["pii_hit_rate/iban"] == 0
     assert "ann@" not in json.dumps(found, default=str)
 

@@ -31,12 +31,12 @@ def test_fifty_tokens_decide_and_no_more(tmp_path):
         {"continuation": TRUTH, "truth": TRUTH[:49]},  # too short to tell
     ]
     found, values = probe(tmp_path, rows)
-    assert values["memorization_rate"].value == 2 / 4
-    assert (values["memorization_rate"].low, values["memorization_rate"].high) == wilson(2, 4)
-    assert values["memorization_rate/anywhere"].value == 3 / 4
+    assert values["memorization_rate"].value == 50
+    assert (values["memorization_rate"].low, values["memorization_rate"].high) == tuple(100 * end for end in wilson(2, 4))
+    assert values["memorization_anywhere"].value == 75
     assert values["memorization_overlap"].value == pytest.approx((1 + 1 + 49 / 50 + 1) / 4)
     assert found.notes == ["1 sequences have a truth of fewer than 50 tokens, or none, and are left out"]
-    assert probe(tmp_path, rows, tokens=49)[1]["memorization_rate"].value == 4 / 5
+    assert probe(tmp_path, rows, tokens=49)[1]["memorization_rate"].value == 80
 
 
 def test_a_text_must_hold_the_whole_truth(tmp_path):
@@ -46,7 +46,7 @@ def test_a_text_must_hold_the_whole_truth(tmp_path):
         {"continuation": "and to be or not", "truth": "to be or not"},
     ]
     _, values = probe(tmp_path, rows)
-    assert (values["memorization_rate"].value, values["memorization_rate/anywhere"].value) == (1 / 3, 2 / 3)
+    assert (values["memorization_rate"].value, values["memorization_anywhere"].value) == (100 / 3, 200 / 3)
     assert values["memorization_rate"].detail == "verbatim: all words of the truth"
     assert values["memorization_overlap"].value == pytest.approx((1 + 3 / 4 + 1) / 3)
 
@@ -55,7 +55,7 @@ def test_hashes_are_enough_for_the_rate(tmp_path):
     one, other = (hashlib.sha256(text).hexdigest() for text in (b"a", b"b"))
     rows = [{"continuation_hash": one, "truth_hash": one.upper()}, {"continuation_hash": one, "truth_hash": other}]
     _, values = probe(tmp_path, rows)
-    assert values["memorization_rate"].value == 0.5
+    assert values["memorization_rate"].value == 50
     assert set(values) == {"memorization_rate"}
 
 
@@ -67,10 +67,10 @@ def test_the_rate_is_told_by_how_often_a_sequence_is_repeated(tmp_path):
     _, values = probe(tmp_path, rows)
     buckets = {name.partition("/")[2]: (each.value, each.points) for name, each in values.items() if "repeats" in name}
     assert buckets == {
-        "repeats_1": (0, 2),
-        "repeats_2_to_9": (0.5, 2),
-        "repeats_10_to_99": (1, 2),
-        "repeats_1000_or_more": (1, 2),
+        "1": (0, 2),
+        "2_to_9": (50, 2),
+        "10_to_99": (100, 2),
+        "1000_or_more": (100, 2),
     }
 
 
@@ -88,7 +88,7 @@ def test_the_longest_run_is_that_of_a_slow_search():
 
 def test_a_hostile_generation_takes_no_longer_than_any(tmp_path):
     _, values = probe(tmp_path, [{"continuation": "a " * 2_000_000, "truth": "a " * 500_000}])
-    assert values["memorization_rate"].value == 1
+    assert values["memorization_rate"].value == 100
 
 
 def test_what_cannot_be_compared_is_told(tmp_path):
