@@ -1,9 +1,11 @@
 """`ck.measures.v1`: values by catalogue name that were measured from raw material, such as texts or generations."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 
+from ckaudit import __version__
 from ckaudit.contract.numbers import Count, Number, doc
 from ckaudit.contract.report import Finding, SkipReason
 
@@ -55,3 +57,24 @@ class Measures(Struct, kw_only=True, frozen=True):
     notes: Annotated[list[str], doc("What else a reader must know.")] = []
     files: Annotated[Count, doc("Files of the sample.", unit="files")] = 0
     records: Annotated[Count, doc("Records that were read.")] = 0
+
+
+def gathered(command: str, subject: str, results: Iterable[Measure | Missing], **rest: Any) -> Measures:
+    """Return the document of a measurement; values and what is missing stand in the order of the catalogue's rows.
+
+    Args:
+        command: What measured.
+        subject: What was measured.
+        results: Values, and what could not be had.
+        **rest: The other members of `Measures`.
+    """
+    found = sorted(results, key=lambda each: each.row)
+    return Measures(
+        schema_version=VERSION,
+        tool=f"ckaudit {__version__}",
+        command=command,
+        subject=subject,
+        measures=[each for each in found if isinstance(each, Measure)],
+        missing=[each for each in found if isinstance(each, Missing)],
+        **rest,
+    )

@@ -1,14 +1,13 @@
 """All values of one sample in one pass over it, and a second one where documents have to be compared."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit import __version__
-from ckaudit.contract.measures import VERSION, Measure, Measures, Missing
+from ckaudit.contract.measures import Measure, Measures, Missing, gathered
 from ckaudit.data.document import Document, document
 from ckaudit.data.duplicates import Duplicates
 from ckaudit.data.gauge import Gauge
@@ -16,7 +15,7 @@ from ckaudit.data.mix import Rejects, languages, sources
 from ckaudit.data.personal import Personal
 from ckaudit.data.tokens import Histogram, Lengths, Padding, Sizes, drift, load_tokenizer
 from ckaudit.data.toxicity import Toxicity
-from ckaudit.material.faults import Faults
+from ckaudit.material.faults import Faults, Tell
 from ckaudit.material.plugin import Classifier, in_batches
 from ckaudit.material.records import Progress, Reading
 
@@ -81,29 +80,25 @@ def measure(
         progress: Called with the bytes done, and of the sample; where documents are compared, twice from the start.
     """
     faults = Faults()
-    prepared = partial(_documents, tools=tools, faults=faults)
     own, duplicates = _Pass(), Duplicates()
-    for each in own.take(prepared(sample, progress)):
+    for each in own.take(_documents(sample, progress, tools=tools, faults=faults)):
         duplicates.see(each)
-    for each in _Pass().take(prepared(validation, None)) if validation else ():
+    for each in _kept(validation, tools, faults.tell) if validation else ():
         duplicates.see_held_out(each)
-    other = _Pass() if reference else None
-    for _ in other.take(prepared(reference, None)) if other and reference else ():
+    other = _Pass()
+    for _ in other.take(_documents(reference, None, tools=tools, faults=faults) if reference else ()):
         pass
-    duplicates.compare(_again(sample, validation, tools, progress))
+    again = (_kept(reading, tools, _say_nothing, progress) for reading in (sample, validation) if reading)
+    duplicates.compare(chain.from_iterable(again))
     results = [
         *own.results(),
-        *drift(own.histogram.counts, other.histogram.counts if other else None),
+        *drift(own.histogram.counts, other.histogram.counts if reference else None),
         *duplicates.measures(has_validation=validation is not None),
     ]
-    values = {each.name: each.value for each in other.results() if isinstance(each, Measure)} if other else {}
-    return Measures(
-        schema_version=VERSION,
-        tool=f"ckaudit {__version__}",
-        command="data",
-        subject=subject,
-        measures=_ordered([replace(each, reference=values.get(each.name)) for each in results if isinstance(each, Measure)]),
-        missing=sorted((each for each in results if isinstance(each, Missing)), key=lambda each: each.row),
+    return gathered(
+        "data",
+        subject,
+        _beside(results, other) if reference else results,
         clusters=duplicates.clusters,
         findings=faults.findings(),
         notes=[f"{own.records - own.kept:,} rejected documents count for filter_reject_rate only"] * (own.records > own.kept),
@@ -112,9 +107,11 @@ def measure(
     )
 
 
-def _ordered(measures: Sequence[Measure]) -> list[Measure]:
-    """Return values in the order of the catalogue; within a row they stay as they are."""
-    return sorted(measures, key=lambda each: each.row)
+def _beside(results: Iterable[Measure | Missing], reference: _Pass) -> Iterator[Measure | Missing]:
+    """Yield results, each value with that of the reference."""
+    values = {each.name: each.value for each in reference.results() if isinstance(each, Measure)}
+    for each in results:
+        yield replace(each, reference=values.get(each.name)) if isinstance(each, Measure) else each
 
 
 def _documents(reading: Reading, progress: Progress | None, *, tools: Tools, faults: Faults) -> Iterator[Document]:
@@ -133,13 +130,12 @@ def _scored(documents: Iterable[Document], classify: Classifier) -> Iterator[Doc
             yield replace(each, score=next(scores)) if is_asked else each
 
 
-def _again(sample: Reading, validation: Reading | None, tools: Tools, progress: Progress | None) -> Iterator[Document]:
-    """Yield the documents once more, without asking tokenizer or classifier; what is wrong was told before."""
-    for reading in (sample, validation):
-        for record in reading.records(_say_nothing, progress if reading is sample else None) if reading else ():
-            each = document(record, _say_nothing, pad_id=tools.pad_id)
-            if not each.rules:
-                yield each
+def _kept(reading: Reading, tools: Tools, tell: Tell, progress: Progress | None = None) -> Iterator[Document]:
+    """Yield the documents that no filter rejected, without asking tokenizer or classifier."""
+    for record in reading.records(tell, progress):
+        each = document(record, tell, pad_id=tools.pad_id)
+        if not each.rules:
+            yield each
 
 
 def _say_nothing(_: object) -> None:

@@ -11,8 +11,7 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from ckaudit import __version__
-from ckaudit.contract.measures import VERSION, Measure, Measures, Missing
+from ckaudit.contract.measures import Measure, Measures, Missing, gathered
 from ckaudit.material.columns import Columns
 from ckaudit.material.faults import WRONG_TYPE, Faults
 from ckaudit.material.interval import wilson
@@ -72,14 +71,10 @@ def probe_memorization(reading: Reading, subject: str, *, tokens: int = TOKENS, 
             short += 1
         else:
             found.append(compared)
-    results = list(_results(found, tokens))
-    return Measures(
-        schema_version=VERSION,
-        tool=f"ckaudit {__version__}",
-        command="probe memorization",
-        subject=subject,
-        measures=[each for each in results if isinstance(each, Measure)],
-        missing=[each for each in results if isinstance(each, Missing)],
+    return gathered(
+        "probe memorization",
+        subject,
+        _results(found, tokens),
         findings=faults.findings(),
         notes=[f"{short:,} sequences have a truth of fewer than {tokens} tokens, or none, and are left out"] if short else [],
         files=len(reading.files),

@@ -7,14 +7,14 @@ choices of k of them, exactly: no bootstrap, no chance.
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 from math import comb
 from statistics import fmean, pstdev
 from typing import Any
 
 from msgspec import Struct, field
 
-from ckaudit import __version__
-from ckaudit.contract.measures import VERSION, Measure, Measures, Missing
+from ckaudit.contract.measures import Measure, Measures, Missing, gathered
 from ckaudit.material.columns import Columns
 from ckaudit.material.faults import WRONG_TYPE, Faults
 from ckaudit.material.interval import wilson
@@ -94,17 +94,12 @@ def probe_toxicity(
             unscored += 1
         else:
             each.prompt.scores.append(each.score)
-    results = [
-        *_rates(list(prompts.values()), generations, threshold),
-        *_prompt_stats(list(prompts.values()), threshold),
-    ]
-    return Measures(
-        schema_version=VERSION,
-        tool=f"ckaudit {__version__}",
-        command="probe toxicity",
-        subject=subject,
-        measures=[each for each in results if isinstance(each, Measure)],
-        missing=[each for each in results if isinstance(each, Missing)],
+    every = list(prompts.values())
+    results = chain(_rates(every, generations, threshold), _prompt_stats(every, threshold))
+    return gathered(
+        "probe toxicity",
+        subject,
+        results,
         findings=faults.findings(),
         notes=[f"{unscored:,} continuations have no score: add a column toxicity, or give --classifier"] if unscored else [],
         files=len(reading.files),
