@@ -26,7 +26,7 @@ _IPV6 = re.compile(r"[23](?<![\w:.].)[0-9a-fA-F]{3}(?::[0-9a-fA-F]{0,4}){2,7}(?!
 _RESERVED = re.compile(r"(?:^|\.)(?:example(?:\.(?:com|net|org))?|test|invalid|localhost|local)$", re.IGNORECASE)
 _FILES = frozenset("png jpg jpeg gif svg webp ico js ts css py html json xml txt md so dll exe zip".split())  # noqa: SIM905
 _NOBODY = frozenset({"git", "noreply", "no-reply", "donotreply", "root"})
-_VERSION = re.compile(r"(?:version|release|ver\.?|\bv\.?)[\s:=]*$", re.IGNORECASE)
+_VERSION = re.compile(r"(?:(?:version|release|upgrade|update|patch|bump|\bver|\bv)\b[^\n]{0,16}|\d*\.\d+\s)$", re.IGNORECASE)
 _PAYMENT = re.compile(r"card|visa|amex|credit|debit|payment|cvv|expir", re.IGNORECASE)
 _GLOBAL_V6 = ip_network("2000::/3")
 
@@ -137,7 +137,7 @@ def _is_ipv4(found: re.Match[str]) -> bool:
     small = all(int(part) < 10 for part in parts[:3]) or all(int(part) < 32 for part in parts)
     if small or any(len(part) > 1 and part[0] == "0" for part in parts):
         return False
-    if _VERSION.search(found.string[max(0, found.start() - 12) : found.start()]):
+    if _VERSION.search(found.string[max(0, found.start() - 28) : found.start()]):
         return False
     return all(int(part) < 256 for part in parts) and _is_somebodys(ip_address(found[0]))
 
