@@ -21,10 +21,19 @@ ALWAYS = {
 }
 
 
-def is_recorded_by_us(run: RunFacts) -> bool:
-    """Tell whether a recorder of ours started the run: what an importer could not know is no gap of the run."""
+CANARY_STEPS = 2000  # canary runs take 200 to 2,000 steps (PRB-2): what is shorter is repeated, not described
+
+
+def is_worth_repeating(run: RunFacts) -> bool:
+    """Tell whether a recorder of ours started the run, and it takes longer than a trial.
+
+    What an importer could not know is no gap of the run. A planned length counts: at the start there is still time.
+    """
     manifest = run.manifest
-    return bool(manifest and manifest.sessions and manifest.source and manifest.source.startswith("ckaudit "))
+    if not (run.whole and manifest and manifest.sessions and manifest.source and manifest.source.startswith("ckaudit ")):
+        return False
+    steps = [each.step for each in run.checkpoints]
+    return max([*steps, manifest.planned_steps or 0]) > CANARY_STEPS
 
 
 def manifest_gaps(run: RunFacts) -> Iterator[Finding]:
@@ -33,7 +42,7 @@ def manifest_gaps(run: RunFacts) -> Iterator[Finding]:
     A tokenizer is asked for where there is a vocabulary, evaluation artifacts where something was evaluated, and how it
     decodes where text was generated.
     """
-    if not is_recorded_by_us(run) or run.manifest is None:
+    if not is_worth_repeating(run):
         return
     missing = [f"{what} ({call})" for name, (what, call) in _asked(run).items() if getattr(run.manifest, name) is UNSET]
     if missing:

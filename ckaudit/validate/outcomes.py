@@ -37,7 +37,7 @@ from ckaudit.validate.catalogue import (
     WRITE_ERRORS,
 )
 from ckaudit.validate.facts import RunFacts
-from ckaudit.validate.gaps import is_recorded_by_us
+from ckaudit.validate.gaps import CANARY_STEPS, is_worth_repeating
 
 Skip = tuple[SkipReason, str]
 
@@ -118,7 +118,7 @@ NEEDS: dict[Kind, Need] = {
     UNLISTED_SESSION: _SESSIONS,
     BAD_TABLE: _TABLE,
     BAD_PLAN: _MANIFEST,
-    INCOMPLETE: Need(lambda run: run.whole and is_recorded_by_us(run), "not_applicable", "no run.json of the recorder"),
+    INCOMPLETE: Need(is_worth_repeating, "not_applicable", f"no recorded run of more than {CANARY_STEPS:,} steps"),
 }
 
 

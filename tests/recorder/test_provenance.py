@@ -125,7 +125,7 @@ def test_a_recorded_run_says_what_it_stands_on(tmp_path, tokenizer, monkeypatch,
         "data_manifest": tmp_path / "data.json",
         "eval_artifacts": {"hellaswag": tmp_path / "prompts.txt"},
     }
-    Recorder(model, tmp_path / "run", vocabulary=40, decoding={"temperature": 0.0}, **facts).close()
+    Recorder(model, tmp_path / "run", vocabulary=40, planned_steps=9000, decoding={"temperature": 0.0}, **facts).close()
     found = run_json(tmp_path / "run")
     assert found["commit"] == git(repository, "rev-parse", "HEAD") == found["sessions"][0]["commit"]
     assert (found["lock_hash"], found["tokenizer_hash"]) == (packages_hash(), tokenizer_hash(tokenizer))
@@ -171,7 +171,7 @@ def test_what_fails_is_left_out_and_the_rest_is_kept(tmp_path):
     ],
 )
 def test_a_gap_is_named_with_what_fills_it_and_only_where_it_is_one(tmp_path, facts, scalars, missing):
-    with Writer(tmp_path, commit="abc", **facts) as writer:
+    with Writer(tmp_path, commit="abc", planned_steps=2001, **facts) as writer:
         writer.step(1, loss=1.0, **scalars)
         writer.checkpoint(1, weights={"w": torch.zeros(2, 2).numpy()})
     found = [each for each in validate([tmp_path]).findings if each.code == "MAN001"]
@@ -180,7 +180,17 @@ def test_a_gap_is_named_with_what_fills_it_and_only_where_it_is_one(tmp_path, fa
     assert {call for each in found for call in calls if f"({call}" in each.message} == missing
 
 
+def test_a_trial_is_not_asked(tmp_path):
+    for step, told in ((2000, []), (2001, ["MAN001"])):
+        with Writer(tmp_path / str(step)) as writer:
+            writer.step(step, loss=1.0)
+            writer.checkpoint(step, weights={"w": torch.zeros(2, 2).numpy()})
+        assert [each.code for each in validate([tmp_path / str(step)]).findings if each.code == "MAN001"] == told
+
+
 def test_an_imported_run_is_not_asked_for_what_nobody_could_know(tmp_path):
-    (tmp_path / "run.json").write_text('{"schema_version": "ck.run.v1", "source": "wandb", "sessions": [{"start": 1}]}')
+    (tmp_path / "run.json").write_text(
+        '{"schema_version": "ck.run.v1", "source": "wandb", "planned_steps": 9000, "sessions": [{"start": 1}]}'
+    )
     (tmp_path / "scalars.jsonl").write_text('{"step": 1, "val_loss": 1.0}\n')
     assert [each.code for each in validate([tmp_path]).findings if each.code == "MAN001"] == []
