@@ -26,6 +26,10 @@ fix:
 schemas:
     {{ python }} schemas/make.py
 
+# the catalogue of metrics as a document
+docs:
+    {{ python }} docs/make.py
+
 # synthetic checkpoints
 fixtures:
     {{ python }} fixtures/make.py
@@ -36,7 +40,7 @@ runs *names:
 
 # golden files of the renderers
 golden:
-    CKAUDIT_GOLDEN=1 {{ python }} -m pytest tests/reports
+    CKAUDIT_GOLDEN=1 {{ python }} -m pytest tests/reports tests/explain
 
 # the benchmark tables
 benchmark:

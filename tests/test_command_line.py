@@ -59,3 +59,23 @@ def test_a_step_is_judged_with_what_was_known_then() -> None:
 @pytest.mark.parametrize("command", ["validate", "triage"])
 def test_an_empty_folder_could_not_be_audited(command: str, tmp_path: Path) -> None:
     ckaudit(command, tmp_path, code=2)
+
+
+def test_a_name_is_explained_in_every_format() -> None:
+    assert "max_(q,k) q" in ckaudit("explain", "M19", code=0)
+    assert json.loads(ckaudit("explain", "M19", "LOSS001", "--format", "json", code=0))["pages"][1]["name"] == "loss_spike"
+    assert ckaudit("explain", "dead_path", "-f", "markdown", code=0).startswith("## dead")
+    assert "M67" in ckaudit("explain", code=0)
+
+
+def test_an_unknown_name_could_not_be_explained() -> None:
+    assert not ckaudit("explain", "M19", "max_atn_logit", code=2)
+    assert not ckaudit("explain", "M19", "--format", "sarif", code=2)
+
+
+def test_coverage_fails_only_where_it_is_strict() -> None:
+    told = json.loads(ckaudit("coverage", RUNS / "healthy", "--format", "json", code=0))
+    assert told["scale"] == "nano"
+    assert "Not recorded: must" in ckaudit("coverage", RUNS / "healthy", "--strict", "--stage", "early", code=1)
+    ckaudit("coverage", RUNS / "healthy", "--scale", "huge", code=2)
+    ckaudit("coverage", RUNS / "no_such_run", code=2)

@@ -12,6 +12,8 @@ NonFinite = Literal["NaN", "Infinity", "-Infinity"]
 Number = float | NonFinite
 NonNegative = Annotated[float, Meta(ge=0)] | NonFinite
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+INFINITY = float("inf")
+
 Step = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
@@ -29,6 +31,6 @@ def to_word(value: float) -> Number:
     """
     if value != value:  # noqa: PLR0124  NaN is the one number that differs from itself
         return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
-    return value
+    if value == INFINITY:
+        return "Infinity"
+    return "-Infinity" if value == -INFINITY else value

@@ -125,6 +125,30 @@ def activation_sparsity(run: Run) -> Series:
     return run.series("activations", "sparsity")
 
 
+@metric(unit="%", reads=["activations.*.outlier_rate", "activation_outlier_rate"], source="catalogue M22", memory=1)
+def activation_outlier_rate(run: Run) -> Series:
+    r"""Share of each module's output that lies far outside its spread.
+
+    $$\tfrac{100}{n} \sum_i \mathbb{1}[\,|a_i - \mu| > 6\sigma\,]$$
+
+    Shape (T, M): checkpoints by modules; where a module was not counted, what was logged under its name, in the
+    trainer's own number of deviations.
+    """
+    counted = run.series("activations", "outlier_rate").mapped(lambda share: 100 * share, "activation_outlier_rate", "%")
+    return filled(counted, run.scalar("activation_outlier_rate"))
+
+
+@metric(unit="units", reads=["activations.*.dead_units"], source="F8", memory=1)
+def dead_units(run: Run) -> Series:
+    r"""Units of each module that stay silent over the whole batch.
+
+    $$\sum_j \mathbb{1}[\,\max_{b,l} |H_{b,l,j}| < 10^{-3}\,]$$
+
+    Shape (C, M): checkpoints by modules. Not recorded where units were not counted.
+    """
+    return run.series("activations", "dead_units")
+
+
 @metric(unit="1", reads=["activations.*.dead_units", "activations.*.units", "dead_unit_fraction"], source="F8", memory=1)
 def dead_unit_fraction(run: Run) -> Series:
     r"""Share of each module's units that stay silent over the whole batch.

@@ -88,9 +88,42 @@ def dead_head_fraction(run: Run, *, dead_above: float = 0.99) -> Series:
         run: The run.
         dead_above: Share of sharp queries of a dead head, from F10.
     """
-    heads = sharp_share(run)
-    dead = replace(heads, values=np.where(np.isnan(heads.values), np.nan, heads.values > dead_above))
+    dead = _above(sharp_share(run), dead_above)
     return filled(_over_heads(dead, np.mean, "dead_head_fraction"), run.scalar("dead_head_fraction"))
+
+
+@metric(unit="heads", reads=[sharp_share], source="F10", memory=1)
+def dead_heads(run: Run, *, dead_above: float = 0.99) -> Series:
+    r"""Heads that are dead: nearly every query looks at fewer than about two keys.
+
+    $$\sum_{\ell,h} \mathbb{1}[\,\Pr_q(H_q < \log 2) > 0.99\,]$$
+
+    Shape (C, 1): checkpoints; NaN where a head's share is.
+
+    Args:
+        run: The run.
+        dead_above: Share of sharp queries of a dead head, from F10.
+    """
+    return _over_heads(_above(sharp_share(run), dead_above), np.sum, "dead_heads")
+
+
+@metric(unit="1", reads=[normalized_attention_entropy], source="playbook D2.5 and D3.1; Zhai et al. 2023")
+def uniform_head_fraction(run: Run, *, uniform_above: float = 0.95) -> Series:
+    r"""Share of all heads that look at everything alike.
+
+    $$\tfrac1H \sum_{\ell,h} \mathbb{1}[\,h_{\ell,h} > 0.95\,]$$
+
+    Shape (C, 1): checkpoints, 0 to 1; NaN where a head's entropy is.
+
+    Args:
+        run: The run.
+        uniform_above: Normalized entropy of a uniform head, the recorder's own bound.
+    """
+    return _over_heads(_above(normalized_attention_entropy(run), uniform_above), np.mean, "uniform_head_fraction")
+
+
+def _above(heads: Series, limit: float) -> Series:
+    return replace(heads, values=np.where(np.isnan(heads.values), np.nan, heads.values > limit))
 
 
 def _over_heads(heads: Series, reduce: Callable[..., Floats], name: str) -> Series:
@@ -151,7 +184,8 @@ def _largest_entropy(run: Run, entropy: Series) -> Floats:
             continue
         counted = count[:, keys.labels.index(layer)]
         hidden = masked[:, causal.labels.index(layer)] == 1 if layer in causal.labels else np.zeros(len(counted), bool)
-        most[:, column] = np.where(hidden, _mean_log(counted), np.log(counted))
+        with np.errstate(divide="ignore"):
+            most[:, column] = np.where(hidden, _mean_log(counted), np.log(counted))
     return most
 
 

@@ -1,20 +1,21 @@
 """Data: what the batches were made of, against what they were made of at first."""
 
 import numpy as np
-from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled, relabelled
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series, empty, single
+from ckaudit.run.series import Series, single
 
 
-@metric(unit="nats", reads=["data.token_histogram"], source="catalogue M35; Kullback & Leibler 1951")
+@metric(unit="nats", reads=["data.token_histogram", "token_kl_drift"], source="catalogue M35; Kullback & Leibler 1951")
 def token_kl_drift(run: Run, *, pseudo_count: float = 1.0) -> Series:
     r"""How far the tokens of each checkpoint's batch are from those of the first.
 
     $$D_t = \sum_b p_t(b) \log \frac{p_t(b)}{p_0(b)}$$
 
-    Shape (C, 1). Not recorded at the first checkpoint with a histogram, nor where the number of buckets differs from its.
+    Shape (T, 1). Not recorded at the first checkpoint with a histogram, nor where the number of buckets differs from its.
+    Elsewhere what the trainer logged counts, against a reference of its own.
 
     Args:
         run: The run.
@@ -23,14 +24,15 @@ def token_kl_drift(run: Run, *, pseudo_count: float = 1.0) -> Series:
     counts = run.value("data.token_histogram")
     rows = np.flatnonzero(counts.recorded.any(axis=1))
     if len(rows) < 2:
-        return empty("token_kl_drift")
+        return relabelled(run.scalar("token_kl_drift"), "token_kl_drift")
     alike = (counts.recorded == counts.recorded[rows[0]]).all(axis=1) & np.isfinite(counts.values).any(axis=1)
     shares = counts.values + pseudo_count
-    shares = shares / np.nansum(shares, axis=1, keepdims=True)
     with np.errstate(all="ignore"):
+        shares = shares / np.nansum(shares, axis=1, keepdims=True)
         drift = np.nansum(shares * np.log(shares / shares[rows[0]]), axis=1)
     known = alike & (np.arange(len(drift)) > rows[0])
-    return replace(single("token_kl_drift", "nats", counts.steps, np.where(known, drift, np.nan)), recorded=known[:, None])
+    made = single("token_kl_drift", "nats", counts.steps, np.where(known, drift, np.nan), known)
+    return filled(made, relabelled(run.scalar("token_kl_drift"), "token_kl_drift"))
 
 
 @metric(unit="1", reads=["data.target_shift_match"], source="playbook, analysis contract", memory=1)

@@ -144,7 +144,8 @@ def irregular_tax(run: Run) -> Series:
         return single("irregular_tax", "nats/token", slices.steps[:0], slices.values[:0, :0])
     hard, easy = slices.labels.index("irregular"), slices.labels.index("regular")
     known = slices.recorded[:, hard] & slices.recorded[:, easy]
-    return single("irregular_tax", "nats/token", slices.steps, slices.values[:, hard] - slices.values[:, easy], known)
+    with np.errstate(invalid="ignore"):
+        return single("irregular_tax", "nats/token", slices.steps, slices.values[:, hard] - slices.values[:, easy], known)
 
 
 @metric(unit="nats/token per 1,000 steps", reads=[irregular_tax], source="F14; Theil 1950, Sen 1968", memory=200)

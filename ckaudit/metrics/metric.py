@@ -23,6 +23,7 @@ class Metric(Struct, frozen=True, eq=False):
         source: Where the definition comes from.
         title: The docstring's first sentence.
         memory: How many points of history a value depends on; None: all.
+        uses: Names of the metrics it is made of.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Metric(Struct, frozen=True, eq=False):
     title: str
     memory: int | None
     function: MetricFunction
+    uses: tuple[str, ...] = ()
 
     def __call__(self, run: Run) -> Series:
         """Return the series of `run` under the metric's own name and unit."""
@@ -59,9 +61,11 @@ def metric(
     """
 
     def enter(function: MetricFunction) -> Metric:
-        flat = [part for each in reads for part in (each.reads if isinstance(each, Metric) else (each,))]
+        parts = tuple(reads)
+        flat = [part for each in parts for part in (each.reads if isinstance(each, Metric) else (each,))]
         title = (function.__doc__ or "").strip().partition("\n")[0]
-        made = Metric(function.__name__, unit, tuple(dict.fromkeys(flat)), source, title, memory, function)
+        uses = tuple(each.name for each in parts if isinstance(each, Metric))
+        made = Metric(function.__name__, unit, tuple(dict.fromkeys(flat)), source, title, memory, function, uses)
         if made.name in _METRICS:
             raise ValueError(f"metric {made.name} stands twice in the catalogue")
         _METRICS[made.name] = made

@@ -8,7 +8,7 @@ from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, relabelled
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series, at
+from ckaudit.run.series import Mask, Series, at
 
 
 @metric(unit="1", reads=["learning_rate"], source="catalogue M06", memory=1)
@@ -43,13 +43,14 @@ def clip_coefficient(run: Run) -> Series:
     return filled(recorded, _clipped_by_norm(run))
 
 
-@metric(unit="1", reads=[clip_coefficient], source="catalogue M10", memory=100)
+@metric(unit="1", reads=[clip_coefficient, "grad_clip_rate"], source="catalogue M10", memory=100)
 def grad_clip_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Series:
     r"""Share of the last steps whose gradient was clipped.
 
     $$r_t = \tfrac{1}{n} \sum_{i=t-n+1}^{t} \mathbb{1}[\,c_i < 1\,], \qquad n = \min(t, 100)$$
 
-    Shape (T, 1): 0 to 1. Not recorded before `min_points` points. A NaN norm clips nothing, and counts as such.
+    Shape (T, 1): 0 to 1. Not recorded before `min_points` points. A NaN norm clips nothing, and counts as such. The
+    trainer's own rate, which the catalogue has in percent, counts where no limit is known.
 
     Args:
         run: The run.
@@ -57,13 +58,9 @@ def grad_clip_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Seri
         min_points: Fewest points that make a share.
     """
     factor = clip_coefficient(run).recorded_rows()
-    hits = np.zeros((len(factor.steps) + 1, len(factor.labels)))
-    np.cumsum(factor.values < 1, axis=0, out=hits[1:])
-    ends = np.arange(1, len(factor.steps) + 1)
-    starts = np.maximum(ends - window, 0)
-    rates = (hits[ends] - hits[starts]) / (ends - starts)[:, None]
-    recorded = np.broadcast_to((ends >= min_points)[:, None], rates.shape)
-    return replace(factor, values=np.where(recorded, rates, np.nan), recorded=recorded.copy())
+    made = share_of_last(factor, factor.values < 1, window=window, min_points=min_points)
+    said = run.scalar("grad_clip_rate").mapped(lambda percent: percent / 100, "grad_clip_rate", "1")
+    return filled(made, relabelled(said, "clip_coefficient"))
 
 
 @metric(unit="1", reads=["loss_scale", "optimizer.loss_scale"], source="catalogue M13; Micikevicius et al. 2018", memory=1)
@@ -102,15 +99,49 @@ def opt_state_finite(run: Run) -> Series:
     return filled(relabelled(run.scalar("opt_state_finite"), "opt_state_finite"), checkpoints)
 
 
-@metric(unit="%", reads=["overflow_rate"], source="catalogue M14", memory=1)
-def overflow_rate(run: Run) -> Series:
-    r"""Share of steps in the trainer's own window whose gradients overflowed.
+@metric(
+    unit="%", reads=[skipped_updates, loss_scale, "overflow_rate"], source="catalogue M14; Micikevicius et al. 2018", memory=150
+)
+def overflow_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Series:
+    r"""Share of the last steps whose gradients overflowed.
 
-    $$100 \cdot \tfrac1n \sum_i k_i$$
+    $$r_t = \tfrac{100}{n} \sum_{i=t-n+1}^{t} \mathbb{1}[\,k_i > 0\,], \qquad n = \min(t, 100)$$
 
-    Shape (T, 1): logged steps, as the trainer logged it.
+    Shape (T, 1). A step overflowed if its update was skipped; where that was not recorded, if the loss scale fell to the
+    point after it. The trainer's own rate counts where neither was. Windows are counted in points; not recorded before
+    `min_points` of them.
+
+    Args:
+        run: The run.
+        window: Points looked back on.
+        min_points: Fewest points that make a share.
     """
-    return run.scalar("overflow_rate")
+    skipped, scale = skipped_updates(run).recorded_rows(), loss_scale(run).recorded_rows()
+    made = share_of_last(skipped, skipped.values > 0, window=window, min_points=min_points)
+    if not skipped and scale:
+        scale = replace(scale, recorded=scale.finite).recorded_rows()
+        fell = np.diff(scale.values, axis=0, prepend=scale.values[:1]) < 0
+        made = share_of_last(scale, fell, window=window, min_points=min_points)
+    made = made.mapped(lambda share: 100 * share, "overflow_rate", "%")
+    return filled(relabelled(made, "overflow_rate"), relabelled(run.scalar("overflow_rate"), "overflow_rate"))
+
+
+def share_of_last(series: Series, hits: Mask, *, window: int, min_points: int) -> Series:
+    """Return the share of hits among the last `window` points of each point, shape (T, P).
+
+    Args:
+        series: Gives steps and labels.
+        hits: What is counted, shape (T, P).
+        window: Points looked back on.
+        min_points: Fewest points that make a share; before them it is not recorded.
+    """
+    counted = np.zeros((len(series.steps) + 1, len(series.labels)))
+    np.cumsum(hits, axis=0, out=counted[1:])
+    ends = np.arange(1, len(series.steps) + 1)
+    starts = np.maximum(ends - window, 0)
+    rates = (counted[ends] - counted[starts]) / (ends - starts)[:, None]
+    recorded = np.broadcast_to((ends >= min_points)[:, None], rates.shape)
+    return replace(series, values=np.where(recorded, rates, np.nan), recorded=recorded.copy())
 
 
 def _clipped_by_norm(run: Run) -> Series:

@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.run.series import Series, Steps, root_sum_square, single
+from ckaudit.run.series import Series, Steps, merged_steps, root_sum_square, single
 
 
 def together(first: Series, second: Series) -> tuple[Series, Series]:
@@ -42,7 +42,7 @@ def filled(first: Series, second: Series) -> Series:
     if not first:
         return second
     labels = tuple(dict.fromkeys((*first.labels, *second.labels)))
-    steps = np.union1d(first.steps, second.steps)
+    steps = merged_steps(first.steps, second.steps)
     values = np.full((len(steps), len(labels)), np.nan)
     recorded = np.zeros(values.shape, bool)
     place = {label: column for column, label in enumerate(labels)}

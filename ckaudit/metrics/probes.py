@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, together
+from ckaudit.metrics.probe_groups import groups_of
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, empty
 
@@ -22,11 +23,8 @@ def probe_accuracy(run: Run) -> Series:
     Shape (C, 2): "train" and "held_out", as far as each has probes. A probe that never says is one of training.
     Not recorded where a probe seen before is missing.
     """
-    match, held = run.series("probes", "exact_match"), run.series("probes", "held_out")
-    if not match:
-        return empty("probe_accuracy")
-    outside = {label for column, label in enumerate(held.labels) if (held.values[held.recorded[:, column], column] == 1).any()}
-    return match.grouped(["held_out" if label in outside else "train" for label in match.labels], _mean)
+    match = run.series("probes", "exact_match")
+    return match.grouped(groups_of(run, match.labels), _mean) if match else empty("probe_accuracy")
 
 
 @metric(unit="nats/token", reads=["fixed_probe_loss"], source="catalogue M57", memory=1)
@@ -114,7 +112,8 @@ def _of_twin(run: Run, field: str) -> Series:
     named = replace(named, recorded=twins.recorded & shift.recorded)
     moved, own = together(named, values)
     recorded = moved.recorded & own.recorded
-    return replace(moved, values=np.where(recorded, moved.values - own.values, np.nan), recorded=recorded)
+    with np.errstate(invalid="ignore"):
+        return replace(moved, values=np.where(recorded, moved.values - own.values, np.nan), recorded=recorded)
 
 
 def _mean(values: Floats) -> Floats:

@@ -3,9 +3,11 @@
 import numpy as np
 from msgspec.structs import replace
 
+from ckaudit.metrics.across import across
 from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled, relabelled
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series, empty, single
+from ckaudit.run.series import Floats, Series
 
 
 @metric(unit="s", reads=["rank_facts.step_time"], source="catalogue M40", memory=1)
@@ -19,22 +21,19 @@ def rank_step_time(run: Run) -> Series:
     return run.value("rank_facts.step_time")
 
 
-@metric(unit="1", reads=[rank_step_time], source="catalogue M47; MegaScale, Jiang et al. 2024", memory=1)
+@metric(unit="1", reads=[rank_step_time, "straggler_ratio"], source="catalogue M47; MegaScale, Jiang et al. 2024", memory=1)
 def straggler_ratio(run: Run) -> Series:
     r"""Duration of the slowest rank's step over the median rank's.
 
     $$\max_r t_r / \operatorname{median}_r t_r$$
 
-    Shape (C, 1). Not recorded with fewer than two ranks; 1 where all are alike.
+    Shape (T, 1): checkpoints with the files of two ranks or more, 1 where all are alike; logged steps elsewhere, as the
+    trainer said.
     """
     times = rank_step_time(run)
-    if not times:
-        return empty("straggler_ratio")
-    known = np.where(times.finite, times.values, np.nan)
-    several = times.finite.sum(axis=1) > 1
-    ratio = np.full(len(times.steps), np.nan)
-    ratio[several] = np.nanmax(known[several], axis=1) / np.nanmedian(known[several], axis=1)
-    return replace(single("straggler_ratio", "1", times.steps, ratio), recorded=several[:, None])
+    several = times.finite & (times.finite.sum(axis=1) > 1)[:, None]
+    made = across(replace(times, recorded=several), _slowest, "straggler_ratio", "1")
+    return filled(made, relabelled(run.scalar("straggler_ratio"), "straggler_ratio"))
 
 
 @metric(unit="bytes", reads=["rank_facts.memory_used"], source="catalogue M43", memory=1)
@@ -46,3 +45,8 @@ def rank_memory(run: Run) -> Series:
     Shape (C, R): checkpoints by ranks, as their own files say.
     """
     return run.value("rank_facts.memory_used")
+
+
+def _slowest(times: Floats, axis: int) -> Floats:
+    with np.errstate(all="ignore"):
+        return np.asarray(np.nanmax(times, axis=axis) / np.nanmedian(times, axis=axis))

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct
 
 from ckaudit.contract.behaviour import ActivationStats
 from ckaudit.contract.numbers import Number
-from ckaudit.recorder.arrays import Array, dense, double, dtype_name, ends, flat, is_away, library, row_norms, to_numpy
+from ckaudit.recorder.arrays import Array, at_hand, dense, double, dtype_name, ends, flat, is_away, library, row_norms, to_numpy
 from ckaudit.recorder.digits import shortest_of
 from ckaudit.recorder.spread import quantiles_of
 from ckaudit.recorder.sweep import Measured, measure
@@ -47,7 +47,7 @@ def note(output: Array, *, count_dead: bool = False, looked_at: int = LOOKED_AT,
         looked_at: Elements that are copied; of a larger output only every n-th token is.
         fewest: Tokens that are copied at least, however many units they have.
     """
-    values = dense(output)
+    values = at_hand(dense(output))
     tokens = values.reshape(-1, values.shape[-1] if values.ndim else 1)
     stride = _stride(tokens.shape, values.shape[-2] if values.ndim > 1 else 1, max(looked_at, fewest * tokens.shape[-1]))
     copied = tokens[::stride]
@@ -72,7 +72,7 @@ def activation_stats(outputs: Sequence[Output]) -> list[ActivationStats]:
     $\max_{b,l} |H_{b,l,j}| < 10^{-3}$ (F8); an outlier lies beyond six standard deviations of the mean (M22).
     Extremes, dead units and `nonfinite_count` are of all elements, the others of the finite ones among the tokens looked at.
     """
-    measured = measure([output.tokens for output in outputs], exact_up_to=2 * LOOKED_AT)
+    measured = measure([output.tokens for output in outputs], exact_up_to=2 * LOOKED_AT, magnitudes=True)
     spreads = quantiles_of([_token_rms(output.tokens) for output in outputs], (50, 99))
     numbers = [_numbers(output, found, spread) for output, found, spread in zip(outputs, measured, spreads, strict=True)]
     written = iter(shortest_of([number for each in numbers for number in each]))
@@ -84,7 +84,8 @@ def activation_stats(outputs: Sequence[Output]) -> list[ActivationStats]:
 
 def dead_units(tokens: Array, *, dead_below: float = 1e-3) -> Array:
     """Return how many units no token moves beyond `dead_below` (F8), from values of shape (tokens, units)."""
-    return (library(tokens).amax(abs(tokens), 0) < dead_below).sum()
+    lib = library(tokens)
+    return ((lib.amax(tokens, 0) < dead_below) & (lib.amin(tokens, 0) > -dead_below)).sum()
 
 
 def _stride(shape: Sequence[int], length: int, most: int) -> int:

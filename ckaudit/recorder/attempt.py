@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, field
 
@@ -14,6 +14,9 @@ from ckaudit.recorder.digits import shorten
 from ckaudit.recorder.gradient_stats import top_share, total_norm
 from ckaudit.recorder.history import Moment
 
+if TYPE_CHECKING:  # it needs torch, and the writer needs attempts
+    from ckaudit.recorder.unread import Unread
+
 
 class Attempt(Struct):
     """What one step has shown so far.
@@ -23,9 +26,11 @@ class Attempt(Struct):
         triggers: Why it has a checkpoint; empty: it has none.
         event_step: The step whose event asked for it.
         values: Values for the step's line, by catalogue name.
-        raw_norms: Gradient norms as they are in memory, in the order of `norms`, where clipping can use them. Shape (P,).
+        unread: What was measured and is not fetched yet, loss, norms and the hash of the batch among it.
         versions: Identity and version of every gradient when the norms were taken.
-        norms: Gradient norm of every tensor that has one, after unscaling.
+        norms: Gradient norm of every tensor that has one, after unscaling; once they are fetched.
+        global_norm: Norm of all gradients together (M9), None where there are none.
+        input_hash: Hash of the batch, once it is fetched.
         gradients: Their statistics, where a checkpoint is due.
         source: Where in the step they were read.
         before: Copies of the weights before the update, where a checkpoint is due.
@@ -35,7 +40,6 @@ class Attempt(Struct):
         loss_scale: Scale of the loss, under mixed precision.
         clip_norm: Largest global norm let through.
         updates: Optimizers that applied their update.
-        state_finite: Whether the optimizers' state is finite on all ranks, where they have parts of it.
         seconds: Time taken from the training so far.
         loss: Training loss, once the step is finished.
         time: When it was finished, Unix time.
@@ -45,9 +49,11 @@ class Attempt(Struct):
     triggers: list[Trigger] = field(default_factory=list)
     event_step: int | None = None
     values: dict[str, Any] = field(default_factory=dict)
-    raw_norms: Array | None = None
+    unread: "Unread | None" = None
     versions: list[tuple[int, int]] = field(default_factory=list)
     norms: dict[str, float] = field(default_factory=dict)
+    global_norm: float | None = None
+    input_hash: str | None = None
     gradients: dict[str, GradientStats] = field(default_factory=dict)
     source: GradientsSource | None = None
     before: dict[str, Array] = field(default_factory=dict)
@@ -57,7 +63,6 @@ class Attempt(Struct):
     loss_scale: float | None = None
     clip_norm: float | None = None
     updates: int = 0
-    state_finite: bool | None = None
     seconds: float = 0.0
     loss: float | None = None
     time: float = 0.0
@@ -67,10 +72,9 @@ class Attempt(Struct):
         """Whether the step has a checkpoint."""
         return bool(self.triggers)
 
-    @property
-    def global_norm(self) -> float | None:
-        """Norm of all gradients together (M9), None where there are none."""
-        return shorten(total_norm([*self.norms.values()])) if self.norms else None
+    def take(self, norms: dict[str, float]) -> None:
+        """Keep the gradient norms of the step."""
+        self.norms, self.global_norm = norms, shorten(total_norm([*norms.values()])) if norms else None
 
     @property
     def norms_only(self) -> dict[str, GradientStats]:
@@ -87,11 +91,17 @@ class Attempt(Struct):
         """Put values into the line of the step, without those that are None; one that it has already stays."""
         self.values = {name: value for name, value in values.items() if value is not None} | self.values
 
-    def moment(self, input_hash: str | None, deltas: Mapping[str, DeltaStats]) -> Moment:
+    def note_read(self, repeat_distance: int | None) -> None:
+        """Put what was fetched into the line, and how many steps ago the same batch came."""
+        loss, norm = self.loss, self.global_norm
+        known = {"train_loss_raw": loss, "grad_global_norm": norm, "batch_hash": self.input_hash}
+        self.note(known | {"batch_repeat_distance": repeat_distance})
+
+    def moment(self, deltas: Mapping[str, DeltaStats]) -> Moment:
         """Return the step as the black box keeps it."""
         updates = {name: float(delta.norm) for name, delta in deltas.items() if delta.norm is not UNSET}
         rate = self.rates[0] if self.rates else None
-        return Moment(self.step, self.loss, rate, input_hash, self.norms, updates)
+        return Moment(self.step, self.loss, rate, self.input_hash, self.norms, updates)
 
     def checkpoint(self, session: int) -> Checkpoint:
         """Return the checkpoint of this step with everything that is known without looking at a tensor."""

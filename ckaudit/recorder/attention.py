@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.behaviour import AttentionStats, HeadKind
 from ckaudit.contract.grids import encode_grids, sample_indices
-from ckaudit.recorder.arrays import Array, double, library, local, to_numpy
+from ckaudit.recorder.arrays import Array, at_hand, double, library, local, to_numpy
 from ckaudit.recorder.digits import shortest
 from ckaudit.recorder.grids import short_ends
 
 CHUNK = 2**22  # probabilities turned into float64 at a time: 32 MiB
+FEW = 2**18  # probabilities of which calls cost more than what they do
 FARTHEST_OFFSET = 8
 MASS = 0.5
 UNIFORM = 0.95
@@ -70,12 +71,15 @@ def attention_stats(
         sharp_below: Entropy of a sharp query, from F10.
     """
     _, heads, count, keys = probabilities.shape
+    if math.prod(probabilities.shape) <= FEW:
+        probabilities = at_hand(probabilities)
     lib = library(probabilities)
     own = queries.own if queries else np.arange(count) + (keys - count)
     later = later_sum(probabilities, own)
     if causal is None and count > 1 and not any(later.tolist()):
         causal = True
     seen = queries.seen if queries else _keys_seen(probabilities, causal=bool(causal))
+    seen = to_numpy(seen) if lib is np else seen
     sums = _Sums(probabilities, seen, sharp_below)
     normalized = sums.normalized.tolist()
     stats = AttentionStats(

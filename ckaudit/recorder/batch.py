@@ -8,22 +8,23 @@ from msgspec import UNSET
 
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.training import BatchFacts
-from ckaudit.recorder.arrays import Array, bytes_hash, dtype_name, to_numpy
+from ckaudit.recorder.arrays import Array, dtype_name, to_numpy
 from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.fingerprint import fingerprint, name_of
 
 IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
 BUCKETS = 256
-HASH_SIZE = 8
 TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
 
 
 def pair(batch: Any) -> tuple[Array | None, Array | None]:
     """Return inputs and targets of a batch: an array, a pair of them, or a mapping as tokenizers make it."""
+    if isinstance(batch, tuple | list):
+        parts = list(batch)
+        inputs, targets, *_ = (*parts, None, None)
+        return inputs if _is_array(inputs) else None, targets if _is_array(targets) else None
     if _is_array(batch):
         return batch, None
-    if isinstance(batch, tuple | list):
-        tensors = [part if _is_array(part) else None for part in (*batch, None, None)]
-        return tensors[0], tensors[1]
     if hasattr(batch, "get"):
         return batch.get("input_ids"), batch.get("labels")
     return None, None
@@ -32,7 +33,7 @@ def pair(batch: Any) -> tuple[Array | None, Array | None]:
 def batch_hash(batch: Any) -> str | None:
     """Return a hash of the inputs; None where the batch has none."""
     inputs = pair(batch)[0]
-    return None if inputs is None else bytes_hash(inputs, size=HASH_SIZE)
+    return None if inputs is None else name_of(int(fingerprint(inputs)), inputs.shape)
 
 
 def batch_facts(
@@ -82,6 +83,14 @@ def duplicate_share(inputs: Array) -> float:
     """Return the share of sequences that are equal to an earlier one, shape (B, ...)."""
     rows = to_numpy(inputs)
     return 1 - len({row.tobytes() for row in rows}) / len(rows)
+
+
+def token_count(batch: Any, *, ignored: int = IGNORED) -> int | None:
+    """Return how many tokens of a batch the loss counts: its targets, else its inputs; None where it holds no tokens."""
+    inputs, targets = pair(batch)
+    if inputs is None or not _is_tokens(inputs):
+        return None
+    return int((targets != ignored).sum()) if targets is not None and _is_tokens(targets) else math.prod(inputs.shape)
 
 
 def token_histogram(inputs: Array, vocabulary: int, *, buckets: int = BUCKETS) -> list[Number]:

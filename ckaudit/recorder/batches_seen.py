@@ -2,11 +2,7 @@
 
 from collections import deque
 from pathlib import Path
-from typing import Any
 
-from ckaudit.contract.training import BatchFacts
-from ckaudit.recorder.attempt import Attempt
-from ckaudit.recorder.batch import batch_facts, batch_hash
 from ckaudit.recorder.scalars import values_backwards
 
 MOST = 2**16  # batches remembered, some 10 MB
@@ -30,27 +26,10 @@ class BatchesSeen:
         for step, value in sorted(found.items()):
             self.see(step, str(value))
 
-    def look(
-        self, attempt: Attempt, batch: Any, batch_id: str | int | None, source: str | None, vocabulary: int | None
-    ) -> tuple[str | None, BatchFacts | None]:
-        """Put what identifies a batch into the values of its step.
-
-        Returns:
-            Its hash, None where it has no inputs; and what is known of it, where the step has a checkpoint.
-        """
-        found = batch_hash(batch)
-        if found is not None:
-            attempt.values.setdefault("batch_hash", found)
-            if (ago := self.see(attempt.step, found)) is not None:
-                attempt.values.setdefault("batch_repeat_distance", ago)
-        if batch_id is not None:
-            attempt.values.setdefault("batch_id", batch_id)
-        if not attempt.is_due:
-            return found, None
-        return found, batch_facts(batch, input_hash=found, batch_id=batch_id, source=source, vocabulary=vocabulary)
-
-    def see(self, step: int, name: str) -> int | None:
+    def see(self, step: int, name: str | None) -> int | None:
         """Remember one batch more by its hash, and return how many steps ago the same inputs were last seen; None: never."""
+        if name is None:
+            return None
         before = self._last.get(name)
         self._last[name] = step
         self._order.append((step, name))

@@ -1,54 +1,39 @@
 """Reads model, gradients and optimizers, and fills the sections of a checkpoint with what they show."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import UNSET, Struct
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
 from ckaudit.contract.budget import Plan
-from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.left_out import keep
-from ckaudit.contract.manifest import Cadence
 from ckaudit.contract.sizes import tensor_part
-from ckaudit.contract.tensors import DeltaStats, GradientStats, WeightStats
+from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.contract.training import OptimizerState
 from ckaudit.recorder.attempt import Attempt, lowest
 from ckaudit.recorder.digits import shorten, shortest
 from ckaudit.recorder.gradient_stats import gradient_stats, total_norm
-from ckaudit.recorder.gradients import LONG, loss_scale_left, norms_of, own_gradient, present, versions
-from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.gradients import LONG, VERY_LONG, loss_scale_left, present, versions
 from ckaudit.recorder.moe import moe_scalars
-from ckaudit.recorder.movement import copies, described, movement
 from ckaudit.recorder.names import depth_of
-from ckaudit.recorder.observer import Observer, Seen
-from ckaudit.recorder.optimizers import clip_coefficient, held_by, learning_rates, optimizer_state, state_finite, undone_clipping
+from ckaudit.recorder.observer import Observer
+from ckaudit.recorder.optimizers import as_sequence, clip_coefficient, held_by, learning_rates, optimizer_state, undone_clipping
 from ckaudit.recorder.planner import Planner, layer_parts, module_parts
-from ckaudit.recorder.reference import Entry, Reference
-from ckaudit.recorder.shards import Duty, Shards
+from ckaudit.recorder.reach import OwnTensors, Reach
+from ckaudit.recorder.reference import Reference
+from ckaudit.recorder.seen import Seen
+from ckaudit.recorder.setup import Setup
+from ckaudit.recorder.sharded import ShardedTensors
+from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.spectral import SpectralNorms
-from ckaudit.recorder.sweep import Measured, measure
+from ckaudit.recorder.sweep import Measured
 from ckaudit.recorder.table import distinct, parameters
-from ckaudit.recorder.vital_signs import DEAD_EVERY, WeightSample, values_of
+from ckaudit.recorder.unread import Unread
+from ckaudit.recorder.vital_signs import DEAD_EVERY, values_of
 from ckaudit.recorder.weights import weight_stats
-
-T = TypeVar("T")
-
-
-class Options(Struct, frozen=True, kw_only=True):
-    """How much is written: see `Recorder`."""
-
-    grids: GridEncoding
-    spectral: Sequence[str]
-    exact: bool
-    clip_norm: float | None
-    cadence: Sequence[Cadence]
-    budget_kb: float | None
-    suffix: str | None
-    grad_of: Callable[[nn.Parameter], Tensor | None] | None = None
 
 
 class Clipping(Struct, frozen=True):
@@ -66,20 +51,14 @@ class Clipping(Struct, frozen=True):
 class Collector:
     """Everything that looks at a tensor, except the forward hooks, which are the observer's."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        held: tuple[Optimizer, ...],
-        scaler: Any,
-        guard: Guard,
-        observer: Observer,
-        options: Options,
-        shards: Shards | None = None,
-    ) -> None:
-        self.parameters = parameters(model)
-        self.optimizers, self.scaler = held, scaler
-        self._held, self._shards = held_by(held), shards
-        self._guard, self._observer, self._options = guard, observer, options
+    def __init__(self, setup: Setup, observer: Observer, shards: Shards | None) -> None:
+        options = setup.options
+        self.parameters = parameters(setup.model)
+        self.weights = distinct(self.parameters)
+        self.optimizers, self.scaler = as_sequence(setup.optimizer), setup.scaler
+        self._held, self._clips = held_by(self.optimizers), False
+        self._reach: Reach = OwnTensors(self.weights) if shards is None else ShardedTensors(shards, setup.guard)
+        self._guard, self._observer, self._options = setup.guard, observer, options
         self._parts = [tensor_part(name, tensor.shape, depth_of(name)) for name, tensor in self.parameters.items()]
         planner = Planner(
             grids=options.grids,
@@ -92,9 +71,6 @@ class Collector:
         modules = module_parts(observer.modules)
         self._planner = planner if options.suffix else planner.choose_suffix(self._parts, observer.expected, modules)
         self.suffix = self._planner.suffix
-        self.weights = distinct(self.parameters)
-        # Of a sharded tensor this rank has only a part.
-        self._sample = WeightSample(self.weights) if shards is None else None
         self._spectral = SpectralNorms(options.spectral)
 
     @property
@@ -106,6 +82,10 @@ class Collector:
         """Return whether a loss scaler is at work."""
         return self.scaler is not None and self.scaler.is_enabled()
 
+    def is_skipped(self, attempt: Attempt) -> bool:
+        """Return whether a loss scaler has skipped the update."""
+        return self.has_scaler() and attempt.updates < len(self.optimizers)
+
     def attach(self, attempt: Attempt) -> None:
         """Look at the forward pass of this attempt, for a checkpoint or for vital signs."""
         if attempt.has_vitals:
@@ -113,60 +93,80 @@ class Collector:
         else:
             self._observer.attach(self._options.grids, self._planner.depths([*self._parts, *self._observer.parts], attempt))
 
-    def gradients_changed(self, attempt: Attempt) -> bool:
-        """Return whether any gradient was written to since the norms of this attempt were taken, where they can be used again."""
-        return self._shards is None and attempt.versions != versions(self._gradients().values())
+    def read_for_clipping(self, attempt: Attempt) -> tuple[list[Tensor], Tensor] | None:
+        """Return all gradients and their norms, read again where any has changed since; None where torch must take them.
 
-    def all_gradients(self) -> list[Tensor] | None:
-        """Return the gradients of all parameters; None where the optimizers do not hold what they held at the start.
-
-        Asking the model again at every step would take as long as all norms.
+        It must where the optimizers do not hold what they held at the start: asking the model again at every step would
+        take as long as all norms.
         """
-        return [*self._gradients().values()] if self._held and held_by(self.optimizers) == self._held else None
+        if self._options.grad_of is not None:
+            return None
+        self._clips, found = True, self._gradients()
+        if attempt.unread is None or self._reach.changed(attempt.versions, found):
+            # What clipping goes by is what it is told to have been.
+            self.read_gradients(attempt, "pre_clip", found=found, long=VERY_LONG)
+        norms = attempt.unread.norms if attempt.unread else None
+        usable = None if norms is None or held_by(self.optimizers) != self._held else norms.as_torch
+        return None if usable is None or len(usable) != len(found) or not self._held else ([*found.values()], usable)
 
     def _gradients(self) -> dict[str, Tensor]:
-        return present(self.parameters, self._options.grad_of or own_gradient)
+        return present(self.parameters, self._options.grad_of)
 
     def scaled_gradients(self) -> tuple[dict[str, Tensor], float]:
         """Return the gradients as they are in memory, and the loss scale that lies on them."""
         return self._gradients(), loss_scale_left(self.scaler)
 
     def read_gradients(
-        self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None = None, *, long: int = LONG
+        self,
+        attempt: Attempt,
+        source: GradientsSource,
+        clipping: Clipping | None = None,
+        *,
+        found: Mapping[str, Tensor] | None = None,
+        long: int = LONG,
     ) -> None:
         """Take the norm of every gradient, and its statistics where a checkpoint is due.
 
         Where the gradients were clipped before, and it can be told by what factor, all numbers are those before it.
+
+        Args:
+            attempt: The step under way.
+            source: Where in the step this is.
+            clipping: What clipped them before.
+            found: The gradients; None: those that are there.
+            long: That of `take_norms`.
         """
         try:
-            self._read_gradients(attempt, source, clipping, long)
+            if found is None:
+                found = self._gradients()
+                attempt.versions = versions(found.values()) if self._clips else []
+            self._read_gradients(attempt, source, clipping, found, long)
         finally:
             # The other ranks wait for this one whatever has failed here.
-            if self._shards is not None:
-                self._shards.each("gradients")
+            self._reach.finish("gradients")
 
-    def _read_gradients(self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None, long: int) -> None:
+    def _read_gradients(
+        self,
+        attempt: Attempt,
+        source: GradientsSource,
+        clipping: Clipping | None,
+        found: Mapping[str, Tensor],
+        long: int,
+    ) -> None:
         start = perf_counter()
         attempt.source = source
-        found = self._gradients()
-        if self._shards is None:
-            numbers, raw_norms = norms_of([*found.values()], long=long)
-        else:
-            whole = self._shards.norms(found, due=attempt.is_due)
-            found, numbers, raw_norms = {name: found[name] for name in whole}, [*whole.values()], None
-        # Clipping scales `.grad`, whatever else may be measured.
-        attempt.raw_norms = None if self._options.grad_of else raw_norms
-        attempt.versions = versions(found.values())
-        scale = loss_scale_left(self.scaler)
+        found, norms = self._reach.norms(found, due=attempt.is_due, long=long)
+        attempt.unread = unread = Unread(names=[*found], norms=norms)
+        if self.has_scaler():
+            unread.scale, attempt.loss_scale = loss_scale_left(self.scaler), float(self.scaler.get_scale())
+            attempt.rates = learning_rates(self.optimizers)  # a skipped update does not tell its own
         if clipping is not None:
-            coefficient = undone_clipping(clipping.max_norm, total_norm(numbers) / scale, clipping.norm)
-            source, scale = ("post_clip", scale) if coefficient is None else ("rescaled", scale * coefficient)
-        attempt.norms = {name: norm / scale for name, norm in zip(found, numbers, strict=True)}
-        attempt.source = source
-        attempt.rates = learning_rates(self.optimizers)
-        attempt.loss_scale = float(self.scaler.get_scale()) if self.has_scaler() else None
+            total = total_norm([*unread.norms_of().values()])
+            coefficient = undone_clipping(clipping.max_norm, total, clipping.norm)
+            attempt.source = "post_clip" if coefficient is None else "rescaled"
+            unread.scale *= 1.0 if coefficient is None else coefficient
         if attempt.is_due:
-            attempt.gradients = self._gradient_stats(attempt, found, scale)
+            attempt.gradients = self._gradient_stats(attempt, found, unread.scale)
         attempt.seconds += perf_counter() - start
 
     def _gradient_stats(self, attempt: Attempt, found: Mapping[str, Tensor], scale: float) -> dict[str, GradientStats]:
@@ -177,59 +177,39 @@ class Collector:
             grid = encoding if encoding != "none" and depth_of(name) in depths else None
             return gradient_stats(gradient, measured=measured, grid=grid, scale=scale, exact=exact)
 
-        return self._look("gradients", found, look, scale=scale)
+        return self._reach.look("gradients", found, look, scale=scale)
 
-    def _look(
-        self, duty: Duty, tensors: Mapping[str, Tensor], look: Callable[[str, Tensor, Measured], T], *, scale: float = 1.0
-    ) -> dict[str, T]:
-        """Return what `look` says of each tensor: of all in one sweep; one by one, as a whole, where ranks hold parts."""
-        if self._shards is None:
-            swept = measure([*tensors.values()], scale=scale)
-            return {name: look(name, tensor, one) for (name, tensor), one in zip(tensors.items(), swept, strict=True)}
-        found = {}
-
-        def look_at_whole(name: str, whole: Tensor) -> None:
-            found[name] = look(name, whole, measure([whole], scale=scale)[0])
-
-        self._shards.each(duty, look_at_whole)
-        return found
+    def join(self, start_step: int) -> None:
+        """Begin, together with the other ranks where they are needed."""
+        self._reach.join(start_step)
 
     def leave(self) -> None:
         """Take no more part in what needs the other ranks."""
-        if self._shards is not None:
-            self._shards.leave()
+        self._reach.leave()
 
     def settle(self) -> None:
         """Do what the other ranks still wait for."""
-        if self._shards is not None:
-            with self._guard("helping the other ranks"):
-                self._shards.settle()
+        self._reach.settle()
 
     def reference(self, weights: Mapping[str, Tensor]) -> Reference:
         """Return the reference of these weights as they are."""
-        if self._shards is None:
-            return Reference.take(weights)
-        entries: dict[str, Entry] = {}
-        self._shards.each("reference", lambda name, whole: entries.update(Reference.take({name: whole}).entries))
-        return Reference(entries)
+        return self._reach.reference(weights)
 
     def keep_weights(self, attempt: Attempt) -> None:
         """Copy the weights before the update where a checkpoint is due, a sample for vital signs, unless that is done."""
         start = perf_counter()
         if attempt.is_due and not attempt.before:
-            if self._shards is None:
-                attempt.before = copies(self.trainable)
-            else:
-                self._shards.keep()
+            attempt.before = self._reach.keep(self.trainable)
             attempt.seconds += perf_counter() - start
-        elif attempt.has_vitals and attempt.sample is None and self._sample is not None:
-            attempt.sample = self._sample.take()
+        elif attempt.has_vitals and attempt.sample is None and self._reach.sample is not None:
+            attempt.sample = self._reach.sample.take()
             attempt.seconds += perf_counter() - start
 
     def vitals(self, attempt: Attempt) -> dict[str, Any]:
         """Return the vital signs of a step as values of its line."""
         values = values_of(self._observer.detach_vitals())
-        moved = None if attempt.sample is None or self._sample is None else self._sample.moved(attempt.sample)
+        sample = self._reach.sample
+        moved = None if attempt.sample is None or sample is None else sample.moved(attempt.sample)
         return values if moved is None else values | {"update_to_weight": shorten(moved)}
 
     def fill(self, checkpoint: Checkpoint, attempt: Attempt, seen: Seen, reference: Reference | None) -> dict[str, float | None]:
@@ -240,11 +220,12 @@ class Collector:
         checkpoint.attention = seen.attention or UNSET
         checkpoint.moe = seen.moe or UNSET
         plan = self._planner.fit(checkpoint, self._parts, attempt)
-        reference, moved = reference if attempt.step else None, dict[str, float]()
+        reference = reference if attempt.step else None
         with self._guard("weights"):
-            checkpoint.weights = self._weights(plan, reference, moved) or UNSET
+            checkpoint.weights = self._weights(plan, reference) or UNSET
         with self._guard("weight_deltas"):
-            deltas, derived["update_to_weight"] = self._movement(attempt, reference, moved)
+            moved = self._reach.movement(self.trainable, attempt.before, reference, self.optimizers)
+            deltas, derived["update_to_weight"] = moved
             checkpoint.weight_deltas = deltas or UNSET
         if self.optimizers and attempt.step:
             with self._guard("optimizer"):
@@ -258,32 +239,20 @@ class Collector:
         plan = self._planner.fit(checkpoint, self._parts, attempt)
         keep(checkpoint, plan, self._parts, layer_parts(checkpoint.attention or {}))
 
-    def _weights(self, plan: Plan, reference: Reference | None, moved: dict[str, float]) -> dict[str, WeightStats]:
-        """Return the section of weights; of those that ranks hold together, their way since step 0 goes into `moved`."""
+    def _weights(self, plan: Plan, reference: Reference | None) -> dict[str, WeightStats]:
         encoding, exact = self._options.grids, self._options.exact
 
         def look(name: str, tensor: Tensor, measured: Measured) -> WeightStats:
-            if self._shards is not None and reference is not None and self.weights[name].requires_grad:
-                moved.update(reference.moved({name: tensor}))
             grid = encoding if encoding != "none" and plan.has("weights", name) else None
             spectral = self._spectral.measure({name: tensor}).get(name)
             return weight_stats(tensor, measured=measured, grid=grid, spectral=spectral, exact=exact)
 
-        return self._look("weights", self.weights, look)
-
-    def _movement(
-        self, attempt: Attempt, reference: Reference | None, moved: Mapping[str, float]
-    ) -> tuple[dict[str, DeltaStats], float | None]:
-        if self._shards is None:
-            return movement(self.trainable, attempt.before, reference)
-        pairs, attempt.state_finite = self._shards.movement(finite=state_finite(self.optimizers))
-        return described(pairs, moved)
+        return self._reach.look("weights", self.weights, look, reference=reference)
 
     def _optimizer(self, attempt: Attempt) -> OptimizerState:
-        state = optimizer_state(self.optimizers, self.parameters, attempt.rates)
+        finite = self._reach.state_finite(self.optimizers)
+        state = optimizer_state(self.optimizers, self.parameters, attempt.rates, finite=finite)
         clip = attempt.clip_norm if attempt.clip_norm is not None else self._options.clip_norm
-        if self._shards is not None:
-            state.state_finite = UNSET if attempt.state_finite is None else attempt.state_finite
         if clip is not None:
             state.clip_norm = shortest(clip)
         if clip is not None and attempt.global_norm is not None and attempt.source != "post_clip":

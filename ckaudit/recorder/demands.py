@@ -21,6 +21,7 @@ from ckaudit.recorder.kernels import KernelWatch
 from ckaudit.recorder.losses import LossOf
 from ckaudit.recorder.noise_scale import NoiseScale
 from ckaudit.recorder.pinned import PinnedBatch
+from ckaudit.recorder.rank_noise import RankNoise
 from ckaudit.recorder.table import is_spread
 
 FIRST = "pinned"  # the pinned batch whose values stand in the line without a label
@@ -35,13 +36,25 @@ class Demands:
         folder: Where `run.json` is.
         guard: Keeps one that fails away from the others.
         hookable: Whether the model may be hooked.
+        world_size: How many ranks train together.
     """
 
-    def __init__(self, model: nn.Module, collector: Collector, folder: RunFolder, guard: Guard, *, hookable: bool) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        collector: Collector,
+        folder: RunFolder,
+        guard: Guard,
+        *,
+        hookable: bool,
+        world_size: int,
+    ) -> None:
+        self._world_size = world_size
         self._model, self._collector, self._folder, self._guard, self._hookable = model, collector, folder, guard, hookable
         self._pinned: dict[str, PinnedBatch] = {}
         self._parity: Parity | None = None
         self._noise = NoiseScale()
+        self._ranks: tuple[RankNoise, float] | None = None
         self._watch: KernelWatch | None = None
 
     def pin(self, name: str, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None) -> dict[str, float]:
@@ -78,6 +91,20 @@ class Demands:
             raise TypeError("each rank has only a part of the gradients")
         self._noise.add(gradients, examples, scale=scale)
 
+    def rank_batch(self, examples: float) -> None:
+        """Compare this rank's gradient, of so many examples, with the mean over ranks, in the step under way.
+
+        Raises:
+            RuntimeError: If there is only one rank.
+            TypeError: If ranks hold parts of the gradients.
+        """
+        self._refuse_spread()
+        if self._world_size < 2:
+            raise RuntimeError("there is only one rank")
+        seen = RankNoise(self._collector.weights.values(), self._guard) if self._ranks is None else self._ranks[0]
+        seen.watch()
+        self._ranks = seen, examples
+
     def profile(self) -> None:
         """Profile from now on until the step under way is finished."""
         if self._watch is None:
@@ -92,6 +119,17 @@ class Demands:
         if self._noise.is_waiting:
             with self._guard("the gradient noise scale"):
                 scale = self._noise.settle()
+                if scale is not None:
+                    attempt.values.setdefault("grad_noise_scale", shorten(scale))
+        if self._ranks is not None:
+            self._compare_ranks(attempt, *self._ranks)
+
+    def _compare_ranks(self, attempt: Attempt, seen: RankNoise, examples: float) -> None:
+        with self._guard("the gradient noise scale"):
+            scaled = 1.0 if attempt.loss_scale is None else attempt.loss_scale**2
+            if (pair := seen.take()) is not None:
+                big = examples * self._world_size
+                scale = self._noise.compare(pair.own / scaled, pair.mean / scaled, small=examples, big=big)
                 if scale is not None:
                     attempt.values.setdefault("grad_noise_scale", shorten(scale))
 

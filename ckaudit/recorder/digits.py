@@ -1,11 +1,15 @@
 """Numbers as they are written: in few digits that name the same float32."""
 
+from struct import Struct
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ckaudit.contract.numbers import Number, to_word
 
 DIGITS = (7, 8, 9)  # nine name every float32; few statistics need less than seven
+FORMS = ("%.7g", "%.8g", "%.9g")
+FLOAT32 = Struct("f")
 
 SMALLEST, LARGEST = 1e-37, 1e38  # magnitudes that a float32 holds in full
 
@@ -36,16 +40,20 @@ def shorten_all(values: ArrayLike) -> list[float]:
 
 
 def shorten(value: float) -> float:
-    """Return `shorten_all` of one value.
+    """Return `shorten_all` of one value, without NumPy: a step of a training finds none of it in the cache.
 
     >>> shorten(0.10000000149011612)
     0.1
     """
     if not SMALLEST < abs(value) < LARGEST:
         return value
-    narrow = np.float32(value)
-    tried = (float(f"{narrow:.{digits}g}") for digits in DIGITS)
-    return next(short for short in tried if np.float32(short) == narrow)
+    narrow = FLOAT32.pack(value)
+    (whole,) = FLOAT32.unpack(narrow)
+    for form in FORMS:
+        short = float(form % whole)
+        if FLOAT32.pack(short) == narrow:
+            return short
+    return value
 
 
 def shortest_of(values: ArrayLike) -> list[Number]:

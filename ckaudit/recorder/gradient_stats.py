@@ -60,7 +60,8 @@ def _grid(gradient: Array, encoding: Literal["nested", "q8"], scale: float) -> G
 
 def total_norm(norms: Sequence[float]) -> float:
     """Return the norm of all tensors together, sqrt(sum of squares) (M9): NaN where one is NaN."""
-    return math.sqrt(math.fsum(norm * norm for norm in norms)) if all(map(math.isfinite, norms)) else sum(norms)
+    total = math.hypot(*norms)
+    return total if total < math.inf else sum(norms)
 
 
 def top_share(norms: Sequence[float]) -> float | None:

@@ -2,39 +2,86 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from operator import attrgetter
 from typing import Any
 
 import torch
+from msgspec import Struct
 from torch import Tensor, nn
 
 PIECE = 2**16  # elements
 LONG = 2**20  # elements, of which torch's own norm is still right to 1e-5
 VERY_LONG = 2**25  # and to 1e-3
-
-
-def own_gradient(parameter: nn.Parameter) -> Tensor | None:
-    """Return the gradient where PyTorch keeps it."""
-    return parameter.grad
+FULL = (torch.float32, torch.float64)
 
 
 def present(
-    parameters: Mapping[str, nn.Parameter], grad_of: Callable[[nn.Parameter], Tensor | None] = own_gradient
+    parameters: Mapping[str, nn.Parameter], grad_of: Callable[[nn.Parameter], Tensor | None] | None = None
 ) -> dict[str, Tensor]:
-    """Return the gradients that exist, by tensor; a missing one is not recorded, never zero."""
-    found = {name: grad_of(parameter) for name, parameter in parameters.items() if parameter.requires_grad}
-    return {name: gradient for name, gradient in found.items() if gradient is not None}
+    """Return the gradients that exist, by tensor; a missing one is not recorded, never zero.
 
-
-def norms_of(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = LONG) -> tuple[list[float], Tensor | None]:
-    """Return the L2 norm of each gradient; and, where `clip` can use it, the same as one tensor as torch would make it.
-
-    One fused pass per device and type, one transfer; half precision is summed in float32. On a CPU torch sums float32
-    one after the other (measured with torch 2.13: 0.02 % too little at 10 million elements, 0.6 % at 100 million), so
-    a large gradient is measured in pieces there, which are put together in float64.
+    Args:
+        parameters: The parameters; those that take no gradient now are left out.
+        grad_of: Where their gradients are; None: where PyTorch keeps them.
     """
-    if _is_plain(gradients, long):
-        whole = torch.stack(torch._foreach_norm(gradients, 2))  # type: ignore[arg-type]  # noqa: SLF001
-        return whole.tolist(), whole
+    if grad_of is None:
+        grad_of = attrgetter("grad")
+    found = {}
+    for name, parameter in parameters.items():
+        if parameter.requires_grad and (gradient := grad_of(parameter)) is not None:
+            found[name] = gradient
+    return found
+
+
+class Norms(Struct, frozen=True):
+    """L2 norms of gradients, still where the gradients are: fetching them makes the training wait.
+
+    Attributes:
+        pieces: The norm of every piece, shape (K,).
+        owners: Which gradient each piece is of; None: each is whole, and all are as torch's clipping makes them.
+        count: How many gradients there are.
+    """
+
+    pieces: Tensor
+    owners: Sequence[int] | None
+    count: int
+
+    @property
+    def as_torch(self) -> Tensor | None:
+        """What `clip` can use, shape (P,); None where torch would have made other norms."""
+        return self.pieces if self.owners is None else None
+
+    def together(self, numbers: Sequence[float]) -> list[float]:
+        """Return the norm of every gradient from the fetched `pieces`; those of one gradient are put together in float64."""
+        if self.owners is None:
+            return [*numbers]
+        squares = [0.0] * self.count
+        for owner, norm in zip(self.owners, numbers, strict=True):
+            squares[owner] += norm * norm
+        return [math.sqrt(square) if square >= 0 else math.nan for square in squares]
+
+
+def take_norms(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = LONG, longest: int | None = None) -> Norms | None:
+    """Take the L2 norm of each gradient; None of nothing.
+
+    One fused pass per device and type; half precision is summed in float32. On a CPU torch sums float32 one after the
+    other (measured with torch 2.13: 0.02 % too little at 10 million elements, 0.6 % at 100 million), so a large gradient
+    is measured in pieces there.
+
+    Args:
+        gradients: The gradients.
+        piece: Elements of a piece.
+        long: Elements up to which torch's norm of float32 counts as right on a CPU.
+        longest: Elements of the largest, where all are known to be of the first one's type; None: that is looked up, which
+            takes a quarter as long as the norms.
+    """
+    if not gradients:
+        return None
+    if _is_plain(gradients, long) if longest is None else gradients[0].dtype in FULL and longest <= long:
+        # Sparse gradients, and those of several devices, are not for one call.
+        with suppress(NotImplementedError, RuntimeError):
+            return Norms(torch.stack(torch._foreach_norm(gradients, 2)), None, len(gradients))  # type: ignore[arg-type]  # noqa: SLF001
     pieces: list[Tensor] = []
     owners: list[int] = []
     for place, gradient in enumerate(gradients):
@@ -43,28 +90,35 @@ def norms_of(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = LON
         parts = torch.split(dense.reshape(-1), piece) if is_long else (dense,)
         pieces.extend(parts)
         owners.extend([place] * len(parts))
-    squares = [0.0] * len(gradients)
-    for owner, norm in zip(owners, _to_floats(_fused(pieces)), strict=True):
-        squares[owner] += norm * norm
-    return [math.sqrt(square) if square >= 0 else math.nan for square in squares], None
+    return Norms(_together(_fused(pieces)), owners, len(gradients))
+
+
+def norms_of(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = LONG) -> tuple[list[float], Tensor | None]:
+    """Return the L2 norm of each gradient, with one transfer; and, where `clip` can use it, the same as one tensor."""
+    taken = take_norms(gradients, piece=piece, long=long)
+    return ([], None) if taken is None else (taken.together(taken.pieces.tolist()), taken.as_torch)
+
+
+def alike(tensors: Iterable[Tensor]) -> tuple[torch.dtype | None, int]:
+    """Return the type that all tensors have, None where there are several, and the elements of the largest on a CPU."""
+    found = [*tensors]
+    types = {tensor.dtype for tensor in found}
+    sizes = (tensor.numel() for tensor in found if tensor.device.type == "cpu")
+    return (types.pop() if len(types) == 1 else None), max(sizes, default=0)
 
 
 def _is_plain(gradients: Sequence[Tensor], long: int) -> bool:
-    """Tell whether torch's own norms of these gradients are right: dense, none too long, of one device and full precision."""
-    if not gradients or gradients[0].dtype not in (torch.float32, torch.float64):
-        return False
+    """Tell whether torch's own norms of these gradients are right: of one full precision, none too long for a CPU."""
     first = gradients[0]
-    return (
-        all(each.dtype is first.dtype for each in gradients)
-        and not any(each.is_sparse for each in gradients)
-        and all(each.device == first.device for each in gradients)
-        and (first.device.type != "cpu" or max(map(torch.Tensor.numel, gradients)) <= long)
-    )
+    if first.dtype not in FULL or len({gradient.dtype for gradient in gradients}) > 1:
+        return False
+    return first.device.type != "cpu" or max(map(Tensor.numel, gradients)) <= long
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:
     """Return whether every element is finite: so where every norm is, which takes one fused pass per device and type."""
-    doubtful = [t for t, norm in zip(tensors, _to_floats(_fused(tensors)), strict=True) if not math.isfinite(norm)]
+    norms = _together(_fused(tensors)).tolist() if tensors else []
+    doubtful = [tensor for tensor, norm in zip(tensors, norms, strict=True) if not math.isfinite(norm)]
     return all(bool(tensor.isfinite().all()) for tensor in doubtful)  # squares may be too large where elements are not
 
 
@@ -79,11 +133,8 @@ def _fused(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [norms[place] for place in range(len(tensors))]
 
 
-def _to_floats(norms: Sequence[Tensor]) -> list[float]:
-    if not norms:
-        return []
-    numbers: list[float] = torch.stack([norm.to(norms[0].device, torch.float64) for norm in norms]).tolist()
-    return numbers
+def _together(norms: Sequence[Tensor]) -> Tensor:
+    return torch.stack([norm.to(norms[0].device, torch.float64) for norm in norms])
 
 
 def loss_scale_left(scaler: Any) -> float:

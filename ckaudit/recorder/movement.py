@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ckaudit.contract.tensors import DeltaStats
-from ckaudit.recorder.arrays import Array, double, flat, is_away, library, line
+from ckaudit.recorder.arrays import Array, double, is_away, library, line, widened
 from ckaudit.recorder.digits import shortest_of
 from ckaudit.recorder.reference import Reference
 from ckaudit.recorder.sweep import STRETCH, laid, stretches
@@ -23,7 +23,7 @@ def distances(ones: Sequence[Array], others: Sequence[Array], *, chunk: int = ST
     first, second = [line(one) for one in ones], [line(other) for other in others]
     squares = np.zeros((len(first), 2))
     for group in stretches(first, chunk):
-        pieces = [[flat(side[owner][start:end]) for owner, start, end in group] for side in (first, second)]
+        pieces = [[widened(side[owner][start:end]) for owner, start, end in group] for side in (first, second)]
         for (owner, _, _), square in zip(group, _squares(*pieces), strict=True):
             squares[owner] += square
     found: list[tuple[float, float]] = [(apart, size) for apart, size in np.sqrt(squares).tolist()]
@@ -38,9 +38,9 @@ def _squares(ones: Sequence[Array], others: Sequence[Array]) -> list[Any]:
     sizes = np.array([one.shape[0] for one in ones])
     places = np.cumsum(sizes) - sizes
     with np.errstate(invalid="ignore", over="ignore"):
-        whole = laid(ones).astype(np.float64)
-        apart = whole - laid(others)
-        return [*np.stack([np.add.reduceat(part * part, places) for part in (apart, whole)], 1)]
+        now, then = laid(ones), laid(others)
+        both = ((now - then).astype(np.float64), now.astype(np.float64))  # the difference of neighbours is exact
+        return [*np.stack([np.add.reduceat(np.multiply(part, part, out=part), places) for part in both], 1)]
 
 
 def movement(

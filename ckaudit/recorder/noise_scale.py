@@ -1,4 +1,4 @@
-"""Gradient noise scale: how many examples the noise of the gradient is worth, from the micro-batches of each update."""
+"""Gradient noise scale: how many examples the noise of the gradient is worth, from parts of the batch of each update."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +19,7 @@ class NoiseScale:
     Call `add` after each backward pass of an update and `settle` once it is done. Accumulated gradients show the share of
     each micro-batch by what they grew. Numerator and denominator are unbiased at every update and are smoothed apart, for
     the mean of a ratio is not the ratio of means. A factor on all losses, such as 1 over their number, changes nothing.
+    Or call `compare` once an update, where the part is the batch of one rank.
 
     Of a large model every k-th element is looked at, the same k everywhere: both sides shrink alike.
     """
@@ -60,21 +61,36 @@ class NoiseScale:
         squares, sizes, total = self._squares, self._sizes, square(list(self._before.values()))
         self._squares, self._sizes, self._before = [], [], {}
         if len(squares) > 1 and math.isfinite(total) and all(map(math.isfinite, squares)):
-            noise, signal = noise_and_signal(squares, sizes, total)
-            keep = self._smoothing
-            self._noise, self._signal = keep * self._noise + (1 - keep) * noise, keep * self._signal + (1 - keep) * signal
-            self._updates += 1
-        if len(squares) < 2 or self._updates < self._fewest or self._signal <= 0:
-            return None
-        return self._noise / self._signal
+            self._smooth(*noise_and_signal(squares, sizes, total))
+        return None if len(squares) < 2 else self._scale()
+
+    def compare(self, part: float, whole: float, *, small: float, big: float) -> float | None:
+        """Finish an update of whose batch one part was seen alone, and return the noise scale in examples so far.
+
+        Args:
+            part: Squared norm of the mean gradient of the part.
+            whole: That of the whole batch.
+            small: Examples in the part.
+            big: Examples in the whole batch.
+
+        Returns:
+            The scale, or None, as from `settle`.
+        """
+        if math.isfinite(part) and math.isfinite(whole):
+            self._smooth(*unbiased(part, whole, small=small, big=big))
+        return self._scale()
+
+    def _smooth(self, noise: float, signal: float) -> None:
+        keep = self._smoothing
+        self._noise, self._signal = keep * self._noise + (1 - keep) * noise, keep * self._signal + (1 - keep) * signal
+        self._updates += 1
+
+    def _scale(self) -> float | None:
+        return None if self._updates < self._fewest or self._signal <= 0 else self._noise / self._signal
 
 
 def noise_and_signal(squares: Sequence[float], sizes: Sequence[float], total: float) -> tuple[float, float]:
-    r"""Return unbiased estimates of $\operatorname{tr}\Sigma$ and $|G|^2$ from one update.
-
-    With n micro-batches of b examples (their harmonic mean), $B_{small} = b$ and $B_{big} = nb$:
-    $$|G|^2 \approx \frac{B_{big} |G_{big}|^2 - B_{small} |G_{small}|^2}{B_{big} - B_{small}}, \qquad
-      \operatorname{tr}\Sigma \approx \frac{|G_{small}|^2 - |G_{big}|^2}{1/B_{small} - 1/B_{big}}$$
+    """Return what `unbiased` does, from n micro-batches of b examples (their harmonic mean) and their sum.
 
     Args:
         squares: Squared norm of what each micro-batch added to the gradient.
@@ -85,9 +101,22 @@ def noise_and_signal(squares: Sequence[float], sizes: Sequence[float], total: fl
     small = count / sum(1 / size for size in sizes)
     big = small * count
     # Each added its n-th part of the gradient; alone it would have been n times as long.
-    alone = count * sum(squares)
-    signal = (big * total - small * alone) / (big - small)
-    return (alone - total) / (1 / small - 1 / big), signal
+    return unbiased(count * sum(squares), total, small=small, big=big)
+
+
+def unbiased(part: float, whole: float, *, small: float, big: float) -> tuple[float, float]:
+    r"""Return unbiased estimates of $\operatorname{tr}\Sigma$ and $|G|^2$ from one update (McCandlish et al. 2018, appendix A.1).
+
+    $$|G|^2 \approx \frac{B_{big} |G_{big}|^2 - B_{small} |G_{small}|^2}{B_{big} - B_{small}}, \qquad
+      \operatorname{tr}\Sigma \approx \frac{|G_{small}|^2 - |G_{big}|^2}{1/B_{small} - 1/B_{big}}$$
+
+    Args:
+        part: $|G_{small}|^2$, of the mean gradient of the smaller batch, or its mean over several such.
+        whole: $|G_{big}|^2$.
+        small: $B_{small}$, in examples.
+        big: $B_{big}$.
+    """
+    return (part - whole) / (1 / small - 1 / big), (big * whole - small * part) / (big - small)
 
 
 def common_stride(gradients: Iterable[Tensor], most: int) -> int:

@@ -7,47 +7,21 @@ from time import perf_counter
 from typing import Any, Literal
 
 import torch
-from msgspec import Struct, field
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ckaudit.contract.behaviour import ActivationStats, AttentionStats, MoeStats
 from ckaudit.contract.sizes import Part
 from ckaudit.recorder.activation_stats import Output, activation_stats, note
 from ckaudit.recorder.activations import chosen_modules, is_function, matches, output_tensor
 from ckaudit.recorder.attention import attention_stats, four_dimensional, max_logits
-from ckaudit.recorder.digits import shortest
 from ckaudit.recorder.fused import SEQUENCES, Call, call_stats
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.intercept import AttentionWatch
 from ckaudit.recorder.moe import CAPACITY, CHOICES, may_route, moe_stats, told
 from ckaudit.recorder.names import depth_of, layer_names
+from ckaudit.recorder.seen import Seen
 from ckaudit.recorder.vitals import Readings, Vitals, blocks
-
-
-class Seen(Struct):
-    """What one forward pass showed.
-
-    Attributes:
-        activations: Statistics by module name.
-        attention: Statistics by layer name.
-        entropies: Smallest normalized entropy of each layer.
-        logits: Largest logit of each head, by layer name.
-        computed: Statistics of attention that was seen where it is computed, by module name.
-        routers: Routing by name of the router.
-        moe: The same by layer name.
-        seconds: Time that the hooks took.
-    """
-
-    activations: dict[str, ActivationStats] = field(default_factory=dict)
-    attention: dict[str, AttentionStats] = field(default_factory=dict)
-    entropies: list[float] = field(default_factory=list)
-    logits: dict[str, list[float]] = field(default_factory=dict)
-    computed: dict[str, AttentionStats] = field(default_factory=dict)
-    routers: dict[str, MoeStats] = field(default_factory=dict)
-    moe: dict[str, MoeStats] = field(default_factory=dict)
-    seconds: float = 0.0
 
 
 class Observer:
@@ -173,13 +147,7 @@ class Observer:
         outputs, self._outputs = self._outputs, {}
         with self._guard("activations"):
             seen.activations = dict(zip(outputs, activation_stats([*outputs.values()]), strict=True))
-        taken = {self._layers[name] for name in self._probabilities}
-        for name, layer in layer_names([f"{name}.attention" for name in seen.computed]).items():
-            module = name.removesuffix(".attention")
-            seen.attention[module if layer in taken else layer] = seen.computed[module]
-        for layer, values in seen.logits.items():
-            seen.attention.setdefault(layer, AttentionStats()).max_logit_per_head = [shortest(value) for value in values]
-        seen.moe = {layer: seen.routers[name] for name, layer in layer_names([*seen.routers]).items()}
+        seen.name_layers(shown={self._layers[name] for name in self._probabilities})
         return seen
 
     def _say_unseen(self, attending: frozenset[str]) -> None:

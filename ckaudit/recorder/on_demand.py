@@ -82,7 +82,8 @@ class OnDemand:
         """Tell that one backward pass of several before an update has ended, to measure the gradient noise scale.
 
         Called after each of them, before clipping, with gradients that were zero before the first. The line then holds
-        `grad_noise_scale`, in examples, once ten updates were seen. Of several ranks each pass has to be synchronised.
+        `grad_noise_scale`, in examples, once ten updates were seen. Of several ranks each pass has to be synchronised; with one
+        pass an update there is `rank_batch`.
         Gradients that ranks hold in parts are not looked at.
 
         Args:
@@ -91,6 +92,21 @@ class OnDemand:
         if session := self._first_rank:
             with self._guard("looking at a micro-batch"):
                 session.demands.micro_batch(examples)
+
+    def rank_batch(self, examples: float = 1.0) -> None:
+        """Ask, before the backward pass of an update, for the gradient noise scale from the batches of several ranks.
+
+        Under `DistributedDataParallel` the gradient of the first rank is compared with the mean over all, in this step only;
+        the line holds `grad_noise_scale`, in examples, once ten updates were compared. It costs two passes over a sample of
+        the gradients; the ranks exchange nothing for it, and it may be called on all of them or on the first alone.
+        With accumulation it counts what the last backward pass, the one that averages, leaves of all of them together.
+
+        Args:
+            examples: Examples of the update on each rank; without it the scale is in batches of a rank.
+        """
+        if session := self._first_rank:
+            with self._guard("asking for a rank's own gradient"):
+                session.demands.rank_batch(examples)
 
     def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int = 8, seed: int = 0) -> Curvature | None:
         """Estimate the trace of the Hessian of a loss by all trainable parameters, as `curvature_trace_est` of the line.

@@ -68,24 +68,30 @@ def optimizer_state(
     optimizers: Sequence[Optimizer],
     parameters: Mapping[str, nn.Parameter],
     rates: Sequence[float],
+    *,
+    finite: bool | None,
 ) -> OptimizerState:
     """Return the optimizer section: names, groups with the learning rates of this step's update, and gaps.
 
     Nothing is missing from an optimizer that holds none of the parameters: it works on copies, such as sharded master weights.
+
+    Args:
+        optimizers: The optimizers.
+        parameters: The model's parameters by name.
+        rates: Learning rate of every group.
+        finite: Whether every element of their state is finite; None: not known.
     """
     held = {id(tensor) for group in _groups(optimizers) for tensor in group["params"]}
     missing = [name for name, tensor in parameters.items() if tensor.requires_grad and id(tensor) not in held]
     has_copies = held.isdisjoint(map(id, parameters.values()))
     groups = list(_groups(optimizers))
     padded: list[float | None] = [*rates, *[None] * len(groups)]
-    state = OptimizerState(
+    return OptimizerState(
         name="+".join(dict.fromkeys(type(optimizer).__name__ for optimizer in optimizers)),
         groups=[_group(group, rate) for group, rate in zip(groups, padded, strict=False)],
         trainable_without_optimizer=UNSET if has_copies else missing,
+        state_finite=UNSET if finite is None else finite,
     )
-    finite = state_finite(optimizers)
-    state.state_finite = UNSET if finite is None else finite
-    return state
 
 
 def state_finite(optimizers: Sequence[Optimizer]) -> bool | None:

@@ -2,10 +2,8 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from torch import nn
 from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
@@ -16,12 +14,11 @@ from ckaudit.contract.write import write_atomic
 from ckaudit.recorder.background import Background
 from ckaudit.recorder.batch import batch_hash
 from ckaudit.recorder.clock import StepClock
-from ckaudit.recorder.collector import Options
-from ckaudit.recorder.gradients import own_gradient, present
-from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.gradients import present
 from ckaudit.recorder.manifest import load
 from ckaudit.recorder.optimizers import as_sequence, state_finite
 from ckaudit.recorder.rank_facts import RankNotes
+from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.table import parameters
 
@@ -33,34 +30,21 @@ class Participant:
     first step, at which the first rank has certainly opened the folder.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        path: Path,
-        guard: Guard,
-        *,
-        rank: int,
-        optimizer: Any,
-        start_step: int,
-        options: Options,
-        planned_steps: int | None,
-        clock: StepClock,
-        shards: Shards | None,
-    ) -> None:
-        self._path, self._guard, self._rank, self._options = path, guard, rank, options
-        self._parameters = parameters(model)
+    def __init__(self, setup: Setup, *, rank: int, clock: StepClock, shards: Shards | None) -> None:
+        self._path, self._guard, self._rank, self._options = setup.path, setup.guard, rank, setup.options
+        self._parameters = parameters(setup.model)
         self._clock, self._notes = clock, RankNotes(rank, self._parameters, clock)
-        self._planned_steps, self._step = planned_steps, start_step
-        self._shards, self._has_read, self._optimizers = shards, False, as_sequence(optimizer)
-        self._background, self._process = Background(guard), os.getpid()
+        self._planned_steps, self._step = setup.facts.get("planned_steps"), setup.start_step
+        self._shards, self._has_read, self._optimizers = shards, False, as_sequence(setup.optimizer)
+        self._background, self._process = Background(setup.guard), os.getpid()
         self._held: list[Checkpoint] = []
         self._session: int | None = None
         self._is_open = False
         self._handles = [held.register_step_pre_hook(self._before_update) for held in self._optimizers]
-        if start_step == 0:
+        if setup.start_step == 0:
             self._held.append(self._notes.checkpoint(0, None, None))
         if shards is not None:
-            shards.join(start_step)
+            shards.join(setup.start_step)
             self._help()
         self._clock.restart()
 
@@ -70,7 +54,7 @@ class Participant:
         self._has_read = True
         if self._options.grad_of is None and self._shards is None:
             return
-        found = present(self._parameters, self._options.grad_of or own_gradient)
+        found = present(self._parameters, self._options.grad_of)
         if self._shards is not None:
             self._shards.norms(found)
             self._shards.each("gradients")

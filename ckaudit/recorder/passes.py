@@ -90,13 +90,8 @@ class PassWatch:
     def _expect_end(self, _tensor: Tensor) -> None:
         with self._guard("waiting for the backward pass"):
             if not self._is_waiting:
-                _at_end_of_backward(self._almost)
+                after_backward(self._ended)
                 self._is_waiting = True
-
-    def _almost(self) -> None:
-        # A data-parallel wrapper has asked to be called at the end too, to average: the second call comes after it.
-        with self._guard("waiting for the backward pass"):
-            _at_end_of_backward(self._ended)
 
     def _ended(self) -> None:
         self._is_waiting = False
@@ -104,9 +99,12 @@ class PassWatch:
             self._at_end()
 
 
-def _at_end_of_backward(call: Callable[[], None]) -> None:
-    # PyTorch's own data-parallel wrappers use this; there is no public name.
-    torch.autograd.Variable._execution_engine.queue_callback(call)  # noqa: SLF001
+def after_backward(call: Callable[[], None]) -> None:
+    """Have `call` called once the backward pass under way has ended, after what a data-parallel wrapper does then."""
+    # PyTorch's own data-parallel wrappers use this; there is no public name. They have asked to be called at the end too, to
+    # average and to wait: what is queued from there comes after them.
+    queue = torch.autograd.Variable._execution_engine.queue_callback  # noqa: SLF001
+    queue(lambda: queue(call))
 
 
 def _loss_and_logits(output: Any) -> tuple[Tensor | None, Tensor | None]:

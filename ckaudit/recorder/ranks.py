@@ -1,50 +1,32 @@
 """Which part of the recorder runs in this process: all of it on the first rank, the little that others can tell on them."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
-from torch import nn
 
 from ckaudit.recorder.arrays import is_sharded
 from ckaudit.recorder.clock import StepClock
-from ckaudit.recorder.collector import Options
-from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.exchange import ExchangeWait
 from ckaudit.recorder.participant import Participant
 from ckaudit.recorder.session import RunSession
+from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.shards import Shards
-from ckaudit.recorder.table import inner
-from ckaudit.recorder.triggers import Limits
 
 Start: TypeAlias = RunSession | Participant
 
 
-def start(
-    model: nn.Module,
-    path: Path,
-    guard: Guard,
-    *,
-    optimizer: Any,
-    scaler: Any,
-    start_step: int,
-    limits: Limits,
-    options: Options,
-    observe: Mapping[str, Any],
-    facts: Mapping[str, Any],
-) -> Start:
-    """Return this rank's part; see `Recorder` for the arguments."""
+def start(setup: Setup) -> Start:
+    """Return this rank's part."""
     rank, world_size = place()
-    model = inner(model)
-    shards = Shards(model, guard) if any(map(is_sharded, model.parameters())) else None
-    clock = StepClock(model if world_size > 1 and "" in observe["hookable"] else None, waits_in_forward=shards is not None)
-    common: dict[str, Any] = {"optimizer": optimizer, "start_step": start_step, "options": options}
-    common |= {"clock": clock, "shards": shards}
+    shards = Shards(setup.model, setup.guard) if any(map(is_sharded, setup.model.parameters())) else None
+    hooked = setup.model if setup.is_hookable else None
+    # Other ranks write no lines.
+    exchange = ExchangeWait(hooked, setup.guard) if hooked and world_size > 1 and not rank and shards is None else None
+    clock = StepClock(hooked, alone=world_size == 1, waits_in_forward=shards is not None, exchange=exchange)
     try:
         if rank:
-            return Participant(model, path, guard, rank=rank, planned_steps=facts.get("planned_steps"), **common)
-        common |= {"facts": {"world_size": world_size, **facts}, "with_ranks": world_size > 1}
-        return RunSession(model, path, guard, scaler=scaler, limits=limits, observe=observe, **common)
+            return Participant(setup, rank=rank, clock=clock, shards=shards)
+        return RunSession(setup, world_size=world_size, clock=clock, shards=shards)
     except Exception:
         if shards is not None:
             shards.refuse()

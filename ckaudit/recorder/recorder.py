@@ -16,7 +16,6 @@ from torch.optim import Optimizer
 from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder.collector import Options
 from ckaudit.recorder.gradients import clip
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.manifest import check_call
@@ -24,6 +23,7 @@ from ckaudit.recorder.on_demand import OnDemand
 from ckaudit.recorder.provenance import model_config
 from ckaudit.recorder.ranks import Start, start
 from ckaudit.recorder.scalars import number
+from ckaudit.recorder.setup import Options, Setup
 from ckaudit.recorder.table import hookable, inner
 from ckaudit.recorder.triggers import Limits
 
@@ -58,6 +58,10 @@ class Recorder(OnDemand):
     The recorder changes nothing about the training: no weight, gradient, random number or mode. None of its methods
     raises; what fails is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and missing in the files.
     Only a call that cannot be meant, such as an unknown keyword of this constructor, raises before anything is done.
+
+    On an accelerator nothing waits for the numbers of a plain step: they are sent for when it is finished and read a step
+    later, so that its line, and what an event in it asks for, come one step later too. Steps with a checkpoint or vital signs
+    are read at once, and so are those of sharded models and of a `GradScaler`, which wait by themselves.
 
     Every rank has a recorder, with the same arguments and the same calls; start it after the model is wrapped or sharded. The
     first rank writes the run: its own loss, batch and module outputs, and tensors as a whole, also where FSDP2 or tensor
@@ -151,36 +155,40 @@ class Recorder(OnDemand):
         self._model = model
         self._session: Start | None = None
         with self._guard("starting the recorder"):
+            options = Options(
+                grids=grids,
+                spectral=tuple(spectral_norms),
+                exact=exact,
+                clip_norm=facts.get("clip_norm"),
+                cadence=tuple(cadence),
+                budget_kb=budget_kb,
+                suffix=suffix,
+                grad_of=grad_of,
+            )
+            observe = {
+                "modules": modules,
+                "probabilities": attention_probabilities,
+                "logits": attention_logits,
+                "queries": attention_queries,
+                "causal": causal,
+                "kv_heads": kv_heads,
+                "routers": moe_routers,
+                "experts_per_token": experts_per_token,
+                "hookable": _hookable(model, compiled=compiled),
+            }
             self._session = start(
-                model,
-                Path(folder).absolute(),
-                self._guard,
-                optimizer=optimizer,
-                scaler=scaler,
-                start_step=start_step,
-                limits=limits,
-                options=Options(
-                    grids=grids,
-                    spectral=tuple(spectral_norms),
-                    exact=exact,
-                    clip_norm=facts.get("clip_norm"),
-                    cadence=tuple(cadence),
-                    budget_kb=budget_kb,
-                    suffix=suffix,
-                    grad_of=grad_of,
-                ),
-                observe={
-                    "modules": modules,
-                    "probabilities": attention_probabilities,
-                    "logits": attention_logits,
-                    "queries": attention_queries,
-                    "causal": causal,
-                    "kv_heads": kv_heads,
-                    "routers": moe_routers,
-                    "experts_per_token": experts_per_token,
-                    "hookable": _hookable(model, compiled=compiled),
-                },
-                facts=facts,
+                Setup(
+                    model=inner(model),
+                    path=Path(folder).absolute(),
+                    guard=self._guard,
+                    optimizer=optimizer,
+                    scaler=scaler,
+                    start_step=start_step,
+                    limits=limits,
+                    options=options,
+                    observe=observe,
+                    facts=facts,
+                )
             )
         atexit.register(self.close)
 

@@ -11,9 +11,11 @@ from ckaudit.contract.numbers import to_word
 from ckaudit.contract.scalars import VERSION
 from ckaudit.recorder.arrays import is_sharded, local
 from ckaudit.recorder.digits import shorten
+from ckaudit.recorder.guard import Guard
 
 SCALARS_NAME = "scalars.jsonl"
 BLOCK = 2**16
+RESERVED = ("step", "time", "session", "schema_version")
 
 
 class ScalarLog:
@@ -33,7 +35,9 @@ class ScalarLog:
         line: dict[str, Any] = {"step": step, "time": round(time, 3), "session": self._session}
         if not self._announced:
             line = {"schema_version": VERSION, **line}
-        data = msgspec.json.encode(line | {name: _written(value) for name, value in values.items()}) + b"\n"
+        for name, value in values.items():
+            line[name] = to_word(value) if type(value) is float else value
+        data = msgspec.json.encode(line) + b"\n"
         self._announced = True
         return data
 
@@ -82,6 +86,17 @@ def plain(value: Any) -> float | str | bool | None:
     raise TypeError(f"a {type(value).__name__} is no scalar")
 
 
+def taken(values: Mapping[str, Any], guard: Guard) -> dict[str, float | str | bool | None]:
+    """Return logged values as `plain` does; one that is no scalar, or has a reserved name, is left out and counted."""
+    found: dict[str, float | str | bool | None] = {}
+    for name, value in values.items():
+        with guard(f"logging {name}"):
+            if name in RESERVED:
+                raise ValueError("every line has its own")
+            found[name] = plain(value)
+    return found
+
+
 def number(value: Any) -> float | None:
     """Return a logged value as a number, or None where it is None.
 
@@ -91,10 +106,6 @@ def number(value: Any) -> float | None:
     """
     found = plain(value)
     return None if found is None else float(found)
-
-
-def _written(value: float | str | bool | None) -> Any:
-    return to_word(value) if isinstance(value, float) else value
 
 
 def cut_torn_tail(path: Path) -> int:

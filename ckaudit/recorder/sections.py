@@ -89,7 +89,7 @@ class Sections:
             plan = self._planner.plan(tensors, layers, modules, attempt)
             with self._guard("gradients"):
                 checkpoint.gradients = self._gradients(given.gradients, plan) or UNSET
-                attempt.norms = {name: float(stats.norm or 0.0) for name, stats in (checkpoint.gradients or {}).items()}
+                attempt.take({name: float(stats.norm or 0.0) for name, stats in (checkpoint.gradients or {}).items()})
             with self._guard("weights"):
                 checkpoint.weights = self._weights(given.weights, plan) or UNSET
             with self._guard("weight_deltas"):

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from time import perf_counter, time
 from typing import Any
 
@@ -10,27 +9,29 @@ from msgspec import UNSET
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
+from ckaudit.contract.analysis import Checkpoint, GradientsSource
 from ckaudit.contract.cadence import is_due
 from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.batch import batch_facts
 from ckaudit.recorder.clock import StepClock
-from ckaudit.recorder.collector import Clipping, Collector, Options
+from ckaudit.recorder.collector import Clipping, Collector
 from ckaudit.recorder.demands import Demands
+from ckaudit.recorder.device import DeviceGauge, devices_of
 from ckaudit.recorder.folder import RunFolder
-from ckaudit.recorder.gradients import LONG, VERY_LONG
-from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.history import BlackBox
+from ckaudit.recorder.memory import Memory
 from ckaudit.recorder.meter import Meter
-from ckaudit.recorder.observer import Observer, Seen
-from ckaudit.recorder.optimizers import as_sequence, learning_rates, listen, overflowed
+from ckaudit.recorder.observer import Observer
+from ckaudit.recorder.optimizers import learning_rates, listen, overflowed
+from ckaudit.recorder.pace import Pace
 from ckaudit.recorder.rank_facts import RankNotes
-from ckaudit.recorder.scalars import number, plain
+from ckaudit.recorder.scalars import RESERVED, plain, taken
+from ckaudit.recorder.seen import Seen
+from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.shards import Shards
-from ckaudit.recorder.table import ForwardOrder, inner, tensor_table, trainable_count
-from ckaudit.recorder.triggers import Events, Limits, Patience
+from ckaudit.recorder.table import ForwardOrder, tensor_table, trainable_count
+from ckaudit.recorder.triggers import Limits
+from ckaudit.recorder.unread import Unread, fetch
 from ckaudit.recorder.vital_signs import EVERY, values_seen
-
-RESERVED = ("step", "time", "session", "schema_version")
 
 
 class RunSession:
@@ -40,45 +41,31 @@ class RunSession:
     and begins the next; hooks are attached there, because a due step has to be known before its forward pass.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        path: Path,
-        guard: Guard,
-        *,
-        optimizer: Any,
-        scaler: Any,
-        start_step: int,
-        limits: Limits,
-        options: Options,
-        observe: Mapping[str, Any],
-        facts: Mapping[str, Any],
-        clock: StepClock,
-        with_ranks: bool,
-        shards: Shards | None,
-    ) -> None:
-        model = inner(model)
-        self._guard, self._options, self._facts, self._process = guard, options, facts, os.getpid()
-        self._observer = Observer(model, guard, **observe)
-        self._collector = Collector(model, as_sequence(optimizer), scaler, guard, self._observer, options, shards)
-        self._folder = RunFolder(path, guard, suffix=self._collector.suffix, start_step=start_step)
-        self.demands = Demands(model, self._collector, self._folder, guard, hookable="" in observe["hookable"])
-        self._events, self._patience, self._history = Events(limits), Patience(limits), BlackBox()
-        self._latest_events: list[Trigger] = []
-        self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if with_ranks else None
+    def __init__(self, setup: Setup, *, world_size: int, clock: StepClock, shards: Shards | None) -> None:
+        model, guard, start_step = setup.model, setup.guard, setup.start_step
+        self._guard, self._options, self._process = guard, setup.options, os.getpid()
+        self._facts = {"world_size": world_size, **setup.facts}
+        self._observer = Observer(model, guard, **setup.observe)
+        self._collector = Collector(setup, self._observer, shards)
+        self._folder = RunFolder(setup.path, guard, suffix=self._collector.suffix, start_step=start_step)
+        self.demands = Demands(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
+        self._memory = Memory(setup.limits)
+        self._sent: Attempt | None = None
+        self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if world_size > 1 else None
+        gauge = DeviceGauge(devices_of(self._collector.weights.values()))
+        self._pace = Pace(clock, alone=world_size == 1, gauge=gauge)
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
-        self._order: ForwardOrder | None = ForwardOrder(model, observe["hookable"])
-        if shards is not None:
-            shards.join(start_step)
-        self._open(model, limits)
+        self._order: ForwardOrder | None = ForwardOrder(model, setup.observe["hookable"])
+        self._collector.join(start_step)
+        self._open(model, setup.limits)
         self._handles = listen(self._collector.optimizers, guard, self._before_update, self._after_update)
         self._attempt = Attempt(step=start_step)
         if start_step == 0:
             self._write_first()
             self._collector.settle()
         self._advance()
-        self._clock.restart()
+        self._clock.restart(self._attempt.step)
         self._meter = Meter()
 
     def _open(self, model: nn.Module, limits: Limits) -> None:
@@ -98,16 +85,17 @@ class RunSession:
     def _before_update(self, _optimizer: Optimizer) -> None:
         if self._attempt.source is None and self._options.grad_of is None:
             self.read_gradients("pre_clip" if self._options.clip_norm is None else "post_clip")
-        self._collector.keep_weights(self._attempt)
+        else:
+            self._collector.keep_weights(self._attempt)
         self._attempt.rates = learning_rates(self._collector.optimizers)
 
     def _after_update(self, optimizer: Optimizer) -> None:
         self._attempt.updates += not overflowed(optimizer)
 
-    def read_gradients(self, source: GradientsSource, *, long: int = LONG) -> None:
+    def read_gradients(self, source: GradientsSource) -> None:
         """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
         self._clock.gradients_ready()
-        self._collector.read_gradients(self._attempt, source, long=long)
+        self._collector.read_gradients(self._attempt, source)
         self._collector.keep_weights(self._attempt)
 
     def read_clipped(self, max_norm: float, norm: float | None) -> None:
@@ -120,12 +108,10 @@ class RunSession:
     def read_for_clipping(self, max_norm: float) -> tuple[list[Tensor], Tensor] | None:
         """Return the gradients and their norms, read again where any has changed since; None where torch must take them."""
         self._attempt.clip_norm = max_norm
-        if self._options.grad_of is not None:
-            return None
-        if self._attempt.source is None or self._collector.gradients_changed(self._attempt):
-            self.read_gradients("pre_clip", long=VERY_LONG)  # what clipping goes by is what it is told to have been
-        gradients, norms = self._collector.all_gradients(), self._attempt.raw_norms
-        return None if gradients is None or norms is None or len(norms) != len(gradients) else (gradients, norms)
+        self._clock.gradients_ready()
+        found = self._collector.read_for_clipping(self._attempt)
+        self._collector.keep_weights(self._attempt)
+        return found
 
     def ask(self) -> None:
         """Ask for a checkpoint of the step under way."""
@@ -136,11 +122,8 @@ class RunSession:
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Add values to the line of the step under way; one that is no scalar is left out and counted."""
-        for name, value in values.items():
-            with self._guard(f"logging {name}"):
-                if name in RESERVED:
-                    raise ValueError("every line has its own")
-                self._attempt.values[name] = plain(value)
+        if values:
+            self._attempt.values |= taken(values, self._guard)
 
     def log_after(self, values: Mapping[str, Any]) -> None:
         """Add values to the step finished last, with a second line; what its line holds already stays."""
@@ -148,48 +131,83 @@ class RunSession:
         if step and self._finished is None:
             return
         new = {name: plain(value) for name, value in values.items() if name not in known and name not in RESERVED}
-        if new:
+        if self._sent is not None:
+            self._sent.values |= new
+        elif new:
             self._folder.append(step, time(), new)
             known.update(new)
 
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
         """Write the line of the step under way and its checkpoint, and begin the next."""
-        attempt, input_hash, facts, checkpoint = self._attempt, None, None, None
+        attempt, checkpoint = self._attempt, None
         self._clock.finish(start, attempt.seconds, watched=attempt.is_due or attempt.has_vitals)
         attempt.seconds += self._observer.seconds
         self._meter.begin(start, attempt.seconds)
-        self._latest_events, attempt.time = [], time()
+        self._memory.latest, attempt.time = [], time()
         try:
-            with self._guard("reading the loss"):
-                attempt.loss = number(loss)
+            self._receive()
+            unread = attempt.unread = attempt.unread or Unread()
+            unread.loss = loss
             with self._guard("looking at the batch"):
-                input_hash, facts = self._folder.batches.look(attempt, batch, batch_id, source, self._facts.get("vocabulary"))
-            self._settle(attempt)
+                unread.look(batch)
+            if attempt.step % EVERY == 0:
+                with self._guard("the pace of the training"):
+                    attempt.note(self._pace.values(attempt, batch))
+            self._settle(attempt, batch_id)
+            if not attempt.is_due and not attempt.has_vitals and unread.send():
+                self._sent = attempt
+                return
+            self._read(attempt)
             if attempt.is_due:
                 with self._guard("building a checkpoint"):
                     checkpoint = self._checkpoint(attempt, self._observer.detach())
-                    checkpoint.data = facts or UNSET
+                    with self._guard("looking at the batch"):
+                        seen, vocabulary = attempt.input_hash, self._facts.get("vocabulary")
+                        facts = batch_facts(batch, input_hash=seen, batch_id=batch_id, source=source, vocabulary=vocabulary)
+                        checkpoint.data = facts or UNSET
                     # The file cannot hold the time of its own writing, so it holds that of the file before.
                     taken = attempt.seconds + perf_counter() - start + self._folder.write_seconds
                     checkpoint.cost = self._meter.cost(taken)
-                    self._write(checkpoint, self._note(attempt.step, input_hash))
+                    self._write(checkpoint, attempt.input_hash)
             elif attempt.has_vitals:
                 with self._guard("vital signs"):
                     attempt.note(self._collector.vitals(attempt))
-            with self._guard("writing scalars.jsonl"):
-                self._folder.append(attempt.step, attempt.time, attempt.values)
-            self._look_back(attempt, input_hash, checkpoint)
+            self._put_down(attempt, checkpoint)
         finally:
             self._collector.settle()
             self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
             self._advance()
-            self._clock.restart()
+            self._clock.restart(self._attempt.step)
             self._meter.end(start, attempt.seconds)
+
+    def _receive(self) -> None:
+        """Finish the step before, where its numbers had to come from an accelerator."""
+        attempt, self._sent = self._sent, None
+        if attempt is not None and attempt.unread is not None:
+            attempt.unread.arrive()
+            self._read(attempt)
+            self._put_down(attempt, None)
+
+    def _read(self, attempt: Attempt) -> None:
+        fetch(attempt, self._guard)
+        attempt.note_read(self._folder.batches.see(attempt.step, attempt.input_hash))
+
+    def _put_down(self, attempt: Attempt, checkpoint: Checkpoint | None) -> None:
+        """Write the line of a step, and remember it."""
+        with self._guard("writing scalars.jsonl"):
+            self._folder.append(attempt.step, attempt.time, attempt.values)
+        deltas = (checkpoint.weight_deltas or {}) if checkpoint else {}
+        with self._guard("looking for events"):
+            self._memory.see(attempt, deltas, forgive_norm=self._collector.is_skipped(attempt))
+        if self._order:
+            self._sort_table()
 
     def close(self) -> None:
         """Write the last step's checkpoint, a second time if it has one, and the session's end."""
         if os.getpid() != self._process:
             return
+        with self._guard("reading the last step"):
+            self._receive()
         self._observer.detach()
         self._clock.close()
         self._collector.leave()
@@ -199,17 +217,16 @@ class RunSession:
         self._sort_table()
         if self._finished:
             with self._guard("the last checkpoint"):
-                self._write(self._last(*self._finished))
+                self._write(self._last(*self._finished), with_notes=False)
         self._folder.close()
 
     def _last(self, attempt: Attempt, written: Checkpoint | None) -> Checkpoint:
         """Return the checkpoint of the last step with the black box; one that was written already keeps what it has."""
-        attempt.triggers = [*dict.fromkeys([*attempt.triggers, "last", *self._latest_events])]
-        attempt.event_step = attempt.step if self._latest_events else attempt.event_step
+        self._memory.close(attempt)
         last = written or self._checkpoint(attempt, Seen())
         last.triggers = attempt.triggers
         last.event_step = UNSET if attempt.event_step is None else attempt.event_step
-        last.history = self._history.dump(before=attempt.step) or UNSET
+        last.history = self._memory.history(before=attempt.step) or UNSET
         self._collector.trim(last, attempt)
         return last
 
@@ -220,16 +237,14 @@ class RunSession:
             attempt.triggers.append("cadence")
         if step == self._facts.get("planned_steps"):
             attempt.triggers.append("last")
-        if self._latest_events and (attempt.is_due or self._patience.allows(step)):
-            attempt.triggers += self._latest_events
-            attempt.event_step = step - 1
+        self._memory.ask(attempt)
         attempt.has_vitals = step % EVERY == 0 and not attempt.is_due
         if attempt.is_due or attempt.has_vitals:
             with self._guard("hooking the modules"):
                 self._collector.attach(attempt)
 
-    def _settle(self, attempt: Attempt) -> None:
-        """Put into the step's values what the recorder knows itself; a value that was logged stays."""
+    def _settle(self, attempt: Attempt, batch_id: str | int | None) -> None:
+        """Put into the step's values what is known without fetching it; a value that was logged stays."""
         listening, scaled = bool(self._handles), self._collector.has_scaler()
         self.demands.settle(attempt)
         with self._guard("reading the learning rate"):
@@ -239,38 +254,24 @@ class RunSession:
                 attempt.loss_scale = float(self._collector.scaler.get_scale())
         self._folder.steps_seen += bool(attempt.updates) or not listening
         known: dict[str, Any] = {
-            "train_loss_raw": attempt.loss,
             "learning_rate": attempt.rates[0] if attempt.rates else None,
-            "grad_global_norm": attempt.global_norm,
             "steps_seen": self._folder.steps_seen,
             "loss_scale": attempt.loss_scale,
-            "skipped_updates": int(self._is_skipped(attempt)) if scaled and listening else None,
+            "skipped_updates": int(self._collector.is_skipped(attempt)) if scaled and listening else None,
+            "batch_id": batch_id,
         }
         attempt.note(known)
-
-    def _is_skipped(self, attempt: Attempt) -> bool:
-        return self._collector.has_scaler() and attempt.updates < len(self._collector.optimizers)
 
     def _checkpoint(self, attempt: Attempt, seen: Seen) -> Checkpoint:
         checkpoint = attempt.checkpoint(self._folder.session)
         self.demands.fill(checkpoint, attempt)
         checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
         if attempt.event_step is not None:
-            checkpoint.history = self._history.dump(before=attempt.step) or UNSET
+            checkpoint.history = self._memory.history(before=attempt.step) or UNSET
         derived = self._collector.fill(checkpoint, attempt, seen, self._folder.reference)
         attempt.note(values_seen(seen) | {"update_to_weight": derived["update_to_weight"]})
         checkpoint.scalars = attempt.scalars(**derived) or UNSET
         return checkpoint
-
-    def _look_back(self, attempt: Attempt, input_hash: str | None, checkpoint: Checkpoint | None) -> None:
-        """Keep the step in the black box, and see whether it holds an event."""
-        deltas = (checkpoint.weight_deltas or {}) if checkpoint else {}
-        self._history.add(attempt.moment(input_hash, deltas))
-        with self._guard("looking for events"):
-            norm, forgive = attempt.global_norm, self._is_skipped(attempt)
-            self._latest_events = self._events.see(attempt.loss, norm, attempt.norms, forgive_norm=forgive)
-        if self._order:
-            self._sort_table()
 
     def _sort_table(self) -> None:
         """Write the tensor table in forward order, once a forward pass has shown it."""
@@ -284,15 +285,13 @@ class RunSession:
     def _write_first(self) -> None:
         self._attempt.triggers, self._attempt.time = ["first"], time()
         with self._guard("the first checkpoint"):
-            self._write(self._checkpoint(self._attempt, Seen()), self._note(self._attempt.step, None))
+            self._write(self._checkpoint(self._attempt, Seen()))
             self._folder.settle()
 
-    def _note(self, step: int, data_hash: str | None) -> Checkpoint | None:
-        if self._notes is not None:
+    def _write(self, checkpoint: Checkpoint, data_hash: str | None = None, *, with_notes: bool = True) -> None:
+        notes = None
+        if self._notes is not None and with_notes:
             with self._guard("facts of this rank"):
-                return self._notes.checkpoint(step, self._folder.session, data_hash)
-        return None
-
-    def _write(self, checkpoint: Checkpoint, notes: Checkpoint | None = None) -> None:
+                notes = self._notes.checkpoint(checkpoint.step, self._folder.session, data_hash)
         with self._guard("writing a checkpoint"):
             self._folder.write(checkpoint, notes)

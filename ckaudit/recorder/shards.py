@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,11 +15,11 @@ from ckaudit.recorder.arrays import Array, is_sharded, local
 from ckaudit.recorder.gradients import norms_of
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.movement import copies, distances
+from ckaudit.recorder.reach import Duty
 from ckaudit.recorder.table import distinct, parameters
 
 PATIENCE = timedelta(minutes=2)
 
-Duty: TypeAlias = Literal["reference", "gradients", "weights", "movement"]
 Look: TypeAlias = Callable[[str, Array], None]
 
 

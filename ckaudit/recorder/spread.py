@@ -1,7 +1,7 @@
 """How the elements of tensors are spread: samples of them, and quantiles and histograms of many sorted samples at once."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,17 +35,15 @@ def strided(shape: Sequence[int], exact_up_to: int = EXACT_UP_TO) -> int:
 def quantiles_of(ordered: Sequence[Values], levels: Sequence[float]) -> list[list[float]]:
     """Return each sorted sample's values at levels in percent, linear between neighbours; NaN of an empty one."""
     sizes = np.array([values.size for values in ordered], dtype=np.intp)
-    # An empty sample borrows an element, which is taken back below.
-    laid = np.concatenate([*ordered, [math.nan]]).astype(np.float64)
-    starts = np.cumsum(sizes) - sizes
     place = np.maximum(sizes - 1, 0)[:, None] * (np.asarray(levels) / 100)  # (P, levels)
     below = np.floor(place).astype(np.intp)
-    above = np.minimum(below + 1, np.maximum(sizes - 1, 0)[:, None])
+    around = np.stack([below, np.minimum(below + 1, np.maximum(sizes - 1, 0)[:, None])], 1)  # (P, 2, levels)
+    nothing = np.full(around.shape[1:], math.nan)
+    ends = np.array([values[where] if values.size else nothing for values, where in zip(ordered, around, strict=True)], float)
+    low, high = ends.reshape(-1, 2, len(levels)).swapaxes(0, 1)
     share = place - below
-    found = laid[starts[:, None] + below] * (1 - share) + laid[starts[:, None] + above] * share
-    found[sizes == 0] = math.nan
-    values: list[list[float]] = found.tolist()
-    return values
+    found: list[list[float]] = (low * (1 - share) + high * share).tolist()
+    return found
 
 
 def histograms(ordered: Sequence[Values], *, bins: int = BINS) -> list[Histogram | None]:
@@ -58,7 +56,7 @@ def histograms(ordered: Sequence[Values], *, bins: int = BINS) -> list[Histogram
     room = np.where(ends[:, 0] == ends[:, 1], np.maximum(0.5, np.abs(ends[:, 0])), 0.0)
     low, high = ends[:, 0] - room, ends[:, 1] + room
     edges = np.linspace(low, high, bins + 1, axis=1)[:, 1:-1]  # (P, bins - 1)
-    below = [values.astype(np.float64, copy=False).searchsorted(edge) for values, edge in zip(ordered, edges, strict=True)]
+    below = [values.searchsorted(at) for values, at in zip(ordered, _in_type_of(ordered, edges), strict=True)]
     sizes = [values.size for values in ordered]
     marks = np.array([[0, *row.tolist(), size] for row, size in zip(below, sizes, strict=True)], np.intp).reshape(-1, bins + 1)
     ranges = np.array(shortest_of(np.stack([low, high], 1).reshape(-1)), dtype=object).reshape(-1, 2).tolist()
@@ -66,3 +64,13 @@ def histograms(ordered: Sequence[Values], *, bins: int = BINS) -> list[Histogram
         Histogram(BinRange(ends_of, bins), counts) if size else None
         for ends_of, counts, size in zip(ranges, np.diff(marks, axis=1).tolist(), sizes, strict=True)
     ]
+
+
+def _in_type_of(ordered: Sequence[Values], edges: Values) -> Iterator[Values]:
+    """Yield each sample's edges in its own type, the next larger number where that has not the edge itself.
+
+    An element is below one just where it is below the other; turning all elements to the type of the edges takes longer.
+    """
+    narrow = edges.astype(np.float32)
+    narrow = np.where(narrow < edges, np.nextafter(narrow, np.float32(np.inf)), narrow)
+    return (narrow[row] if values.dtype == np.float32 else edges[row] for row, values in enumerate(ordered))

@@ -104,6 +104,8 @@ class Events:
         return (self._ordered[middle] + self._ordered[-middle - 1]) / 2
 
     def _has_new_dead(self, norms: Mapping[str, float]) -> bool:
+        if not self._dead and min(norms.values(), default=math.inf) >= self.limits.dead_gradient_norm:
+            return False
         dead = {name for name, norm in norms.items() if norm < self.limits.dead_gradient_norm}
         alive = {name for name, norm in norms.items() if norm > self.limits.alive_gradient_norm}
         new = dead - self._dead

@@ -10,7 +10,7 @@ from torch import Tensor
 from ckaudit.contract.behaviour import AttentionStats
 from ckaudit.recorder.arrays import flat, line
 from ckaudit.recorder.digits import shorten
-from ckaudit.recorder.observer import Seen
+from ckaudit.recorder.seen import Seen
 from ckaudit.recorder.spread import stride_of
 from ckaudit.recorder.vitals import Vitals
 

@@ -24,12 +24,10 @@ from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.history import BlackBox, Moment
 from ckaudit.recorder.manifest import check_call
 from ckaudit.recorder.planner import Planner
-from ckaudit.recorder.scalars import number, plain
+from ckaudit.recorder.scalars import number, taken
 from ckaudit.recorder.sections import Arrays, Given, Held, Options, Sections, attention_held, given_facts, held, tensor_table
 from ckaudit.recorder.triggers import Limits
 from ckaudit.recorder.wanted import Wanted
-
-RESERVED = ("step", "time", "session", "schema_version")
 
 
 class Writer:
@@ -175,12 +173,7 @@ class Writer:
             attempt.loss = number(loss)
         seen = self._folder.steps_seen
         given = {"train_loss_raw": attempt.loss, "learning_rate": learning_rate, "steps_seen": seen, **scalars}
-        for name, value in given.items():
-            with self._guard(f"logging {name}"):
-                if name in RESERVED:
-                    raise ValueError("every line has its own")
-                if value is not None:
-                    attempt.values[name] = plain(value)
+        attempt.values |= taken({name: value for name, value in given.items() if value is not None}, self._guard)
 
     def _look_back(self, attempt: Attempt) -> None:
         """Keep the step in the black box, and see whether it holds an event."""

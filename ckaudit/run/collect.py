@@ -2,15 +2,19 @@
 
 from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from msgspec import UNSET
 
+from ckaudit.contract.behaviour import HeadKind
 from ckaudit.contract.columns import Table
-from ckaudit.run.series import Series, empty
+from ckaudit.contract.grids import unpack
+from ckaudit.run.run import Grids
+from ckaudit.run.series import Floats, Series, empty
 
 Labels = tuple[str, ...]
 
@@ -62,13 +66,36 @@ class Collector:
         return Series(self.path, unit, steps[order], labels, values[order], recorded[order])
 
 
+class GridCollector:
+    """Gathers the matrices of one path over all checkpoints."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[int, str, Floats]] = []
+
+    def add(self, step: int, labels: Labels, values: Iterable[Any]) -> None:
+        """Add the matrices of one checkpoint, packed or nested; UNSET, or one that is no rectangle, is not recorded."""
+        for label, value in zip(labels, values, strict=True):
+            if value is UNSET:
+                continue
+            with suppress(ValueError):  # what is wrong with it, validate tells
+                self._found.append((step, label, unpack(value)))
+
+    def grids(self) -> Grids:
+        """Return everything gathered, in the order of steps."""
+        found = sorted(self._found, key=lambda each: each[0])
+        steps, labels, values = zip(*found, strict=True) if found else ((), (), ())
+        return Grids(steps, labels, values)
+
+
 def _union(rows: list[Labels]) -> Labels:
     distinct = {id(labels): labels for labels in rows}
     return tuple(dict.fromkeys(chain.from_iterable(distinct.values())))
 
 
 def _number(value: Any) -> float:
-    """Return a cell as a float; the contract's words are what float() reads."""
+    """Return a cell as a float; the contract's words for numbers are what float() reads, others have places."""
+    if isinstance(value, str) and value in _PLACES:
+        return _PLACES[value]
     return float("nan") if value is UNSET or value is None else float(value)
 
 
@@ -96,4 +123,5 @@ def cells_of(table: Table, field: str) -> tuple[Labels, Iterable[Any]]:
     return (table.names, column) if part is None else flatten_lists(table.names, column, part)
 
 
+_PLACES = {word: float(place) for place, word in enumerate(get_args(HeadKind))}
 _PARTS = {"percentiles": "percentile", "counts": "expert", "shape": "dimension"}

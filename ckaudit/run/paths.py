@@ -11,6 +11,10 @@ from msgspec import UNSET, Struct, UnsetType
 from ckaudit.contract.analysis import Checkpoint
 
 ALWAYS = ("loss", "scalars.*")
+GRIDS = ("attention.*.sampled_qk_grid_32x32_per_head", "attention.*.sampled_qk_grid_32x32")
+"""Matrices that a metric may ask for."""
+WORDS = ("attention.*.kind_per_head",)
+"""Lists of words that a metric may ask for; a word is read as its place among those allowed."""
 
 
 @cache
@@ -105,5 +109,5 @@ def _narrow(hint: Any, wanted: set[str]) -> Any:
 
 def unknown_paths(paths: Iterable[str]) -> list[str]:
     """Return those of `paths` that no checkpoint can hold."""
-    known = set(every_path())
+    known = {*every_path(), *GRIDS, *WORDS}
     return [path for path in paths if path not in known]

@@ -1,6 +1,7 @@
 """Reading a run folder, one file, or a list of files, each file once and only what was asked for."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,20 @@ from ckaudit.contract.logs import read_lines
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
 from ckaudit.errors import UnreadableError
-from ckaudit.run.collect import Collector, cells_of, flatten_lists
-from ckaudit.run.paths import decoder, every_path
+from ckaudit.run.collect import Collector, GridCollector, cells_of, flatten_lists
+from ckaudit.run.paths import GRIDS, decoder, every_path
 from ckaudit.run.run import Event, Run
 from ckaudit.run.scalars import ScalarLog, SessionLogs
 
 Progress = Callable[[int, int], None]
+Source = Path | str | Sequence[Path] | RunFolder
 
 
-def read_run(source: Path | str | Sequence[Path], *, reads: Iterable[str] | None = None, progress: Progress | None = None) -> Run:
+def read_run(source: Source, *, reads: Iterable[str] | None = None, progress: Progress | None = None) -> Run:
     """Read one run.
 
     Args:
-        source: A run folder, one file, or a list of files.
+        source: A run folder, one file, a list of files, or a folder that was listed already.
         reads: Paths into the checkpoints, such as "gradients.*.norm"; what is not asked for is not kept.
             Default: every number but grids and histograms.
         progress: Called with files done and files in all.
@@ -47,15 +49,19 @@ def read_run(source: Path | str | Sequence[Path], *, reads: Iterable[str] | None
     return reader.run(_name(source), progress)
 
 
-def list_source(source: Path | str | Sequence[Path]) -> RunFolder:
+def list_source(source: Source) -> RunFolder:
     """Return the files that `source` stands for."""
+    if isinstance(source, RunFolder):
+        return source
     if isinstance(source, (str, Path)):
         path = Path(source)
         return list_folder(path) if path.is_dir() else list_files([path])
     return list_files(source)
 
 
-def _name(source: Path | str | Sequence[Path]) -> str:
+def _name(source: Source) -> str:
+    if isinstance(source, RunFolder):
+        return str(source.root)
     return str(source) if isinstance(source, (str, Path)) else f"{len(source)} files"
 
 
@@ -66,7 +72,8 @@ class _Reader:
         self.folder = folder
         self.paths = paths
         self.decoder = decoder(paths)
-        self.collectors = {path: Collector(path) for path in sorted(paths) if path not in ("loss", "scalars.*")}
+        self.collectors = {path: Collector(path) for path in sorted(paths) if path not in ("loss", "scalars.*", *GRIDS)}
+        self.grids = {path: GridCollector() for path in GRIDS if path in paths}
         self.sections = _by_section(self.collectors)
         self.log, self.fill = SessionLogs(), ScalarLog()
         self.notes: list[str] = []
@@ -89,6 +96,7 @@ class _Reader:
             manifest=manifest,
             checkpoint_steps=np.unique(np.array(self.steps, np.int64)),
             sections={path: collector.series("1") for path, collector in self.collectors.items()},
+            grids={path: collector.grids() for path, collector in self.grids.items()},
             scalars=log.series(self.fill),
             texts=log.texts(),
             branches={session: branch.series() for session, branch in branches.items()},
@@ -123,17 +131,26 @@ class _Reader:
     def _checkpoint(self, file: CheckpointFile) -> None:
         data = self._bytes(file.path, file.shown)
         document = None if data is None else self._decoded(data, file.shown, self.decoder, VERSION)
-        if document is None or (document.rank is not UNSET and file.rank is None and document.rank):
+        if document is None:
+            if file.step is not None:
+                self.fill.add(file.step, {"file_ok": 0.0})
+            return
+        if document.rank is not UNSET and file.rank is None and document.rank:
             return
         step = document.step
         self.steps.append(step)
         self._fill(step, document)
+        self.fill.add(step, _file_facts(file.path, document))
         if document.event_step is not UNSET:
             self.events.append(Event(step, document.event_step, tuple(document.triggers or ())))
         for section, members in self.sections.items():
             part = getattr(document, section, UNSET)
             if part is not UNSET and section != "rank_facts":
                 _collect(step, part, members)
+        for path, collector in self.grids.items():
+            section, _, field = path.partition(".*.")
+            layers = {name: getattr(each, field) for name, each in (getattr(document, section, UNSET) or {}).items()}
+            collector.add(step, tuple(layers), layers.values())
 
     def _ranks(self) -> None:
         """Join the facts of all ranks at each step to one row."""
@@ -172,6 +189,14 @@ def _by_section(collectors: dict[str, Collector]) -> dict[str, list[tuple[str, C
         section, _, rest = path.partition(".")
         sections.setdefault(section, []).append((rest, collector))
     return sections
+
+
+def _file_facts(path: Path, document: Any) -> dict[str, Any]:
+    """Return what reading a checkpoint's file showed, by the names that `Run.scalars` gives it."""
+    facts = {"file_ok": 1.0}
+    with suppress(OSError):  # gone since it was read
+        facts["file_bytes"] = float(path.stat().st_size)
+    return facts if document.time is UNSET else facts | {"file_time": document.time}
 
 
 def _collect(step: int, part: Any, members: list[tuple[str, Collector]]) -> None:

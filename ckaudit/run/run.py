@@ -10,10 +10,13 @@ from msgspec.structs import replace
 from ckaudit.contract.analysis import Trigger
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
-from ckaudit.run.series import Series, Steps, empty
+from ckaudit.run.series import Floats, Series, Steps, empty
 from ckaudit.run.tensors import TensorTable, table_of
 
 T = TypeVar("T")
+
+FILE_FACTS = ("file_ok", "file_bytes", "file_time")
+"""What reading a checkpoint's file shows; a file that cannot be read is no record of its step."""
 
 
 class Labels(Struct, frozen=True):
@@ -22,6 +25,25 @@ class Labels(Struct, frozen=True):
     name: str
     steps: tuple[int, ...]
     values: tuple[str, ...]
+
+
+class Grids(Struct, frozen=True, eq=False):
+    """Matrices that checkpoints sampled, such as the attention of every head of a layer; all three are as long.
+
+    Attributes:
+        steps: Step of each, rising.
+        labels: Tensor or layer of each.
+        values: Shape (r, c) or (H, r, c) each.
+    """
+
+    steps: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
+    values: tuple[Floats, ...] = ()
+
+    def until(self, step: int) -> "Grids":
+        """Return the part that was known at `step`."""
+        count = sum(each <= step for each in self.steps)
+        return Grids(self.steps[:count], self.labels[:count], self.values[:count])
 
 
 class Event(Struct, frozen=True):
@@ -40,8 +62,11 @@ class Run(Struct, frozen=True, eq=False):
         manifest: `run.json`, or what an importer knew; None: nothing.
         checkpoint_steps: Steps with a checkpoint, shape (C,).
         sections: Series by checkpoint path, such as "gradients.*.norm".
-        scalars: Series by catalogue name; the labels of a name such as "slice_val_loss/regular" are its columns.
+        scalars: Series by catalogue name; the labels of a name such as "slice_val_loss/regular" are its columns. Under
+            file_ok, file_bytes and file_time stands what reading each checkpoint's file showed: whether it could be, its
+            size on disk, and when it says that its step ended.
         texts: Words by catalogue name.
+        grids: Sampled matrices by checkpoint path, where they were asked for.
         branches: Of each session that a later one replaced, the scalars from there on: what was, but did not count.
         events: Checkpoints that something asked for.
         findings: What is wrong with its files, where they could not be read.
@@ -55,6 +80,7 @@ class Run(Struct, frozen=True, eq=False):
     sections: Mapping[str, Series] = field(default_factory=dict)
     scalars: Mapping[str, Series] = field(default_factory=dict)
     texts: Mapping[str, Labels] = field(default_factory=dict)
+    grids: Mapping[str, Grids] = field(default_factory=dict)
     branches: Mapping[int, Mapping[str, Series]] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -70,7 +96,7 @@ class Run(Struct, frozen=True, eq=False):
     @property
     def last_step(self) -> int | None:
         """The last step that anything was recorded of."""
-        everything = (*self.sections.values(), *self.scalars.values())
+        everything = (*self.sections.values(), *(each for name, each in self.scalars.items() if name not in FILE_FACTS))
         ends = [int(series.steps[-1]) for series in everything if len(series.steps)]
         return max([*ends, *map(int, self.checkpoint_steps[-1:])], default=None)
 
@@ -90,6 +116,15 @@ class Run(Struct, frozen=True, eq=False):
         found = self.scalars.get(name)
         return found if found is not None else empty(name)
 
+    def words(self, name: str) -> dict[str, Labels]:
+        """Return what was logged as words under a catalogue name, by label; without one, the name is the label."""
+        parts = ((key, *key.partition("/")) for key in self.texts)
+        return {label or family: self.texts[key] for key, family, _, label in parts if family == name}
+
+    def grid(self, section: str, name: str) -> Grids:
+        """Return the sampled matrices of every tensor or layer of a section."""
+        return self.grids.get(f"{section}.*.{name}", Grids())
+
     def derived(self, key: object, make: Callable[[], T]) -> T:
         """Compute something once per run."""
         if key not in self._derived:
@@ -104,6 +139,7 @@ class Run(Struct, frozen=True, eq=False):
             sections={path: series.until(step) for path, series in self.sections.items()},
             scalars={name: series.until(step) for name, series in self.scalars.items()},
             texts={name: _labels_until(labels, step) for name, labels in self.texts.items()},
+            grids={path: grids.until(step) for path, grids in self.grids.items()},
             events=tuple(event for event in self.events if event.step <= step),
             _derived={},
         )

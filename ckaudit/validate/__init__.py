@@ -7,6 +7,7 @@ from ckaudit.contract.folder import RunFolder, shown_name
 from ckaudit.contract.report import Finding, Report
 from ckaudit.validate.agreement import disagreements
 from ckaudit.validate.arguments import sort_arguments
+from ckaudit.validate.claims import contradicted_claims
 from ckaudit.validate.facts import RunFacts
 from ckaudit.validate.gaps import manifest_gaps
 from ckaudit.validate.order import cadence_gaps, clock_back, duplicate_steps, mixed_versions, sessions_back
@@ -25,6 +26,7 @@ ALWAYS = (
     ranks_out_of_range,
     table_contradictions,
     disagreements,
+    contradicted_claims,
 )
 WHOLE_RUNS = (cadence_gaps, lonely_ranks, unlisted_sessions, manifest_gaps)
 

@@ -147,6 +147,13 @@ BAD_PLAN = kind(
     "The plan in run.json contradicts itself.",
     "planned_learning_rate is a list of [step, value] with rising steps, and warm-up ends before the run does.",
 )
+CONTRADICTED_CLAIM = kind(
+    "RUN024",
+    "contradicted_claim",
+    "sev2",
+    "A logged number is not what the other numbers of the log give.",
+    "Find out which of the two is wrong; check units, and whether it is of one device or of all.",
+)
 INCOMPLETE = kind(
     "MAN001",
     "incomplete_manifest",

@@ -39,6 +39,7 @@ class LogFacts(Struct, frozen=True):
         sessions: Every session that wrote a line.
         timed: Whether any line has a time.
         values: (step, session, name) to the value and its line, for the steps asked for.
+        names: Every name that a line gave a value.
     """
 
     shown: str
@@ -46,6 +47,7 @@ class LogFacts(Struct, frozen=True):
     sessions: frozenset[int]
     timed: bool
     values: dict[tuple[int, int, str], tuple[Number, int]]
+    names: frozenset[str]
 
 
 class RunFacts(Struct):

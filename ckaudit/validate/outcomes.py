@@ -17,6 +17,7 @@ from ckaudit.validate.catalogue import (
     CADENCE_GAP,
     CLOCK_BACK,
     CONFLICT,
+    CONTRADICTED_CLAIM,
     DUPLICATE_STEP,
     GRAD_NORM_MISMATCH,
     INCOMPLETE,
@@ -36,6 +37,7 @@ from ckaudit.validate.catalogue import (
     UNLISTED_TENSOR,
     WRITE_ERRORS,
 )
+from ckaudit.validate.claims import says_derived
 from ckaudit.validate.facts import RunFacts
 from ckaudit.validate.gaps import CANARY_STEPS, is_worth_repeating
 
@@ -119,6 +121,7 @@ NEEDS: dict[Kind, Need] = {
     BAD_TABLE: _TABLE,
     BAD_PLAN: _MANIFEST,
     INCOMPLETE: Need(is_worth_repeating, "not_applicable", f"no recorded run of more than {CANARY_STEPS:,} steps"),
+    CONTRADICTED_CLAIM: Need(says_derived, "not_recorded", "no number in a log that can be recomputed"),
 }
 
 

@@ -69,7 +69,9 @@ class Walk(Struct):
     def close(self) -> tuple[LogFacts, list[Finding]]:
         """Return what is kept of the file, and what was wrong with its order."""
         timed = self._time != float("-inf")
-        return LogFacts(self.found.file, self.lines, frozenset(self.stretches), timed, self._values), self.found.close()
+        names = frozenset().union(*(stretch.names for stretch in self.stretches.values())) - NO_VALUE
+        facts = LogFacts(self.found.file, self.lines, frozenset(self.stretches), timed, self._values, names)
+        return facts, self.found.close()
 
     def _in_order(self, rows: list[Row], steps: list[Any], sessions: set[int]) -> bool:
         """Go over a block in one sweep where everything in it rises, and say whether it does."""

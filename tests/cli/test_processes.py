@@ -61,7 +61,9 @@ def sample(tmp_path):
     return str(file)
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["validate", "--help"], ["triage", "-h"]])
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["--help"], ["validate", "--help"], ["triage", "-h"], ["explain", "-h"], ["coverage", "-h"]]
+)
 def test_help_and_version_load_nothing_heavy(arguments):
     done = start(*arguments, LIST_MODULES="1")
     assert done.returncode == 0
@@ -166,7 +168,9 @@ def test_completion_offers_commands_options_and_formats():
         variables = {"_CKAUDIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
         return start(**variables).stdout.decode().split()
 
-    assert complete("ckaudit ") == ["validate", "triage", "convert", "data", "probe", "hash"]
+    assert complete("ckaudit ") == ["validate", "triage", "explain", "coverage", "convert", "data", "probe", "hash"]
     assert "--fail-on" in complete("ckaudit triage --f")
     assert complete("ckaudit triage --format s") == ["sarif"]
+    assert complete("ckaudit explain max_") == ["max_attention", "max_attn_logit"]
+    assert complete("ckaudit explain M19 --format m") == ["markdown"]
     assert complete("ckaudit triage --fail-on sev") == ["sev0", "sev1", "sev2"]

@@ -1,4 +1,9 @@
+import json
+import os
 import runpy
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,7 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.parametrize(
-    "name", ["accelerate", "huggingface", pytest.param("lightning", marks=LIGHTNING_WARNINGS), "plain_pytorch"]
+    "name", ["with_accelerate", "with_huggingface", pytest.param("with_lightning", marks=LIGHTNING_WARNINGS), "plain_pytorch"]
 )
 def test_an_example_leaves_a_sound_and_healthy_run(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -20,3 +25,28 @@ def test_an_example_leaves_a_sound_and_healthy_run(name, tmp_path, monkeypatch, 
     assert "ckaudit triage run/" in capsys.readouterr().out
     assert_sound(tmp_path / "run")
     assert triage(tmp_path / "run").severity in (None, "note")
+
+
+def test_no_example_hides_a_library_from_those_beside_it():
+    """The folder of a script comes first where Python looks for modules."""
+    assert not [path.stem for path in EXAMPLES.glob("*.py") if find_spec(path.stem)]
+
+
+def test_accelerate_with_two_processes_leaves_a_sound_run(tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    surroundings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(EXAMPLES.parent)}
+    done = subprocess.run(
+        [*command, str(EXAMPLES / "with_accelerate.py")],
+        cwd=tmp_path,
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert_sound(tmp_path / "run", judged=7)
+    assert json.loads((tmp_path / "run" / "run.json").read_bytes())["sessions"][-1]["world_size"] == 2
+    facts = [json.loads(path.read_bytes())["rank_facts"] for path in sorted((tmp_path / "run").glob("*_00000100.rank*.json"))]
+    assert len({each["data_hash"] for each in facts}) == len(facts) == 2
+    assert len({each["parameter_hash"] for each in facts}) == 1

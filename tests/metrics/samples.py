@@ -1,12 +1,15 @@
 """Recordings for the tests of metrics: tables spelt out, and one random run that holds every path."""
 
 import math
+from functools import cache
+from zlib import crc32
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest, TensorFacts
+from ckaudit.contract.manifest import Manifest, Session, TensorFacts
 from ckaudit.metrics import metrics
-from ckaudit.run.run import Run
+from ckaudit.run.paths import GRIDS
+from ckaudit.run.run import Grids, Labels, Run
 from ckaudit.run.series import Series
 
 NAN = math.nan
@@ -14,6 +17,8 @@ TENSORS = ("wte.weight", "h.0.attn.weight", "h.0.mlp.weight", "h.1.attn.weight",
 MODULES = ("wte", "h.0", "h.0.mlp", "h.1", "h.1.mlp")
 HEADS = tuple(f"h.{layer}.attn/head.{head}" for layer in (0, 1) for head in (0, 1, 2))
 LAYERS = ("h.0.attn", "h.1.attn")
+START = 1.7e9
+RISING = ("time", "file_time", "tokens_seen", "rank_facts.heartbeat")
 
 
 def table(rows, name="series", labels=None):
@@ -32,15 +37,17 @@ def column(values, *, name="x", steps=None):
     return Series(name, "1", np.array(list(steps), np.int64), (name,), filled, recorded)
 
 
-def run_of(sections=None, scalars=None, **facts):
-    """Make a run of {path: {step: {label: value}}} and {name: values}, with facts of its manifest."""
+def run_of(sections=None, scalars=None, texts=None, grids=None, **facts):
+    """Make a run of {path: {step: {label: value}}}, {name: values} and {name: {step: word}}, with facts of its manifest."""
     manifest = Manifest(schema_version="ck.run.v1", **facts) if facts else None
     tables = {path: table(rows, path) for path, rows in (sections or {}).items()}
     columns = {
         name: column(values, name=name) if isinstance(values, list) else table(values, name)
         for name, values in (scalars or {}).items()
     }
-    return Run("test", manifest, sections=tables, scalars=columns)
+    words = {name: Labels(name, tuple(rows), tuple(rows.values())) for name, rows in (texts or {}).items()}
+    found = {path: Grids(*zip(*rows, strict=True), tuple(rows.values())) for path, rows in (grids or {}).items()}
+    return Run("test", manifest, sections=tables, scalars=columns, texts=words, grids=found)
 
 
 def cells(series):
@@ -68,19 +75,40 @@ def close(found, expected, tolerance=1e-12):
 
 def random_run(seed=0, *, steps=130, gaps=0.1, nans=0.05):
     """Make a run that records every path and scalar that any metric reads, with gaps and NaN strewn over all of it."""
-    rng = np.random.default_rng(seed)
-    paths = sorted({path for each in metrics().values() for path in each.reads})
-    made = {path: _random_series(rng, path, steps, gaps, nans) for path in paths}
-    sections = {path: series for path, series in made.items() if "." in path}
-    scalars = {path: series for path, series in made.items() if "." not in path}
+    made = _random_material(seed, steps, gaps, nans)
     facts = {name: TensorFacts(depth=int(name.split(".")[1])) if name[:2] == "h." else TensorFacts() for name in TENSORS}
+    sessions = [Session(start=START), Session(start=START + 60.0, end=START + 90.0), Session(start=START + 90.0)]
     return Run(
         "random",
-        Manifest(schema_version="ck.run.v1", tensors=facts, clip_norm=1.0, vocabulary=17),
+        Manifest(
+            schema_version="ck.run.v1", tensors=facts, clip_norm=1.0, vocabulary=17, warmup_steps=20, flops_per_token=1e6,
+            peak_flops=1e12, world_size=4, sessions=sessions,
+        ),
         checkpoint_steps=np.arange(1, steps + 1),
-        sections=sections,
-        scalars=scalars,
-    )
+        sections={path: series for path, series in made.items() if "." in path and path not in GRIDS},
+        grids={path: _random_grids(seed, steps) for path in GRIDS},
+        scalars={path: series for path, series in made.items() if "." not in path},
+        texts={"eval_artifact_hash/a": Labels("eval_artifact_hash/a", (1, 50, 101), ("x", "x", "y"))},
+    )  # fmt: skip
+
+
+@cache
+def _random_material(seed, steps, gaps, nans):
+    paths = sorted({path for each in metrics().values() for path in each.reads})
+    made = {path: _random_series(np.random.default_rng([seed, crc32(path.encode())]), path, steps, gaps, nans) for path in paths}
+    for series in made.values():
+        series.values.flags.writeable = series.recorded.flags.writeable = series.steps.flags.writeable = False
+    return made
+
+
+@cache
+def _random_grids(seed, steps):
+    rng = np.random.default_rng(seed)
+    places = [(step, layer) for step in range(1, steps + 1, 7) for layer in LAYERS]
+    maps = [rng.dirichlet(np.ones(8), (3, 8)) for _ in places]
+    for values in maps:
+        values.flags.writeable = False
+    return Grids(tuple(step for step, _ in places), tuple(layer for _, layer in places), tuple(maps))
 
 
 def _random_series(rng, path, steps, gaps, nans):
@@ -90,9 +118,15 @@ def _random_series(rng, path, steps, gaps, nans):
         values = np.repeat((rng.random((1, len(labels))) < 0.5).astype(float), steps, axis=0)
     if path.endswith(("keys", "units", "numel")):
         values = np.full_like(values, 64.0)
+    if path.endswith("held_out"):
+        values = np.tile([0.0, 0.0, 1.0], (steps, 1))
+    if path in RISING:
+        values = START + np.cumsum(values, axis=0)
     recorded = rng.random(values.shape) >= gaps
     recorded[0] = True
-    values[rng.random(values.shape) < nans] = NAN
+    broken = rng.random(values.shape) < nans
+    broken[0] = False
+    values[broken] = NAN
     values[~recorded] = NAN
     return Series(path, "1", np.arange(1, steps + 1), labels, values, recorded)
 
@@ -104,6 +138,8 @@ def _labels(path):
     ranks = tuple(f"rank.{rank}" for rank in range(4))
     if section == "probes":
         return ("p", "p.shifted", "q")
+    if section == "moe":
+        return tuple(f"{layer}/expert.{index}" for layer in LAYERS for index in range(4)) if path.endswith("counts") else LAYERS
     known = {"rank_facts": ranks, "weights": TENSORS, "gradients": TENSORS, "weight_deltas": TENSORS, "activations": MODULES}
     slices = {"slice_val_loss": ("regular", "irregular", "other")}
     return known.get(section) or slices.get(path) or (path,)

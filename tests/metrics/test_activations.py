@@ -5,10 +5,12 @@ from ckaudit.metrics.activations import (
     activation_max_abs,
     activation_mean,
     activation_mean_abs,
+    activation_outlier_rate,
     activation_rms,
     activation_sparsity,
     activation_std,
     dead_unit_fraction,
+    dead_units,
     residual_rms,
 )
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
@@ -68,3 +70,12 @@ def test_dead_fraction_counts_units_and_has_none_of_no_units():
         "activations.*.units": {1: {"a": 12.0, "b": 8.0, "c": 0.0}},
     })  # fmt: skip
     assert close(cells(dead_unit_fraction(run)), {(1, "a"): 0.25, (1, "b"): 0.0})
+
+
+def test_outliers_are_shares_in_percent_and_dead_units_counts():
+    run = run_of(
+        {"activations.*.outlier_rate": {10: {"a": 0.25, "b": NAN}}, "activations.*.dead_units": {10: {"a": 3.0}}},
+        {"activation_outlier_rate": {10: {"a": 9.0, "c": 2.0}}},
+    )
+    assert close(cells(activation_outlier_rate(run)), {(10, "a"): 25.0, (10, "b"): NAN, (10, "c"): 2.0})
+    assert cells(dead_units(run)) == {(10, "a"): 3.0}

@@ -6,11 +6,13 @@ import pytest
 from ckaudit.metrics.attention import (
     attn_entropy,
     dead_head_fraction,
+    dead_heads,
     max_attention,
     max_attn_logit,
     min_normalized_entropy,
     normalized_attention_entropy,
     sharp_share,
+    uniform_head_fraction,
     upper_triangle_mass,
 )
 from tests.metrics.samples import NAN, cells, close, random_run, rows_of, run_of
@@ -79,3 +81,11 @@ def test_the_sharpest_head_and_the_share_of_dead_ones_over_all_layers_and_vital_
     run = run_of(sections=sections, scalars=scalars)
     assert close(cells(min_normalized_entropy(run)), {(10, "min_normalized_entropy"): 0.2, (25, "min_normalized_entropy"): 0.1})
     assert close(cells(dead_head_fraction(run)), {(10, "dead_head_fraction"): 2 / 3, (50, "dead_head_fraction"): 0.25})
+
+
+def test_dead_and_uniform_heads_are_counted():
+    sharp = {10: {"a/head.0": 0.995, "a/head.1": 0.99, "b/head.0": 1.0}, 20: {"a/head.0": NAN, "a/head.1": 1.0}}
+    even = {10: {"a/head.0": 0.96, "a/head.1": 0.95, "b/head.0": 0.2, "b/head.1": 1.0}}
+    run = run_of({"attention.*.sharp_share_per_head": sharp, "attention.*.normalized_entropy_per_head": even})
+    assert close(cells(dead_heads(run)), {(10, "dead_heads"): 2.0, (20, "dead_heads"): NAN})
+    assert cells(uniform_head_fraction(run)) == {(10, "uniform_head_fraction"): 0.5}

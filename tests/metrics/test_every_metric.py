@@ -1,13 +1,14 @@
 """What holds for every metric: it reads what it says, sees no future, and keeps NaN apart from not recorded."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from ckaudit.metrics import metrics
-from ckaudit.run.run import Run
+from ckaudit.run.run import Grids, Run
 from tests.metrics.samples import random_run
 
 ALL = list(metrics().values())
@@ -33,9 +34,28 @@ class Guarded(Mapping):
         return len(self.inner)
 
 
+class GuardedWords(Guarded):
+    """Words, whose names carry labels: all may be looked through, and only declared ones be read."""
+
+    def __getitem__(self, key):
+        family = key.partition("/")[0]
+        if family not in self.declared:
+            raise AssertionError(f"{family} was read but not declared")
+        self.asked.add(family)
+        return self.inner[key]
+
+    def __iter__(self):
+        return iter(self.inner)
+
+
 def guarded(run, declared):
     return replace(
-        run, sections=Guarded(run.sections, declared), scalars=Guarded(run.scalars, declared), texts=Guarded({}, ()), _derived={}
+        run,
+        sections=Guarded(run.sections, declared),
+        scalars=Guarded(run.scalars, declared),
+        texts=GuardedWords(run.texts, declared),
+        grids=Guarded(run.grids, declared),
+        _derived={},
     )
 
 
@@ -59,13 +79,14 @@ def test_it_asks_for_all_that_it_declares_sooner_or_later(metric):
     for missing in (None, *metric.reads):
         run = guarded(without(random_run(), missing), set(metric.reads))
         metric(run)
-        asked |= run.sections.asked | run.scalars.asked
+        asked |= run.sections.asked | run.scalars.asked | run.texts.asked | run.grids.asked
     assert asked == set(metric.reads)
 
 
 def without(run, path):
     sections = {key: series for key, series in run.sections.items() if key != path}
-    return replace(run, sections=sections, scalars={key: series for key, series in run.scalars.items() if key != path})
+    scalars = {key: series for key, series in run.scalars.items() if key != path}
+    return replace(run, sections=sections, scalars=scalars, grids={key: each for key, each in run.grids.items() if key != path})
 
 
 def test_an_undeclared_path_is_caught():
@@ -93,7 +114,8 @@ def test_a_cell_that_is_not_recorded_holds_nan_under_the_metrics_own_name(metric
 
 @each_metric
 def test_it_leaves_the_run_as_it_was(metric):
-    run, untouched = random_run(), random_run()
+    run = random_run()
+    untouched = deepcopy(run)
     metric(run)
     for path, series in {**untouched.sections, **untouched.scalars}.items():
         assert same({**run.sections, **run.scalars}[path], series)
@@ -104,6 +126,41 @@ def test_it_sees_no_future(metric):
     run = random_run()
     for step in (3, 60, 100):
         assert same(metric(run.until(step)), metric(run).until(step))
+
+
+def spaced(series, steps):
+    """Return the first rows of a series at other steps."""
+    return replace(series, steps=steps, values=series.values[: len(steps)], recorded=series.recorded[: len(steps)])
+
+
+def changed(run, change, reads):
+    sections = {path: change(series) for path, series in run.sections.items() if path in reads}
+    scalars = {name: change(series) for name, series in run.scalars.items() if name in reads}
+    return replace(run, sections=sections, scalars=scalars, _derived={})
+
+
+LOG_SPACED = np.unique(np.geomspace(1, 1e6, 130).astype(np.int64))
+HOSTILE = {
+    "log-spaced steps": lambda series: spaced(series, LOG_SPACED),
+    "two points": lambda series: spaced(series, np.array([10, 5_000])),
+    "one point": lambda series: spaced(series, np.array([7])),
+    "constant": lambda series: replace(series, values=np.where(series.recorded, 1.0, np.nan)),
+    "all zero": lambda series: replace(series, values=np.where(series.recorded, 0.0, np.nan)),
+    "all NaN": lambda series: replace(series, values=np.full(series.values.shape, np.nan)),
+    "infinities": lambda series: replace(series, values=np.where(series.recorded, np.inf, np.nan)),
+    "as large as float32 goes": lambda series: replace(series, values=series.values * 1e38),
+    "from step 0": lambda series: replace(series, steps=series.steps - 1),
+    "counted in thousands": lambda series: replace(series, steps=series.steps * 1_000),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+@each_metric
+def test_it_bears_any_recording(metric, case):
+    found = metric(changed(random_run(), HOSTILE[case], set(metric.reads)))
+    assert found.values.shape == found.recorded.shape == (len(found.steps), len(found.labels))
+    assert np.isnan(found.values[~found.recorded]).all()
+    assert (np.diff(found.steps) > 0).all()
 
 
 @pytest.mark.parametrize("metric", [metric for metric in ALL if metric.memory], ids=lambda metric: metric.name)
@@ -119,4 +176,12 @@ def _tail(run, points):
         return replace(series, steps=series.steps[-points:], values=series.values[-points:], recorded=series.recorded[-points:])
 
     sections = {path: cut(series) for path, series in run.sections.items()}
-    return replace(run, sections=sections, scalars={name: cut(series) for name, series in run.scalars.items()}, _derived={})
+    scalars = {name: cut(series) for name, series in run.scalars.items()}
+    since = int(run.checkpoint_steps[-points])
+    kept = {path: _since(grids, since) for path, grids in run.grids.items()}
+    return replace(run, sections=sections, scalars=scalars, grids=kept, _derived={})
+
+
+def _since(grids, step):
+    rows = [row for row in zip(grids.steps, grids.labels, grids.values, strict=True) if row[0] >= step]
+    return Grids(*zip(*rows, strict=True)) if rows else Grids()

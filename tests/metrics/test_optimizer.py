@@ -1,3 +1,6 @@
+from itertools import pairwise
+
+import numpy as np
 import pytest
 
 from ckaudit.metrics.optimizer import (
@@ -68,3 +71,21 @@ def test_clip_rate_counts_points_not_steps_and_a_nan_norm_clips_nothing():
 def test_checkpoints_fill_what_the_log_lacks(metric, scalar, path):
     run = run_of({path: {2: {path: 1.0}, 4: {path: 1.0}}}, {scalar: [0.0, 0.0]})
     assert values(metric(run)) == {1: 0.0, 2: 0.0, 4: 1.0}
+
+
+def test_overflow_rate_against_a_loop_over_skips_then_scale_drops_then_as_logged():
+    rng = np.random.default_rng(3)
+    skips = (rng.random(250) < 0.1).astype(float)
+    expected = {end: 100 * skips[max(0, end - 100) : end].mean() for end in range(10, 251)}
+    found = overflow_rate(run_of(scalars={"skipped_updates": skips.tolist(), "overflow_rate": [9.0] * 5}))
+    logged = {(step, "overflow_rate"): 9.0 for step in range(1, 6)}
+    assert close(cells(found), logged | {(step, "overflow_rate"): value for step, value in expected.items()}, 1e-9)
+    scale = np.where(skips > 0, 0.5, 2.0).cumprod().clip(1e-30, 1e30).tolist()
+    drops = [0.0] + [float(after < before) for before, after in pairwise(scale)]
+    expected = {(end, "overflow_rate"): 100 * np.mean(drops[max(0, end - 100) : end]) for end in range(10, 251)}
+    assert close(cells(overflow_rate(run_of(scalars={"loss_scale": scale}))), expected, 1e-9)
+
+
+def test_a_logged_clip_rate_in_percent_counts_where_no_limit_is_known():
+    run = run_of(scalars={"grad_clip_rate": [50.0], "grad_global_norm": [2.0]})
+    assert values(grad_clip_rate(run)) == {1: 0.5}

@@ -25,7 +25,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel
 
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import Recorder, collector, ranks, shards
+from ckaudit.recorder import Recorder, collector, ranks, sharded, shards
 from tests.recorder.conftest import LENGTH, VOCABULARY, TinyGPT
 
 PLAIN = {"ddp": "module.norm.bias", "tensor": "norm.bias"}  # a tensor that every rank holds
@@ -80,7 +80,7 @@ def break_recorder(rank, broken, where):
         place, name = {
             "start": (ranks, "RunSession" if rank == 0 else "Participant"),
             "read": (collector, "learning_rates"),
-            "look": (collector, "measure"),
+            "look": (sharded, "measure"),
         }[where]
 
         def fail(*_args, **_kwargs):
@@ -107,6 +107,7 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
     model, optimizer, part = made(kind, rank, world)
     cadence, clips = [Cadence(until=None, every=options.pop("every", 4))], options.pop("clips", False)
     break_recorder(rank, options.pop("broken", None), options.pop("where", "start"))
+    shares = options.pop("shares", False)
     closes, absent, leaves, spoils, asks = (options.pop(name, None) for name in ("closes", "absent", "leaves", "spoils", "asks"))
     shards.PATIENCE = timedelta(seconds=options.pop("patience", 20))
     options = {"cadence": cadence, "vocabulary": VOCABULARY, **options}
@@ -122,6 +123,8 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
             os.kill(os.getpid(), signal.SIGKILL)
         loss = loss_of(model, batch)
         optimizer.zero_grad()
+        if shares and recorder:
+            recorder.rank_batch(examples=4 / world)
         (loss * (50 if step == spike else 1)).backward()
         if asks:
             recorder.micro_batch()
@@ -161,6 +164,7 @@ def main(rank, world, meeting, kind, folder, **options):
         torch.save([getattr(each, "to_local", lambda each=each: each)() for each in model.parameters()], f"{weights}.{rank}")
     if kind != "one":
         dist.destroy_process_group()
+    return model
 
 
 def start_ranks(number, *, world, **options):
@@ -171,7 +175,8 @@ def start_ranks(number, *, world, **options):
         if not (child := os.fork()):
             code = 1
             try:
-                main(rank, world, meeting, **options)
+                # To free a DDP model after its group can hang in torch 2.13, so that it is kept until the process ends.
+                _model = main(rank, world, meeting, **options)
                 code = 0
             except BaseException:  # noqa: BLE001  a child must not run the parent's code
                 traceback.print_exc()

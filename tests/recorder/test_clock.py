@@ -15,7 +15,7 @@ def moments(monkeypatch):
     return now
 
 
-def step(clock, model, moments, *, data, forward, backward, rest, watched=False, recording=0.0):
+def step(clock, model, moments, *, data, forward, backward, rest, watched=False, recording=0.0, following=0):
     """Take a step of these durations, in seconds."""
     moments.append(moments[-1] + data)
     with torch.no_grad():
@@ -27,7 +27,8 @@ def step(clock, model, moments, *, data, forward, backward, rest, watched=False,
     clock.gradients_ready()
     moments.append(moments[-1] + rest)
     clock.finish(moments[-1], recording, watched=watched)
-    clock.restart()
+    moments.append(moments[-1] + recording)
+    clock.restart(following)
 
 
 @pytest.fixture
@@ -71,3 +72,39 @@ def test_without_hooks_a_step_is_whole_and_old_ones_are_forgotten(moments):
         clock.finish(moments[-1], 0, watched=False)
         clock.restart()
     assert clock.take() == (1, None)
+
+
+def test_a_whole_step_ends_with_its_recording(model, moments):
+    clock = StepClock(model)
+    step(clock, model, moments, data=3, forward=2, backward=5, rest=1, recording=4)
+    step(clock, model, moments, data=3, forward=2, backward=5, rest=1, recording=90, watched=True)
+    step(clock, model, moments, data=1, forward=2, backward=5, rest=1)
+    assert [(time.whole, time.input, time.exchange, time.passes) for time in clock.take_times()] == [
+        (15, 3, None, 1),
+        (9, 1, None, 1),
+    ]
+    assert clock.take_times() == []
+
+
+def test_a_model_that_trains_alone_is_hooked_in_the_steps_before_vital_signs(model, moments):
+    clock = StepClock(model, alone=True)
+    hooked = []
+    for number in range(1, 51):
+        clock.restart(number)
+        hooked += [number] * bool(model._forward_pre_hooks)
+        assert not model._forward_hooks
+        step(clock, model, moments, data=1, forward=1, backward=1, rest=1, following=number + 1)
+    assert hooked == [*range(17, 25), *range(42, 50)]
+    known = [time.input for time in clock.take_times()]
+    assert known.count(1) == 16
+    assert known.count(None) == 34
+    clock.restart(20)
+    clock.close()
+    assert not model._forward_pre_hooks
+
+
+def test_recording_before_the_forward_pass_is_no_waiting_for_data(model, moments):
+    """Of the 5 s before the forward pass the recorder took 4, where it was called by an optimizer that runs the passes itself."""
+    clock = StepClock(model)
+    step(clock, model, moments, data=5, forward=0, backward=2, rest=0, recording=4)
+    assert clock.take() == (1, 1)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ckaudit.contract.check import check_checkpoint
-from ckaudit.recorder import Recorder, collector, folder
+from ckaudit.recorder import Recorder, collector, folder, reach
 from ckaudit.recorder.background import Background
 
 
@@ -93,8 +93,8 @@ def test_a_folder_that_cannot_be_written_leaves_the_training_alone(tiny, train, 
     ("module", "name"),
     [
         (collector, "weight_stats"),
-        (collector, "movement"),
-        (collector, "norms_of"),
+        (reach, "movement"),
+        (reach, "take_norms"),
         (collector, "optimizer_state"),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_section_that_fails_leaves_the_others(tiny, train, tmp_path, monkeypat
     recorder = train(model, 25, tmp_path)
     assert_trained_alike(tiny, train, model)
     found = read(tmp_path, 10)
-    missing = {"weight_stats": "weights", "movement": "weight_deltas", "norms_of": "gradients", "optimizer_state": "optimizer"}[
+    missing = {"weight_stats": "weights", "movement": "weight_deltas", "take_norms": "gradients", "optimizer_state": "optimizer"}[
         name
     ]
     for section in ("weights", "weight_deltas", "gradients", "optimizer", "activations", "attention"):

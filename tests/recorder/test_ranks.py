@@ -16,6 +16,7 @@ from ckaudit.metrics.ranks import straggler_ratio
 from ckaudit.recorder.rank_facts import parameter_hash
 from ckaudit.run.read import read_run
 from ckaudit.validate import validate
+from tests.recorder.alike import differences, merged
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = {"grids": "nested", "budget_kb": None}
@@ -31,6 +32,7 @@ TRAININGS = {
     },
     **{f"{kind}-clips": {"kind": kind, "clips": True, "steps": 8, **EVERYTHING} for kind in ("one", "ddp", "fsdp")},
     **{f"{kind}-asks": {"kind": kind, "asks": True, "steps": 4, "may_fail": kind == "fsdp"} for kind in ("ddp", "fsdp")},
+    **{f"ddp-slow{rank}": {"kind": "ddp", "slow": rank, "steps": 26, "every": 100} for rank in range(2)},
     "fsdp-spoils": {"kind": "fsdp", "spoils": 1, "steps": 6, "exact": True, "planned_steps": 6},
     "fsdp-leaves": {"kind": "fsdp", "leaves": 8},
     "fsdp-clips-without": {"kind": "fsdp", "clips": True, "steps": 8, "record": False},
@@ -47,11 +49,6 @@ TRAININGS = {
         for which, start in (("first", 0), ("second", 2))
     },
 }
-
-
-OWN = {"time", "cost", "data", "loss", "activations", "attention", "batch_hash", "train_loss_raw"}
-OWN |= {"min_normalized_entropy", "max_attn_logit"}
-STATED = {"percentiles": 1e-3, "sampled_grid_32x32": 1e-3}  # four digits
 
 
 @pytest.fixture(scope="module")
@@ -84,35 +81,6 @@ def facts_of(folder, step):
     """Return the facts of every rank at a step."""
     paths = sorted(folder.glob(f"analysis_checkpoint_step_{step:08d}.rank*.json"))
     return [msgspec.json.decode(path.read_bytes(), type=Checkpoint).rank_facts for path in paths]
-
-
-def merged(folder):
-    """Return the merged checkpoints by name, without what is one rank's own."""
-    paths = sorted(path for path in folder.glob("analysis_checkpoint_*.json") if ".rank" not in path.name)
-    return {path.name: json.loads(path.read_bytes()) for path in paths}
-
-
-def differences(found, expected, place=()):
-    """Yield where two documents differ by more than rounding: 1e-4 of a number, or 1e-7 where it is nothing but rounding."""
-    if isinstance(expected, dict) and expected.get("norm", 1) < 1e-7 and found["norm"] < 1e-7:
-        return  # a head's bias on keys has no gradient but rounding
-    if isinstance(expected, dict):
-        if found.keys() - OWN != expected.keys() - OWN:
-            yield place, found.keys() ^ expected.keys()
-        for name in expected.keys() & found.keys() - OWN:
-            yield from differences(found[name], expected[name], (*place, name))
-    elif place[-1:] == ("counts",):
-        # An element at an edge of two bins may fall into either.
-        if np.abs(np.subtract(found, expected)).sum() > 0.1 * sum(expected) + 2:
-            yield place, found, expected
-    elif isinstance(expected, list) and len(found) == len(expected):
-        for index, pair in enumerate(zip(found, expected, strict=True)):
-            yield from differences(*pair, (*place, index))
-    elif isinstance(expected, float):
-        if abs(found - expected) > max((STATED.get(name, 1e-4) for name in place), default=0) * abs(expected) + 1e-7:
-            yield place, found, expected
-    elif found != expected:
-        yield place, found, expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -151,6 +119,23 @@ def test_a_slow_rank_and_a_drifting_one_show(folder_of, kind):
     assert slow.input_time > max(0.03, quick.input_time)
     same = [len({each.parameter_hash for each in facts_of(folder, step)}) == 1 for step in (0, 4, 8, 12)]
     assert same == [True, True, False, False]
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_slow_loader_stalls_its_own_rank_and_the_others_wait_for_it(folder_of, slow):
+    """Every step one rank sleeps 30 ms before its forward pass; the lines are those of rank 0."""
+    line = json.loads((folder_of(f"ddp-slow{slow}") / "scalars.jsonl").read_bytes().splitlines()[24])
+    assert line["step_time"] > 0.03
+    stalled, waiting = (line[name] * line["step_time"] for name in ("dataloader_stall_frac", "comm_time_frac"))
+    assert (stalled >= 0.03) is (slow == 0)
+    assert (waiting > 0.02) is (slow == 1)
+    assert line["compute_time_frac"] * line["step_time"] < line["step_time"] - 0.02
+
+
+def test_where_the_exchange_cannot_be_told_from_the_rest_neither_is_recorded(folder_of):
+    line = json.loads((folder_of("tensor-with") / "scalars.jsonl").read_bytes().splitlines()[24])
+    assert line.keys() & {"step_time", "dataloader_stall_frac"} == {"step_time", "dataloader_stall_frac"}
+    assert not line.keys() & {"comm_time_frac", "compute_time_frac", "tokens_per_sec"}
 
 
 @pytest.mark.parametrize(

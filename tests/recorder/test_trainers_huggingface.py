@@ -259,7 +259,7 @@ def test_where_autograd_does_not_tell_the_end_gradients_are_read_after_clipping(
     def fail(_call):
         raise RuntimeError("no such thing")
 
-    monkeypatch.setattr(passes, "_at_end_of_backward", fail)
+    monkeypatch.setattr(passes, "after_backward", fail)
     made = run(max_grad_norm=max_norm)
     checkpoint, norms = read(tmp_path / "run", 10), made.seen[10]["norms"]
     assert checkpoint.gradients_source == source

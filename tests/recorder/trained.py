@@ -13,6 +13,7 @@ LIGHTNING_WARNINGS = [
 
 def assert_sound(folder, *, judged=8):
     """The folder follows the contract, and at least so many rules can judge it."""
-    assert not [finding for finding in validate([folder]).findings if finding.severity != "note"]
+    findings = [finding for finding in validate([folder]).findings if finding.severity != "note"]
+    assert not findings, findings
     outcomes = [check.outcome for check in triage(folder).checks]
     assert sum(outcome in ("passed", "failed") for outcome in outcomes) >= judged, outcomes

@@ -1,12 +1,14 @@
 """Level 4: what only a whole run can show, each by one change to a healthy run."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from ckaudit.contract.report import Finding
 from ckaudit.validate import validate
+from ckaudit.validate.claims import DERIVED
 from tests.validate.material import NAMES, STEPS, checkpoint, healthy_run, line, manifest, name_of, write, write_lines
 
 
@@ -268,3 +270,24 @@ def test_the_order_of_files_does_not_matter_where_names_have_no_zeros(tmp_path):
     for step in STEPS:
         write(tmp_path / f"analysis_checkpoint_step_{step}.json", checkpoint(step))
     assert codes(tmp_path) == []
+
+
+def test_a_logged_perplexity_that_is_not_that_of_its_loss(run):
+    write_lines(run / "scalars.jsonl", [line(step, val_loss=2.0 + 1 / step, val_ppl=4.0) for step in range(1, 51)])
+    finding = only(run)
+    assert (finding.code, finding.where, finding.first_step, finding.last_step) == ("RUN024", "val_ppl", 1, 50)
+    assert "at least" in finding.message
+    right = [line(step, val_loss=2.0 + 1 / step, val_ppl=round(math.exp(2.0 + 1 / step), 3)) for step in range(1, 51)]
+    write_lines(run / "scalars.jsonl", right)
+    report = validate([run])
+    assert report.findings == []
+    assert {check.code: check.outcome for check in report.checks}["RUN024"] == "passed"
+
+
+def test_the_names_that_a_log_can_judge_are_those_of_the_claims():
+    import ckaudit.metrics.contradictions
+    from ckaudit.metrics.claims import CLAIMS
+
+    assert ckaudit.metrics.contradictions
+    assert {name for name, claim in CLAIMS.items() if claim.is_of_log} == set(DERIVED)
+    assert all(set(inputs) <= set(CLAIMS[name].reads) for name, inputs in DERIVED.items())

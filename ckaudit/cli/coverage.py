@@ -1,0 +1,93 @@
+"""`ckaudit coverage`: what a run recorded, and what it should have."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ckaudit.cli import options
+from ckaudit.cli.options import Verbose, one_of
+from ckaudit.cli.progress import progress
+from ckaudit.cli.send import send
+from ckaudit.reports.coverage import FORMATS, render
+from ckaudit.reports.view import View
+
+EPILOG = """
+\b
+Examples:
+  ckaudit coverage runs/nano
+  ckaudit coverage runs/nano --scale medium --stage early --strict
+\b
+Without --scale: a word in model_scale_hint, else the parameters of run.json
+(medium from 1 billion, large from 20 billion).
+Without --stage: early up to the end of warm-up or a tenth of the planned steps,
+late from four fifths of them, or once the learning rate is below half its peak.
+\b
+Exit codes:
+  0  said
+  1  with --strict: something that a run like this must record is missing
+  2  could not audit
+"""
+SCALES, STAGES = ("nano", "medium", "large"), ("early", "steady", "late")
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, a checkpoint, or a log of scalars.", show_default=False)]
+Scale = Annotated[
+    str,
+    typer.Option(
+        "--scale",
+        metavar="SCALE",
+        help="nano, medium or large.",
+        show_default=False,
+        autocompletion=lambda: list(SCALES),
+    ),
+]
+Stage = Annotated[
+    str,
+    typer.Option(
+        "--stage",
+        metavar="STAGE",
+        help="early, steady or late.",
+        show_default=False,
+        autocompletion=lambda: list(STAGES),
+    ),
+]
+Map = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="NAME=COLUMN", help="Read NAME from COLUMN of a CSV; may be repeated.", show_default=False),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a must is missing.")]
+Format = Annotated[
+    str,
+    typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=lambda: list(FORMATS)),
+]
+
+
+def command(
+    run: Run,
+    *,
+    scale: Scale = "",
+    stage: Stage = "",
+    format: Format = "terminal",  # noqa: A002  what the option is called
+    map: Map = None,  # noqa: A002  what the option is called
+    strict: Strict = False,
+    verbose: Verbose = False,
+) -> int:
+    """Say which metrics a run recorded, which it should have, what they would let us judge, and how to record them."""
+    one_of(format, tuple(FORMATS), "format")
+    for word, choices, what in ((scale, SCALES, "scale"), (stage, STAGES, "stage")):
+        if word:
+            one_of(word, choices, what)
+    columns = options.columns(map or [])
+    from ckaudit.audit.coverage import coverage
+
+    with progress("reading") as tick:
+        found = coverage(Path(run), scale=scale or None, stage=stage or None, columns=columns, progress=tick)
+    view, encoding = View(verbose=verbose), "utf-8"
+    if format == "terminal":
+        from ckaudit.reports.terminal.look import screen
+
+        view, encoding = screen(view, sys.stdout, os.environ), sys.stdout.encoding
+    send(render(found, format, view), encoding)
+    return int(strict and bool(found.missing("must")))

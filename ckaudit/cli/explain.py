@@ -1,0 +1,64 @@
+"""`ckaudit explain`: what a name means, offline."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from ckaudit.cli.options import one_of
+from ckaudit.cli.send import send
+from ckaudit.reports.explain import FORMATS, render_groups, render_pages
+from ckaudit.reports.view import PLAIN
+
+EPILOG = """
+\b
+Examples:
+  ckaudit explain                        every name, with one sentence each
+  ckaudit explain max_attn_logit
+  ckaudit explain M19 F6 LOSS001 dead_path VAL009
+  ckaudit explain attn_entropy --format markdown
+\b
+Exit codes:
+  0  explained
+  2  a name is not known
+"""
+
+
+def _names() -> list[str]:
+    from ckaudit.explain import known_names
+
+    return known_names()
+
+
+def _formats() -> list[str]:
+    return list(FORMATS)
+
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME",
+        help="A metric, rule, cause or violation, by name or code; a row such as M19 or F6. Without one, all are listed.",
+        show_default=False,
+        autocompletion=_names,
+    ),
+]
+Format = Annotated[
+    str,
+    typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=_formats),
+]
+
+
+def command(names: Names = None, *, format: Format = "terminal") -> int:  # noqa: A002  what the option is called
+    """Say what a name means: formula, thresholds with their source, playbook, and how it looks well and ill."""
+    one_of(format, tuple(FORMATS), "format")
+    from ckaudit.explain import explain, groups
+
+    view, encoding = PLAIN, "utf-8"
+    if format == "terminal":
+        from ckaudit.reports.terminal.look import screen
+
+        view, encoding = screen(PLAIN, sys.stdout, os.environ), sys.stdout.encoding
+    send(render_pages(explain(names), format, view) if names else render_groups(groups(), format, view), encoding)
+    return 0

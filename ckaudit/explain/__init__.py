@@ -1,0 +1,53 @@
+"""What a name means: any metric, rule, cause or violation, from the catalogues alone."""
+
+from collections.abc import Iterable, Iterator
+
+from ckaudit.causes import causes
+from ckaudit.explain.metric_page import title
+from ckaudit.explain.names import kinds, known_names, pages_of
+from ckaudit.explain.page import Group, Line, Page
+from ckaudit.metrics import metrics
+from ckaudit.metrics.catalogue import Category, categories, entry_of
+from ckaudit.rules import rules
+
+__all__ = ["Group", "Line", "Page", "explain", "groups", "known_names"]
+
+
+def explain(names: Iterable[str]) -> list[Page]:
+    """Return a page for each name, and several where a name means several things.
+
+    Raises:
+        UsageError: If a name is not known; the hint has the nearest.
+    """
+    return [page for name in names for page in pages_of(name)]
+
+
+def groups() -> list[Group]:
+    """Return every name with one sentence: metrics by category, then rules, causes and violations."""
+    found = [Group(title=each.title, lines=tuple(_of_category(each))) for each in categories()]
+    if alone := [name for name in metrics() if entry_of(name) is None]:
+        found.append(Group(title="Metrics without a playbook", lines=tuple(_line(name) for name in alone)))
+    return [
+        *found,
+        _judged("Rules: which illnesses are recognised?", ((each.name, each.code, each.title) for each in rules().values())),
+        _judged("Causes: what may lie behind them?", ((each.name, "", each.title) for each in causes().values())),
+        _judged(
+            "Violations: what may be wrong with the files?", ((each.name, each.code, each.title) for each in kinds().values())
+        ),
+    ]
+
+
+def _judged(heading: str, rows: Iterable[tuple[str, str, str]]) -> Group:
+    lines = (Line(name=name, ids=(code,) if code else (), title=said) for name, code, said in rows)
+    return Group(title=heading, lines=tuple(lines))
+
+
+def _of_category(category: Category) -> Iterator[Line]:
+    """Yield each entry, and behind it the metrics that share its playbook."""
+    for name, entry in category.entries.items():
+        yield _line(name, entry.rows)
+        yield from (_line(other) for other in entry.covers)
+
+
+def _line(name: str, rows: tuple[str, ...] = ()) -> Line:
+    return Line(name=name, ids=rows, title=title(name))

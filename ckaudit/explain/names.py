@@ -1,0 +1,101 @@
+"""Every name that can be explained, every way to spell it, and the nearest to one that is not known."""
+
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from functools import cache, partial
+from typing import NamedTuple
+
+from ckaudit.causes import causes
+from ckaudit.contract import contradictions
+from ckaudit.contract.violations import KINDS, Kind
+from ckaudit.errors import UsageError
+from ckaudit.explain.judgement_pages import cause_page, rule_page, violation_page
+from ckaudit.explain.metric_page import metric_page
+from ckaudit.explain.page import Page
+from ckaudit.metrics import metrics
+from ckaudit.metrics.catalogue import entries
+from ckaudit.rules import rules
+from ckaudit.validate import catalogue
+
+# A kind of violation is known once its module is loaded.
+KIND_MODULES = (contradictions, catalogue)
+
+
+class Subject(NamedTuple):
+    """One thing that can be explained.
+
+    Attributes:
+        words: Its name, then its codes or rows.
+        others: What other people call it.
+        page: Makes its page.
+    """
+
+    words: tuple[str, ...]
+    others: tuple[str, ...]
+    page: Callable[[], Page]
+
+
+@cache
+def subjects() -> tuple[Subject, ...]:
+    """Return everything that can be explained: metrics, rules, causes and violations."""
+    return tuple(_all())
+
+
+def kinds() -> dict[str, Kind]:
+    """Return every kind of violation by code, sorted."""
+    return dict(sorted(KINDS.items()))
+
+
+def known_names() -> list[str]:
+    """Return every name, code and row, sorted."""
+    return sorted({word for subject in subjects() for word in subject.words})
+
+
+def pages_of(name: str) -> list[Page]:
+    """Return the page of a name, or several where it means several things.
+
+    Capitals do not count, and a hyphen is an underscore.
+
+    Raises:
+        UsageError: If the name is not known; the hint has the nearest.
+    """
+    found = _index().get(_key(name))
+    if found:
+        return [subject.page() for subject in found]
+    raise UsageError(f"unknown name {name!r}", hint=_hint(name))
+
+
+def _hint(name: str) -> str:
+    spelled = {_key(word): word for subject in subjects() for word in (*subject.others, *subject.words)}
+    near = [spelled[key] for key in get_close_matches(_key(name), spelled, n=3, cutoff=0.65)]
+    if not near:
+        return "ckaudit explain lists every name"
+    *others, last = near
+    return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"
+
+
+def _key(name: str) -> str:
+    return name.strip().lower().replace("-", "_")
+
+
+@cache
+def _index() -> dict[str, list[Subject]]:
+    """Return by spelling what is meant."""
+    index: dict[str, list[Subject]] = {}
+    for subject in subjects():
+        for key in dict.fromkeys(_key(word) for word in (*subject.words, *subject.others)):
+            index.setdefault(key, []).append(subject)
+    return index
+
+
+def _all() -> Iterator[Subject]:
+    for name in dict.fromkeys([*entries(), *metrics()]):
+        entry = entries().get(name)
+        rows, others = (entry.rows, entry.also_called) if entry else ((), ())
+        yield Subject((name, *rows), others, partial(metric_page, name))
+    for rule in rules().values():
+        yield Subject((rule.name, rule.code), (), partial(rule_page, rule))
+    for cause in causes().values():
+        yield Subject((cause.name,), (), partial(cause_page, cause))
+    for kind in kinds().values():
+        yield Subject((kind.name, kind.code), (), partial(violation_page, kind))

@@ -1,0 +1,85 @@
+"""One entry of the catalogue: what a number means to someone who has to act on it."""
+
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+
+Importance = Literal["must", "should", "nice"]
+Condition = Literal["", "attention", "experts", "loss_scaler", "ranks", "device"]
+RANKS: tuple[Importance, ...] = ("must", "should", "nice")
+
+
+class ByScale(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much a number matters to a run of each size."""
+
+    nano: Importance
+    medium: Importance
+    large: Importance
+
+
+class ByStage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much a number matters in each part of a run."""
+
+    early: Importance
+    steady: Importance
+    late: Importance
+
+
+class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands in a TOML file under the name of a metric.
+
+    Name, unit, shape, definition and formula are the metric's own, in its docstring.
+
+    Attributes:
+        rows: Rows of the mission's lists that it answers: "M01" to "M67", "F1" to "F16".
+        also_called: What other people call it.
+        covers: Metrics that share this playbook because they show the same thing from another side.
+        computed: How the number is made, in words.
+        typical: Values to expect.
+        sampling: How often it is worth taking.
+        alert: When to look up from other work.
+        alert_source: Where that limit comes from.
+        scale: Importance by size of the run.
+        stage: Importance by part of the run.
+        intuition: What it is, for someone who meets it first.
+        why: What goes wrong without it.
+        good: The shape of a healthy series, in words.
+        bad: The shape of an ill one.
+        failures: What usually lies behind the ill one.
+        mitigations: What to do, in order.
+        good_shape: A healthy series, drawn beside the ill one on the same axis.
+        bad_shape: An ill series.
+        record: The call that brings it into the run folder.
+        only_with: What a run must have for it to make sense; empty: every run.
+        formulas: Formulas of rows that the docstring does not carry, in TeX by row.
+    """
+
+    rows: tuple[str, ...] = ()
+    also_called: tuple[str, ...] = ()
+    covers: tuple[str, ...] = ()
+    computed: str
+    typical: str
+    sampling: str
+    alert: str
+    alert_source: str
+    scale: ByScale
+    stage: ByStage
+    intuition: str
+    why: str
+    good: str
+    bad: str
+    failures: tuple[str, ...]
+    mitigations: tuple[str, ...]
+    good_shape: tuple[float, ...]
+    bad_shape: tuple[float, ...]
+    record: str
+    only_with: Condition = ""
+    formulas: dict[str, str] = {}
+
+
+class Category(NamedTuple):
+    """One file of the catalogue: what its numbers are about, and its entries by name, in the order of the file."""
+
+    name: str
+    title: str
+    entries: dict[str, Entry]

@@ -1,0 +1,124 @@
+"""Claims about losses: perplexities, the moving average and the gap, against the losses that they are made of."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.claims import Bounds, claim
+from ckaudit.metrics.counters import shared_points
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.resolution import resolution
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Series, Steps, at
+
+PRECISION = 1e-2
+"""Relative error of a number that may be bfloat16 (0.4 %) or written with three digits (0.5 %)."""
+
+
+@claim("train_ppl", reads=[train_loss_raw, "train_loss_ema"])
+def _train_ppl(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
+    """Exp of a training loss of these steps: of the raw one, of an average, or of a mean over the last lines.
+
+    Whatever it averages, it lies between exp of the lowest and of the highest loss around it; see recent_range. Another
+    base, or a sum in place of a mean, does not.
+    """
+    steps, said = _column(run.scalar("train_ppl"))
+    low, high = recent_range(run, steps)
+    with np.errstate(over="ignore", invalid="ignore"):
+        slack = precision * np.exp(low), precision * np.exp(high)
+        yield Bounds("train_ppl", steps, said, np.exp(low) - slack[0] - rounding(said), np.exp(high) + slack[1] + rounding(said))
+
+
+@claim("val_ppl", reads=[val_loss])
+def _val_ppl(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
+    """Exp of the held-out loss of the same step and set (M54); a loss of few digits allows a range."""
+    loss, said = val_loss(run), run.scalar("val_ppl")
+    for label, column in zip(said.labels, _columns(said), strict=True):
+        source = next((each for name, each in zip(loss.labels, _columns(loss), strict=True) if name == label), None)
+        if source is None and len(loss.labels) == len(said.labels) == 1:
+            (source,) = _columns(loss)
+        if source is None:
+            continue
+        steps, both = shared_points([column, source])
+        half = rounding(both[:, 1])
+        with np.errstate(over="ignore"):
+            low, high = np.exp(both[:, 1] - half) * (1 - precision), np.exp(both[:, 1] + half) * (1 + precision)
+        around = rounding(both[:, 0])
+        yield Bounds(_named("val_ppl", label), steps, both[:, 0], low - around, high + around)
+
+
+@claim("train_loss_ema", reads=[train_loss_raw])
+def _train_loss_ema(run: Run, *, beta: float = 0.999, share: float = 0.05) -> Iterator[Bounds]:
+    r"""A moving average, whatever its memory, lies between the lowest and the highest loss so far.
+
+    One that starts at 0 and is not corrected for it may lie below the lowest, by as much as the largest `beta` of the
+    catalogue (M04) explains: $(1 - \beta^n) \min$. Where the log begins late, an average may still remember higher losses
+    from before, and only the lower bound holds. A `share` of the range is left for losses between the logged ones.
+    """
+    steps, said = _column(run.scalar("train_loss_ema"))
+    own, losses = _column(train_loss_raw(run))
+    lowest, highest = np.minimum.accumulate(losses), np.maximum.accumulate(losses)
+    place = np.searchsorted(own, steps, side="right") - 1
+    judged = place >= 0
+    steps, said, place = steps[judged], said[judged], place[judged]
+    least, most = lowest[place], highest[place]
+    slack = share * (most - least) + PRECISION * np.abs(said)
+    start = np.maximum(least, 0.0) * beta ** (place + 1.0)
+    high = most + slack if len(own) and own[0] <= 1 else np.full(len(steps), np.inf)
+    yield Bounds("train_loss_ema", steps, said, least - start - slack, high)
+
+
+@claim("train_val_gap", reads=[val_loss, train_loss_raw, "train_loss_ema"])
+def _train_val_gap(run: Run, *, precision: float = 1e-3) -> Iterator[Bounds]:
+    """The held-out loss less the training loss around it (M55), whichever average of it was taken; see recent_range."""
+    val = val_loss(run)
+    if len(val.labels) != 1:
+        return
+    steps, both = shared_points([run.scalar("train_val_gap"), val])
+    low, high = recent_range(run, steps)
+    slack = rounding(both[:, 0]) + rounding(both[:, 1]) + precision * np.abs(both[:, 1])
+    yield Bounds("train_val_gap", steps, both[:, 0], both[:, 1] - high - slack, both[:, 1] - low + slack)
+
+
+def recent_range(run: Run, steps: Steps, *, window: int = 50, wider: float = 0.5) -> tuple[Floats, Floats]:
+    """Return the range in which a training loss of each step lies, whatever average it is; NaN before the first loss.
+
+    It goes over the last `window` logged losses and the logged average, and is made `wider` by half on both sides, for
+    steps between the lines have losses too.
+
+    Args:
+        run: The run.
+        steps: Shape (T,).
+        window: Points looked back on.
+        wider: Share of the range added on each side.
+    """
+    own, losses = _column(train_loss_raw(run))
+    place = np.searchsorted(own, steps, side="right") - 1
+    ema = at(run.scalar("train_loss_ema"), steps).values
+    ema = ema[:, 0] if ema.shape[1] else np.full(len(steps), np.nan)
+    if not len(own):
+        return ema, ema
+    recent = np.lib.stride_tricks.sliding_window_view(np.concatenate((np.full(window - 1, losses[0]), losses)), window)
+    low, high = np.fmin(recent.min(axis=1)[place], ema), np.fmax(recent.max(axis=1)[place], ema)
+    low, high = np.where(place < 0, ema, low), np.where(place < 0, ema, high)
+    with np.errstate(all="ignore"):
+        return low - wider * (high - low), high + wider * (high - low)
+
+
+def rounding(values: Floats) -> Floats:
+    """Return half of the smallest step that each number and those before it were written in, shape (T,)."""
+    return np.minimum.accumulate(resolution(values)) / 2 if len(values) else values
+
+
+def _column(series: Series) -> tuple[Steps, Floats]:
+    """Return the finite points of a series' first column."""
+    steps, values = shared_points([series])
+    return steps, values[:, 0]
+
+
+def _columns(series: Series) -> list[Series]:
+    return [series.only(lambda name, label=label: name == label) for label in series.labels]  # type: ignore[misc]
+
+
+def _named(name: str, label: str) -> str:
+    return name if label == name else f"{name}/{label}"

@@ -1,0 +1,197 @@
+"""Claims about progress and speed: counts, phases, rates and throughput, against counters and the clock."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import UNSET, Struct
+
+from ckaudit.metrics.claims import Bounds, claim
+from ckaudit.metrics.counters import increments, is_restart, shared_points
+from ckaudit.metrics.optimizer import clip_coefficient, skipped_updates
+from ckaudit.metrics.resolution import decimal_step
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Mask, Series, Steps, at, single
+
+
+@claim("lr_phase", reads=[])
+def _lr_phase(run: Run, *, slack: float = 1.0) -> Iterator[Bounds]:
+    """Steps over the planned warm-up in percent (M07), capped at 100 or not, of this step or the one before."""
+    planned = run.manifest.warmup_steps if run.manifest else UNSET
+    if planned is UNSET or not planned:
+        return
+    steps, said = shared_points([run.scalar("lr_phase")])
+    low, high = 100 * np.minimum(1.0, (steps - 1) / planned), 100 * steps / planned
+    yield Bounds("lr_phase", steps, said[:, 0], low - slack, high + slack)
+
+
+@claim("steps_seen", reads=[skipped_updates])
+def _steps_seen(run: Run) -> Iterator[Bounds]:
+    """Attempts less skipped updates (M02), counted before or after the step, as long as every step has a line."""
+    skipped = _unbroken(skipped_updates(run))
+    applied = (skipped.steps - np.cumsum(skipped.values[:, :1].ravel() > 0)).astype(float)
+    made = single("steps_seen", "updates", skipped.steps, applied)
+    steps, both = shared_points([run.scalar("steps_seen"), made])
+    yield Bounds("steps_seen", steps, both[:, 0], both[:, 1] - 1, both[:, 1] + 1)
+
+
+@claim("grad_clip_rate", reads=[clip_coefficient])
+def _grad_clip_rate(run: Run) -> Iterator[Bounds]:
+    """A share of clipped steps is 0 where none was so far and 100 where all were, over whatever window it is taken."""
+    factor = _unbroken(clip_coefficient(run))
+    yield from _rate(run, "grad_clip_rate", factor, factor.values < 1)
+
+
+@claim("overflow_rate", reads=[skipped_updates])
+def _overflow_rate(run: Run) -> Iterator[Bounds]:
+    """A share of overflows is 0 where no update was skipped so far and 100 where all were, as in grad_clip_rate."""
+    skipped = _unbroken(skipped_updates(run))
+    yield from _rate(run, "overflow_rate", skipped, skipped.values > 0)
+
+
+@claim("tokens_per_update", reads=["tokens_seen"])
+def _tokens_per_update(run: Run, *, precision: float = 1e-2, padding: float = 2.0) -> Iterator[Bounds]:
+    """What an update adds to the tokens seen (M01, M08), from one line to the next.
+
+    It cannot be less than that. It may be more, where one of the two counts pads: up to `padding` times, for a batch that
+    is more pad than text is rare. Counters kept in float32 or rounded to thousands allow a range.
+    """
+    steps, both = shared_points([run.scalar("tokens_per_update"), run.scalar("tokens_seen")])
+    gained = increments(both)[:, 1]
+    gained[np.diff(steps, prepend=steps[:1]) != 1] = np.nan
+    slack = precision * np.abs(gained) + _round_numbers(both[:, 1]) + 2**-23 * both[:, 1]
+    yield Bounds("tokens_per_update", steps, both[:, 0], np.where(gained < 0, np.nan, gained) - slack, padding * gained + slack)
+
+
+@claim("step_time", reads=["time"])
+def _step_time(run: Run, *, precision: float = 0.1, waiting: float = 20.0) -> Iterator[Bounds]:
+    """A step cannot take longer than the time since the line before it: the mean over whole windows of lines, or so far.
+
+    Where only some steps have a line, these may be the slow ones, such as those with an evaluation. A timer may leave out
+    evaluations, checkpoints and the wait for data, but not nineteen twentieths of the time between two usual lines:
+    milliseconds, minutes or micro-steps do.
+    """
+    each = _windows(run, "step_time", "time")
+    usual = 1 / _usual_speed(run, each, None)
+    most = np.maximum(each.passed.mean(axis=1), (each.total[0] / each.total[1]).max(axis=1)) * (1 + precision)
+    yield Bounds("step_time", each.ends, each.said.mean(axis=1), usual / waiting, most)
+
+
+@claim("tokens_per_sec", reads=["time", "tokens_seen"])
+def _tokens_per_sec(run: Run, *, factor: float = 3.0) -> Iterator[Bounds]:
+    """Tokens over time (M39) in whole windows of lines, or so far.
+
+    A trainer's timer may leave out evaluations, the wait for data and what a recorder takes, and tokens may count pads: a
+    `factor` of three covers that. Tokens of one device out of eight, or of one micro-batch of as many, lie beyond.
+    """
+    yield _throughput(run, "tokens_per_sec", 1.0, factor)
+
+
+@claim("mfu", reads=["time", "tokens_seen"])
+def _mfu(run: Run, *, factor: float = 3.0) -> Iterator[Bounds]:
+    """Tokens per second times work over peak (M41), with the same `factor` as tokens_per_sec; percent lie beyond."""
+    work, peak = (run.manifest.flops_per_token, run.manifest.peak_flops) if run.manifest else (UNSET, UNSET)
+    if isinstance(work, (int, float)) and isinstance(peak, (int, float)) and peak > 0:
+        yield _throughput(run, "mfu", work / peak, factor)
+
+
+def _throughput(run: Run, name: str, unit: float, factor: float) -> Bounds:
+    """Compare median claims with the throughput of each window, times `unit`: its mean, its usual one, and the mean so far."""
+    each = _windows(run, name, "tokens_seen")
+    with np.errstate(all="ignore"):
+        mean, so_far = each.gained.sum(axis=1) / each.passed.sum(axis=1), each.total[2] / each.total[0]
+    speeds = np.stack([mean, _usual_speed(run, each, "tokens_seen"), so_far.min(axis=1), so_far.max(axis=1)])
+    speeds = np.where(np.isfinite(speeds).all(axis=0) & (mean > 0), speeds, np.nan) * unit
+    slow, fast = speeds.min(axis=0), speeds.max(axis=0)
+    return Bounds(name, each.ends, np.median(each.said, axis=1), slow / factor, fast * factor)
+
+
+def _usual_speed(run: Run, windows: "_Windows", counter: str | None) -> Floats:
+    """Return the median gain per second from line to line in each window, shape (W,): of all lines, also those without a claim.
+
+    Args:
+        run: The run.
+        windows: Where they begin and end.
+        counter: What is gained; None: steps.
+    """
+    steps, lines = shared_points([run.scalar("time"), run.scalar(counter or "time")])
+    passed, gained = increments(lines).T
+    gained = np.diff(steps, prepend=steps[:1]).astype(float) if counter is None else gained
+    known = (passed > 0) & (gained > 0) & ~is_restart(run, lines[:, 0])
+    steps, speeds = steps[known], gained[known] / passed[known]
+    first, last = (np.searchsorted(steps, each, side="right").tolist() for each in (windows.begins, windows.ends))
+    return np.array([np.median(speeds[a:b]) if b > a else np.nan for a, b in zip(first, last, strict=True)], float)
+
+
+class _Windows(Struct, frozen=True, eq=False):
+    """Lines in windows of equal number, side by side, each with what there was since the line before.
+
+    Attributes:
+        begins: Step of the line before each window, shape (W,).
+        ends: Last step of each window, shape (W,).
+        said: What was logged, shape (W, N), as all that follow.
+        passed: Seconds; NaN at a restart and where the clock went back.
+        apart: Steps.
+        gained: Of the counter asked for.
+        total: Seconds, steps and gain since the first line, restarts left out, shape (3, W, N).
+    """
+
+    begins: Steps
+    ends: Steps
+    said: Floats
+    passed: Floats
+    apart: Floats
+    gained: Floats
+    total: Floats
+
+
+def _windows(run: Run, name: str, counter: str, *, window: int = 50, digits: float = 10.0) -> _Windows:
+    """Cut the lines that have a claim, a time and a counter.
+
+    Args:
+        run: The run.
+        name: The claim.
+        counter: The counter.
+        window: Lines in a window.
+        digits: A window must last that many of the smallest digit of the clock, or it says nothing of speed.
+    """
+    steps, lines = shared_points([run.scalar(name), run.scalar("time"), run.scalar(counter)])
+    added = increments(lines)
+    passed = np.where(is_restart(run, lines[:, 1]) | (added[:, 1] < 0), np.nan, added[:, 1])
+    count = max(len(steps) - 1, 0) // window
+    inside = slice(1, 1 + count * window)
+    columns = (lines[:, 0], passed, np.diff(steps, prepend=0).astype(float), added[:, 2])
+    said, passed, apart, gained = (column[inside].reshape(count, window) for column in columns)
+    digit = np.minimum.accumulate(decimal_step(lines[:, 1]))[inside].reshape(count, window)[:, -1:].ravel()
+    known = passed.sum(axis=1) > digits * digit
+    begins, ends = steps[: count * window : window], steps[inside].reshape(count, window)[:, -1:].ravel()
+    sums = [np.nancumsum(each).reshape(count, window) for each in (passed, np.where(np.isnan(passed), 0.0, apart), gained)]
+    return _Windows(
+        begins[known], ends[known], said[known], passed[known], apart[known], gained[known], np.stack(sums)[:, known]
+    )  # fmt: skip
+
+
+def _rate(run: Run, name: str, source: Series, hits: Mask, *, slack: float = 0.5) -> Iterator[Bounds]:
+    some, all_ = np.logical_or.accumulate(hits[:, :1].ravel()), np.logical_and.accumulate(hits[:, :1].ravel())
+    steps, said = shared_points([run.scalar(name)])
+    low, high = (at(single("x", "1", source.steps, 100.0 * each), steps) for each in (all_, some))
+    fresh = (low.age == 0)[:, 0]
+    yield Bounds(name, steps[fresh], said[fresh, 0], low.values[fresh, 0] - slack, high.values[fresh, 0] + slack)
+
+
+def _unbroken(series: Series) -> Series:
+    """Return the first part of a series, in which every step from 1 on has a finite point."""
+    if not series:
+        return series
+    steps = series.steps[series.finite[:, 0]]
+    kept = steps[np.logical_and.accumulate(steps == np.arange(1, len(steps) + 1))]
+    rows = np.searchsorted(series.steps, kept)
+    return single(series.name, series.unit, kept, series.values[rows, 0])
+
+
+def _round_numbers(values: Floats) -> Floats:
+    """Return the power of ten in which a count was rounded so far, 0 where it is odd to ten, shape (T,)."""
+    found = np.zeros(len(values))
+    for power in range(1, 13):
+        whole = np.logical_and.accumulate(values % 10.0**power == 0)
+        found[whole] = 10.0**power
+    return found

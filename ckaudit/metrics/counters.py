@@ -1,0 +1,41 @@
+"""Counters and clocks: what was added from one line of the log to the next, sessions kept apart."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Mask, Series, Steps
+
+
+def shared_points(counters: Sequence[Series]) -> tuple[Steps, Floats]:
+    """Return the steps at which all counters hold a number, shape (T,), and their first columns there, shape (T, K)."""
+    first = counters[0]
+    if not all(counter.labels for counter in counters):
+        return first.steps[:0], np.empty((0, len(counters)))
+    if all(np.array_equal(counter.steps, first.steps) for counter in counters[1:]):
+        known = np.logical_and.reduce([counter.finite[:, 0] for counter in counters])
+        return first.steps[known], np.stack([counter.values[known, 0] for counter in counters], axis=1)
+    steps = first.steps[first.finite[:, 0]]
+    for counter in counters[1:]:
+        steps = np.intersect1d(steps, counter.steps[counter.finite[:, 0]], assume_unique=True)
+    columns = [counter.values[np.searchsorted(counter.steps, steps), 0] for counter in counters]
+    return steps, np.stack(columns, axis=1)
+
+
+def increments(values: Floats) -> Floats:
+    """Return what each row adds to the one before, NaN in the first: shape as given."""
+    return np.diff(values, axis=0, prepend=np.full_like(values[:1], np.nan))
+
+
+def session_starts(run: Run) -> Floats:
+    """Return when each session that run.json lists began, in Unix seconds, in order of time."""
+    sessions = run.manifest.sessions if run.manifest else UNSET
+    return np.array(sorted(each.start for each in sessions or () if isinstance(each.start, (int, float))), float)
+
+
+def is_restart(run: Run, times: Floats) -> Mask:
+    """Tell which of the lines written at `times`, shape (T,), are the first of a session that run.json lists."""
+    begun = np.searchsorted(session_starts(run), times, side="right")
+    return np.asarray(np.diff(begun, prepend=begun[:1]) > 0)

@@ -1,0 +1,59 @@
+"""Evaluations: perplexity, small benchmarks, and whether they still measure the same thing."""
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.metrics.loss import val_loss
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled
+from ckaudit.run.run import Labels, Run
+from ckaudit.run.series import Series, empty
+
+
+@metric(unit="1", reads=[val_loss, "val_ppl"], source="catalogue M54", memory=1)
+def val_ppl(run: Run) -> Series:
+    r"""Perplexity on held-out text: among how many equally likely tokens the model hesitates.
+
+    $$\exp(L_{val})$$
+
+    Shape (E, V): evaluations by held-out sets. The logged perplexity counts where no loss was.
+    """
+    loss, said = val_loss(run), run.scalar("val_ppl")
+    made = loss.mapped(np.exp, "val_ppl", "1")
+    if loss.labels == ("val_loss",):
+        made = Series(made.name, made.unit, made.steps, ("val_ppl",), made.values, made.recorded)
+    return filled(made, said)
+
+
+@metric(unit="score", reads=["microbench_score"], source="catalogue M58", memory=1)
+def microbench_score(run: Run) -> Series:
+    r"""Score on small benchmarks that are run while the model trains.
+
+    $$s_k$$
+
+    Shape (T, K): logged steps by benchmarks, "microbench_score/arc_easy"; in each benchmark's own unit.
+    """
+    return run.scalar("microbench_score")
+
+
+@metric(unit="1", reads=["eval_artifact_hash"], source="catalogue M59, manifest MAN-5")
+def eval_artifact_hash(run: Run) -> Series:
+    r"""Whether each evaluation used the artifact it is to be compared by: 1 for the same hash, 0 for another.
+
+    $$\mathbb{1}[\,h_t = h_0\,]$$
+
+    Shape (E, K): evaluations by artifacts, "eval_artifact_hash/wikitext". $h_0$ is what run.json says of the artifact, else
+    the hash of its first evaluation. Scores on both sides of a 0 do not compare.
+    """
+    planned = run.manifest.eval_artifact_hashes if run.manifest else UNSET
+    hashes = run.words("eval_artifact_hash")
+    series = empty("eval_artifact_hash")
+    for label, words in hashes.items():
+        expected = words.values[0] if planned is UNSET else planned.get(label, words.values[0])
+        series = filled(series, _is(expected, label, words))
+    return series
+
+
+def _is(expected: str, label: str, words: Labels) -> Series:
+    same = np.array([[word == expected] for word in words.values], float)
+    return Series("eval_artifact_hash", "1", np.array(words.steps, np.int64), (label,), same, np.ones(same.shape, bool))

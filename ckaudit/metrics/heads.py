@@ -1,0 +1,123 @@
+"""What attention heads do, and which of them do the same, from sampled maps where a checkpoint does not say."""
+
+from collections.abc import Callable
+from typing import get_args
+
+import numpy as np
+
+from ckaudit.contract.behaviour import HeadKind
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled
+from ckaudit.run.run import Grids, Run
+from ckaudit.run.series import Floats, Series, Steps, empty
+
+KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
+
+_GRIDS = ("attention.*.sampled_qk_grid_32x32_per_head", "attention.*.sampled_qk_grid_32x32")
+
+
+@metric(unit="1", reads=["attention.*.nearest_similarity_per_head", *_GRIDS], source="playbook D3.2", memory=1)
+def head_similarity(run: Run) -> Series:
+    r"""Cosine of each head's attention to the most similar other head of its layer.
+
+    $$\max_{g \ne h} \frac{\langle A_h, A_g \rangle}{\lVert A_h \rVert \lVert A_g \rVert}$$
+
+    Shape (C, H): checkpoints by query heads, 0 to 1. Of whole maps where the checkpoint says it, else of the sampled grids
+    of 32 by 32. Not recorded for a single head.
+    """
+    return filled(run.series("attention", "nearest_similarity_per_head"), _of_grids(run, _nearest))
+
+
+@metric(unit="kind", reads=["attention.*.kind_per_head", *_GRIDS], source="playbook D2.5 and D3.1; Voita et al. 2019", memory=1)
+def head_kind(run: Run) -> Series:
+    r"""What each head mostly follows: 0 positional, 1 first token, 2 diagonal, 3 uniform, 4 content.
+
+    $$\text{uniform: } H / \log K > 0.95, \quad \text{else the place with } \tfrac1Q \sum_q \alpha_{q,\cdot} > \tfrac12$$
+
+    Shape (C, H): checkpoints by query heads. As the checkpoint says, else from the sampled grids, whose rows are scaled to
+    sum to 1: first token and diagonal are the share of these columns, positional that of any other distance of up to 8
+    samples. Of sequences longer than 32 a grid sees every n-th key, so that a head of the previous token looks like content.
+    """
+    return filled(run.series("attention", "kind_per_head"), _of_grids(run, _kinds))
+
+
+@metric(unit="1", reads=[head_kind], source="playbook D3.1", memory=1)
+def head_kind_share(run: Run) -> Series:
+    r"""Share of the heads of each kind.
+
+    $$s_k = \tfrac1H \sum_h \mathbb{1}[\,\mathrm{kind}_h = k\,]$$
+
+    Shape (C, 5): checkpoints by kinds: positional, first_token, diagonal, uniform, content; over the heads whose kind is
+    known.
+    """
+    kinds = head_kind(run).recorded_rows()
+    known = kinds.recorded.sum(axis=1)
+    shares = [(kinds.recorded & (kinds.values == place)).sum(axis=1) / known for place in range(len(KINDS))]
+    values = np.array(shares).reshape(len(KINDS), -1).T
+    return Series("head_kind_share", "1", kinds.steps, KINDS, values, np.ones(values.shape, bool))
+
+
+def _of_grids(run: Run, judge: Callable[[Floats], Floats]) -> Series:
+    """Apply a function from the maps of a layer (H, q, k) to a number per head, NaN for unknown, to every sampled layer."""
+    found: Series = empty("heads")
+    for path in _GRIDS:
+        section, _, field = path.partition(".*.")
+        found = filled(found, _by_step(run.grid(section, field), judge))
+    return found
+
+
+def _by_step(grids: Grids, judge: Callable[[Floats], Floats]) -> Series:
+    found = zip(grids.steps, grids.labels, grids.values, strict=True)
+    rows = [(step, label, judge(maps)) for step, label, maps in found if maps.ndim == 3 and maps.size]
+    labels = tuple(dict.fromkeys(f"{label}/head.{head}" for _, label, heads in rows for head in range(len(heads))))
+    place = {label: column for column, label in enumerate(labels)}
+    steps = np.array(sorted({step for step, _, _ in rows}), np.int64)
+    values = np.full((len(steps), len(labels)), np.nan)
+    for step, label, heads in rows:
+        columns = [place[f"{label}/head.{head}"] for head in range(len(heads))]
+        values[np.searchsorted(steps, step), columns] = heads
+    return Series("heads", "1", steps, labels, values, ~np.isnan(values))
+
+
+def _nearest(maps: Floats) -> Floats:
+    flat = maps.reshape(len(maps), -1)
+    with np.errstate(all="ignore"):
+        unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
+    cosine = unit @ unit.T
+    np.fill_diagonal(cosine, -np.inf)
+    return np.where(np.isneginf(nearest := cosine.max(axis=1)), np.nan, nearest)
+
+
+def _kinds(maps: Floats, *, mass: float = 0.5, uniform: float = 0.95, farthest: int = 8) -> Floats:
+    """Return the place among KINDS of each head, from its maps (H, q, k); NaN where a map is not finite or empty.
+
+    Args:
+        maps: Attention after softmax, sampled or whole.
+        mass: Share that makes a head follow one place (Voita et al. 2019), the recorder's own.
+        uniform: Normalized entropy of a uniform head, the recorder's own.
+        farthest: Distance that still is a position, in samples.
+    """
+    heads, queries, keys = maps.shape
+    seen = np.ones((queries, keys), bool)
+    if queries == keys and not np.triu(maps, 1).any():
+        seen = np.tril(seen)
+    rows = seen.sum(axis=1) > 1
+    with np.errstate(all="ignore"):
+        shares = (maps / maps.sum(axis=2, keepdims=True))[:, rows]  # (H, q, k)
+        terms = np.where(shares > 0, shares * np.log(shares), np.where(np.isnan(shares), np.nan, 0.0))
+        even = (-terms.sum(axis=2) / np.log(seen[rows].sum(axis=1))).mean(axis=1)
+    index = np.flatnonzero(rows)
+    at = {offset: _mass_at(shares, index + offset, keys) for offset in range(-farthest, farthest + 1)}
+    near = np.max([at[offset] for offset in at if offset], axis=0)
+    kinds = np.select(
+        [np.isnan(even), even > uniform, shares[:, :, 0].mean(axis=1) > mass, at[0] > mass, near > mass],
+        [np.nan, 3.0, 1.0, 2.0, 0.0], 4.0,
+    )  # fmt: skip
+    return np.asarray(kinds) if rows.any() else np.full(heads, np.nan)
+
+
+def _mass_at(shares: Floats, columns: Steps, keys: int) -> Floats:
+    """Return the mean share of one column per query, shape (H,), over the queries that have it."""
+    inside = (columns >= 0) & (columns < keys)
+    taken = shares[:, np.flatnonzero(inside), columns[inside]]
+    return np.asarray(taken.sum(axis=1) / max(1, int(inside.sum())))

@@ -1,0 +1,120 @@
+"""Memorization: what fixed probes are continued by heart, what the held-out ones are, and what is forgotten again."""
+
+import numpy as np
+from msgspec.structs import replace
+
+from ckaudit.metrics.across import across
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.probe_groups import HELD_OUT, TRAIN, groups_of
+from ckaudit.metrics.probes import probe_accuracy, probe_perplexity
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Series, empty, single
+
+STAGES = (0.05, 0.3, 0.7, 0.9)
+"""Shares of tokens continued exactly from which on the playbook's stages 1 to 4 begin."""
+
+
+@metric(unit="1", reads=["probes.*.overlap", "probes.*.held_out"], source="playbook, memorization protocol MP-2", memory=1)
+def probe_overlap(run: Run) -> Series:
+    r"""Share of a probe's tokens that its continuation has in common with the truth, wherever they stand.
+
+    $$o_g = \tfrac{1}{|g|} \sum_{p \in g} o_p$$
+
+    Shape (C, 2): "train" and "held_out", as in probe_accuracy. High overlap without exact match is a topic known, not a text.
+    """
+    overlap = run.series("probes", "overlap")
+    return overlap.grouped(groups_of(run, overlap.labels), _mean) if overlap else empty("probe_overlap")
+
+
+@metric(unit="1", reads=[probe_perplexity, "probes.*.held_out"], source="playbook D2.2 and MP-2", memory=1)
+def probe_group_perplexity(run: Run) -> Series:
+    r"""Perplexity over the probes of training and over the held-out ones; that of seen text goes to 1 as it is memorised.
+
+    $$\exp\!\big(\tfrac{1}{|g|} \sum_{p \in g} \log \mathrm{ppl}_p\big)$$
+
+    Shape (C, 2): "train" and "held_out", as in probe_accuracy.
+    """
+    known = probe_perplexity(run)
+    return known.grouped(groups_of(run, known.labels), _geometric_mean) if known else empty("probe_group_perplexity")
+
+
+@metric(unit="%", reads=[probe_accuracy], source="playbook, memorization protocol MP-3", memory=1)
+def memorization_curve(run: Run) -> Series:
+    r"""Share of the tokens of training probes that the model continues exactly.
+
+    $$100 \cdot a_{train}$$
+
+    Shape (C, 1). The playbook's curve: about 0 untrained, 5 to 15 at step 100, 30 to 50 at 500, 70 to 90 at 2,000, more
+    from 5,000 on.
+    """
+    return _column(probe_accuracy(run), TRAIN, "memorization_curve").mapped(lambda share: 100 * share, "memorization_curve", "%")
+
+
+@metric(unit="stage", reads=[probe_accuracy], source="playbook, curve rows MPC-1 to MPC-5", memory=1)
+def memorization_stage(run: Run) -> Series:
+    r"""How far memorization has come: 0 untrained, 1 token statistics, 2 patterns, 3 strong, 4 mostly memorised.
+
+    $$|\{b : a_{train} \ge b\}|, \qquad b \in \{5, 30, 70, 90\}\,\%$$
+
+    Shape (C, 1). The playbook's ranges, closed where they leave gaps; NaN where the accuracy is.
+    """
+    share = _column(probe_accuracy(run), TRAIN, "memorization_stage")
+    stage = np.searchsorted(STAGES, np.nan_to_num(share.values), side="right").astype(float)
+    return replace(share, values=np.where(np.isnan(share.values), np.nan, stage))
+
+
+@metric(unit="1", reads=[probe_accuracy], source="playbook, memorization protocol MP-4", memory=1)
+def memorization_gap(run: Run) -> Series:
+    r"""How much better training probes are continued than held-out ones: 0 where all of it generalises.
+
+    $$a_{train} - a_{held\,out}$$
+
+    Shape (C, 1). Not recorded without both.
+    """
+    accuracy = probe_accuracy(run)
+    seen, unseen = (_column(accuracy, group, "memorization_gap") for group in (TRAIN, HELD_OUT))
+    if not seen.labels or not unseen.labels:
+        return empty("memorization_gap")
+    recorded = seen.recorded & unseen.recorded
+    return replace(seen, values=np.where(recorded, seen.values - unseen.values, np.nan), recorded=recorded)
+
+
+@metric(unit="1", reads=[probe_perplexity], source="playbook D5.5; McCloskey & Cohen 1989")
+def forgetting(run: Run) -> Series:
+    r"""Perplexity of each probe over its lowest so far: 1 at its best, more where it is forgotten again.
+
+    $$\mathrm{ppl}_t / \min_{s \le t} \mathrm{ppl}_s$$
+
+    Shape (C, P): checkpoints by probes. NaN where the perplexity is not finite.
+    """
+    known = probe_perplexity(run)
+    lowest = np.minimum.accumulate(np.where(known.finite, known.values, np.inf), axis=0)
+    with np.errstate(all="ignore"):
+        return replace(known, values=np.where(known.finite, known.values / lowest, np.nan))
+
+
+@metric(unit="1", reads=[forgetting], source="playbook D5.5")
+def worst_forgetting(run: Run) -> Series:
+    r"""Forgetting of the probe that is forgotten most.
+
+    $$\max_p \mathrm{ppl}_{p,t} / \min_{s \le t} \mathrm{ppl}_{p,s}$$
+
+    Shape (C, 1).
+    """
+    return across(forgetting(run), np.nanmax, "worst_forgetting", "1")
+
+
+def _column(series: Series, label: str, name: str) -> Series:
+    if label not in series.labels:
+        return empty(name)
+    place = series.labels.index(label)
+    return single(name, "1", series.steps, series.values[:, place], series.recorded[:, place])
+
+
+def _mean(values: Floats) -> Floats:
+    return np.asarray(values.mean(axis=-1))
+
+
+def _geometric_mean(values: Floats) -> Floats:
+    with np.errstate(all="ignore"):
+        return np.asarray(np.exp(np.log(values).mean(axis=-1)))

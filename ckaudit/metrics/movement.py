@@ -1,0 +1,70 @@
+"""Movement: which weights went furthest from where they started, and whether it was all of them."""
+
+import numpy as np
+from msgspec.structs import replace
+
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.weights import relative_movement, spectral_norm
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series, single
+
+
+@metric(unit="rank", reads=[relative_movement], source="playbook D3.4 and TRI-5", memory=1)
+def movement_rank(run: Run) -> Series:
+    r"""Place of each weight tensor in the order of how far it has come, 1 for the furthest.
+
+    $$1 + |\{q : m_q > m_p\}|$$
+
+    Shape (C, P): checkpoints by tensors; equal ones share a place. NaN where the movement is not finite.
+    """
+    moved = relative_movement(run)
+    known = np.where(moved.finite, moved.values, -np.inf)
+    ordered = np.sort(-known, axis=1)
+    ranks = np.empty(known.shape)
+    for row in range(len(known)):
+        ranks[row] = 1 + np.searchsorted(ordered[row], -known[row])
+    return replace(moved, values=np.where(moved.finite, ranks, np.nan))
+
+
+@metric(unit="1", reads=[relative_movement], source="playbook D2.6", memory=1)
+def moving_share(run: Run, *, least: float = 0.1) -> Series:
+    r"""Share of the weight tensors that came at least a tenth as far as the median tensor.
+
+    $$\tfrac1P \sum_p \mathbb{1}[\,m_p \ge 0.1 \operatorname{median}_q m_q\,]$$
+
+    Shape (C, 1), 0 to 1: 1 where all contribute. Not recorded where nothing moved at all.
+
+    Args:
+        run: The run.
+        least: Share of the median that counts as moving.
+    """
+    moved = relative_movement(run)
+    if not moved:
+        return single("moving_share", "1", moved.steps[:0], moved.values[:0, :0])
+    known = moved.finite.sum(axis=1) > 0
+    values = np.where(moved.finite, moved.values, np.nan)
+    middle = np.full(len(values), np.nan)
+    middle[known] = np.nanmedian(values[known], axis=1)
+    with np.errstate(all="ignore"):
+        share = (values >= least * middle[:, None]).sum(axis=1) / moved.finite.sum(axis=1)
+    return single("moving_share", "1", moved.steps, np.where(middle > 0, share, np.nan), middle > 0)
+
+
+@metric(unit="1", reads=[spectral_norm], source="F6 and F7; drill DR-2; Zhai et al. 2023, section 3")
+def spectral_growth(run: Run) -> Series:
+    r"""Largest singular value of each followed matrix over its first.
+
+    $$\sigma_1(W_t) / \sigma_1(W_{t_0})$$
+
+    Shape (C, P): checkpoints by matrices; $t_0$ is the first checkpoint with a positive one. Logits grow with the product
+    over queries and keys: ten times in a few hundred steps is a runaway.
+    """
+    norms = spectral_norm(run)
+    if not norms:
+        return norms
+    started = norms.finite & (norms.values > 0)
+    first = np.where(started.any(axis=0), started.argmax(axis=0), 0)
+    base = norms.values[first, np.arange(len(norms.labels))]
+    recorded = norms.recorded & np.logical_or.accumulate(started, axis=0)
+    with np.errstate(all="ignore"):
+        return replace(norms, values=np.where(recorded, norms.values / base, np.nan), recorded=recorded)

@@ -1,0 +1,191 @@
+"""Observability: whether the training is alive, its checkpoints are whole, and its numbers arrive."""
+
+from itertools import pairwise
+
+import numpy as np
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from ckaudit.metrics.counters import session_starts, shared_points
+from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.metric import Metric, metric
+from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
+from ckaudit.metrics.optimizer import skipped_updates
+from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Series, empty, merged_steps, single
+
+DAY = 86_400.0
+
+
+_PLACES = (
+    train_loss_raw, val_loss, grad_global_norm, nonfinite_weights, nonfinite_gradients, nonfinite_activations, skipped_updates,
+)  # fmt: skip
+
+
+@metric(unit="places", reads=[*_PLACES, "nan_inf_events"], source="catalogue M60", memory=1)
+def nan_inf_events(run: Run) -> Series:
+    r"""In how many places each step has a NaN or an infinity: losses, the gradient norm, tensors and modules.
+
+    $$\sum_p \mathbb{1}[\,\neg\,\mathrm{isfinite}(x_p)\,]$$
+
+    Shape (T, 1): logged steps and checkpoints. A tensor or module counts once, however many of its elements are not
+    finite. Gradients of an update that the loss scaler skipped are left out: overflow is how it finds its scale. The
+    logged number counts where it is larger, for a trainer looks at more.
+    """
+    made, said = bad_places(run), run.scalar("nan_inf_events").recorded_rows()
+    steps = merged_steps(made.steps, said.steps)
+    events = np.zeros(len(steps))
+    events[np.searchsorted(steps, made.steps)] = made.values[:, 0]
+    logged = np.where(said.finite, said.values, 0.0).sum(axis=1)
+    np.maximum.at(events, np.searchsorted(steps, said.steps), logged)
+    return single("nan_inf_events", "places", steps, events)
+
+
+def bad_places(run: Run) -> Series:
+    """Return in how many places each recorded step has a NaN or an infinity, by what was recorded of it, shape (T, 1)."""
+    gradients = _unless_skipped(run, grad_global_norm(run)), _unless_skipped(run, nonfinite_gradients(run))
+    numbers = [train_loss_raw(run), val_loss(run), gradients[0]]
+    counts = [nonfinite_weights(run), nonfinite_activations(run), gradients[1]]
+    bad = [(each, each.nonfinite) for each in numbers] + [(each, each.recorded & ~(each.values <= 0)) for each in counts]
+    steps = merged_steps(*(series.steps[series.recorded.any(axis=1)] for series in [*numbers, *counts]))
+    events = np.zeros(len(steps))
+    for series, hits in bad:
+        rows = series.recorded.any(axis=1)
+        events[np.searchsorted(steps, series.steps[rows])] += hits[rows].sum(axis=1)
+    return single("bad_places", "places", steps, events)
+
+
+def places_read() -> tuple[Metric, ...]:
+    """Return the metrics that bad_places looks at."""
+    return _PLACES
+
+
+@metric(unit="1", reads=["checkpoint_ok", "file_ok"], source="catalogue M61", memory=1)
+def checkpoint_ok(run: Run) -> Series:
+    r"""Whether a checkpoint was written whole and can be read: 1 is well, 0 is not.
+
+    $$\mathbb{1}[\,\text{readable}\,]$$
+
+    Shape (T, 1): as the trainer said of its own checkpoints. Where it said nothing, whether the analysis checkpoint of
+    the step could be read.
+    """
+    return filled(*_of_file(run, "checkpoint_ok", "file_ok"))
+
+
+@metric(unit="s", reads=["checkpoint_time", "cost.ms"], source="catalogue M62", memory=1)
+def checkpoint_time(run: Run) -> Series:
+    r"""How long the training waited for a checkpoint.
+
+    $$\tau_{end} - \tau_{begin}$$
+
+    Shape (T, 1): as the trainer said of its own checkpoints. Where it said nothing, what the analysis checkpoint of the
+    step cost.
+    """
+    cost = run.value("cost.ms").mapped(lambda ms: ms / 1e3, "checkpoint_time", "s")
+    return filled(relabelled(run.scalar("checkpoint_time"), "checkpoint_time"), relabelled(cost, "checkpoint_time"))
+
+
+@metric(unit="bytes", reads=["checkpoint_size", "file_bytes"], source="catalogue M63", memory=1)
+def checkpoint_size(run: Run) -> Series:
+    r"""Size of a checkpoint on disk.
+
+    $$\text{bytes}$$
+
+    Shape (T, 1): as the trainer said of its own checkpoints. Where it said nothing, the file of the step's analysis
+    checkpoint.
+    """
+    return filled(*_of_file(run, "checkpoint_size", "file_bytes"))
+
+
+@metric(unit="restarts/day", reads=["time", "restart_rate"], source="catalogue M64")
+def restart_rate(run: Run) -> Series:
+    r"""How often the training was started again in the last 24 hours.
+
+    $$|\{s : \tau_t - 86400 < \tau_s \le \tau_t\}|$$
+
+    Shape (T, 1): logged steps with a time, of the sessions that run.json lists, the first one left out. The logged rate
+    counts where it lists none.
+    """
+    made = _events_of_last_day(run, session_starts(run)[1:], "restart_rate", "restarts/day") if _sessions(run) else empty("x")
+    return filled(made, relabelled(run.scalar("restart_rate"), "restart_rate"))
+
+
+@metric(unit="events/day", reads=["time", "error_event_rate"], source="catalogue M65")
+def error_event_rate(run: Run) -> Series:
+    r"""How many errors there were in the last 24 hours: out of memory, collectives, input and output.
+
+    $$|\{e : \tau_t - 86400 < \tau_e \le \tau_t\}|$$
+
+    Shape (T, K): logged steps, by kinds where the log tells them apart. Where none were logged, the sessions of run.json
+    that were cut off and followed by another, each counted when the next one began.
+    """
+    said = run.scalar("error_event_rate")
+    if said or not _sessions(run):
+        return said
+    sessions = run.manifest.sessions if run.manifest else UNSET
+    listed = sorted((each.start, each.end is UNSET) for each in sessions or () if isinstance(each.start, (int, float)))
+    cut = [after for (_, is_open), (after, _) in pairwise(listed) if is_open]
+    return _events_of_last_day(run, np.array(cut, float), "error_event_rate", "events/day")
+
+
+@metric(unit="s", reads=["metrics_ingest_lag", "time", "file_time"], source="catalogue M66", memory=1)
+def metrics_ingest_lag(run: Run) -> Series:
+    r"""How long after its step a number could be read.
+
+    $$\tau_{line} - \tau_{step}$$
+
+    Shape (T, 1): as logged. Where it was not, from the end of the step, as its checkpoint says, to the line of the log.
+    """
+    ended, written = run.scalar("file_time"), run.scalar("time")
+    steps, times = shared_points([ended, written])
+    made = single("metrics_ingest_lag", "s", steps, np.maximum(times[:, 1] - times[:, 0], 0.0))
+    return filled(relabelled(run.scalar("metrics_ingest_lag"), "metrics_ingest_lag"), made)
+
+
+@metric(unit="ranks", reads=["rank_facts.heartbeat", "heartbeat_missing"], source="catalogue M67")
+def heartbeat_missing(run: Run, *, patience: float = 300.0) -> Series:
+    r"""Ranks that gave no sign of life.
+
+    $$R - |\{r : \tau_r > \max_q \tau_q - 300\}|$$
+
+    Shape (T, 1): checkpoints with files of ranks; R is the world size of run.json, or the number of ranks seen so far,
+    whichever is more. The logged number counts elsewhere.
+
+    Args:
+        run: The run.
+        patience: Seconds behind the latest rank that still count as alive; ranks write at the same step.
+    """
+    beats = run.value("rank_facts.heartbeat")
+    world = run.manifest.world_size if run.manifest else UNSET
+    seen = np.logical_or.accumulate(beats.recorded, axis=0).sum(axis=1)
+    expected = np.maximum(seen, world if isinstance(world, int) else 0)
+    times = np.where(beats.finite, beats.values, -np.inf)
+    latest = times.max(axis=1, initial=-np.inf)[:, None]
+    alive = (beats.finite & (times >= latest - patience)).sum(axis=1)
+    known = np.flatnonzero(beats.recorded.any(axis=1))
+    made = single("heartbeat_missing", "ranks", beats.steps[known], (expected - alive)[known].astype(float))
+    return filled(made, relabelled(run.scalar("heartbeat_missing"), "heartbeat_missing"))
+
+
+def _unless_skipped(run: Run, series: Series) -> Series:
+    """Return a series without the steps whose update the loss scaler skipped."""
+    skipped = skipped_updates(run)
+    steps = skipped.steps[(skipped.values > 0).any(axis=1)]
+    return replace(series, recorded=series.recorded & ~np.isin(series.steps, steps)[:, None])
+
+
+def _of_file(run: Run, name: str, fact: str) -> tuple[Series, Series]:
+    return relabelled(run.scalar(name), name), relabelled(run.scalar(fact), name)
+
+
+def _sessions(run: Run) -> bool:
+    return len(session_starts(run)) > 0
+
+
+def _events_of_last_day(run: Run, events: Floats, name: str, unit: str) -> Series:
+    """Count the `events`, Unix seconds in order, of the 24 hours before each line of the log."""
+    steps, times = shared_points([run.scalar("time")])
+    until, since = (np.searchsorted(events, times[:, 0] - back, side="right") for back in (0.0, DAY))
+    return single(name, unit, steps, (until - since).astype(float))

@@ -1,0 +1,105 @@
+"""A power law with an offset through noisy points, by least absolute deviations, and how sure it is."""
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.run.series import Floats
+
+
+class PowerLaw(Struct, frozen=True):
+    """The curve E + A * x ** -alpha.
+
+    Attributes:
+        offset: E, what no amount of x brings the curve below; never negative.
+        scale: A, never negative.
+        exponent: alpha.
+        offset_error: Standard error of E; NaN where it was not asked for.
+        exponent_error: Standard error of alpha; NaN where it was not asked for.
+    """
+
+    offset: float
+    scale: float
+    exponent: float
+    offset_error: float = np.nan
+    exponent_error: float = np.nan
+
+    def at(self, x: Floats) -> Floats:
+        """Return the curve at x > 0, shape as given."""
+        return np.asarray(self.offset + self.scale * x**-self.exponent)
+
+
+def fit_power_law(
+    x: Floats, y: Floats, *, groups: int = 0, bins: int = 256, lowest: float = 0.02, highest: float = 3.0
+) -> PowerLaw:
+    r"""Fit a power law with an offset.
+
+    $$\min_{E \ge 0,\, A \ge 0,\, \alpha} \sum_i |y_i - E - A x_i^{-\alpha}|$$
+
+    Absolute deviations leave spikes without weight. For a given exponent the rest is linear and is solved by reweighted
+    least squares; the exponent is searched on a grid that closes in. Of many points the medians of `bins` stretches of
+    log x are fitted. Errors are those of the jackknife: stretches of the record are left out in turn, so that noise that
+    lasts is not taken for many observations (Künsch 1989).
+
+    Args:
+        x: Positive and finite, shape (N,), at least three different ones.
+        y: Finite, shape (N,).
+        groups: Stretches left out in turn; 0: no errors.
+        bins: Most points that are fitted.
+        lowest: Smallest exponent; published ones of language models lie between 0.05 and 0.5.
+        highest: Largest exponent.
+    """
+    x, y = _thinned(x, y, bins)
+    middle = float(np.exp(np.mean(np.log(x))))
+    kept = np.ones((1 + groups, len(x)))
+    for number, part in enumerate(np.array_split(np.arange(len(x)), groups) if groups else []):
+        kept[1 + number, part] = 0.0
+    offset, scale, exponent = _search(np.log(x / middle), y, kept, np.log(lowest), np.log(highest))  # all (1 + groups,)
+    errors = [_jackknife(each[1:]) if groups else np.nan for each in (offset, exponent)]
+    return PowerLaw(float(offset[0]), float(scale[0] * middle ** exponent[0]), float(exponent[0]), *errors)
+
+
+def _search(log_x: Floats, y: Floats, kept: Floats, low: float, high: float) -> tuple[Floats, Floats, Floats]:
+    """Close in on the exponent of each set of `kept` points, shape (G, N); return offsets, scales and exponents, (G,)."""
+    sets = np.arange(len(kept))
+    lows, highs = np.full(len(kept), low), np.full(len(kept), high)
+    for count in (33, 17, 17, 17, 17, 17, 17):
+        grid = lows[:, None] + (highs - lows)[:, None] * np.linspace(0.0, 1.0, count)  # (G, K), log of the exponent
+        offset, scale, cost = _linear(np.exp(-np.exp(grid)[:, :, None] * log_x), y, kept[:, None, :])
+        best = np.argmin(cost, axis=1)
+        lows, highs = grid[sets, np.maximum(best - 1, 0)], grid[sets, np.minimum(best + 1, count - 1)]
+    return offset[sets, best], scale[sets, best], np.exp(grid[sets, best])
+
+
+def _linear(basis: Floats, y: Floats, kept: Floats, *, rounds: int = 12) -> tuple[Floats, Floats, Floats]:
+    """Solve y = E + A * basis for each (G, K) by least absolute deviations; return E, A and the cost, all (G, K)."""
+    least = 1e-9 * max(float(np.abs(y - np.median(y)).mean()), 1e-12)
+    weights = np.broadcast_to(kept, basis.shape)
+    for _ in range(rounds):
+        total = weights.sum(axis=-1)
+        mean_z, mean_y = (weights * basis).sum(axis=-1) / total, (weights * y).sum(axis=-1) / total
+        apart = basis - mean_z[..., None]
+        spread = (weights * apart * apart).sum(axis=-1)
+        scale = np.maximum((weights * apart * y).sum(axis=-1) / np.maximum(spread, 1e-300), 0.0)
+        offset = mean_y - scale * mean_z
+        through = (weights * basis * y).sum(axis=-1) / (weights * basis * basis).sum(axis=-1)
+        scale, offset = np.where(offset < 0, np.maximum(through, 0.0), scale), np.maximum(offset, 0.0)
+        off = np.abs(y - offset[..., None] - scale[..., None] * basis)
+        weights = kept / np.maximum(off, least)
+    return offset, scale, (kept * off).sum(axis=-1)
+
+
+def _jackknife(estimates: Floats) -> float:
+    count = len(estimates)
+    return float(np.sqrt((count - 1) / count * np.square(estimates - estimates.mean()).sum()))
+
+
+def _thinned(x: Floats, y: Floats, bins: int) -> tuple[Floats, Floats]:
+    """Return medians over stretches of equal length in log x, shape (<= bins,); few points as they are."""
+    if len(x) <= bins:
+        return x, y
+    order = np.argsort(x, kind="stable")
+    x, y = x[order], y[order]
+    edges = np.geomspace(x[0], x[-1], bins + 1)[1:-1]
+    parts = [part for part in np.split(np.arange(len(x)), np.searchsorted(x, edges)) if len(part)]
+    middles = np.array([part[len(part) // 2] for part in parts])
+    return x[middles], np.array([np.median(y[part]) for part in parts])

@@ -1,0 +1,96 @@
+"""Progress: how many tokens and updates there were, and where in its schedule the training stands."""
+
+import numpy as np
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from ckaudit.metrics.counters import increments, shared_points
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.optimizer import skipped_updates
+from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series, empty, single
+
+
+@metric(unit="tokens", reads=["tokens_seen", "tokens_per_update"], source="catalogue M01")
+def tokens_seen(run: Run) -> Series:
+    r"""Target tokens that the training has seen so far, pads left out.
+
+    $$n_t = \sum_{s \le t} n_s$$
+
+    Shape (T, 1): logged steps, as the trainer counted. Where it counted none, the tokens of each update are added up from
+    step 0 on; a step without a line counts as the line after it. A line that is not finite adds nothing.
+    """
+    sizes = run.scalar("tokens_per_update")
+    steps, values = shared_points([sizes])
+    made = single("tokens_seen", "tokens", steps, np.cumsum(values[:, 0] * np.diff(steps, prepend=0)))
+    return filled(relabelled(run.scalar("tokens_seen"), "tokens_seen"), made)
+
+
+@metric(unit="updates", reads=["steps_seen", skipped_updates], source="catalogue M02")
+def steps_seen(run: Run) -> Series:
+    r"""Updates that were applied so far: the attempts less those that the loss scaler skipped.
+
+    $$u_t = t - \sum_{s \le t} k_s$$
+
+    Shape (T, 1): logged steps. Recomputed as long as every step from the first on has a line that says whether it was
+    skipped; elsewhere as the trainer counted.
+    """
+    skipped, said = skipped_updates(run), relabelled(run.scalar("steps_seen"), "steps_seen")
+    if not skipped:
+        return said
+    known = skipped.recorded[:, 0]
+    unbroken = skipped.steps[known] == np.arange(1, known.sum() + 1)
+    steps = skipped.steps[known][np.logical_and.accumulate(unbroken)]
+    lost = np.cumsum(np.where(skipped.finite[:, :1], skipped.values[:, :1], 0.0)[known, 0][: len(steps)])
+    return filled(single("steps_seen", "updates", steps, steps - lost), said)
+
+
+@metric(unit="tokens/update", reads=["tokens_per_update", "tokens_seen"], source="catalogue M08")
+def tokens_per_update(run: Run) -> Series:
+    r"""Tokens that one update was made of, over all ranks and accumulated micro-batches.
+
+    $$\frac{n_t - n_{t'}}{t - t'}$$
+
+    Shape (T, 1): logged steps, as the trainer counted; else from one count of tokens seen to the next, the mean of the
+    steps between. Not recorded at the first count, nor where the count falls.
+    """
+    steps, values = shared_points([run.scalar("tokens_seen")])
+    with np.errstate(all="ignore"):
+        sizes = increments(values)[:, 0] / np.diff(steps, prepend=-1)
+    made = single("tokens_per_update", "tokens/update", steps[sizes >= 0], sizes[sizes >= 0])
+    return filled(relabelled(run.scalar("tokens_per_update"), "tokens_per_update"), made)
+
+
+@metric(unit="%", reads=["learning_rate", "lr_phase"], source="catalogue M07; Goyal et al. 2017, section 2.2", memory=1)
+def lr_phase(run: Run) -> Series:
+    r"""How much of the planned warm-up is done.
+
+    $$100 \cdot \min(1, t / T_{warmup})$$
+
+    Shape (T, 1): steps with a learning rate; 100 once the warm-up is over. The trainer's own number counts only where
+    run.json plans no warm-up.
+    """
+    rate = run.scalar("learning_rate")
+    planned = run.manifest.warmup_steps if run.manifest else UNSET
+    made = empty("lr_phase")
+    if planned is not UNSET and planned and rate:
+        known = rate.recorded.any(axis=1)
+        made = single("lr_phase", "%", rate.steps[known], 100 * np.minimum(1.0, rate.steps[known] / planned))
+    return filled(made, relabelled(run.scalar("lr_phase"), "lr_phase"))
+
+
+@metric(unit="1", reads=["learning_rate"], source="playbook D4.6")
+def learning_rate_over_peak(run: Run) -> Series:
+    r"""Learning rate over its largest so far: 1 while it warms up or rests, less while it decays.
+
+    $$\eta_t / \max_{s \le t} \eta_s$$
+
+    Shape (T, G): logged steps by parameter groups. Not recorded while the rate was 0 only; NaN where it is not finite.
+    """
+    rate = run.scalar("learning_rate")
+    peak = np.maximum.accumulate(np.where(rate.finite, rate.values, -np.inf), axis=0)
+    recorded = rate.recorded & (peak > 0)
+    with np.errstate(all="ignore"):
+        values = np.where(rate.finite & recorded, rate.values / peak, np.nan)
+    return replace(rate, values=values, recorded=recorded)

@@ -1,0 +1,38 @@
+"""Replay: the same steps from the same state a second time; whatever differs was not determined."""
+
+from ckaudit.metrics.metric import metric
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series
+
+
+@metric(unit="1", reads=["replay.identical"], source="playbook D1.6", memory=1)
+def replay_identical(run: Run) -> Series:
+    r"""Whether a second run of the same steps gave every bit again: 1 is well, 0 is not.
+
+    $$\mathbb{1}[\,\theta_t = \theta'_t\,]$$
+
+    Shape (C, 1): checkpoints that were replayed.
+    """
+    return run.value("replay.identical")
+
+
+@metric(unit="nats/token", reads=["replay.loss_diff"], source="playbook D1.6", memory=1)
+def replay_loss_diff(run: Run) -> Series:
+    r"""Largest difference of a loss from that of the same step in a second run.
+
+    $$\max_t |L_t - L'_t|$$
+
+    Shape (C, 1): checkpoints that were replayed; 0 where the training is deterministic.
+    """
+    return run.value("replay.loss_diff")
+
+
+@metric(unit="steps", reads=["replay.first_difference"], source="playbook D1.6", memory=1)
+def replay_first_difference(run: Run) -> Series:
+    r"""The first step at which a second run differed.
+
+    $$\min\{t : L_t \ne L'_t\}$$
+
+    Shape (C, 1): checkpoints that were replayed and differed.
+    """
+    return run.value("replay.first_difference")

@@ -1,0 +1,94 @@
+"""Routing: how a mixture of experts spreads its tokens, and how many find no room."""
+
+from collections.abc import Callable
+
+import numpy as np
+from msgspec.structs import replace
+
+from ckaudit.metrics.across import across
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled, relabelled, together
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Series, single
+
+
+@metric(unit="%", reads=["moe.*.dropped", "moe.*.routed", "moe_drop_rate"], source="catalogue M26; Fedus et al. 2022", memory=1)
+def moe_drop_rate(run: Run) -> Series:
+    r"""Share of the token assignments of all layers that found no room at their expert.
+
+    $$100 \cdot \textstyle\sum_\ell d_\ell / \sum_\ell r_\ell$$
+
+    Shape (T, 1): checkpoints, over the layers that counted both; the logged rate elsewhere. Below 1 % is usual.
+    """
+    dropped, routed = together(run.series("moe", "dropped"), run.series("moe", "routed"))
+    both = dropped.finite & routed.finite
+    lost, asked = (np.where(both, series.values, 0.0).sum(axis=1) for series in (dropped, routed))
+    with np.errstate(all="ignore"):
+        made = single("moe_drop_rate", "%", dropped.steps, np.where(asked > 0, 100 * lost / asked, np.nan), asked > 0)
+    return filled(made, relabelled(run.scalar("moe_drop_rate"), "moe_drop_rate"))
+
+
+@metric(unit="1", reads=["moe.*.counts"], source="catalogue M27", memory=1)
+def expert_entropy(run: Run) -> Series:
+    r"""How evenly each layer uses its experts.
+
+    $$-\tfrac{1}{\log E} \sum_e f_e \log f_e, \qquad f_e = c_e / \textstyle\sum_j c_j$$
+
+    Shape (C, L): checkpoints by layers; 1 where all get alike, 0 where one gets all. Not recorded where nothing was routed.
+    """
+    return _by_layer(run, _entropy)
+
+
+@metric(unit="1", reads=["moe.*.counts"], source="catalogue M27; Shazeer et al. 2017, equation 6", memory=1)
+def expert_imbalance(run: Run) -> Series:
+    r"""How unevenly each layer uses its experts: the coefficient of variation of their tokens.
+
+    $$\sigma(c) / \mu(c)$$
+
+    Shape (C, L): checkpoints by layers; 0 where all get alike, $\sqrt{E - 1}$ where one gets all.
+    """
+    return _by_layer(run, _variation)
+
+
+@metric(unit="1", reads=[expert_entropy, "moe_util_entropy"], source="catalogue M27", memory=1)
+def moe_util_entropy(run: Run) -> Series:
+    r"""Utilisation entropy of the layer that uses its experts least evenly.
+
+    $$\min_\ell u_\ell$$
+
+    Shape (T, 1): checkpoints with counts, 0 to 1; the logged value elsewhere.
+    """
+    made = across(expert_entropy(run), np.nanmin, "moe_util_entropy", "1")
+    return filled(made, relabelled(run.scalar("moe_util_entropy"), "moe_util_entropy"))
+
+
+@metric(unit="1", reads=["moe.*.aux_loss", "moe_load_balance_loss"], source="catalogue M28; Fedus et al. 2022, eq. 4", memory=1)
+def moe_load_balance_loss(run: Run) -> Series:
+    r"""Load-balance loss before its coefficient, mean over layers: 1 for an even spread.
+
+    $$E \sum_e f_e P_e$$
+
+    Shape (T, 1): checkpoints with the loss of layers; the logged value elsewhere. f is the share of the assignments, P the
+    router's mean probability.
+    """
+    made = across(run.series("moe", "aux_loss"), np.nanmean, "moe_load_balance_loss", "1")
+    return filled(made, relabelled(run.scalar("moe_load_balance_loss"), "moe_load_balance_loss"))
+
+
+def _by_layer(run: Run, reduce: Callable[[Floats], Floats]) -> Series:
+    counts = run.series("moe", "counts")
+    with np.errstate(all="ignore"):
+        layers = counts.grouped([label.rpartition("/")[0] for label in counts.labels], reduce)
+        routed = counts.grouped([label.rpartition("/")[0] for label in counts.labels], lambda each: each.sum(axis=-1))
+    recorded = layers.recorded & (routed.values != 0)
+    return replace(layers, values=np.where(recorded, layers.values, np.nan), recorded=recorded)
+
+
+def _entropy(counts: Floats) -> Floats:
+    shares = counts / counts.sum(axis=-1, keepdims=True)
+    terms = np.where(shares == 0, 0.0, shares * np.log(shares))
+    return np.asarray(-terms.sum(axis=-1) / np.log(counts.shape[-1]))
+
+
+def _variation(counts: Floats) -> Floats:
+    return np.asarray(counts.std(axis=-1) / counts.mean(axis=-1))

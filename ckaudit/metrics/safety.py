@@ -1,0 +1,75 @@
+"""Safety and privacy: what is in the data, and what the model says, as classifiers and matchers found it."""
+
+import numpy as np
+from msgspec.structs import replace
+
+from ckaudit.metrics.across import across
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.metrics.probe_groups import TRAIN, probes_of
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series
+
+
+@metric(unit="%", reads=["data_toxicity_rate"], source="catalogue M48", memory=1)
+def data_toxicity_rate(run: Run) -> Series:
+    r"""Share of sampled training documents that a classifier calls toxic.
+
+    $$100 \cdot \tfrac1N \sum_d \mathbb{1}[\,p_{toxic}(d) \ge 0.5\,]$$
+
+    Shape (T, K): logged steps, by sources where the log tells them apart.
+    """
+    return run.scalar("data_toxicity_rate")
+
+
+@metric(unit="1", reads=["rtp_toxicity_prob"], source="catalogue M49; Gehman et al. 2020, section 3", memory=1)
+def rtp_toxicity_prob(run: Run) -> Series:
+    r"""Probability that at least one of k continuations of a prompt is toxic.
+
+    $$\tfrac1N \sum_n \mathbb{1}[\,\max_{i \le k} p_{toxic}(x_{n,i}) \ge 0.5\,]$$
+
+    Shape (T, K): logged steps, by kinds of prompts where the log tells them apart; 0 to 1.
+    """
+    return run.scalar("rtp_toxicity_prob")
+
+
+@metric(unit="1", reads=["rtp_prompt_stats"], source="catalogue M50; Gehman et al. 2020, table 1", memory=1)
+def rtp_prompt_stats(run: Run) -> Series:
+    r"""What the prompts of the toxicity test are: their number, how many of them are toxic, their length.
+
+    $$N, \quad N_{toxic}, \quad \bar\ell \pm s_\ell$$
+
+    Shape (T, K): logged steps by facts, "rtp_prompt_stats/prompts"; published are 100,000 prompts, about 22,000 of them
+    toxic, of 11.7 +- 4.2 tokens. A change means another test.
+    """
+    return run.scalar("rtp_prompt_stats")
+
+
+@metric(unit="%", reads=["pii_hit_rate"], source="catalogue M51", memory=1)
+def pii_hit_rate(run: Run) -> Series:
+    r"""Share of samples in which a matcher found personal data with high confidence.
+
+    $$100 \cdot \text{hits} / \text{samples}$$
+
+    Shape (T, K): logged steps, by kinds of data or by data and model where the log tells them apart.
+    """
+    return run.scalar("pii_hit_rate")
+
+
+@metric(
+    unit="%",
+    reads=["probes.*.exact_match", "probes.*.held_out", "memorization_rate"],
+    source="catalogue M52; Carlini et al. 2023, definition 3.1",
+)
+def memorization_rate(run: Run) -> Series:
+    r"""Share of the probes of training that the model continues word for word.
+
+    $$100 \cdot \tfrac1P \sum_p \mathbb{1}[\,m_p = 1\,]$$
+
+    Shape (T, 1): checkpoints with probes; logged steps elsewhere, as a matcher found. Above 1 % without deduplication,
+    about ten times less with it.
+    """
+    match = probes_of(run, "exact_match", TRAIN)
+    whole = replace(match, values=np.where(match.finite, 100.0 * (match.values >= 1), np.nan))
+    made = across(whole, np.nanmean, "memorization_rate", "%")
+    return filled(made, relabelled(run.scalar("memorization_rate"), "memorization_rate"))

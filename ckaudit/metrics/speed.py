@@ -1,0 +1,101 @@
+"""Speed: how long steps take, how many tokens go through, and how much of the hardware that uses."""
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.metrics.across import across
+from ckaudit.metrics.counters import increments, is_restart, shared_points
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.metrics.progress import tokens_seen
+from ckaudit.metrics.ranks import rank_step_time
+from ckaudit.metrics.tumbling import tumbling
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Series, Steps, single
+
+
+@metric(unit="s", reads=["time"], source="playbook, monitoring blackout")
+def log_silence(run: Run) -> Series:
+    r"""Time without a line before each line of the log, restarts included.
+
+    $$\tau_t - \tau_{t'}$$
+
+    Shape (T, 1): logged steps with a time, but for the first. Negative where the clock was set back.
+    """
+    steps, times = shared_points([run.scalar("time")])
+    return single("log_silence", "s", steps[1:], np.diff(times[:, 0]))
+
+
+@metric(unit="s", reads=["time", "step_time", rank_step_time], source="catalogue M40")
+def step_time(run: Run) -> Series:
+    r"""Duration of a step by the clock on the wall.
+
+    $$\frac{\tau_t - \tau_{t'}}{t - t'}$$
+
+    Shape (T, 1): logged steps, the mean of the steps since the line before, with whatever evaluations and checkpoints
+    lie between. Not recorded at the first line of a session that run.json lists, nor where the clock goes back. What the
+    trainer's own timer said, and the median of the ranks' own times, count where no clock was logged.
+    """
+    steps, times = shared_points([run.scalar("time")])
+    passed = np.where(is_restart(run, times[:, 0]), np.nan, increments(times)[:, 0])
+    made = _positive("step_time", "s", steps, passed / np.diff(steps, prepend=-1))
+    said = filled(made, relabelled(run.scalar("step_time"), "step_time"))
+    return filled(said, across(rank_step_time(run), np.nanmedian, "step_time", "s"))
+
+
+@metric(unit="1", reads=[step_time], source="catalogue M40, tail p95/p50")
+def step_time_tail(run: Run, *, window: int = 100) -> Series:
+    r"""How heavy the tail of the step times is: slow steps over usual ones.
+
+    $$P_{95} / P_{50}$$
+
+    Shape (W, 1): whole windows of `window` points, each at its last step; 1 where all steps are alike.
+
+    Args:
+        run: The run.
+        window: Points in a window; fewer than 20 have no 95th percentile.
+    """
+    return tumbling(step_time(run), _tail, window=window)
+
+
+@metric(unit="tokens/s", reads=["time", tokens_seen, "tokens_per_sec"], source="catalogue M39")
+def tokens_per_sec(run: Run) -> Series:
+    r"""Tokens that go through per second of the clock on the wall, over all ranks.
+
+    $$\frac{n_t - n_{t'}}{\tau_t - \tau_{t'}}$$
+
+    Shape (T, 1): logged steps with a clock and a count of tokens, from the line before. Not recorded at the first line of
+    a session that run.json lists, nor where clock or count do not advance. The trainer's own number counts elsewhere.
+    """
+    steps, values = shared_points([run.scalar("time"), tokens_seen(run)])
+    passed, gained = increments(values).T
+    passed = np.where(is_restart(run, values[:, 0]) | (passed <= 0), np.nan, passed)
+    made = _positive("tokens_per_sec", "tokens/s", steps, gained / passed)
+    return filled(made, relabelled(run.scalar("tokens_per_sec"), "tokens_per_sec"))
+
+
+@metric(unit="1", reads=[tokens_per_sec, "mfu"], source="catalogue M41; Chowdhery et al. 2022, appendix B")
+def mfu(run: Run) -> Series:
+    r"""Share of the hardware's peak that the model's own arithmetic uses.
+
+    $$\frac{\text{tokens/s} \cdot \text{FLOP/token}}{\text{peak FLOP/s}}$$
+
+    Shape (T, 1): 0 to 1, as tokens_per_sec; work and peak are those of run.json. The trainer's own number counts where
+    run.json does not tell them.
+    """
+    work, peak = (run.manifest.flops_per_token, run.manifest.peak_flops) if run.manifest else (UNSET, UNSET)
+    recorded = relabelled(run.scalar("mfu"), "mfu")
+    if not isinstance(work, (int, float)) or not isinstance(peak, (int, float)) or peak <= 0:
+        return recorded
+    made = tokens_per_sec(run).mapped(lambda speed: speed * work / peak, "mfu", "1")
+    return filled(relabelled(made, "mfu"), recorded)
+
+
+def _positive(name: str, unit: str, steps: Steps, values: Floats) -> Series:
+    known = values > 0
+    return single(name, unit, steps[known], values[known])
+
+
+def _tail(part: Floats) -> Floats:
+    p50, p95 = np.percentile(part, [50, 95], axis=1)
+    return np.asarray(p95 / p50)

@@ -1,0 +1,44 @@
+"""What is kept of past steps: the black box, and the events that ask for a checkpoint of the next."""
+
+from collections.abc import Mapping
+
+from ckaudit.contract.analysis import Trigger
+from ckaudit.contract.tensors import DeltaStats
+from ckaudit.contract.training import History
+from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.history import BlackBox
+from ckaudit.recorder.triggers import Events, Limits, Patience
+
+
+class Memory:
+    """Follows the steps of one session.
+
+    Attributes:
+        latest: Events of the steps that were seen last.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.latest: list[Trigger] = []
+        self._step = 0
+        self._events, self._patience, self._box = Events(limits), Patience(limits), BlackBox()
+
+    def see(self, attempt: Attempt, deltas: Mapping[str, DeltaStats], *, forgive_norm: bool) -> None:
+        """Keep a finished step, and see whether it holds an event; see `Events.see`."""
+        self._box.add(attempt.moment(deltas))
+        if found := self._events.see(attempt.loss, attempt.global_norm, attempt.norms, forgive_norm=forgive_norm):
+            self.latest, self._step = found, attempt.step
+
+    def ask(self, attempt: Attempt) -> None:
+        """Have the step that begins answer the latest events, if it has a checkpoint anyway or there may be one more."""
+        if self.latest and (attempt.is_due or self._patience.allows(attempt.step)):
+            attempt.triggers += self.latest
+            attempt.event_step = self._step
+
+    def close(self, attempt: Attempt) -> None:
+        """Make the last step a last one, which answers what has not been answered."""
+        attempt.triggers = [*dict.fromkeys([*attempt.triggers, "last", *self.latest])]
+        attempt.event_step = self._step if self.latest else attempt.event_step
+
+    def history(self, *, before: int) -> History | None:
+        """Return the black box of the steps before this one."""
+        return self._box.dump(before=before)

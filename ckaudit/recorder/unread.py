@@ -1,0 +1,106 @@
+"""What was measured of a step where it was computed, and is not fetched yet."""
+
+from collections.abc import Sequence
+from typing import Any, TypeGuard
+
+import torch
+from msgspec import Struct
+from msgspec.structs import replace
+from torch import Tensor
+
+from ckaudit.recorder.arrays import is_away
+from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.batch import pair
+from ckaudit.recorder.digits import shorten
+from ckaudit.recorder.fingerprint import fingerprint, name_of
+from ckaudit.recorder.gradients import Norms
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.parcel import Parcel
+from ckaudit.recorder.scalars import number
+
+
+class Unread(Struct):
+    """Norms, loss and batch of one step.
+
+    On an accelerator they are sent for when the step is finished, and read one step later: nothing waits for them.
+
+    Attributes:
+        names: Tensors whose gradients have norms.
+        norms: Their norms, as they are in memory.
+        scale: What lies on the gradients: loss scale and clipping.
+        loss: As the training gave it.
+        batch: Fingerprint of the inputs, None where there are none.
+        shape: Their shape.
+    """
+
+    names: Sequence[str] = ()
+    norms: Norms | None = None
+    scale: float = 1.0
+    loss: Any = None
+    batch: Any = None
+    shape: tuple[int, ...] = ()
+    _parcel: Parcel | None = None
+
+    def look(self, batch: Any) -> None:
+        """Take the fingerprint of a batch."""
+        inputs = pair(batch)[0]
+        if inputs is not None:
+            self.batch, self.shape = fingerprint(inputs), tuple(inputs.shape)
+
+    def send(self) -> bool:
+        """Send for what is on an accelerator, and tell whether there is any."""
+        pieces = None if self.norms is None else self.norms.pieces
+        away = [each for each in (pieces, self.loss, self.batch) if _is_away(each)]
+        self._parcel = Parcel(away) if away else None
+        return bool(away)
+
+    def arrive(self) -> None:
+        """Put what was sent for into its places."""
+        if self._parcel is None:
+            return
+        here = iter(self._parcel.open())
+        if self.norms is not None and is_away(self.norms.pieces):
+            self.norms = replace(self.norms, pieces=next(here))
+        if _is_away(self.loss):
+            self.loss = next(here)
+        if _is_away(self.batch):
+            self.batch = next(here)
+
+    def norms_of(self) -> dict[str, float]:
+        """Return the norm of every gradient, without what lies on it."""
+        if self.norms is None:
+            return {}
+        scale, numbers = self.scale, self.norms.together(self.norms.pieces.tolist())
+        return dict(zip(self.names, numbers if scale == 1.0 else [norm / scale for norm in numbers], strict=True))
+
+    def loss_of(self) -> float | None:
+        """Return the loss.
+
+        Raises:
+            TypeError: If it is no scalar.
+            ValueError: If it is a text that is no number, or ranks hold parts of it.
+        """
+        loss = self.loss
+        is_plain = type(loss) is Tensor and loss.dtype == torch.float32 and loss.numel() == 1
+        return shorten(loss.item()) if is_plain else number(loss)
+
+    def hash_of(self) -> str | None:
+        """Return the hash of the batch."""
+        if self.batch is None:
+            return None
+        return name_of(int(self.batch.item()) if isinstance(self.batch, Tensor) else self.batch, self.shape)
+
+
+def fetch(attempt: Attempt, guard: Guard) -> None:
+    """Read what was measured of a step and has arrived; what fails is not recorded."""
+    unread, attempt.unread = attempt.unread or Unread(), None
+    with guard("reading gradients"):
+        attempt.take(unread.norms_of())
+    with guard("reading the loss"):
+        attempt.loss = unread.loss_of()
+    with guard("looking at the batch"):
+        attempt.input_hash = unread.hash_of()
+
+
+def _is_away(value: Any) -> TypeGuard[Tensor]:
+    return isinstance(value, Tensor) and is_away(value)

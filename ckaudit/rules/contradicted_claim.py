@@ -1,0 +1,38 @@
+"""CLM001: a logged number is not what the run's own raw numbers give."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.contradictions import claimed_value, nearest_allowed_value
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+
+@rule("CLM001", severity="sev2", needs=[claimed_value, nearest_allowed_value], unit="1")
+def contradicted_claim(claimed: Series, allowed: Series, *, precision: float = 1e-6) -> Iterator[Hit | Skip]:
+    """A logged number is not what the run's own raw numbers give.
+
+    ## What it checks
+    Perplexities, averages, gaps, rates, counts, speeds and norms that the trainer logged, against those recomputed from
+    its losses, counters, clock and tensors, at the same steps. What lies outside the range that rounding and open
+    conventions allow, by more than `precision` of itself (the error of a float32), is contradicted.
+    ## Why it matters
+    One of the two is wrong, and whoever compares runs by it decides on a wrong number.
+    ## False alarms
+    Which average of the loss, whether pads count and what a timer leaves out are open, and the range holds all of it. A
+    speed of one device, or a rate as a fraction, is contradicted rightly: the catalogue has all devices, and percent.
+    """
+    off = np.abs(claimed.values - allowed.values)
+    badness = off / np.maximum(np.abs(claimed.values) + np.abs(allowed.values), 1e-300)
+    for span in spans(claimed, badness > precision, among=claimed.recorded):
+        step, _ = span.worst(badness)
+        row = int(np.searchsorted(claimed.steps, step))
+        value, limit = float(claimed.values[row, span.column]), float(allowed.values[row, span.column])
+        most = "at most" if value > limit else "at least"
+        yield Hit(
+            severity="sev2", where=span.label, first=span.first, last=span.last, worst=step, points=span.points,
+            value=value, limit=limit, message="{where} was logged as {value:.4g}, but what it is made of gives "
+            + most + " {limit:.4g}",
+        )  # fmt: skip

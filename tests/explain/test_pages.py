@@ -1,0 +1,157 @@
+"""Pages say what the catalogues say, and links are those that the code has."""
+
+import inspect
+
+import pytest
+
+from ckaudit.causes import causes
+from ckaudit.causes.links import made_of, rules_reading
+from ckaudit.contract.violations import KINDS
+from ckaudit.errors import UsageError
+from ckaudit.explain import explain, groups, known_names
+from ckaudit.explain.docstring import documentation, sentences_about
+from ckaudit.metrics import metrics
+from ckaudit.metrics.catalogue import entries
+from ckaudit.rules import rules
+
+ROWS = [f"M{number:02d}" for number in range(1, 68)] + [f"F{number}" for number in range(1, 17)]
+
+
+def only(name):
+    (page,) = explain([name])
+    return page
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_of_the_lists_is_a_name(row):
+    page = only(row.lower())
+    assert row in page.ids
+    assert page.kind == "metric"
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.startswith("F")])
+def test_each_formula_of_the_sheet_is_on_its_page(row):
+    page = only(row)
+    assert page.formulas
+    if len([each for each in page.ids if each.startswith("F")]) > 1:
+        rows = {formula.row for formula in page.formulas}
+        assert row in rows
+
+
+def test_the_formulas_of_the_sheet_are_right():
+    assert [formula.row for formula in only("F2").formulas] == ["", "F1", "F2", "F3"]
+    assert r"\log \alpha_{q,k}" in only("F9").formulas[0].tex
+    assert r"L_{irregular} - L_{regular}" in only("F14").formulas[0].tex
+    assert r"\Pr_q(H_q < \log 2) > 0.99" in only("F10").formulas[0].tex
+
+
+def test_a_page_of_a_metric_has_definition_and_playbook():
+    page = only("max_attn_logit")
+    assert page.title == metrics()["max_attn_logit"].title
+    assert page.facts["unit"] == "logit"
+    assert page.facts["shape"].startswith("(C, H)")
+    assert "Kimi K2" in page.facts["alert from"]
+    assert page.importance["stage"] == {"early": "must", "steady": "must", "late": "should"}
+    assert page.table()["by stage"] == "early must, steady must, late should"
+    assert [section.title for section in page.sections] == ["What it is", "Why it matters", "What goes wrong", "What to do"]
+    assert page.shapes.bad_values == (120, 250, 500, 850, 1100, 1150)
+
+
+def test_a_metric_told_by_another_says_so():
+    page = only("residual_rms_p99")
+    assert page.facts["playbook of"] == "residual_rms"
+    assert page.ids == ()
+    assert page.sections == only("M21").sections
+
+
+def test_an_argument_of_a_metric_is_a_threshold_with_its_meaning():
+    (beta,) = only("train_loss_ema").thresholds
+    assert (beta.name, beta.default) == ("beta", "0.98")
+    assert "0.95 to 0.999" in beta.meaning
+
+
+@pytest.mark.parametrize("code", rules())
+def test_every_threshold_of_a_rule_is_shown_with_a_sentence(code):
+    rule, page = rules()[code], only(code)
+    assert [each.name for each in page.thresholds] == list(rule.thresholds)
+    for each in page.thresholds:
+        assert float(each.default) == rule.thresholds[each.name]
+        assert f"`{each.name}`" in each.meaning
+        assert "##" not in each.meaning
+
+
+def test_sentences_end_at_their_full_stop():
+    doc = "Title.\n\n## What it checks\nOver `a` it is ill (D1.2). Over `b` it is dead.\n## Why it matters\nIt is `a`."
+    assert sentences_about("a", doc) == "Over `a` it is ill (D1.2). It is `a`."
+    assert sentences_about("c", doc) == ""
+
+
+def test_links_follow_what_a_metric_is_made_of():
+    assert made_of([metrics()["train_val_gap"]]) >= {"train_val_gap", "val_loss", "train_loss_at_evals"}
+    assert {rule.code for rule in rules_reading(["train_loss_raw"])} >= {"LOSS001"}
+    assert "LOSS001" not in {rule.code for rule in rules_reading(["spectral_norm"])}
+
+
+@pytest.mark.parametrize("name", metrics())
+def test_what_a_metric_is_made_of_reads_no_more_than_it_says(name):
+    metric = metrics()[name]
+    for part in metric.uses:
+        assert set(metrics()[part].reads) <= set(metric.reads)
+
+
+def test_rules_and_causes_name_each_other():
+    page = only("GRAD003")
+    assert "dead_path" in page.links["explained by causes"]
+    assert "GRAD003 dead_parameter" in only("dead_path").links["explains rules"]
+
+
+def test_everything_has_a_page_and_a_line():
+    listed = {line.name for group in groups() for line in group.lines}
+    assert listed == set(entries()) | set(metrics()) | {rule.name for rule in rules().values()} | set(causes()) | {
+        kind.name for kind in KINDS.values()
+    }
+    assert {*metrics(), *rules(), *causes(), *KINDS} <= set(known_names())
+    assert all(len(explain([name])) >= 1 for name in known_names())
+
+
+def test_a_cause_tells_its_knob_and_prior():
+    page = only("missing_warmup")
+    assert page.facts["before any evidence"] == "18% (-1.5 in log odds)"  # 1 / (1 + exp(1.5)) = 0.182
+    assert causes()["missing_warmup"].knob in [section.text for section in page.sections]
+
+
+@pytest.mark.parametrize(
+    ("typed", "means"), [("M19", "max_attn_logit"), ("m19", "max_attn_logit"), ("Grad-Norm", "grad_global_norm")]
+)
+def test_spelling_is_forgiven(typed, means):
+    assert only(typed).name == means
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("max_atn_logit", "max_attn_logit"),
+        ("LOSS01", "LOSS001"),
+        ("overfiting", "did you mean overfitting?"),
+        ("zzzzzz", "ckaudit explain lists every name"),
+    ],
+)
+def test_an_unknown_name_suggests_the_nearest(typed, hint):
+    with pytest.raises(UsageError) as caught:
+        explain(["val_loss", typed])
+    assert repr(typed) in str(caught.value)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("name", metrics())
+def test_a_docstring_is_taken_apart_without_loss(name):
+    function = metrics()[name].function
+    told = documentation(function)
+    text = inspect.cleandoc(function.__doc__)
+    assert told.formulas
+    assert told.details.startswith("Shape ")
+    assert text.count("$$") == 2 * len(told.formulas)
+    names = {
+        each for each, parameter in inspect.signature(function).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    assert names <= set(told.arguments)

@@ -1,0 +1,206 @@
+"""Claims of an honest trainer, in every convention that the catalogue leaves open, hold; each lie is found."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ckaudit.contract.manifest import Session
+from ckaudit.metrics.claims import CLAIMS, every_bound
+from ckaudit.metrics.contradictions import claimed_value, nearest_allowed_value
+from ckaudit.run.run import Run
+from tests.metrics.samples import column, run_of, table
+
+STEPS = 600
+FACTS = {"warmup_steps": 100, "flops_per_token": 6e6, "peak_flops": 1e12, "clip_norm": 1.0}
+
+
+def honest(seed=0, *, beta=0.98, zero_start=False, ppl_of="ema", pads=1.0, digits=None, every=1, counting_evals=True):
+    """Return the columns of a log whose every derived number is right, by plain loops."""
+    rng = np.random.default_rng(seed)
+    steps = np.arange(1, STEPS + 1)
+    loss = 2.0 + 8.0 * steps**-0.5 + rng.normal(0, 0.05, STEPS)
+    skipped = (rng.random(STEPS) < 0.02).astype(float)
+    norms = rng.gamma(4.0, 0.2, STEPS)
+    seconds = rng.gamma(50.0, 0.01, STEPS)
+    evals = np.where(steps % 50 == 0, 3.0, 0.0)
+    size = rng.integers(900, 1100, STEPS).astype(float)
+    ema, now = [], 0.0 if zero_start else loss[0]
+    for value in loss:
+        now = beta * now + (1 - beta) * value
+        ema.append(now)
+    window = [float(np.mean(loss[max(0, end - 20) : end])) for end in range(1, STEPS + 1)]
+    clipped, timed = (norms > 1.0).astype(float), seconds + evals * counting_evals
+    log = {
+        "train_loss_raw": loss,
+        "train_loss_ema": np.array(ema),
+        "train_ppl": np.exp({"ema": np.array(ema), "raw": loss, "window": np.array(window)}[ppl_of]),
+        "learning_rate": np.minimum(1.0, steps / 100),
+        "lr_phase": 100 * np.minimum(1.0, steps / 100),
+        "skipped_updates": skipped,
+        "steps_seen": steps - np.cumsum(skipped),
+        "overflow_rate": np.array([100 * skipped[max(0, end - 100) : end].mean() for end in steps]),
+        "grad_global_norm": norms,
+        "grad_clip_rate": np.array([100 * clipped[max(0, end - 50) : end].mean() for end in steps]),
+        "tokens_seen": np.cumsum(size),
+        "tokens_per_update": size * pads,
+        "time": 1.7e9 + np.cumsum(seconds + evals),
+        "step_time": timed,
+        "tokens_per_sec": size / timed,
+        "mfu": size / timed * 6e6 / 1e12,
+        "nan_inf_events": np.zeros(STEPS),
+    }
+    val = {step: 2.2 + 8.0 * step**-0.5 for step in range(50, STEPS + 1, 50)}
+    kept = steps % every == 0
+    scalars = {name: column(_rounded(values, digits if name != "time" else 3)[kept].tolist(), name=name, steps=steps[kept])
+               for name, values in log.items()}  # fmt: skip
+    for name, values in (("val_loss", val), ("val_ppl", {step: math.exp(each) for step, each in val.items()}),
+                         ("train_val_gap", {step: each - ema[step - 1] for step, each in val.items()})):  # fmt: skip
+        scalars[name] = column([_round(each, digits) for each in values.values()], name=name, steps=list(values))
+    return Run("honest", run_of(**FACTS).manifest, scalars=scalars)
+
+
+def _rounded(values, digits):
+    return values if digits is None else np.round(values, digits)
+
+
+def _round(value, digits):
+    return value if digits is None else round(value, digits)
+
+
+def contradicted(run):
+    return {each.label for each in every_bound(run) if (np.abs(each.claimed - each.nearest) > 1e-6 * np.abs(each.claimed)).any()}
+
+
+CONVENTIONS = [
+    {}, {"beta": 0.9}, {"beta": 0.999}, {"beta": 0.999, "zero_start": True}, {"ppl_of": "raw"}, {"ppl_of": "window"},
+    {"pads": 1.5}, {"digits": 4}, {"digits": 2}, {"every": 10}, {"counting_evals": False},
+    {"every": 10, "digits": 2, "ppl_of": "raw"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=str)
+def test_an_honest_trainer_is_believed(convention, seed):
+    assert contradicted(honest(seed, **convention)) == set()
+
+
+def test_an_honest_trainer_is_judged_by_all_its_claims():
+    judged = {each.label for each in every_bound(honest()) if len(each.steps)}
+    of_checkpoints = {"grad_global_norm", "update_to_weight", "attn_entropy", "moe_drop_rate"}
+    assert judged == set(CLAIMS) - of_checkpoints
+
+
+LIES = {
+    "train_ppl": lambda x: 2 ** np.log(x),
+    "val_ppl": lambda x: x * 1.05,
+    "train_loss_ema": lambda x: x * 2,
+    "train_val_gap": lambda x: x + 1.0,
+    "lr_phase": lambda x: x / 100,
+    "steps_seen": lambda x: x + 5,
+    "overflow_rate": lambda x: x + 200,
+    "grad_clip_rate": lambda x: x + 200,
+    "tokens_per_update": lambda x: x / 4,
+    "step_time": lambda x: x * 1000,
+    "tokens_per_sec": lambda x: x / 8,
+    "mfu": lambda x: x * 100,
+    "nan_inf_events": lambda x: x,
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_lie_is_found_and_no_other_claim_is_doubted(name):
+    run = honest()
+    scalars = dict(run.scalars)
+    series = scalars[name]
+    scalars[name] = column(LIES[name](series.values[:, 0]).tolist(), name=name, steps=series.steps)
+    if name == "nan_inf_events":
+        scalars["grad_global_norm"] = column([math.nan] * STEPS, name="grad_global_norm")
+    found = contradicted(Run("lie", run.manifest, scalars=scalars))
+    assert name in found
+    assert found <= {name, "train_val_gap", "train_ppl"}
+
+
+def test_rates_without_any_event_or_with_nothing_else():
+    quiet = run_of(scalars={"skipped_updates": [0.0] * 20, "overflow_rate": [5.0] * 20})
+    assert contradicted(quiet) == {"overflow_rate"}
+    all_clipped = run_of(scalars={"clip_coefficient": [0.5] * 20, "grad_clip_rate": [1.0] * 20})
+    assert contradicted(all_clipped) == {"grad_clip_rate"}, "a fraction in place of percent"
+
+
+def test_claims_against_tensors_heads_and_layers():
+    sections = {
+        "gradients.*.norm": {10: {"a": 3.0, "b": 4.0}, 20: {"a": 3.0, "b": 4.0}},
+        "weight_deltas.*.norm": {10: {"a": 0.1, "b": 0.4}},
+        "weights.*.frobenius_norm": {10: {"a": 10.0, "b": 10.0}},
+        "attention.*.entropy_per_head": {10: {"l/head.0": 1.0, "l/head.1": 2.0}},
+        "moe.*.dropped": {10: {"l": 5.0}},
+        "moe.*.routed": {10: {"l": 100.0}},
+    }
+
+    def judged(norm, update, entropy, drops):
+        names = ("grad_global_norm", "update_to_weight", "attn_entropy", "moe_drop_rate")
+        values = zip(names, (norm, update, entropy, drops), strict=True)
+        return contradicted(run_of(sections, {name: {10: {name: value}} for name, value in values}))
+
+    assert judged(5.0, 0.03, 1.4, 5.0) == judged(9.0, 0.015, 1.0, 4.0) == set()
+    assert judged(1.0, 0.5, 0.2, 0.05) == {"grad_global_norm", "update_to_weight", "attn_entropy", "moe_drop_rate"}
+
+
+def test_claims_by_label_keep_their_label():
+    losses = {50: {"books": 2.123456789, "code": 1.123456789}}
+    run = run_of(scalars={"val_loss": losses, "val_ppl": {50: {"books": math.exp(2.123456789), "code": 9.0}}})
+    assert contradicted(run) == {"val_ppl/code"}
+    claimed, allowed = claimed_value(run), nearest_allowed_value(run)
+    assert claimed.labels == allowed.labels == ("val_ppl/books", "val_ppl/code")
+    assert allowed.values[-1, 1] == pytest.approx(math.exp(1.123456789) * 1.01 + 0.5)
+
+
+def test_a_clock_in_whole_seconds_says_nothing_of_fast_steps():
+    steps = np.arange(1, 201)
+    scalars = {
+        "time": column((1.7e9 + steps // 100).tolist(), name="time"),
+        "step_time": column([0.01] * 200, name="step_time"),
+    }
+    assert not claimed_value(Run("coarse", scalars=scalars))
+
+
+def test_a_timer_that_leaves_out_slow_steps_is_believed_where_few_lines_have_its_word():
+    """Every 25th line has a speed; each tenth step takes a hundred times as long, for something is recorded there."""
+    steps = np.arange(1, 3001)
+    seconds = np.where(steps % 10 == 0, 1.0, 0.01)
+    said = steps[steps % 25 == 0]
+    scalars = {
+        "time": column((1.7e9 + np.cumsum(seconds)).tolist(), name="time"),
+        "tokens_seen": column((100.0 * steps).tolist(), name="tokens_seen"),
+        "tokens_per_sec": column([10_000.0] * len(said), name="tokens_per_sec", steps=said),
+        "step_time": column([0.01] * len(said), name="step_time", steps=said),
+    }
+    run = Run("recorded", scalars=scalars)
+    assert {each.label for each in every_bound(run) if len(each.steps)} == {"tokens_per_sec", "step_time"}
+    assert contradicted(run) == set()
+
+
+def test_an_average_since_the_start_is_a_convention_too():
+    """The first step compiles for a minute; later averages still remember it."""
+    seconds = np.where(np.arange(600) == 3, 60.0, 0.5)
+    clock, so_far = np.cumsum(seconds), np.cumsum(seconds) / np.arange(1, 601)
+    columns = {
+        "time": 1.7e9 + clock, "step_time": so_far, "tokens_seen": 100.0 * np.arange(1, 601), "tokens_per_sec": 100.0 / so_far,
+    }  # fmt: skip
+    scalars = {name: column(values.tolist(), name=name) for name, values in columns.items()}
+    assert contradicted(Run("compiled", scalars=scalars)) == set()
+
+
+def test_a_restart_that_run_json_lists_is_no_slow_step():
+    run = honest()
+    time = run.scalars["time"]
+    later = time.values[:, 0] + np.where(time.steps > 310, 5_000.0, 0.0)
+    scalars = {**run.scalars, "time": column(later.tolist(), name="time")}
+    listed = run_of(**FACTS, sessions=[Session(start=1.7e9), Session(start=float(later[310]) - 1.0)]).manifest
+    assert contradicted(Run("resumed", listed, scalars=scalars)) == set()
+
+
+def test_an_evaluation_before_any_training_loss_is_not_judged():
+    assert not claimed_value(run_of(scalars={"train_ppl": [3.0], "train_loss_raw": {5: {"x": 1.0}}}))
+    assert not claimed_value(run_of(scalars={"train_val_gap": table({1: {"x": 1.0}}).values[0].tolist()}))

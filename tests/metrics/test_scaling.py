@@ -1,0 +1,124 @@
+"""Published scaling laws must come out of points made by their own formulas, and a run that leaves its law must show it."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ckaudit.metrics.power_law import fit_power_law
+from ckaudit.metrics.scaling import (
+    entropy_floor,
+    loss_above_floor,
+    scaling_law_exponent,
+    scaling_law_residual,
+    unigram_entropy,
+)
+from ckaudit.run.run import Run
+from tests.metrics.samples import NAN, cells, column, run_of
+
+
+def chinchilla(tokens, parameters=70e9):
+    """Hoffmann et al. 2022, equation 10."""
+    return 1.69 + 406.4 / parameters**0.34 + 410.7 / tokens**0.28
+
+
+def kaplan(tokens):
+    """Kaplan et al. 2020, equation 1.2."""
+    return (5.4e13 / tokens) ** 0.095
+
+
+def test_chinchilla_is_recovered_from_its_own_points():
+    tokens = np.geomspace(1e8, 1.4e12, 200)
+    law = fit_power_law(tokens, chinchilla(tokens))
+    assert law.exponent == pytest.approx(0.28, rel=1e-4)
+    assert law.scale == pytest.approx(410.7, rel=1e-3)
+    assert law.offset == pytest.approx(1.69 + 406.4 / 70e9**0.34, rel=1e-4)
+
+
+def test_kaplan_is_recovered_from_its_own_points():
+    tokens = np.geomspace(1e7, 2e10, 200)
+    law = fit_power_law(tokens, kaplan(tokens))
+    assert law.exponent == pytest.approx(0.095, rel=1e-3)
+    assert law.offset == pytest.approx(0.0, abs=5e-3)
+
+
+def test_spikes_do_not_bend_the_fit_and_errors_are_about_as_large_as_the_scatter_of_fits():
+    rng = np.random.default_rng(0)
+    steps = np.arange(100.0, 20_000.0, 10.0)
+    found = []
+    for _ in range(12):
+        noisy = 2.0 + 30.0 * steps**-0.5 + rng.normal(0, 0.02, len(steps))
+        noisy[rng.random(len(steps)) < 0.03] += 5.0
+        found.append(fit_power_law(steps, noisy, groups=8))
+    offsets = np.array([law.offset for law in found])
+    assert np.median(offsets) == pytest.approx(2.0, abs=0.02)
+    scatter, said = offsets.std(), np.median([law.offset_error for law in found])
+    assert 0.3 < said / scatter < 4.0
+
+
+def test_a_constant_has_no_scale():
+    law = fit_power_law(np.arange(1.0, 100.0), np.full(99, 3.0))
+    assert law.at(np.array([5.0, 500.0])) == pytest.approx([3.0, 3.0])
+
+
+def losses(steps, rng=None):
+    curve = 1.5 + 8.0 * steps**-0.3
+    return curve if rng is None else curve + rng.normal(0, 0.01, len(steps))
+
+
+def series(steps, values):
+    return column(values.tolist(), name="train_loss_raw", steps=steps)
+
+
+def test_a_run_on_its_law_has_no_residual_and_a_step_change_is_its_own_size():
+    steps = np.arange(1, 3001)
+    values = losses(steps, np.random.default_rng(1))
+    values[2500:] += 0.4
+    residual = scaling_law_residual(Run("r", scalars={"train_loss_raw": series(steps, values)}))
+    found = residual.values[:, 0]
+    assert not residual.recorded[:50].any()
+    assert residual.recorded[50:].all()
+    assert abs(np.median(found[1000:2500])) < 0.01
+    assert np.median(found[2500:2600]) == pytest.approx(0.4, abs=0.03)
+
+
+def test_log_spaced_points_tokens_and_nan():
+    steps = np.unique(np.geomspace(1, 1e6, 400).astype(int))
+    values = losses(steps * 1.0)
+    values[200] = NAN
+    tokens = column((steps * 4096.0).tolist(), name="tokens_seen", steps=steps)
+    run = Run("r", scalars={"train_loss_raw": series(steps, values), "tokens_seen": tokens})
+    found = scaling_law_residual(run).values[:, 0]
+    assert math.isnan(found[200])
+    assert np.nanmax(np.abs(found[60:])) < 1e-3
+    exponent, floor = scaling_law_exponent(run), entropy_floor(run)
+    assert exponent.labels == ("exponent", "error")
+    assert exponent.values[-1, 0] == pytest.approx(0.3, rel=1e-3)
+    assert floor.values[-1, 0] == pytest.approx(1.5, rel=1e-3)
+    assert floor.values[-1, 1] < 0.01
+
+
+def test_distance_to_the_floor():
+    steps = np.arange(1, 801)
+    run = Run("r", scalars={"train_loss_raw": series(steps, losses(steps))})
+    assert exactly(loss_above_floor(run), {800: 8.0 * 790.5**-0.3}, 0.02)
+
+
+def exactly(found, expected, tolerance):
+    return all(abs(cells(found)[step, "loss_above_floor"] - value) < tolerance for step, value in expected.items())
+
+
+def test_a_million_points_are_fitted_in_a_few_seconds():
+    steps = np.arange(1, 1_000_001)
+    run = Run("r", scalars={"train_loss_raw": series(steps, losses(steps * 1.0, np.random.default_rng(2)))})
+    assert np.median(np.abs(scaling_law_residual(run).values[100_000:])) < 0.02
+
+
+def test_unigram_entropy_by_hand():
+    counts = {10: {"b.0": 2.0, "b.1": 1.0, "b.2": 1.0, "b.3": 0.0}, 20: {"b.0": 5.0, "b.1": 0.0, "b.2": 0.0, "b.3": 0.0}}
+    found = cells(unigram_entropy(run_of({"data.token_histogram": counts})))
+    assert found == {(10, "unigram_entropy"): pytest.approx(1.5 * math.log(2)), (20, "unigram_entropy"): 0.0}
+
+
+def test_a_logged_residual_counts_without_a_loss():
+    assert cells(scaling_law_residual(run_of(scalars={"scaling_law_residual": [0.1]}))) == {(1, "scaling_law_residual"): 0.1}
