@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from ckaudit.cli import convert, coverage, explain, metrics, triage, validate
+from ckaudit.cli import convert, coverage, data, explain, hash_artifacts, metrics, probe, triage, validate
 from ckaudit.cli.version import print_version
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -35,6 +35,9 @@ def build() -> typer.Typer:
     app.command("explain", epilog=explain.EPILOG)(explain.command)
     app.command("coverage", epilog=coverage.EPILOG)(coverage.command)
     app.command("convert", epilog=convert.EPILOG)(convert.command)
+    app.command("data", epilog=data.EPILOG)(data.command)
+    app.command("probe", epilog=probe.EPILOG)(probe.command)
+    app.command("hash", epilog=hash_artifacts.EPILOG)(hash_artifacts.command)
     return app
 
 

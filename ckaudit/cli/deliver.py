@@ -1,11 +1,12 @@
 """From a report to the reader: drawn, written, and summed up in an exit code."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ckaudit.cli.options import SEVERITIES, one_of
-from ckaudit.cli.output import check_folder, fitted, opened, send
+from ckaudit.cli.output import check_folder, fitted, send
 from ckaudit.cli.say import say
 from ckaudit.reports import FORMATS, render
 from ckaudit.reports.view import View
@@ -25,6 +26,7 @@ class Request(Struct, frozen=True, kw_only=True):
         verbose: Leave nothing out.
         quiet: Leave out what is not a finding.
         base: Folder that file names start from.
+        formats: The formats there are.
     """
 
     format: str
@@ -34,27 +36,33 @@ class Request(Struct, frozen=True, kw_only=True):
     verbose: bool = False
     quiet: bool = False
     base: str = ""
+    formats: tuple[str, ...] = tuple(FORMATS)
 
     def __post_init__(self) -> None:
-        one_of(self.format, tuple(FORMATS), "format")
+        one_of(self.format, self.formats, "format")
         check_folder(self.output)
 
 
 def deliver(report: "Report", request: Request) -> int:
     """Draw and write `report`, and return the exit code."""
-    view = View(verbose=request.verbose, quiet=request.quiet, base=request.base)
-    if request.output:
-        with opened(request.output) as stream:
-            stream.write(render(report, request.format, view).encode())
-        if not request.quiet:
-            say(f"wrote {request.output}")
-    else:
-        _print(report, request, view)
+    put_out(lambda view: render(report, request.format, view), request)
     code, reason = exit_code(report, request)
     if reason:
         say(f"error: {reason}")
         say("hint: --allow-empty accepts a report that judged nothing" if code == 2 and not _broken(report) else "")
     return code
+
+
+def put_out(draw: Callable[[View], str], request: Request) -> None:
+    """Write what `draw` makes of a view: to a file, or to standard output."""
+    view = View(verbose=request.verbose, quiet=request.quiet, base=request.base)
+    if not request.output:
+        view, encoding = fitted(view, drawn=request.format == "terminal")
+        send(draw(view), encoding)
+        return
+    send(draw(view), output=request.output)
+    if not request.quiet:
+        say(f"wrote {request.output}")
 
 
 def exit_code(report: "Report", request: Request) -> tuple[int, str]:
@@ -78,8 +86,3 @@ def exit_code(report: "Report", request: Request) -> tuple[int, str]:
 def _broken(report: "Report") -> list[str]:
     """Return the codes of the checks that broke instead of judging."""
     return [check.code for check in report.checks if check.outcome == "error"]
-
-
-def _print(report: "Report", request: Request, view: View) -> None:
-    view, encoding = fitted(view, drawn=request.format == "terminal")
-    send(render(report, request.format, view), encoding)

@@ -62,16 +62,22 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
     name: Annotated[str | UnsetType, doc("The run's own name.")] = UNSET
     source: Annotated[str | UnsetType, doc("What wrote the run, or what it was imported from.")] = UNSET
     config: Annotated[dict[str, Any] | UnsetType, doc("The training configuration, as the user gave it.")] = UNSET
-    model: Annotated[dict[str, Any] | UnsetType, doc("The model configuration.")] = UNSET
+    model: Annotated[dict[str, Any] | UnsetType, doc("The model configuration (MAN-2).")] = UNSET
     model_scale_hint: Annotated[str | UnsetType, doc("Size and family of the model, in words.")] = UNSET
     parameters: Annotated[Count | UnsetType, doc("Trainable parameters, a shared one counted once.", unit="elements")] = UNSET
     seed: Annotated[int | UnsetType, doc("Seed of the run.")] = UNSET
     vocabulary: Annotated[Count | UnsetType, doc("Size of the vocabulary.", unit="tokens")] = UNSET
     sequence_length: Annotated[Count | UnsetType, doc("Tokens in one sequence.", unit="tokens")] = UNSET
     commit: Annotated[str | UnsetType, doc("Version of the training code (MAN-1).")] = UNSET
-    lock_hash: Annotated[str | UnsetType, doc("Hash of the environment's lock file (MAN-1).")] = UNSET
+    lock_hash: Annotated[str | UnsetType, doc("Hash of the lock file, or of the list of installed packages (MAN-1).")] = UNSET
+    environment: Annotated[
+        dict[str, str] | UnsetType, doc("Versions of what the run stands on: python, torch, cuda, ... (MAN-1).")
+    ] = UNSET
     tokenizer_hash: Annotated[str | UnsetType, doc("Hash of the tokenizer (MAN-3).")] = UNSET
     eval_artifact_hashes: Annotated[dict[str, str] | UnsetType, doc("Hash of each evaluation artifact (MAN-5).")] = UNSET
+    decoding: Annotated[
+        dict[str, Any] | UnsetType, doc("How evaluations decode: temperature, top_p, longest answer, ... (MAN-5).")
+    ] = UNSET
     data_manifest: Annotated[dict[str, Any] | UnsetType, doc("Shards, filters and deduplication (MAN-4).")] = UNSET
     cadence: Annotated[list[Cadence] | UnsetType, doc("When checkpoints were due, in order of steps.")] = UNSET
     triggers: Annotated[Triggers | UnsetType, doc("What else asked for one.")] = UNSET

@@ -12,6 +12,7 @@ import msgspec
 
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.measures import Measures
 from ckaudit.contract.metrics import Metrics
 from ckaudit.contract.report import Report
 from ckaudit.contract.scalars import ScalarLine
@@ -23,6 +24,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "ck.run.v1": Manifest,
     "ck.report.v1": Report,
     "ck.metrics.v1": Metrics,
+    "ck.measures.v1": Measures,
 }
 
 

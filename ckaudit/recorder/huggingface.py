@@ -56,7 +56,16 @@ class RecorderCallback(TrainerCallback):  # type: ignore[misc]  # transformers c
         return self._recorder
 
     def on_train_begin(
-        self, args: Any, state: Any, _control: Any, *, model: nn.Module, optimizer: Any = None, lr_scheduler: Any = None, **_: Any
+        self,
+        args: Any,
+        state: Any,
+        _control: Any,
+        *,
+        model: nn.Module,
+        optimizer: Any = None,
+        lr_scheduler: Any = None,
+        processing_class: Any = None,
+        **_: Any,
     ) -> None:
         """Start the recorder, or go on with the folder after a resume."""
         self._close()
@@ -64,6 +73,7 @@ class RecorderCallback(TrainerCallback):  # type: ignore[misc]  # transformers c
             self._scaler = getattr(optimizer, "scaler", None)
             chosen = choices(args, state, model, lr_scheduler, self._guard)
             own = {"optimizer": optimizer, "scaler": self._scaler, "start_step": state.global_step}
+            own["tokenizer"] = processing_class if hasattr(processing_class, "get_vocab") else None
             wanted = own | chosen | self._options
             self._recorder, self._has_read = Recorder(model, self._folder, **wanted), False
             self._watch = PassWatch(model, self._guard, self._read, hooks=not wanted["compiled"] and args.n_gpu <= 1)

@@ -12,6 +12,7 @@ from ckaudit.contract.files import CHECKPOINT_NAME, MANIFEST_NAME, read_bytes
 from ckaudit.contract.manifest import Manifest, Session
 from ckaudit.contract.write import write_atomic
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.provenance import SOURCES, resolved
 
 COMPUTED = ("schema_version", "source", "parameters", "cadence", "triggers", "tensors", "sessions")
 FACTS = tuple(name for name in Manifest.__struct_fields__ if name not in COMPUTED)
@@ -24,8 +25,9 @@ def check_call(*, grids: str = "q8", suffix: str | None = None, **facts: Any) ->
         TypeError: If a keyword is not a fact of `run.json`.
         ValueError: If `grids` or `suffix` is not one of its words.
     """
-    if unknown := facts.keys() - set(FACTS):
-        raise TypeError(f"no fact of run.json is called {', '.join(sorted(unknown))}; there are {', '.join(FACTS)}")
+    known = sorted((*FACTS, *SOURCES))
+    if unknown := facts.keys() - set(known):
+        raise TypeError(f"no fact of run.json is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     if grids not in ("q8", "nested", "none") or suffix not in (None, *SUFFIXES):
         raise ValueError("grids is one of 'q8', 'nested', 'none', and suffix one of '.json', '.json.gz', '.json.zst'")
 
@@ -48,11 +50,12 @@ def save(folder: Path, manifest: Manifest) -> None:
 def begin(earlier: Manifest | None, facts: Mapping[str, Any], guard: Guard, *, start: float, start_step: int) -> Manifest:
     """Return the manifest of a new start: earlier facts, replaced by the new ones, and one session more.
 
-    A fact of the wrong type is left out, and counted as a failure.
+    A fact of the wrong type is left out, and counted as a failure. What was not given and the process can tell by itself
+    is added: see `provenance`.
     """
     manifest = earlier or Manifest(schema_version="ck.run.v1")
     types = get_type_hints(Manifest, include_extras=True)
-    for name, value in facts.items():
+    for name, value in resolved(facts, guard).items():
         with guard(f"the fact {name}"):
             setattr(manifest, name, msgspec.convert(msgspec.to_builtins(value, enc_hook=str, str_keys=True), types[name]))
     manifest.source = f"ckaudit recorder {__version__}"

@@ -20,6 +20,7 @@ from ckaudit.recorder.gradients import clip
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.manifest import check_call
 from ckaudit.recorder.on_demand import OnDemand
+from ckaudit.recorder.provenance import model_config
 from ckaudit.recorder.ranks import Start, start
 from ckaudit.recorder.scalars import number
 from ckaudit.recorder.setup import Options, Setup
@@ -110,7 +111,10 @@ class Recorder(OnDemand):
         suffix: ".json", ".json.gz" or ".json.zst". Default: ".json", or ".json.zst" where plain files of this model would
             have to leave out statistics to keep the budget.
         **facts: Further facts of `run.json`, such as name, config, seed, vocabulary, sequence_length, clip_norm,
-            warmup_steps, planned_steps, planned_learning_rate, slices, commit, model_scale_hint.
+            warmup_steps, planned_steps, planned_learning_rate, slices, model_scale_hint; for a run that can be repeated also
+            tokenizer (a file or the object, of which the hash is kept), data_manifest (a mapping or a JSON file),
+            eval_artifacts (paths by name, hashed) and decoding. The git commit, the installed packages and a model's
+            own config are found without being given.
 
     Raises:
         TypeError: If a keyword is not a fact of `run.json`.
@@ -147,6 +151,7 @@ class Recorder(OnDemand):
     ) -> None:
         check_call(grids=grids, suffix=suffix, **facts)
         self._guard = Guard()
+        facts = _config(model, self._guard) | facts
         self._model = model
         self._session: Start | None = None
         with self._guard("starting the recorder"):
@@ -286,3 +291,9 @@ def _hookable(model: nn.Module, *, compiled: bool) -> frozenset[str]:
     if len(names) < sum(1 for _ in inner(model).named_modules()):
         logger.warning("the model is compiled: activations and attention inside it are not recorded")
     return names
+
+
+def _config(model: nn.Module, guard: Guard) -> dict[str, Any]:
+    with guard("the configuration of the model"):
+        return model_config(inner(model))
+    return {}

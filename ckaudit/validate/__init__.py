@@ -9,6 +9,7 @@ from ckaudit.validate.agreement import disagreements
 from ckaudit.validate.arguments import sort_arguments
 from ckaudit.validate.claims import contradicted_claims
 from ckaudit.validate.facts import RunFacts
+from ckaudit.validate.gaps import manifest_gaps
 from ckaudit.validate.order import cadence_gaps, clock_back, duplicate_steps, mixed_versions, sessions_back
 from ckaudit.validate.patience import Patience
 from ckaudit.validate.ranks import lonely_ranks, ranks_out_of_range, unlisted_sessions
@@ -27,7 +28,7 @@ ALWAYS = (
     disagreements,
     contradicted_claims,
 )
-WHOLE_RUNS = (cadence_gaps, lonely_ranks, unlisted_sessions)
+WHOLE_RUNS = (cadence_gaps, lonely_ranks, unlisted_sessions, manifest_gaps)
 
 
 def validate(paths: Sequence[Path], *, progress: Callable[[int, int], None] | None = None) -> Report:

@@ -154,3 +154,10 @@ CONTRADICTED_CLAIM = kind(
     "A logged number is not what the other numbers of the log give.",
     "Find out which of the two is wrong; check units, and whether it is of one device or of all.",
 )
+INCOMPLETE = kind(
+    "MAN001",
+    "incomplete_manifest",
+    "note",
+    "run.json does not say all that it takes to repeat the run.",
+    "Give what is missing to the recorder at the next start, or add it to run.json.",
+)

@@ -20,6 +20,7 @@ from ckaudit.validate.catalogue import (
     CONTRADICTED_CLAIM,
     DUPLICATE_STEP,
     GRAD_NORM_MISMATCH,
+    INCOMPLETE,
     LONELY_RANK,
     LOSS_MISMATCH,
     MIXED_VERSIONS,
@@ -38,6 +39,7 @@ from ckaudit.validate.catalogue import (
 )
 from ckaudit.validate.claims import says_derived
 from ckaudit.validate.facts import RunFacts
+from ckaudit.validate.gaps import CANARY_STEPS, is_worth_repeating
 
 Skip = tuple[SkipReason, str]
 
@@ -118,6 +120,7 @@ NEEDS: dict[Kind, Need] = {
     UNLISTED_SESSION: _SESSIONS,
     BAD_TABLE: _TABLE,
     BAD_PLAN: _MANIFEST,
+    INCOMPLETE: Need(is_worth_repeating, "not_applicable", f"no recorded run of more than {CANARY_STEPS:,} steps"),
     CONTRADICTED_CLAIM: Need(says_derived, "not_recorded", "no number in a log that can be recomputed"),
 }
 

@@ -71,6 +71,14 @@ def test_help_and_version_load_nothing_heavy(arguments):
     assert set(done.stderr.decode().split()).isdisjoint(HEAVY | {"msgspec"})
 
 
+def test_only_what_measures_data_loads_its_libraries(tmp_path):
+    (tmp_path / "a.txt").write_text("One short text.")
+    libraries = {"phonenumbers", "py3langid", "rensa", "tokenizers", "pyarrow"}
+    assert set(start("data", str(tmp_path), LIST_MODULES="1").stderr.decode().split()) & libraries == {"py3langid", "rensa"}
+    for arguments in (["data", "--help"], ["hash", str(tmp_path)], ["validate", str(ROOT / "fixtures/checkpoints/valid")]):
+        assert set(start(*arguments, LIST_MODULES="1").stderr.decode().split()).isdisjoint(libraries)
+
+
 def test_version_alone_does_not_even_load_typer():
     done = start("--version", LIST_MODULES="1")
     assert done.stdout.decode() == f"ckaudit {__version__}\n"
@@ -161,7 +169,8 @@ def test_completion_offers_commands_options_and_formats():
         variables = {"_CKAUDIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
         return start(**variables).stdout.decode().split()
 
-    assert complete("ckaudit ") == ["validate", "triage", "metrics", "explain", "coverage", "convert"]
+    commands = ["validate", "triage", "metrics", "explain", "coverage", "convert", "data", "probe", "hash"]
+    assert complete("ckaudit ") == commands
     assert "--fail-on" in complete("ckaudit triage --f")
     assert complete("ckaudit triage --format s") == ["sarif"]
     assert complete("ckaudit explain max_") == ["max_attention", "max_attn_logit"]

@@ -1,0 +1,131 @@
+"""`ckaudit data`: what is this training data made of?"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from ckaudit.cli import options
+from ckaudit.cli.measured import FORMATS, Classifier, Format, Into, Map, Quiet, Step, check_into, hand_out, paths
+from ckaudit.cli.options import AllowEmpty, FailOn, Output, Verbose, one_of
+from ckaudit.cli.progress import progress
+from ckaudit.errors import UsageError
+
+if TYPE_CHECKING:
+    from ckaudit.material import records
+
+EPILOG = """
+\b
+Examples:
+  ckaudit data shards/ --validation valid.jsonl --tokenizer tokenizer.json
+  ckaudit data today.jsonl --reference first-day.jsonl --into runs/nano --step 500
+  ckaudit data dump.parquet --map text=body --map source=meta.source
+\b
+Columns of JSON lines and Parquet, where they have these names:
+  text (content)            the document
+  source                    where it came from
+  tokens (n_tokens, token_count, input_ids)   how many, or which
+  n_pad, attention_mask     padding
+  toxicity (score)          0 to 1
+  reject (filter)           the rule that rejected it, a list of them, or true
+\b
+Exit codes:
+  0  measured
+  1  findings at or above --fail-on: a file that cannot be read
+  2  could not measure, or there was nothing to measure
+"""
+
+Samples = Annotated[
+    list[str],
+    typer.Argument(metavar="SAMPLE", help="Text, JSON lines and Parquet files, or folders of them.", show_default=False),
+]
+Validation = Annotated[
+    list[str] | None,
+    typer.Option("--validation", metavar="PATH", help="Held-out texts: are they in the sample?", show_default=False),
+]
+Reference = Annotated[
+    list[str] | None,
+    typer.Option("--reference", metavar="PATH", help="An earlier sample to compare with.", show_default=False),
+]
+Tokenizer = Annotated[
+    str,
+    typer.Option("--tokenizer", metavar="FILE", help="A tokenizer.json that counts tokens of texts.", show_default=False),
+]
+PadId = Annotated[str, typer.Option("--pad-id", metavar="N", help="The number of the token that pads.", show_default=False)]
+Split = Annotated[
+    str,
+    typer.Option(
+        "--split",
+        metavar="HOW",
+        help="A document of a text file is the whole file, a paragraph or a line.",
+        autocompletion=lambda: ["file", "paragraph", "line"],
+    ),
+]
+
+
+def command(
+    samples: Samples,
+    *,
+    validation: Validation = None,
+    reference: Reference = None,
+    tokenizer: Tokenizer = "",
+    classifier: Classifier = "",
+    pad_id: PadId = "",
+    split: Split = "file",
+    map: Map = None,  # noqa: A002  what the option is called
+    into: Into = "",
+    step: Step = "",
+    format: Format = "terminal",  # noqa: A002  what the option is called
+    output: Output = "",
+    fail_on: FailOn = "sev1",
+    allow_empty: AllowEmpty = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> int:
+    """Measure training data: mix, languages, filters, tokens, near duplicates, leaks, toxicity, personal data."""
+    from ckaudit.cli.deliver import Request
+
+    at = options.step(step or None)
+    check_into(into, at)
+    request = Request(
+        format=format,
+        output=output,
+        fail_on=options.severity(fail_on),
+        allow_empty=allow_empty,
+        verbose=verbose,
+        quiet=quiet,
+        formats=FORMATS,
+    )
+    from ckaudit.data import Tools, measure
+    from ckaudit.data.document import COLUMNS
+    from ckaudit.material.files import sample_files
+    from ckaudit.material.plugin import load_classifier
+    from ckaudit.material.records import SPLITS, Reading
+
+    how = cast("records.Split", one_of(split, SPLITS, "split"))
+    columns = COLUMNS.mapped(options.columns(map or []))
+
+    def reading(names: list[str]) -> Reading:
+        return Reading(sample_files(paths(names)), columns, how)
+
+    tools = Tools(
+        tokenizer=Path(tokenizer) if tokenizer else None,
+        classifier=load_classifier(classifier) if classifier else None,
+        pad_id=_token(pad_id),
+    )
+    with progress("reading bytes", quiet=quiet) as tick:
+        found = measure(
+            reading(samples),
+            ", ".join(samples),
+            validation=reading(validation) if validation else None,
+            reference=reading(reference) if reference else None,
+            tools=tools,
+            progress=tick,
+        )
+    return hand_out(found, request, into=into, step=at)
+
+
+def _token(word: str) -> int | None:
+    if word and not (word.isascii() and word.isdecimal()):
+        raise UsageError(f"--pad-id {word!r} is not a token's number", hint="write it as digits, such as --pad-id 0")
+    return int(word) if word else None

@@ -1,0 +1,83 @@
+"""What `data` and `probe` share: their options, and the way of measured values to the reader and into a run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ckaudit.cli.options import SEVERITIES
+from ckaudit.cli.say import say
+from ckaudit.errors import UsageError
+
+if TYPE_CHECKING:
+    from ckaudit.cli.deliver import Request
+    from ckaudit.contract.measures import Measures
+
+FORMATS = ("terminal", "json", "markdown")
+
+Format = Annotated[
+    str,
+    typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=lambda: list(FORMATS)),
+]
+Map = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="MEANING=COLUMN",
+        help="Read MEANING from COLUMN, as in text=body or source=meta.source; may be repeated.",
+        show_default=False,
+    ),
+]
+Classifier = Annotated[
+    str,
+    typer.Option(
+        "--classifier",
+        metavar="MODULE:FUNCTION",
+        help="Score texts that have no score: a function from a list of texts to a list of numbers, 0 to 1.",
+        show_default=False,
+    ),
+]
+Into = Annotated[
+    str, typer.Option("--into", metavar="RUN", help="Add what was found to the scalars of this run folder.", show_default=False)
+]
+Step = Annotated[
+    str,
+    typer.Option("--step", metavar="N", help="With --into: the step it belongs to; without it, the last.", show_default=False),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+def paths(names: Sequence[str]) -> list[Path]:
+    """Return what was named as paths."""
+    return [Path(name) for name in names]
+
+
+def check_into(into: str, step: int | None) -> None:
+    """Raise `UsageError` before the work starts, where its result could not be kept."""
+    if step is not None and not into:
+        raise UsageError("--step says where in a run values belong", hint="name the run: --into RUN")
+    if into and not Path(into).is_dir():
+        raise UsageError(f"--into: there is no folder {into}", hint="name a run folder")
+
+
+def hand_out(found: "Measures", request: "Request", *, into: str, step: int | None) -> int:
+    """Show measured values, add them to a run where asked, and return the exit code."""
+    from ckaudit.cli.deliver import put_out
+    from ckaudit.reports.measures import render
+
+    put_out(lambda view: render(found, request.format, view), request)
+    if into and found.measures:
+        from ckaudit.contract.add_line import add_line
+
+        name = f"scalars-{found.command.replace(' ', '-')}.jsonl"
+        values = {each.name: each.value for each in found.measures}
+        at = add_line(Path(into), name, values, step=step)
+        say(f"added {len(values)} values at step {at} to {Path(into) / name}")
+    grave = SEVERITIES[: SEVERITIES.index(request.fail_on) + 1]
+    if any(each.severity in grave for each in found.findings):
+        return 1
+    if found.measures or request.allow_empty:
+        return 0
+    say("error: nothing could be measured")
+    return 2

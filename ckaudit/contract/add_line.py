@@ -1,0 +1,86 @@
+"""Values that were measured beside a training join its run: as one line of a scalar log of their own."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from time import time
+from typing import Any
+
+import msgspec
+
+from ckaudit.contract.files import BrokenFile, read_bytes
+from ckaudit.contract.folder import RunFolder, list_folder
+from ckaudit.contract.logs import read_lines
+from ckaudit.contract.numbers import to_word
+from ckaudit.contract.scalars import VERSION
+from ckaudit.contract.write import write_atomic
+from ckaudit.errors import CkauditError, UnreadableError
+
+
+def add_line(root: Path, name: str, values: Mapping[str, float | str], *, step: int | None = None) -> int:
+    """Write `values` as the line of a step into a log of the run, and return the step.
+
+    A line of the same step, written earlier by the same means, gives up the values that are new. The line belongs to the
+    session that the step was trained in, so that it replaces nothing and is not replaced.
+
+    Args:
+        root: The run folder.
+        name: File name of the log, such as `scalars-data.jsonl`; it is made where it is missing.
+        values: Values by catalogue name.
+        step: The step; None: the last one of the run, 0 where it has none.
+
+    Raises:
+        UnreadableError: Where there is no such folder, or the log that is there is broken.
+        CkauditError: Where it cannot be written.
+    """
+    if not root.is_dir():
+        raise UnreadableError(f"{root} is no run folder", hint="Name the folder that run.json stands in.")
+    folder = list_folder(root)
+    starts, last = _sessions(folder)
+    at = last if step is None else step
+    session = max((each for each, start in starts.items() if start <= at), default=0)
+    new: dict[str, Any] = {"step": at, "session": session, "time": round(time(), 3)}
+    new |= {key: to_word(value) if isinstance(value, float) else value for key, value in values.items()}
+    rows = list(_merged(_rows(root / name), new))
+    rows[0] = {"schema_version": VERSION, **rows[0]}
+    try:
+        write_atomic(root / name, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    except OSError as error:
+        raise CkauditError(f"cannot write {root / name}: {error.strerror or error}") from None
+    return at
+
+
+def _sessions(folder: RunFolder) -> tuple[dict[int, int], int]:
+    """Return the first step of each session in the scalar logs, and the last step of anything."""
+    starts: dict[int, int] = {}
+    last = max((file.step for file in folder.checkpoints if file.step is not None), default=0)
+    for path in folder.scalars:
+        for lines in read_lines(path, path.name, root=folder.root):
+            for row in lines.rows:
+                session, step = int(row.get("session") or 0), int(row["step"] or 0)
+                starts[session] = min(starts.get(session, step), step)
+                last = max(last, step)
+    return starts, last
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    try:
+        return [msgspec.json.decode(line, type=dict[str, Any]) for line in read_bytes(path, path.name).splitlines() if line]
+    except (BrokenFile, msgspec.DecodeError, UnicodeDecodeError):
+        raise UnreadableError(f"{path} is broken", hint="Move it away: nothing but such values stands in it.") from None
+
+
+def _merged(rows: list[dict[str, Any]], new: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    place = new["step"], new["session"]
+    found = False
+    for row in sorted([*rows, new], key=lambda row: (row.get("step", 0), row.get("session") or 0)):
+        if (row.get("step", 0), row.get("session") or 0) != place:
+            yield row
+        elif not found:
+            found = True
+            same = [each for each in rows if (each.get("step", 0), each.get("session") or 0) == place]
+            joined: dict[str, Any] = {}
+            for each in (*same, new):
+                joined |= each
+            yield joined

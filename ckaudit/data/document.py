@@ -1,0 +1,142 @@
+"""A document of a sample: what its record says, brought to one form; what has the wrong type is told and left out."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from ckaudit.contract.violations import Kind
+from ckaudit.material.columns import Columns
+from ckaudit.material.faults import WRONG_TYPE, Tell
+from ckaudit.material.records import Record
+
+COLUMNS = Columns(
+    {
+        "text": ("text", "content"),
+        "source": ("source",),
+        "tokens": ("tokens", "n_tokens", "token_count", "input_ids"),
+        "pad": ("n_pad", "attention_mask"),
+        "score": ("toxicity", "score"),
+        "reject": ("reject", "filter"),
+    }
+)
+
+
+class Document(Struct, frozen=True):
+    """One document; None is not recorded.
+
+    Attributes:
+        place: Where it stands.
+        text: Its text.
+        source: Where it came from.
+        tokens: Its tokens without padding.
+        ids: The tokens themselves.
+        pad: Padding around them.
+        score: How toxic it is, 0 to 1.
+        rules: The filters that rejected it, empty where it was kept.
+    """
+
+    place: str
+    text: str | None = None
+    source: str | None = None
+    tokens: int | None = None
+    ids: tuple[int, ...] | None = None
+    pad: int | None = None
+    score: float | None = None
+    rules: tuple[str, ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the text in UTF-8."""
+        return len((self.text or "").encode())
+
+
+class Wrong(Exception):  # noqa: N818  never seen by a user: it becomes a finding
+    """A value that is not what its column means."""
+
+
+def document(record: Record, tell: Tell, *, pad_id: int | None = None) -> Document:
+    """Return the document that a record describes.
+
+    Args:
+        record: The record.
+        tell: Called with each value of a wrong type.
+        pad_id: The token that pads.
+    """
+    values = record.values
+    found = {name: _read(name, reader, record, tell) for name, reader in _READERS.items() if name in values}
+    tokens, pad = found.pop("tokens", None), found.pop("pad", None)
+    found["rules"] = found.pop("reject", None)
+    ids = tokens if isinstance(tokens, tuple) else None
+    if isinstance(pad, tuple):
+        if ids is not None and len(pad) != len(ids):
+            tell(_fault(WRONG_TYPE, record, "the attention mask and the tokens differ in length"))
+            return Document(record.place, **found)
+        count = pad.count(0)
+        ids = tuple(each for each, real in zip(ids, pad, strict=True) if real) if ids is not None else None
+        return Document(record.place, **found, ids=ids, tokens=len(pad) - count, pad=count)
+    if ids is not None and pad_id is not None:
+        real = tuple(each for each in ids if each != pad_id)
+        return Document(record.place, **found, ids=real, tokens=len(real), pad=len(ids) - len(real))
+    return Document(record.place, **found, ids=ids, tokens=tokens if ids is None else len(ids), pad=pad)
+
+
+def _read(name: str, reader: Callable[[Any], Any], record: Record, tell: Tell) -> Any:
+    try:
+        return reader(record.values[name])
+    except Wrong as wrong:
+        tell(_fault(WRONG_TYPE, record, f"{name} {wrong}"))
+        return None
+
+
+def _fault(kind: Kind, record: Record, message: str) -> Any:
+    return kind.at(record.file, f"line {record.line}: {message}", line=record.line)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Wrong(f"is a {type(value).__name__}, not a text")
+    return value
+
+
+def _source(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise Wrong(f"is a {type(value).__name__}, not a name")
+    return str(value)
+
+
+def _tokens(value: Any) -> int | tuple[int, ...]:
+    if isinstance(value, list) and all(isinstance(each, int) and each >= 0 for each in value):
+        return tuple(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise Wrong("is neither a count nor a list of token numbers")
+
+
+def _score(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise Wrong(f"is {str(value)[:40]}, not a probability of 0 to 1")
+    return float(value)
+
+
+def _rules(value: Any) -> tuple[str, ...]:
+    match value:
+        case bool():
+            return ("rejected",) if value else ()
+        case str():
+            return (value,) if value else ()
+        case list() if all(isinstance(each, str) for each in value):
+            return tuple(dict.fromkeys(value))
+        case Mapping() if all(isinstance(each, bool) for each in value.values()):
+            return tuple(rule for rule, rejected in value.items() if rejected)
+    raise Wrong(f"is a {type(value).__name__}, not a rule, a list of rules, or a truth value")
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "text": _text,
+    "source": _source,
+    "tokens": _tokens,
+    "pad": _tokens,
+    "score": _score,
+    "reject": _rules,
+}

@@ -1,0 +1,154 @@
+"""Near duplicates inside the sample (M36), between sample and validation (M37), and the largest groups of them (M38).
+
+Two documents are near duplicates where the Jaccard index of their five-word shingles is at least 0.8 (Lee et al. 2022,
+"Deduplicating Training Data Makes Language Models Better", section 4.2). MinHash only proposes pairs: each is compared
+exactly, for which the sample is read a second time. Documents with the same words in the same order need no comparison.
+"""
+
+from array import array
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ckaudit.contract.measures import Cluster, Measure, Missing
+from ckaudit.data.candidates import Candidates
+from ckaudit.data.document import Document
+from ckaudit.data.gauge import Values, not_recorded, rate
+from ckaudit.data.pii import masked
+from ckaudit.data.shingles import fingerprint, hashes, jaccard, shingles, words
+
+if TYPE_CHECKING:
+    from ckaudit.data.shingles import Hashes
+
+THRESHOLD = 0.8
+SHOWN, PLACES, EXCERPT, HEAD = 5, 3, 80, 2000
+
+
+class Duplicates:
+    """Sees the sample, then the validation set, then, where pairs are to be compared, both again in the same order."""
+
+    def __init__(self, *, threshold: float = THRESHOLD) -> None:
+        self._threshold = threshold
+        self._candidates = Candidates()
+        self._number: dict[bytes, int] = {}  # of each text that differs from all before
+        self._copies = array("q")  # of each of these, how many are in the sample
+        self._order = array("q")  # the number of each document as it came, -1 without words
+        self._held_out = array("q")  # for each validation document, its number, in their order
+        self._joined: list[int] = []
+        self._overlapping: set[int] = set()
+        self._wordless = 0
+        self._sizes: list[int] = []
+        self.clusters: list[Cluster] = []
+
+    def see(self, document: Document) -> None:
+        """Add a document of the sample."""
+        if (number := self._enter(document)) is not None:
+            self._copies[number] += 1
+
+    def see_held_out(self, document: Document) -> None:
+        """Add a document of the validation set, after all of the sample."""
+        if (number := self._enter(document)) is not None:
+            self._held_out.append(number)
+
+    def _enter(self, document: Document) -> int | None:
+        found = words(document.text or "")
+        if not found:
+            self._wordless += document.text is not None
+            self._order.append(-1)
+            return None
+        key = fingerprint(found)
+        if key not in self._number:
+            self._number[key] = len(self._number)
+            self._candidates.add(shingles(found))
+            self._copies.append(0)
+        self._order.append(self._number[key])
+        return self._number[key]
+
+    def compare(self, documents: Iterable[Document]) -> None:
+        """Compare all pairs that may be near duplicates, and gather the largest groups.
+
+        Args:
+            documents: All documents again, those of the validation set last.
+        """
+        pairs = [(int(one), int(other)) for one, other in self._candidates.pairs() if self._copies[int(one)]]
+        repeated = {number for number, count in enumerate(self._copies) if count > 1}
+        wanted = {number for pair in pairs for number in pair}
+        sets, firsts = self._read_again(documents, wanted, wanted | repeated)
+        self._joined = list(range(len(self._number)))
+        for one, other in pairs:
+            self._settle(one, other, sets)
+        self._gather(firsts)
+
+    def _read_again(
+        self, documents: Iterable[Document], compared: set[int], shown: set[int]
+    ) -> tuple["dict[int, Hashes]", dict[int, list[tuple[str, str]]]]:
+        """Return the shingles of documents to compare, and place and beginning of the first few of those to show."""
+        sets: dict[int, Hashes] = {}
+        firsts: dict[int, list[tuple[str, str]]] = {}
+        for number, document in zip(self._order, documents, strict=False) if shown else ():
+            if number in shown:
+                if number in compared and number not in sets:
+                    sets[number] = hashes(shingles(words(document.text or "")))
+                if len(places := firsts.setdefault(number, [])) < PLACES:
+                    places.append((document.place, (document.text or "")[:HEAD]))
+        return sets, firsts
+
+    def _settle(self, one: int, other: int, sets: "dict[int, Hashes]") -> None:
+        is_inside = bool(self._copies[other])
+        if is_inside and self._root(one) == self._root(other):
+            return
+        if not is_inside and other in self._overlapping:
+            return
+        if one not in sets or other not in sets or jaccard(sets[one], sets[other]) < self._threshold:
+            return
+        if is_inside:
+            self._joined[self._root(other)] = self._root(one)
+        else:
+            self._overlapping.add(other)
+
+    def _root(self, number: int) -> int:
+        while self._joined[number] != number:
+            self._joined[number] = number = self._joined[self._joined[number]]
+        return number
+
+    def _gather(self, firsts: dict[int, list[tuple[str, str]]]) -> None:
+        groups: dict[int, list[int]] = {}
+        for number, count in enumerate(self._copies):
+            if count:
+                groups.setdefault(self._root(number), []).append(number)
+        sizes = {root: sum(self._copies[number] for number in members) for root, members in groups.items()}
+        self._sizes = sorted(sizes.values(), reverse=True)
+        largest = sorted((root for root in groups if sizes[root] > 1), key=lambda root: -sizes[root])[:SHOWN]
+        for root in largest:
+            places = [place for number in groups[root][:PLACES] for place in firsts.get(number, [])]
+            begin = " ".join(masked(places[0][1]).split()) if places else ""
+            excerpt = begin if len(begin) <= EXCERPT else f"{begin[: EXCERPT - 3]}..."
+            self.clusters.append(Cluster(documents=sizes[root], places=[place for place, _ in places[:PLACES]], excerpt=excerpt))
+
+    def measures(self, *, has_validation: bool) -> Values:
+        """Yield M36 to M38; `compare` comes first."""
+        documents = sum(self._sizes)
+        yield from self._inside(documents)
+        if not has_validation:
+            yield not_recorded("train_val_overlap", "M37", "there is nothing to compare with: give --validation")
+        elif not documents or not self._held_out:
+            yield not_recorded("train_val_overlap", "M37", "the sample or the validation set has no words")
+        else:
+            found = sum(self._copies[number] > 0 or number in self._overlapping for number in self._held_out)
+            detail = "validation documents with a near duplicate in the sample"
+            yield rate("train_val_overlap", "M37", found, len(self._held_out), detail)
+
+    def _inside(self, documents: int) -> Values:
+        if documents < 2:
+            for name, row in (("near_dup_rate", "M36"), ("doc_repeat_hotspots", "M38")):
+                yield Missing(name=name, row=row, reason="too_few_points", detail="fewer than two documents with words")
+            return
+        repeated = sum(size for size in self._sizes if size > 1)
+        removable = documents - len(self._sizes)
+        wordless = f"; {self._wordless:,} without words left out" if self._wordless else ""
+        detail = f"documents with a near duplicate; {removable:,} could be removed{wordless}"
+        yield rate("near_dup_rate", "M36", repeated, documents, detail)
+        groups = sum(size > 1 for size in self._sizes)
+        detail = f"the largest of {groups:,} groups" if groups else "no document repeats"
+        yield Measure(
+            name="doc_repeat_hotspots", row="M38", value=self._sizes[0], unit="documents", points=documents, detail=detail
+        )

@@ -1,0 +1,37 @@
+"""How many documents hold personal data (M51, the part that patterns can find)."""
+
+from collections import Counter
+
+from ckaudit.data.document import Document
+from ckaudit.data.gauge import Values, not_recorded, rate
+from ckaudit.data.pii import KINDS, personal
+
+
+class Personal:
+    """Share of the documents with at least one hit, in all and of each kind; what was found is never shown."""
+
+    def __init__(self) -> None:
+        self._documents = self._hit = 0
+        self._kinds: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
+
+    def see(self, document: Document) -> None:
+        """Look through one text."""
+        if document.text is None:
+            return
+        self._documents += 1
+        kinds = {kind for kind, _, _ in personal(document.text)}
+        self._hit += bool(kinds)
+        self._kinds.update(kinds)
+        for kind in kinds:
+            self._first.setdefault(kind, document.place)
+
+    def measures(self) -> Values:
+        """Yield the rate of all kinds together, and of each."""
+        if not self._documents:
+            yield not_recorded("pii_hit_rate", "M51", "no document has a text")
+            return
+        yield rate("pii_hit_rate", "M51", self._hit, self._documents, "patterns only: names and addresses are not looked for")
+        for kind in KINDS:
+            first = f"first in {self._first[kind]}" if kind in self._first else None
+            yield rate(f"pii_hit_rate/{kind}", "M51", self._kinds[kind], self._documents, first)

@@ -1,0 +1,165 @@
+"""Personal data by pattern (M51): each candidate is checked, so that what is counted is meant; names are not looked for.
+
+E-mail addresses, IBANs (country, length and check digits: ISO 13616), payment cards (issuer, length and the check digit of
+ISO/IEC 7812), international phone numbers (number plans as libphonenumber has them) and public IP addresses. Addresses and
+networks that standards reserve for examples are nobody's, and are passed over (RFC 2606, RFC 5737, RFC 3849).
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+from ckaudit.errors import UsageError
+
+# What must not stand before is looked for behind the first letter: so the search can leap to that letter.
+_EMAIL = re.compile(
+    r"[A-Za-z0-9](?<![\w.+%@/-].)[\w.%+-]{0,63}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}[A-Za-z]{2,24}(?![\w@-])",
+    re.ASCII,
+)
+_IBAN = re.compile(r"[A-Z](?<![A-Za-z0-9].)[A-Z]\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])")
+_CARD = re.compile(r"[1-9](?<![\w.,+-].)\d{3}([ -]?)(?:\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{6}\1\d{4,5})(?![\w-]|[.,]\d)", re.ASCII)
+_PHONE = re.compile(r"\+(?<![\w+].)[1-9]\d{0,14}(?:[ ()./-]{1,2}\d{1,8}){0,6}(?!\d|[.,]\d)")
+_DECIMAL = re.compile(r"\+\d+\.\d+")
+_IPV4 = re.compile(r"[1-9](?<![\w.-].)\d{0,2}(?:\.\d{1,3}){3}(?![\w-]|\.\w|/\d)", re.ASCII)
+_IPV6 = re.compile(r"[23](?<![\w:.].)[0-9a-fA-F]{3}(?::[0-9a-fA-F]{0,4}){2,7}(?![\w:]|\.\d)")
+
+_RESERVED = re.compile(r"(?:^|\.)(?:example(?:\.(?:com|net|org))?|test|invalid|localhost|local)$", re.IGNORECASE)
+_FILES = frozenset("png jpg jpeg gif svg webp ico js ts css py html json xml txt md so dll exe zip".split())  # noqa: SIM905
+_NOBODY = frozenset({"git", "noreply", "no-reply", "donotreply", "root"})
+_VERSION = re.compile(r"(?:(?:version|release|upgrade|update|patch|bump|\bver|\bv)\b[^\n]{0,16}|\d*\.\d+\s)$", re.IGNORECASE)
+_PAYMENT = re.compile(r"card|visa|amex|credit|debit|payment|cvv|expir", re.IGNORECASE)
+_GLOBAL_V6 = ip_network("2000::/3")
+
+# Letters and digits of an IBAN by country (SWIFT, IBAN registry, release 98).
+_LENGTHS = {
+    15: "NO", 16: "BE", 18: "DK FI FO GL NL SD", 19: "MK SI", 20: "AT BA EE KZ LT LU XK", 21: "CH HR LI LV",
+    22: "BG BH CR DE GB GE IE ME RS VA", 23: "AE GI IL IQ OM SO TL", 24: "AD CZ ES MD PK RO SA SE SK TN VG",
+    25: "LY PT ST", 26: "IS TR", 27: "BI DJ FR GR IT MC MR SM", 28: "AL AZ BY CY DO GT HU LB NI PL SV",
+    29: "BR EG PS QA UA", 30: "JO KW MU", 31: "MT SC", 32: "LC", 33: "RU",
+}  # fmt: skip
+_COUNTRIES = {country: length for length, names in _LENGTHS.items() for country in names.split()}
+
+Span = tuple[str, int, int]
+
+
+def personal(text: str) -> Iterator[Span]:
+    """Yield what is personal in `text`: the kind, where it starts and where it ends.
+
+    >>> [kind for kind, _, _ in personal("ann@mail.example, bob@ckaudit.dev, IBAN DE89 3704 0044 0532 0130 00")]
+    ['email', 'iban']
+    """
+    for kind, needle, pattern, check in _PATTERNS:
+        if needle and needle not in text:
+            continue
+        for found in pattern.finditer(text):
+            if check(found):
+                yield kind, found.start(), found.end()
+
+
+def masked(text: str) -> str:
+    """Return `text` with everything personal replaced by its kind."""
+    end, parts = 0, []
+    for kind, start, stop in sorted(personal(text), key=lambda span: span[1:]):
+        if start >= end:
+            parts += [text[end:start], f"[{kind}]"]
+            end = stop
+    return "".join([*parts, text[end:]])
+
+
+def luhn(digits: str) -> bool:
+    """Tell whether the last digit checks the others (ISO/IEC 7812-1, annex B).
+
+    >>> luhn("79927398713"), luhn("79927398710")
+    (True, False)
+    """
+    doubled = (sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
+    return (sum(map(int, digits[-1::-2])) + sum(doubled)) % 10 == 0
+
+
+def iban(text: str) -> bool:
+    """Tell whether a text without blanks is an IBAN: right length for its country, remainder 1 by 97 (ISO 13616).
+
+    >>> iban("GB82WEST12345698765432"), iban("GB82WEST12345698765431")
+    (True, False)
+    """
+    if _COUNTRIES.get(text[:2]) != len(text):
+        return False
+    return int("".join(str(int(letter, 36)) for letter in text[4:] + text[:4])) % 97 == 1
+
+
+def _is_email(found: re.Match[str]) -> bool:
+    local, _, domain = found[0].lower().partition("@")
+    if local in _NOBODY or domain.rpartition(".")[2] in _FILES or ".." in local or local.endswith("."):
+        return False
+    return not _RESERVED.search(domain)
+
+
+def _is_iban(found: re.Match[str]) -> bool:
+    return iban(found[0].replace(" ", ""))
+
+
+def _is_card(found: re.Match[str]) -> bool:
+    digits = re.sub(r"\D", "", found[0])
+    if not _is_issued(digits) or not luhn(digits):
+        return False
+    # One in ten numbers passes the check: without groups it must be spoken of as a card.
+    return bool(found[1]) or bool(_PAYMENT.search(found.string[max(0, found.start() - 50) : found.start()]))
+
+
+def _is_issued(digits: str) -> bool:
+    head, length = int(digits[:4]), len(digits)
+    return (
+        (digits[0] == "4" and length in (16, 19))
+        or ((5100 <= head <= 5599 or 2221 <= head <= 2720) and length == 16)
+        or (digits[:2] in ("34", "37") and length == 15)
+        or ((head == 6011 or 6440 <= head <= 6599) and length in (16, 19))
+        or (3528 <= head <= 3589 and length == 16)
+        or ((digits[:2] in ("36", "38", "39") or 3000 <= head <= 3059) and length == 14)
+    )
+
+
+def _is_phone(found: re.Match[str]) -> bool:
+    if _DECIMAL.fullmatch(found[0]):
+        return False
+    try:
+        import phonenumbers
+    except ImportError:
+        raise UsageError("checking phone numbers needs phonenumbers", hint="pip install 'ckaudit[data]'") from None
+    try:
+        return bool(phonenumbers.is_valid_number(phonenumbers.parse(found[0], None)))
+    except phonenumbers.NumberParseException:
+        return False
+
+
+def _is_ipv4(found: re.Match[str]) -> bool:
+    parts = found[0].split(".")
+    # Sections and versions count in small numbers; hardly an address does.
+    small = all(int(part) < 10 for part in parts[:3]) or all(int(part) < 32 for part in parts)
+    if small or any(len(part) > 1 and part[0] == "0" for part in parts):
+        return False
+    if _VERSION.search(found.string[max(0, found.start() - 28) : found.start()]):
+        return False
+    return all(int(part) < 256 for part in parts) and _is_somebodys(ip_address(found[0]))
+
+
+def _is_ipv6(found: re.Match[str]) -> bool:
+    try:
+        address = ip_address(found[0])
+    except ValueError:
+        return False
+    return address in _GLOBAL_V6 and _is_somebodys(address)
+
+
+def _is_somebodys(address: IPv4Address | IPv6Address) -> bool:
+    return address.is_global and not address.is_multicast
+
+
+_PATTERNS: tuple[tuple[str, str, re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
+    ("email", "@", _EMAIL, _is_email),
+    ("iban", "", _IBAN, _is_iban),
+    ("credit_card", "", _CARD, _is_card),
+    ("phone", "+", _PHONE, _is_phone),
+    ("ip", ".", _IPV4, _is_ipv4),
+    ("ip", ":", _IPV6, _is_ipv6),
+)
+KINDS = tuple(dict.fromkeys(kind for kind, *_ in _PATTERNS))

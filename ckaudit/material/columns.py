@@ -1,0 +1,63 @@
+"""Which column of a record holds what: the usual names, or the one that the user says."""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from msgspec import Struct
+
+from ckaudit.errors import UsageError
+
+
+class Columns(Struct, frozen=True):
+    """The names to look for.
+
+    Attributes:
+        names: For each meaning, such as "text", the columns that may hold it, the likeliest first. A dot leads into a nested
+            object: "meta.source".
+    """
+
+    names: Mapping[str, tuple[str, ...]]
+
+    def mapped(self, chosen: Mapping[str, str]) -> "Columns":
+        """Return the columns with those replaced that the user chose.
+
+        Raises:
+            UsageError: Where a meaning is not one of these.
+        """
+        for meaning in chosen:
+            if meaning not in self.names:
+                near = get_close_matches(meaning, self.names, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(self.names)}"
+                raise UsageError(f"--map: no column can mean {meaning!r}", hint=hint)
+        return Columns({**self.names, **{meaning: (column,) for meaning, column in chosen.items()}})
+
+    def pick(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of a record by their meanings; what is absent or null is left out.
+
+        >>> Columns({"text": ("text", "content"), "source": ("meta.source",)}).pick({"content": "a", "meta": {"source": "web"}})
+        {'text': 'a', 'source': 'web'}
+        """
+        found = {}
+        for meaning, candidates in self.names.items():
+            for column in candidates:
+                value = record[column] if column in record else _nested(record, column)
+                if value is not None:
+                    found[meaning] = value
+                    break
+        return found
+
+    def wanted(self, there: Iterable[str]) -> list[str]:
+        """Return which of the columns that are there have to be read."""
+        heads = {column.partition(".")[0] for names in self.names.values() for column in names}
+        heads |= {column for names in self.names.values() for column in names}
+        return [column for column in there if column in heads]
+
+
+def _nested(record: Mapping[str, Any], column: str) -> Any:
+    value: Any = record
+    for part in column.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(part)
+    return value

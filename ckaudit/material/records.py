@@ -1,0 +1,172 @@
+"""Records of a sample: documents of text files, lines of JSON, rows of Parquet, all in one form."""
+
+import codecs
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ckaudit.contract.files import PACKED, BrokenFile, read_blocks
+from ckaudit.material.columns import Columns
+from ckaudit.material.faults import NOT_JSON, NOT_UTF8, TOO_LONG, Tell
+from ckaudit.material.files import SampleFile
+from ckaudit.material.lines import MAX_LINE, split_lines
+
+MAX_FILE = 256 * 2**30
+SPLITS = ("file", "paragraph", "line")
+
+Split = Literal["file", "paragraph", "line"]
+Progress = Callable[[int, int], None]
+
+
+class Record(Struct, frozen=True):
+    """One record.
+
+    Attributes:
+        file: Its file, as shown.
+        line: Its line or row, from 1; of a document of several lines the first.
+        values: What it holds, by meaning.
+    """
+
+    file: str
+    line: int
+    values: Mapping[str, Any]
+
+    @property
+    def place(self) -> str:
+        """Where it stands, for people."""
+        return f"{self.file}:{self.line}"
+
+
+class Reading(Struct, frozen=True):
+    """How a sample is read: the same at every pass over it.
+
+    Attributes:
+        files: Its files.
+        columns: Which column means what.
+        split: What a document is in a text file: the whole file, what stands between blank lines, or a line.
+    """
+
+    files: Sequence[SampleFile]
+    columns: Columns
+    split: Split = "file"
+
+    def records(self, tell: Tell, progress: Progress | None = None) -> Iterator[Record]:
+        """Yield every record that can be read; what cannot is told, and costs no more than itself.
+
+        Args:
+            tell: Called with each fault.
+            progress: Called with the bytes done, and of all files.
+        """
+        total, before = sum(file.size for file in self.files), 0
+        for file in self.files:
+
+            def tick(done: int, before: int = before) -> None:
+                if progress is not None:
+                    progress(before + done, total)
+
+            try:
+                yield from self._of(file, tell, tick)
+            except BrokenFile as broken:
+                tell(replace(broken.finding, help=None))  # its help is that of checkpoints
+            tick(file.size)
+            before += file.size
+
+    def _of(self, file: SampleFile, tell: Tell, tick: Callable[[int], None]) -> Iterator[Record]:
+        if file.form == "parquet":
+            from ckaudit.material.parquet import parquet_rows
+
+            for number, row in parquet_rows(file, self.columns, tell):
+                yield Record(file.shown, number, self.columns.pick(row))
+            return
+        blocks = _blocks(file, tick)
+        if file.form == "lines":
+            for number, document in _json_lines(blocks, file, tell):
+                yield Record(file.shown, number, self.columns.pick(document))
+        else:
+            for number, text in _texts(blocks, file, self.split, tell):
+                yield Record(file.shown, number, {"text": text})
+
+
+def _blocks(file: SampleFile, tick: Callable[[int], None]) -> Iterator[bytes]:
+    done = 0
+    for block in read_blocks(file.path, file.shown, root=file.root, max_bytes=MAX_FILE):
+        yield block if done else block.removeprefix(codecs.BOM_UTF8)
+        done += len(block)
+        if file.path.suffix not in PACKED:
+            tick(done)
+
+
+def _json_lines(blocks: Iterator[bytes], file: SampleFile, tell: Tell) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in split_lines(blocks):
+        if line is None:
+            tell(TOO_LONG.at(file.shown, f"line {number} has more than {MAX_LINE:,} bytes; it was not read", line=number))
+        elif line.strip():
+            try:
+                document = _decoded(line)
+            except UnicodeDecodeError:
+                tell(NOT_UTF8.at(file.shown, f"line {number} is not UTF-8 text; it was not read", line=number))
+            except (ValueError, RecursionError) as error:
+                what = str(error)[:120] or "nested too deep"
+                tell(NOT_JSON.at(file.shown, f"line {number} is not a JSON object: {what}", line=number))
+            else:
+                yield number, document
+
+
+def _decoded(line: bytes) -> dict[str, Any]:
+    try:
+        document = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        document = json.loads(line.decode())  # it reads bare NaN and halves of surrogate pairs
+        json.dumps(document, ensure_ascii=False).encode()  # which no text that was trained on can hold
+    if not isinstance(document, dict):
+        raise ValueError(f"it is a {type(document).__name__}")  # noqa: TRY004  the same fault as any other line
+    return document
+
+
+def _texts(blocks: Iterator[bytes], file: SampleFile, split: Split, tell: Tell) -> Iterator[tuple[int, str]]:
+    for number, data in _parts(blocks, split):
+        if data is None:
+            tell(TOO_LONG.at(file.shown, f"line {number}: more than {MAX_LINE:,} bytes in one document; not read", line=number))
+            continue
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            tell(NOT_UTF8.at(file.shown, f"the document at line {number} is not UTF-8: {error.reason}", line=number))
+            continue
+        if text.strip():
+            yield number, text
+
+
+def _parts(blocks: Iterator[bytes], split: Split) -> Iterator[tuple[int, bytes | None]]:
+    """Yield each document of a text file with its first line; None where it is too long."""
+    if split == "file":
+        data = b""
+        for block in blocks:
+            data += block if len(data) <= MAX_LINE else b""
+        yield 1, data if len(data) <= MAX_LINE else None
+        return
+    lines = split_lines(blocks)
+    yield from lines if split == "line" else _paragraphs(lines)
+
+
+def _paragraphs(lines: Iterator[tuple[int, bytes | None]]) -> Iterator[tuple[int, bytes | None]]:
+    first, gathered, size = 1, list[bytes](), 0
+    for number, line in lines:
+        if line is not None and not line.strip():
+            if gathered or size:
+                yield first, b"\n".join(gathered) if size <= MAX_LINE else None
+            gathered, size = [], 0
+            continue
+        if not size:
+            first = number
+        size += MAX_LINE + 1 if line is None else len(line) + 1
+        if line is not None and size <= MAX_LINE:
+            gathered.append(line)
+        else:
+            gathered = []
+    if gathered or size:
+        yield first, b"\n".join(gathered) if size <= MAX_LINE else None

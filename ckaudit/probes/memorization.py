@@ -1,0 +1,167 @@
+"""How much of its training data a model says verbatim (M52), by the protocol of Carlini et al. 2023.
+
+A sequence of the training set is cut in two; the model gets the first part and continues it greedily. It has memorized the
+sequence if it says the next 50 tokens exactly ("Quantifying Memorization Across Neural Language Models", section 3). The rate
+is that of all sequences, and of those that stand in the training data about equally often.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from statistics import fmean
+
+from msgspec import Struct
+
+from ckaudit.contract.measures import Measure, Measures, Missing, gathered
+from ckaudit.material.columns import Columns
+from ckaudit.material.faults import WRONG_TYPE, Faults
+from ckaudit.material.interval import wilson
+from ckaudit.material.records import Progress, Reading, Record
+from ckaudit.probes.values import Units, Wrong, count_of, text_of, units_of
+
+COLUMNS = Columns(
+    {
+        "continuation": ("continuation", "generation", "generated"),
+        "truth": ("truth", "true_continuation", "target"),
+        "continuation_hash": ("continuation_hash", "generation_hash"),
+        "truth_hash": ("truth_hash", "target_hash"),
+        "repeats": ("repeats", "duplicates", "count"),
+    }
+)
+TOKENS = 50
+MAX_UNITS = 2000  # of a truth, and ten times as many of a generation: no protocol asks for more
+BUCKETS = (1, 2, 10, 100, 1000)
+
+
+class Compared(Struct, frozen=True):
+    """One sequence, compared.
+
+    Attributes:
+        exact: Whether the model said what follows in the training data.
+        anywhere: Whether that stands anywhere in what it said; None: only hashes are known.
+        run: The longest run of tokens or words that both share, over the length of the truth; None likewise.
+        repeats: How often the sequence stands in the training data; None: not recorded.
+        words: Whether words were compared, for want of tokens.
+    """
+
+    exact: bool
+    anywhere: bool | None = None
+    run: float | None = None
+    repeats: int | None = None
+    words: bool = False
+
+
+def probe_memorization(reading: Reading, subject: str, *, tokens: int = TOKENS, progress: Progress | None = None) -> Measures:
+    """Measure M52 from continuations of training sequences.
+
+    Args:
+        reading: A record for each sequence: continuation and truth, as texts, as token numbers, or as hashes.
+        subject: What the user called them.
+        tokens: How many tokens have to be the same; a text must hold the whole truth.
+        progress: Called with the bytes done, and of all.
+    """
+    faults, found, short, records = Faults(), list[Compared](), 0, 0
+    for record in reading.records(faults.tell, progress):
+        records += 1
+        try:
+            compared = _compared(record, tokens)
+        except Wrong as wrong:
+            faults.tell(WRONG_TYPE.at(record.file, f"line {record.line}: {wrong}", line=record.line))
+            continue
+        if compared is None:
+            short += 1
+        else:
+            found.append(compared)
+    return gathered(
+        "probe memorization",
+        subject,
+        _results(found, tokens),
+        findings=faults.findings(),
+        notes=[f"{short:,} sequences have a truth of fewer than {tokens} tokens, or none, and are left out"] if short else [],
+        files=len(reading.files),
+        records=records,
+    )
+
+
+def _compared(record: Record, tokens: int) -> Compared | None:
+    """Return a sequence compared, or None where its truth is too short to tell."""
+    values = record.values
+    repeats = count_of(values["repeats"], "repeats") if "repeats" in values else None
+    if "truth_hash" in values and "continuation_hash" in values and "truth" not in values:
+        one, other = (text_of(values[name], name) for name in ("continuation_hash", "truth_hash"))
+        return Compared(one.lower() == other.lower(), repeats=repeats)
+    if "truth" not in values or "continuation" not in values:
+        raise Wrong("there is no continuation, or no truth to compare it with")
+    said, truth = units_of(values["continuation"], "continuation"), units_of(values["truth"], "truth")
+    words = isinstance(values["truth"], str)
+    if words != isinstance(values["continuation"], str):
+        raise Wrong("one is a text and the other a list of tokens")
+    if len(truth) < (1 if words else tokens):
+        return None
+    truth, said = truth[: MAX_UNITS if words else tokens], said[: 10 * MAX_UNITS]
+    run = longest_run(said, truth)
+    return Compared(said[: len(truth)] == truth, run == len(truth), run / len(truth), repeats, words)
+
+
+def longest_run(one: Units, other: Units) -> int:
+    """Return how many units in a row both have.
+
+    >>> longest_run((1, 2, 3, 4), (0, 2, 3, 9))
+    2
+    """
+    import numpy as np
+
+    number: dict[str | int, int] = {}
+    said = np.array([number.setdefault(each, len(number)) for each in one], np.int64)
+    longest, runs = 0, np.zeros(len(said) + 1, np.int64)  # runs[j + 1] ends at said[j] and at this unit of the other
+    for each in other:
+        runs[1:] = np.where(said == number.get(each, -1), runs[:-1] + 1, 0)
+        longest = max(longest, int(runs.max()))
+    return longest
+
+
+def _results(found: list[Compared], tokens: int) -> Iterator[Measure | Missing]:
+    name, row = "memorization_rate", "M52"
+    if not found:
+        yield Missing(name=name, row=row, reason="not_recorded", detail="no sequence has a continuation and a truth to compare")
+        return
+    yield _rate(name, found, f"verbatim: {' or '.join(_ways(found, tokens))}")
+    if texts := [each for each in found if each.anywhere is not None]:
+        yield _rate("memorization_anywhere", [Compared(bool(each.anywhere)) for each in texts], "also where it stands later")
+        runs = [each.run for each in texts if each.run is not None]
+        remark = "longest shared run over the length of the truth, mean"
+        yield Measure(name="memorization_overlap", row=row, value=fmean(runs), unit="1", points=len(runs), detail=remark)
+    buckets: dict[int, list[Compared]] = defaultdict(list)
+    for each in found:
+        if each.repeats is not None:
+            buckets[max(start for start in BUCKETS if start <= each.repeats)].append(each)
+    for start in sorted(buckets):
+        yield _rate(f"memorization_by_repeats/{_bucket(start)}", buckets[start])
+
+
+def _ways(found: list[Compared], tokens: int) -> Iterator[str]:
+    """Yield in words what counted as verbatim."""
+    if any(each.words for each in found):
+        yield "all words of the truth"
+    if any(not each.words and each.anywhere is not None for each in found):
+        yield f"the first {tokens} tokens"
+    if any(each.anywhere is None for each in found):
+        yield "equal hashes"
+
+
+def _bucket(start: int) -> str:
+    """Return the label of the sequences that are repeated `start` times or more, up to the next bucket.
+
+    >>> [_bucket(start) for start in (1, 2, 1000)]
+    ['1', '2_to_9', '1000_or_more']
+    """
+    following = [each for each in BUCKETS if each > start]
+    if not following:
+        return f"{start}_or_more"
+    return f"{start}" if following[0] == start + 1 else f"{start}_to_{following[0] - 1}"
+
+
+def _rate(name: str, found: list[Compared], detail: str | None = None) -> Measure:
+    hits = sum(each.exact for each in found)
+    low, high = wilson(hits, len(found))
+    value, points = 100 * hits / len(found), len(found)
+    return Measure(name=name, row="M52", value=value, unit="%", points=points, low=100 * low, high=100 * high, detail=detail)

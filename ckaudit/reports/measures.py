@@ -1,0 +1,114 @@
+"""Measured values for people, in two forms: a table on a screen and one in Markdown."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from ckaudit.contract.measures import Measure, Measures
+from ckaudit.contract.report import Finding
+from ckaudit.reports.json import dumps
+from ckaudit.reports.markdown import code, text
+from ckaudit.reports.terminal.look import paint, shown
+from ckaudit.reports.terminal.paragraph import columns, pad
+from ckaudit.reports.view import PLAIN, View
+
+FORMATS = ("terminal", "json", "markdown")
+HEAD = ("value", "", "95 % interval", "reference")
+
+
+def render(found: Measures, format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
+    """Return measured values in one of `FORMATS`."""
+    if format == "json":
+        return dumps(found)
+    lines = _markdown(found) if format == "markdown" else _screen(found, view)
+    return "\n".join(lines) + "\n"
+
+
+def number(value: float | str | None, unit: str) -> str:
+    """Return a value as people write it: a share in percent, everything else with four digits.
+
+    >>> number(0.04567, "1"), number(0.001234, "%"), number(3.14159, "nats"), number(1234, "tokens"), number(None, "1")
+    ('4.57 %', '0.0012 %', '3.142', '1,234', '')
+    """
+    if value is None or isinstance(value, str):
+        return value or ""
+    if unit in ("1", "%"):
+        percent = value * 100 if unit == "1" else value
+        return f"{percent:.2f} %" if percent == 0 or percent >= 0.01 else f"{percent:.2g} %"
+    return f"{value:,.1f}".removesuffix(".0") if value == int(value) or abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _cells(measure: Measure) -> tuple[str, ...]:
+    low, high = number(measure.low, measure.unit), number(measure.high, measure.unit)
+    unit = "" if measure.unit in ("1", "%") else measure.unit
+    interval = f"{low.removesuffix(' %')} to {high}" if low else ""
+    return number(measure.value, measure.unit), unit, interval, number(measure.reference, measure.unit)
+
+
+def _screen(found: Measures, view: View) -> Iterator[str]:
+    yield f"{shown(found.subject, view)}: {_counted(found)}"
+    measures = list(_first(found.measures, view))
+    rows = [("", *HEAD), *((shown(each.name, view), *_cells(each)) for each in measures)] if measures else []
+    used = [index for index in range(len(HEAD) + 1) if any(row[index] for row in rows[1:])]
+    widths = {index: max(columns(row[index]) for row in rows) for index in used}
+    details = ["", *(shown(each.detail or "", view) for each in measures)]
+    for row, detail in zip(rows, details, strict=False):
+        line = "  ".join(_aligned(row[index], widths[index], right=index in (1, 4)) for index in used)
+        yield f"  {line}  {paint(detail, 'dim', view)}".rstrip()
+    for heading, lines in _sections(found):
+        yield f"\n{paint(heading, 'bold', view)}"
+        yield from (f"  {shown(line, view)}" for line in lines)
+
+
+def _first(measures: list[Measure], view: View, *, most: int = 12) -> Iterator[Measure]:
+    """Yield the values, of a family with many labels only the first, the last of them saying how many more there are."""
+    counts = Counter(each.name.partition("/")[0] for each in measures)
+    seen: Counter[str] = Counter()
+    for each in measures:
+        family = each.name.partition("/")[0]
+        seen[family] += 1
+        if view.verbose or seen[family] < most or counts[family] <= most:
+            yield each
+        elif seen[family] == most:
+            yield replace(each, detail=f"and {counts[family] - most:,} more: -v, or --format json")
+
+
+def _aligned(cell: str, width: int, *, right: bool) -> str:
+    return " " * (width - columns(cell)) + cell if right else pad(cell, width)
+
+
+def _markdown(found: Measures) -> Iterator[str]:
+    yield f"### ckaudit {text(found.command)}: {text(found.subject)}\n"
+    yield f"{_counted(found)}\n"
+    if found.measures:
+        yield "| name | value | 95 % interval | reference | remark |"
+        yield "|---|---:|---|---:|---|"
+    for each in found.measures:
+        value, unit, interval, reference = _cells(each)
+        whole = text(f"{value} {unit}".strip())
+        yield f"| {code(each.name)} | {whole} | {interval} | {reference} | {text(each.detail or '')} |"
+    for heading, lines in _sections(found):
+        yield f"\n**{heading}**\n"
+        yield from (f"- {text(line)}" for line in lines)
+
+
+def _counted(found: Measures) -> str:
+    records = "1 record" if found.records == 1 else f"{found.records:,} records"
+    return f"{records} in {'1 file' if found.files == 1 else f'{found.files:,} files'}"
+
+
+def _sections(found: Measures) -> Iterator[tuple[str, list[str]]]:
+    if found.missing:
+        yield "Not measured", [f"{each.name} ({each.row}): {each.detail}" for each in found.missing]
+    if found.clusters:
+        lines = [f"{each.documents:,} documents, {', '.join(each.places)}: {each.excerpt}" for each in found.clusters]
+        yield "Largest groups of near duplicates", lines
+    if found.findings:
+        yield "Findings", [_finding(each) for each in found.findings]
+    if found.notes:
+        yield "Notes", list(found.notes)
+
+
+def _finding(finding: Finding) -> str:
+    return f"{finding.severity} {finding.code} {finding.file or ''}: {finding.message}"
