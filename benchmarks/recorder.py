@@ -3,8 +3,9 @@
     python benchmarks/recorder.py [--only NAME] [--qwen] [--write]
 
 Loops of one model take turns in one process and on one thread: one that only clips, one with the recorder beside
-`clip_grad_norm_`, and one whose recorder clips. `--qwen` adds some layers of a model shaped like Qwen3-0.6B, which takes
-10 GB of memory. `--write` puts the tables into benchmarks/README.md.
+`clip_grad_norm_`, one whose recorder clips, and the same two with the floor program instead of the recorder. `--qwen` adds
+some layers of a model shaped like Qwen3-0.6B, which takes 10 GB of memory. `--write` puts the tables into
+benchmarks/README.md.
 """
 
 import argparse
@@ -21,11 +22,12 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE)]
+sys.path[:0] = [str(HERE), str(HERE / "floors")]
 
 from loops import MAX_NORM, Look, Loop, Sample, clipping, error, middle, spread, take_turns  # noqa: E402  stands beside this
 from models import QWEN_LAYERS, SHAPES, Shape, parameters, qwen_shape  # noqa: E402
 from pairs import machine, write_table  # noqa: E402
+from recorder_floor import beside, taking_over  # noqa: E402
 
 from ckaudit.contract.manifest import Cadence  # noqa: E402  after the path is known
 from ckaudit.recorder import Recorder  # noqa: E402
@@ -35,8 +37,8 @@ RUN = 2_000  # steps over which the cost of a run is spread
 DUE = 33  # checkpoints of the default cadence in them, besides the first and the last
 
 STEPS = (
-    "| model | parameters | bare step ms, noise | clipping us | recorder us | over clipping (aim 1.0) "
-    "| recorder that clips us | over clipping alone (aim 1.05) |\n" + "|---" * 8 + "|"
+    "| model | parameters | bare step ms, noise | clipping us | recorder us | over clipping (aim 1.0) | floor "
+    "| recorder that clips us | over clipping alone (aim 1.05) | floor |\n" + "|---" * 10 + "|"
 )
 RUNS = (
     "| model | clipping | plain step by calls | plain step whole, us | due step, ms more | a due step's % of a step "
@@ -54,6 +56,8 @@ class Measured(Struct, frozen=True, kw_only=True):
         bare: Steps of the loop that only clips.
         foreign: Steps of the loop whose recorder stands beside `clip_grad_norm_`.
         taken: Steps of the loop whose recorder clips.
+        floor: Steps of the loop with the floor program beside `clip_grad_norm_`.
+        floor_taken: Steps of the loop in which it clips.
         ends: What start and end of the two recorders took in ms.
     """
 
@@ -62,6 +66,8 @@ class Measured(Struct, frozen=True, kw_only=True):
     bare: Sequence[Sample]
     foreign: Sequence[Sample]
     taken: Sequence[Sample]
+    floor: Sequence[Sample]
+    floor_taken: Sequence[Sample]
     ends: Sequence[tuple[float, float]]
 
     def is_due(self, index: int) -> bool:
@@ -113,12 +119,15 @@ def measure(shape: Shape) -> Measured:
         loops = [
             Loop(shape, clipping),
             *(Loop(shape, start(folder, shape.every, clips=clips)) for folder, clips in zip(folders, (False, True), strict=True)),
+            Loop(shape, beside),
+            Loop(shape, taking_over),
         ]
-        bare, foreign, taken = (samples[WARM_UP:] for samples in take_turns(shape, loops))
+        samples = [each[WARM_UP:] for each in take_turns(shape, loops)]
         ends = [(loop.start_ms, loop.close()) for loop in loops[1:]]
         for folder in folders:
             check(folder, shape.steps // shape.every + 1 + bool(shape.steps % shape.every))
-    return Measured(shape=shape, parameters=parameters(loops[0].model), bare=bare, foreign=foreign, taken=taken, ends=ends)
+    ways = dict(zip(("bare", "foreign", "taken", "floor", "floor_taken"), samples, strict=True))
+    return Measured(shape=shape, parameters=parameters(loops[0].model), ends=ends[:2], **ways)
 
 
 def check(folder: Path, expected: int) -> None:
@@ -136,14 +145,18 @@ def ratio(parts: Sequence[float], wholes: Sequence[float]) -> str:
 
 def steps_row(found: Measured) -> str:
     """Say what plain steps cost, against clipping."""
-    bare, foreign, taken = (found.plain(samples) for samples in (found.bare, found.foreign, found.taken))
-    alone = [sample.clip for sample in bare]
-    calls, clips = [sample.calls for sample in foreign], [sample.clip for sample in foreign]
-    together = [sample.clip + sample.calls for sample in taken]
+    ways = (found.bare, found.foreign, found.taken, found.floor, found.floor_taken)
+    bare, foreign, taken, floor, floor_taken = (found.plain(samples) for samples in ways)
+    alone, clips = [sample.clip for sample in bare], [sample.clip for sample in foreign]
+    calls, together, least, least_together = (
+        [sample.calls + with_clip * sample.clip for sample in samples]
+        for samples, with_clip in ((foreign, False), (taken, True), (floor, False), (floor_taken, True))
+    )
     return (
         f"| {found.shape.name} | {found.parameters:,} | {middle(found.bare_ms):.2f}, {spread(found.bare_ms):.1f} % "
         f"| {middle(clips) * 1e3:.0f} in turn, {middle(alone) * 1e3:.0f} alone | {middle(calls) * 1e3:.0f} "
-        f"| {ratio(calls, clips)} | {middle(together) * 1e3:.0f} | {ratio(together, alone)} |"
+        f"| {ratio(calls, clips)} | {ratio(least, [sample.clip for sample in floor])} "
+        f"| {middle(together) * 1e3:.0f} | {ratio(together, alone)} | {ratio(least_together, alone)} |"
     )
 
 

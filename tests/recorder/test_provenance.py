@@ -58,7 +58,7 @@ def test_without_a_repository_or_a_commit_there_is_none(tmp_path):
 
 def test_the_packages_are_those_that_pip_lists():
     listed = subprocess.run([sys.executable, "-m", "pip", "list", "--format", "json"], capture_output=True, text=True, check=True)
-    named = {each["name"].lower().replace("_", "-"): each["version"] for each in json.loads(listed.stdout)}
+    named = {each["name"].lower().replace("_", "-").replace(".", "-"): each["version"] for each in json.loads(listed.stdout)}
     assert packages_hash() == text_hash("".join(f"{name}=={named[name]}\n" for name in sorted(named)))
 
 
