@@ -36,6 +36,11 @@ class Background:
         began = self._began
         return began is not None and monotonic() - began > self._stuck_after
 
+    @property
+    def is_working(self) -> bool:
+        """Whether there are jobs that are not done."""
+        return bool(self._jobs.unfinished_tasks)
+
     def submit(self, what: str, job: Callable[[], None]) -> None:
         """Have a job done later; `what` names it where it fails.
 

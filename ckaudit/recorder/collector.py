@@ -197,6 +197,8 @@ class Collector:
 
     def keep_weights(self, attempt: Attempt) -> None:
         """Copy the weights before the update where a checkpoint is due, a sample for vital signs, unless that is done."""
+        if not attempt.triggers and not attempt.has_vitals:
+            return
         start = perf_counter()
         if attempt.is_due and not attempt.before:
             attempt.before = self._reach.keep(self.trainable)

@@ -110,6 +110,11 @@ class Demands:
         if self._watch is None:
             self._watch = KernelWatch(self._model, hookable=self._hookable)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was asked for that a step has to settle."""
+        return self._watch is None and self._ranks is None and not self._noise.is_waiting
+
     def settle(self, attempt: Attempt) -> None:
         """Write down what a profile saw, and put what the micro-batches of a step said into its values; a logged one stays."""
         if self._watch is not None:

@@ -99,6 +99,11 @@ class RunFolder:
         elif self._background.is_idle():
             self._append_held()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a line could not be written at once."""
+        return self._has_written or bool(self._held) or self._background.is_working
+
     def _append_held(self) -> None:
         while self._held:
             self._scalars.write(self._held[0])

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -25,9 +23,12 @@ def present(
         parameters: The parameters; those that take no gradient now are left out.
         grad_of: Where their gradients are; None: where PyTorch keeps them.
     """
-    if grad_of is None:
-        grad_of = attrgetter("grad")
     found = {}
+    if grad_of is None:
+        for name, parameter in parameters.items():
+            if parameter.requires_grad and (gradient := parameter.grad) is not None:
+                found[name] = gradient
+        return found
     for name, parameter in parameters.items():
         if parameter.requires_grad and (gradient := grad_of(parameter)) is not None:
             found[name] = gradient
@@ -80,8 +81,10 @@ def take_norms(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = L
         return None
     if _is_plain(gradients, long) if longest is None else gradients[0].dtype in FULL and longest <= long:
         # Sparse gradients, and those of several devices, are not for one call.
-        with suppress(NotImplementedError, RuntimeError):
+        try:
             return Norms(torch.stack(torch._foreach_norm(gradients, 2)), None, len(gradients))  # type: ignore[arg-type]  # noqa: SLF001
+        except (NotImplementedError, RuntimeError):
+            pass
     pieces: list[Tensor] = []
     owners: list[int] = []
     for place, gradient in enumerate(gradients):

@@ -28,6 +28,14 @@ class Memory:
         if found := self._events.see(attempt.loss, attempt.global_norm, attempt.norms, forgive_norm=forgive_norm):
             self.latest, self._step = found, attempt.step
 
+    def stays_calm(self, loss: float, norm: float, lowest: float) -> bool:
+        """Tell whether a step of these finite numbers holds no event, and count it if so; see `Events.pass_by`."""
+        return self._events.pass_by(loss, norm, lowest)
+
+    def keep(self, attempt: Attempt) -> None:
+        """Keep a finished step that holds no event."""
+        self._box.add(attempt.moment({}))
+
     def ask(self, attempt: Attempt) -> None:
         """Have the step that begins answer the latest events, if it has a checkpoint anyway or there may be one more."""
         if self.latest and (attempt.is_due or self._patience.allows(attempt.step)):

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
 from ckaudit.contract.cadence import is_due
 from ckaudit.recorder.attempt import Attempt
-from ckaudit.recorder.batch import batch_facts
+from ckaudit.recorder.batch import batch_facts, pair
 from ckaudit.recorder.clock import StepClock
 from ckaudit.recorder.collector import Clipping, Collector
 from ckaudit.recorder.demands import Demands
@@ -23,6 +23,7 @@ from ckaudit.recorder.meter import Meter
 from ckaudit.recorder.observer import Observer
 from ckaudit.recorder.optimizers import learning_rates, listen, overflowed
 from ckaudit.recorder.pace import Pace
+from ckaudit.recorder.plain import finish_plain
 from ckaudit.recorder.rank_facts import RankNotes
 from ckaudit.recorder.scalars import RESERVED, plain, taken
 from ckaudit.recorder.seen import Seen
@@ -146,6 +147,8 @@ class RunSession:
         self._memory.latest, attempt.time = [], time()
         try:
             self._receive()
+            if self._is_plain(attempt) and finish_plain(attempt, loss, pair(batch)[0], batch_id, self._folder, self._memory):
+                return
             unread = attempt.unread = attempt.unread or Unread()
             unread.loss = loss
             with self._guard("looking at the batch"):
@@ -157,7 +160,7 @@ class RunSession:
             if not attempt.is_due and not attempt.has_vitals and unread.send():
                 self._sent = attempt
                 return
-            self._read(attempt)
+            fetch(attempt, self._guard, self._folder.batches)
             if attempt.is_due:
                 with self._guard("building a checkpoint"):
                     checkpoint = self._checkpoint(attempt, self._observer.detach())
@@ -180,17 +183,17 @@ class RunSession:
             self._clock.restart(self._attempt.step)
             self._meter.end(start, attempt.seconds)
 
+    def _is_plain(self, attempt: Attempt) -> bool:
+        asked = attempt.triggers or attempt.step % EVERY == 0 or self._order or not self.demands.is_idle
+        return not asked and bool(self._handles) and self._collector.scaler is None
+
     def _receive(self) -> None:
         """Finish the step before, where its numbers had to come from an accelerator."""
         attempt, self._sent = self._sent, None
         if attempt is not None and attempt.unread is not None:
             attempt.unread.arrive()
-            self._read(attempt)
+            fetch(attempt, self._guard, self._folder.batches)
             self._put_down(attempt, None)
-
-    def _read(self, attempt: Attempt) -> None:
-        fetch(attempt, self._guard)
-        attempt.note_read(self._folder.batches.see(attempt.step, attempt.input_hash))
 
     def _put_down(self, attempt: Attempt, checkpoint: Checkpoint | None) -> None:
         """Write the line of a step, and remember it."""

@@ -72,32 +72,54 @@ class Events:
         wrong_loss = loss is not None and not math.isfinite(loss)
         wrong_norm = norm is not None and not math.isfinite(norm) and not forgive_norm
         events: list[Trigger] = []
-        if loss is not None and not wrong_loss and self._is_spike(loss):
-            events.append("loss_spike")
-        if norm is not None and math.isfinite(norm) and self._is_steep(norm):
-            events.append("grad_norm")
+        if loss is not None and not wrong_loss:
+            if self._is_spike(loss):
+                events.append("loss_spike")
+            self._count_loss(loss)
+        if norm is not None and math.isfinite(norm):
+            if self._is_steep(norm):
+                events.append("grad_norm")
+            self._count_norm(norm)
         if self._has_new_dead(norms):
             events.append("dead_parameter")
         if (wrong_loss or wrong_norm) and self._is_due():
             events.append("nonfinite")
         return events
 
+    def pass_by(self, loss: float, norm: float, lowest: float) -> bool:
+        """Tell whether a step holds no event, and count it if so; otherwise nothing is counted, and `see` has to.
+
+        Args:
+            loss: Training loss, finite.
+            norm: Global gradient norm, finite.
+            lowest: Smallest gradient norm of a tensor.
+        """
+        if self._dead or lowest < self.limits.dead_gradient_norm or self._is_spike(loss) or self._is_steep(norm):
+            return False
+        self._count_loss(loss)
+        self._count_norm(norm)
+        return True
+
     def _is_spike(self, loss: float) -> bool:
+        if self._losses < self.limits.loss_after or not self._losses:
+            return False
+        average = self._average / (1 - self.limits.loss_decay**self._losses)
+        return loss > self.limits.loss_spike_factor * average > 0
+
+    def _count_loss(self, loss: float) -> None:
         decay = self.limits.loss_decay
-        average = self._average / (1 - decay**self._losses) if self._losses else math.inf
-        spike = self._losses >= self.limits.loss_after and loss > self.limits.loss_spike_factor * average > 0
         self._average = decay * self._average + (1 - decay) * loss
         self._losses += 1
-        return spike
 
     def _is_steep(self, norm: float) -> bool:
-        steep = len(self._norms) >= self.limits.grad_norm_after and norm > self.limits.grad_norm_factor * self._median()
+        return len(self._norms) >= self.limits.grad_norm_after and norm > self.limits.grad_norm_factor * self._median()
+
+    def _count_norm(self, norm: float) -> None:
         if len(self._norms) == self.limits.grad_norm_window:
             oldest = self._norms.popleft()
             del self._ordered[bisect_left(self._ordered, oldest)]
         self._norms.append(norm)
         insort(self._ordered, norm)
-        return steep
 
     def _median(self) -> float:
         middle = len(self._ordered) // 2

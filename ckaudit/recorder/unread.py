@@ -11,6 +11,7 @@ from torch import Tensor
 from ckaudit.recorder.arrays import is_away
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.batch import pair
+from ckaudit.recorder.batches_seen import BatchesSeen
 from ckaudit.recorder.digits import shorten
 from ckaudit.recorder.fingerprint import fingerprint, name_of
 from ckaudit.recorder.gradients import Norms
@@ -91,8 +92,8 @@ class Unread(Struct):
         return name_of(int(self.batch.item()) if isinstance(self.batch, Tensor) else self.batch, self.shape)
 
 
-def fetch(attempt: Attempt, guard: Guard) -> None:
-    """Read what was measured of a step and has arrived; what fails is not recorded."""
+def fetch(attempt: Attempt, guard: Guard, batches: BatchesSeen) -> None:
+    """Read what was measured of a step and has arrived, and put it into its line; what fails is not recorded."""
     unread, attempt.unread = attempt.unread or Unread(), None
     with guard("reading gradients"):
         attempt.take(unread.norms_of())
@@ -100,6 +101,7 @@ def fetch(attempt: Attempt, guard: Guard) -> None:
         attempt.loss = unread.loss_of()
     with guard("looking at the batch"):
         attempt.input_hash = unread.hash_of()
+    attempt.note_read(batches.see(attempt.step, attempt.input_hash))
 
 
 def _is_away(value: Any) -> TypeGuard[Tensor]:

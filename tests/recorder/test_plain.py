@@ -1,0 +1,66 @@
+import pytest
+import torch
+
+from ckaudit.contract.manifest import Cadence
+from ckaudit.recorder import Recorder, session
+
+PACE = {"time", "step_time", "dataloader_stall_frac", "compute_time_frac", "tokens_per_sec"}  # what no two runs have in common
+
+
+def run(tiny, batches, loss_of, folder, *, logged, with_batch, break_at=None):
+    torch.manual_seed(0)
+    model = tiny()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Recorder(model, folder, optimizer=optimizer, cadence=(Cadence(until=None, every=20),), clip_norm=1.0) as recorder:
+        parts = batches(12)
+        for step in range(1, 61):
+            batch = parts[step % 12]  # so that batches repeat
+            optimizer.zero_grad()
+            loss = loss_of(model, batch)
+            loss.backward()
+            recorder.after_backward()
+            optimizer.step()
+            if logged:
+                recorder.log(tokens_seen=64 * step, learning_rate=0.5, note="x", odd=float("nan") if step == 7 else step / 3)
+            broken = float("nan") if step == break_at else 1.0
+            recorder.step(loss * broken, **({"batch": batch, "batch_id": f"b{step % 12}"} if with_batch else {}))
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Count the steps that went the short way."""
+    taken, short = [], session.finish_plain
+
+    def count(attempt, *rest):
+        done = short(attempt, *rest)
+        taken.append(attempt.step) if done else None
+        return done
+
+    monkeypatch.setattr(session, "finish_plain", count)
+    return taken
+
+
+@pytest.mark.parametrize("logged", [False, True])
+@pytest.mark.parametrize("with_batch", [False, True])
+@pytest.mark.parametrize("break_at", [None, 33])
+def test_the_short_way_writes_what_the_long_way_does(
+    tiny, batches, loss_of, tmp_path, lines, read, counted, monkeypatch, logged, with_batch, break_at
+):
+    ways = {"logged": logged, "with_batch": with_batch, "break_at": break_at}
+    run(tiny, batches, loss_of, tmp_path / "short", **ways)
+    special = {1, 20, 25, 40, 50, 60} | ({33, 34} if break_at else set())
+    assert not special & {*counted}
+    assert len(counted) > 40  # while a checkpoint is being written a line takes the long way
+    monkeypatch.setattr(session, "finish_plain", lambda *_: False)
+    run(tiny, batches, loss_of, tmp_path / "long", **ways)
+    short, long = ([without_pace(line) for line in lines(tmp_path / name)] for name in ("short", "long"))
+    assert short == long
+    assert [[*line] for line in short] == [[*line] for line in long]
+    steps = [20, 40, 60] if break_at is None else [20, 34, 40, 60]
+    for step in steps:
+        one, other = read(tmp_path / "short", step), read(tmp_path / "long", step)
+        assert {name for name in one.__struct_fields__ if getattr(one, name) != getattr(other, name)} <= {"time", "cost"}
+
+
+def without_pace(line):
+    return {name: value for name, value in line.items() if name not in PACE}
