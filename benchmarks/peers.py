@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE)]
 
 from loops import MAX_NORM, Look, Loop, Sample, clipping, middle, take_turns  # noqa: E402  stands beside this
-from models import MINI, NANO, Shape  # noqa: E402
+from models import MINI, NANO, SMALL, Shape  # noqa: E402
 from pairs import machine, write_table  # noqa: E402
 from recorder import DUE, RUN, WARM_UP, start  # noqa: E402
 
@@ -184,7 +184,8 @@ PEERS = (
     Peer(name="torchmortem", start=torchmortem, default="1, 50", periods=[1, 50], seen=(1, SEEN), counts_from=0),
     Peer(name="trainscope", start=trainscope, default="1, 5, 50", periods=[1, 5, 50], seen=(1, 5, SEEN), counts_from=0),
 )
-MODELS = {"MiniGPT": replace(MINI, steps=204), "GPT": replace(NANO, steps=204)}
+MODELS = {"MiniGPT": MINI, "GPT, 4 layers": NANO, "GPT, 12 layers": SMALL}
+FEWER = {"GPT, 12 layers": 6}  # its steps are long: one watched where six of the others are
 
 
 def added(peer: Peer, shape: Shape, mode: Literal["default", "sparse"]) -> tuple[dict[int, float], float]:
@@ -254,7 +255,7 @@ def main() -> None:
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     for name, shape in MODELS.items():
-        MODELS[name] = replace(shape, steps=wanted.steps, every=SEEN)
+        MODELS[name] = replace(shape, steps=wanted.steps // FEWER.get(name, 1), every=SEEN)
     if wanted.one:
         model, name = json.loads(wanted.one)
         print(row(model, next(peer for peer in PEERS if peer.name == name)))
