@@ -66,6 +66,21 @@ class RunFolder:
             self.steps_seen = self._start_step if seen is None else int(seen)
             self.batches.recall(lines, until=self._start_step)
 
+    def begin(
+        self,
+        facts: Mapping[str, Any],
+        weights: Mapping[str, Array],
+        take: Callable[[Mapping[str, Array]], Reference],
+        **computed: Any,
+    ) -> None:
+        """Open the folder, take the reference of step 0, and describe the run; a part that fails leaves the others."""
+        with self._guard("opening the folder"):
+            self.open(facts)
+        with self._guard("writing reference.npz"):
+            self.refer(weights, take)
+        with self._guard("writing run.json"):
+            self.describe(**computed)
+
     def describe(self, *, later: bool = False, **computed: Any) -> None:
         """Set what the recorder itself knows of the run, and write `run.json`: now, or while the training goes on."""
         for name, value in computed.items():

@@ -6,7 +6,7 @@ from time import perf_counter, time
 from typing import Any
 
 from msgspec import UNSET
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
@@ -30,7 +30,6 @@ from ckaudit.recorder.seen import Seen
 from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.table import ForwardOrder, tensor_table, trainable_count
-from ckaudit.recorder.triggers import Limits
 from ckaudit.recorder.unread import Unread, fetch
 from ckaudit.recorder.vital_signs import EVERY, values_seen
 
@@ -59,7 +58,9 @@ class RunSession:
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, setup.observe["hookable"])
         self._collector.join(start_step)
-        self._open(model, setup.limits)
+        tensors, stated = tensor_table(model), {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated()}
+        stated |= {"tensors": tensors, "parameters": trainable_count(tensors)}
+        self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
         self._handles = listen(self._collector.optimizers, guard, self._before_update, self._after_update)
         self._attempt = Attempt(step=start_step)
         if start_step == 0:
@@ -68,20 +69,6 @@ class RunSession:
         self._advance()
         self._clock.restart(self._attempt.step)
         self._meter = Meter()
-
-    def _open(self, model: nn.Module, limits: Limits) -> None:
-        tensors = tensor_table(model)
-        with self._guard("opening the folder"):
-            self._folder.open(self._facts)
-        with self._guard("writing reference.npz"):
-            self._folder.refer(self._collector.weights, self._collector.reference)
-        with self._guard("writing run.json"):
-            self._folder.describe(
-                tensors=tensors,
-                parameters=trainable_count(tensors),
-                cadence=list(self._options.cadence),
-                triggers=limits.stated(),
-            )
 
     def _before_update(self, _optimizer: Optimizer) -> None:
         if self._attempt.source is None and self._options.grad_of is None:
@@ -162,16 +149,7 @@ class RunSession:
                 return
             fetch(attempt, self._guard, self._folder.batches)
             if attempt.is_due:
-                with self._guard("building a checkpoint"):
-                    checkpoint = self._checkpoint(attempt, self._observer.detach())
-                    with self._guard("looking at the batch"):
-                        seen, vocabulary = attempt.input_hash, self._facts.get("vocabulary")
-                        facts = batch_facts(batch, input_hash=seen, batch_id=batch_id, source=source, vocabulary=vocabulary)
-                        checkpoint.data = facts or UNSET
-                    # The file cannot hold the time of its own writing, so it holds that of the file before.
-                    taken = attempt.seconds + perf_counter() - start + self._folder.write_seconds
-                    checkpoint.cost = self._meter.cost(taken)
-                    self._write(checkpoint, attempt.input_hash)
+                checkpoint = self._save(attempt, start, batch, batch_id, source)
             elif attempt.has_vitals:
                 with self._guard("vital signs"):
                     attempt.note(self._collector.vitals(attempt))
@@ -182,6 +160,23 @@ class RunSession:
             self._advance()
             self._clock.restart(self._attempt.step)
             self._meter.end(start, attempt.seconds)
+
+    def _save(
+        self, attempt: Attempt, start: float, batch: Any, batch_id: str | int | None, source: str | None
+    ) -> Checkpoint | None:
+        """Return the checkpoint of a step, and have it written."""
+        with self._guard("building a checkpoint"):
+            checkpoint = self._checkpoint(attempt, self._observer.detach())
+            with self._guard("looking at the batch"):
+                seen, vocabulary = attempt.input_hash, self._facts.get("vocabulary")
+                facts = batch_facts(batch, input_hash=seen, batch_id=batch_id, source=source, vocabulary=vocabulary)
+                checkpoint.data = facts or UNSET
+            # The file cannot hold the time of its own writing, so it holds that of the file before.
+            taken = attempt.seconds + perf_counter() - start + self._folder.write_seconds
+            checkpoint.cost = self._meter.cost(taken)
+            self._write(checkpoint, attempt.input_hash)
+            return checkpoint
+        return None
 
     def _is_plain(self, attempt: Attempt) -> bool:
         asked = attempt.triggers or attempt.step % EVERY == 0 or self._order or not self.demands.is_idle
