@@ -137,7 +137,10 @@ def _fused(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _together(norms: Sequence[Tensor]) -> Tensor:
-    return torch.stack([norm.to(norms[0].device, torch.float64) for norm in norms])
+    kind = norms[0].device, norms[0].dtype
+    if all((norm.device, norm.dtype) == kind for norm in norms):
+        return torch.stack([*norms]).double()
+    return torch.stack([norm.to(kind[0], torch.float64) for norm in norms])
 
 
 def loss_scale_left(scaler: Any) -> float:
