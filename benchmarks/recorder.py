@@ -195,7 +195,8 @@ def qwen_rows(few: int = 2, more: int = 6) -> Iterator[str]:
 
 def _qwen_row(title: str, numbers: Sequence[float]) -> str:
     cells = " | ".join("in the noise" if isnan(value) else f"{value:,.0f}" for value in numbers)
-    return f"| {title} | {cells} ({100 * numbers[-1] / numbers[0]:.0f} % of the bare step) |"
+    share = "" if isnan(numbers[-1]) else f" ({100 * numbers[-1] / numbers[0]:.0f} % of the bare step)"
+    return f"| {title} | {cells}{share} |"
 
 
 def qwen_numbers(shape: Shape) -> list[float]:
