@@ -1,6 +1,5 @@
 """The small sections: experts, probes, parity, replay, history, ranks and cost, each against itself."""
 
-import math
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -49,13 +48,6 @@ def experts(subject: Subject, *, rounding: float = 1e-3) -> Iterator[Finding]:
                 yield subject.find(kinds.MOE_COUNTS, ("moe", name, "counts"), expected, float(total))
 
 
-@check(kinds.PERPLEXITY_AND_LOSS, kinds.PERPLEXITY_BELOW_ONE, reads=("probes.*.perplexity", "probes.*.loss"))
-def probe(subject: Subject) -> Iterator[Finding]:
-    """A probe's perplexity is exp of its loss."""
-    for name, stats in (subject.document.probes or {}).items():
-        yield from perplexity(subject, ("probes", name, "perplexity"), _number(stats.perplexity), _number(stats.loss))
-
-
 @check(kinds.PROBE_SHIFT, reads=("probes.*.shift", "probes.*.shifted_by", "probes.*.entropy"))
 def twin(subject: Subject) -> Iterator[Finding]:
     """A moved probe says how it was moved and is named after another, which knows its entropy as well."""
@@ -69,27 +61,6 @@ def twin(subject: Subject) -> Iterator[Finding]:
             yield subject.find(kinds.PROBE_SHIFT, ("probes", name), "named after another probe of this file", name)
         elif stats.shift is not UNSET and own is not None and (stats.entropy is UNSET) != (own.entropy is UNSET):
             yield subject.find(kinds.PROBE_SHIFT, ("probes", name, "entropy"), "recorded of both or of neither", "of one")
-
-
-def perplexity(
-    subject: Subject, place: Place, value: float | None, loss: float | None, *, rounding: float = 1e-2
-) -> Iterator[Finding]:
-    """A perplexity is at least 1, and exp of its loss.
-
-    Args:
-        subject: The checkpoint.
-        place: Where the perplexity stands.
-        value: The perplexity.
-        loss: Its loss, in nats per token.
-        rounding: Error of the loss, relative above 1 and absolute below: a loss of bfloat16 is good to 0.4 %.
-    """
-    if value is None:
-        return
-    if value < 1 - rounding:
-        yield subject.find(kinds.PERPLEXITY_BELOW_ONE, place, "at least 1", value)
-    elif loss is not None and abs(math.log(value) - loss) > rounding * max(1.0, abs(loss)):
-        expected = f"{math.exp(min(loss, 700.0)):.6g}, exp of the loss {loss:.6g}"
-        yield subject.find(kinds.PERPLEXITY_AND_LOSS, place, expected, value)
 
 
 @check(kinds.PARITY, reads=("parity.param_diff", "parity.relative_param_diff"))
