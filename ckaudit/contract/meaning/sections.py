@@ -1,4 +1,4 @@
-"""The small sections: experts, probes, parity, replay, history, ranks and cost, each against itself."""
+"""The small sections: probes, parity, replay, history, ranks and cost, each against itself."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -15,37 +15,6 @@ from ckaudit.contract.training import History
 def _number(value: Any) -> float | None:
     """Return a recorded finite number, else None."""
     return float(value) if isinstance(value, (int, float)) else None
-
-
-@check(kinds.NEGATIVE, reads=("moe.*.aux_loss",))
-def load_balance(subject: Subject) -> Iterator[Finding]:
-    """A load-balance loss is a sum of products of shares, at least 0 (Fedus et al. 2021, equation 4)."""
-    for name, layer in (subject.document.moe or {}).items():
-        if isinstance(layer.aux_loss, float) and layer.aux_loss < 0:
-            yield subject.find(kinds.NEGATIVE, ("moe", name, "aux_loss"), "at least 0", layer.aux_loss)
-
-
-@check(kinds.MOE_COUNTS, reads=("moe.*.counts", "moe.*.routed", "moe.*.dropped"))
-def experts(subject: Subject, *, rounding: float = 1e-3) -> Iterator[Finding]:
-    """Experts received all that was routed, or all that was not dropped; no more is dropped than routed.
-
-    Args:
-        subject: The checkpoint.
-        rounding: Relative error: counts averaged over micro-batches or ranks may be rounded to four digits.
-    """
-    for name, layer in (subject.document.moe or {}).items():
-        routed, dropped = _number(layer.routed), _number(layer.dropped)
-        if routed is None:
-            continue
-        slack = rounding * routed
-        if dropped is not None and dropped > routed + slack:
-            yield subject.find(kinds.MOE_COUNTS, ("moe", name, "dropped"), f"at most routed {routed:.6g}", dropped)
-        elif layer.counts and not any(isinstance(count, str) for count in layer.counts):
-            total = sum(layer.counts)  # type: ignore[arg-type]
-            least = 0.0 if dropped is None else routed - dropped
-            if not least - slack <= total <= routed + slack:
-                expected = f"{least:.6g} to {routed:.6g} in sum"
-                yield subject.find(kinds.MOE_COUNTS, ("moe", name, "counts"), expected, float(total))
 
 
 @check(kinds.PROBE_SHIFT, reads=("probes.*.shift", "probes.*.shifted_by", "probes.*.entropy"))
