@@ -256,7 +256,7 @@ ROUTER_PROBABILITY = kind(
 )
 LOAD_BALANCE = kind(
     "VAL088",
-    "load_balance_contradicts_experts",
+    "load_balance_unexplained",
     "sev2",
     "A load-balance loss is not what counts and probabilities give.",
     "It is the number of experts times the sum of shares times probabilities, before the coefficient.",

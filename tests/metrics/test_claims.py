@@ -30,6 +30,7 @@ def honest(seed=0, *, beta=0.98, zero_start=False, ppl_of="ema", pads=1.0, digit
         now = beta * now + (1 - beta) * value
         ema.append(now)
     window = [float(np.mean(loss[max(0, end - 20) : end])) for end in range(1, STEPS + 1)]
+    noise = {"trace": rng.gamma(9.0, 10.0, STEPS), "signal": rng.gamma(9.0, 0.1, STEPS)}
     clipped, timed = (norms > 1.0).astype(float), seconds + evals * counting_evals
     log = {
         "train_loss_raw": loss,
@@ -49,6 +50,8 @@ def honest(seed=0, *, beta=0.98, zero_start=False, ppl_of="ema", pads=1.0, digit
         "tokens_per_sec": size / timed,
         "mfu": size / timed * 6e6 / 1e12,
         "nan_inf_events": np.zeros(STEPS),
+        **{f"grad_noise_{part}": values for part, values in noise.items()},
+        "grad_noise_scale": noise["trace"] / noise["signal"],
     }
     val = {step: 2.2 + 8.0 * step**-0.5 for step in range(50, STEPS + 1, 50)}
     kept = steps % every == 0
@@ -96,6 +99,7 @@ LIES = {
     "val_ppl": lambda x: x * 1.05,
     "train_loss_ema": lambda x: x * 2,
     "train_val_gap": lambda x: x + 1.0,
+    "grad_noise_scale": lambda x: x * 1.05,
     "lr_phase": lambda x: x / 100,
     "steps_seen": lambda x: x + 5,
     "overflow_rate": lambda x: x + 200,
