@@ -20,7 +20,7 @@ EPILOG = """
 \b
 Examples:
   ckaudit metrics runs/nano
-  ckaudit metrics runs/nano gradient_norm 'attn_*' --step 500
+  ckaudit metrics runs/nano gradient_norm 'attn_*' M19 --step 500
   ckaudit metrics runs/nano -f parquet -o nano.parquet --from 1000 --every 100
 \b
 Exit codes:
@@ -36,7 +36,12 @@ def _formats() -> list[str]:
 
 
 Names = Annotated[
-    list[str] | None, typer.Argument(metavar="NAME", help="Metrics, or patterns such as 'grad_*'.", show_default=False)
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME",
+        help="Metrics, patterns such as 'grad_*', rows such as M19, or other names that `ckaudit explain` knows.",
+        show_default=False,
+    ),
 ]
 Step = Annotated[
     str,

@@ -81,7 +81,10 @@ class MoeStats(Struct, kw_only=True, omit_defaults=True):
     counts: Annotated[list[NonNegative] | UnsetType, doc("Tokens routed to each expert.", unit="tokens", shape="(E,)")] = UNSET
     routed: Annotated[NonNegative | UnsetType, doc("Token assignments asked for.", unit="tokens")] = UNSET
     dropped: Annotated[NonNegative | UnsetType, doc("Assignments refused for lack of capacity.", unit="tokens")] = UNSET
-    aux_loss: Annotated[Number | UnsetType, doc("Load-balance loss (M28).")] = UNSET
+    router_probability: Annotated[
+        list[NonNegative] | UnsetType, doc("Mean over tokens of the router's probability of each expert, in sum 1.", shape="(E,)")
+    ] = UNSET
+    aux_loss: Annotated[Number | UnsetType, doc("Load-balance loss (M28), before its coefficient.")] = UNSET
 
 
 class ProbeStats(Struct, kw_only=True, omit_defaults=True):

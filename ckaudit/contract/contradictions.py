@@ -247,3 +247,17 @@ PROBE_SHIFT = kind(
     "A probe was moved, but not said how, by how much, or from which probe.",
     "Write shift and shifted_by, and name the twin of p p.shifted.",
 )
+ROUTER_PROBABILITY = kind(
+    "VAL087",
+    "router_probabilities",
+    "sev1",
+    "The probabilities of a router are not those of all its experts.",
+    "Average the softmax over the tokens: a share for each expert that is counted, in sum 1.",
+)
+LOAD_BALANCE = kind(
+    "VAL088",
+    "load_balance_unexplained",
+    "sev2",
+    "A load-balance loss is not what counts and probabilities give.",
+    "It is the number of experts times the sum of shares times probabilities, before the coefficient.",
+)

@@ -8,13 +8,23 @@ from ckaudit.contract.report import Finding, Severity
 
 
 class Kind(Struct, frozen=True, eq=False):
-    """One kind of violation."""
+    """One kind of violation.
+
+    Attributes:
+        code: Stable code.
+        name: The same in words, unique as well.
+        severity: How grave it is.
+        title: What is wrong, a sentence.
+        help: What to do, a sentence.
+        found_by: The commands that look for it.
+    """
 
     code: str
     name: str
     severity: Severity
     title: str
     help: str
+    found_by: tuple[str, ...] = ("validate",)
 
     def at(self, file: str | None, message: str, **place: Any) -> Finding:
         """Make a finding of this kind; `place` holds any other field of `Finding`."""
@@ -26,12 +36,25 @@ class Kind(Struct, frozen=True, eq=False):
 KINDS: dict[str, Kind] = {}
 
 
-def kind(code: str, name: str, severity: Severity, title: str, help: str) -> Kind:  # noqa: A002  the field's own name
+def kind(
+    code: str,
+    name: str,
+    severity: Severity,
+    title: str,
+    help: str,  # noqa: A002  the field's own name
+    *,
+    found_by: tuple[str, ...] = ("validate",),
+) -> Kind:
     """Enter a kind into the catalogue and return it."""
     if code in KINDS:
         raise ValueError(f"code {code} stands twice in the catalogue")
-    KINDS[code] = Kind(code, name, severity, title, help)
+    KINDS[code] = Kind(code, name, severity, title, help, found_by)
     return KINDS[code]
+
+
+def kinds_of(command: str) -> dict[str, Kind]:
+    """Return the kinds that a command looks for, by code, sorted."""
+    return {code: each for code, each in sorted(KINDS.items()) if command in each.found_by}
 
 
 UNREADABLE = kind("SYN001", "unreadable_file", "sev1", "The file cannot be opened.", "Check that it exists and may be read.")

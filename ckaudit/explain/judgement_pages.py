@@ -63,11 +63,12 @@ def cause_page(cause: Cause) -> Page:
 
 def violation_page(kind: Kind) -> Page:
     """Return the page of a kind of violation."""
+    commands = " and ".join(f"ckaudit {command}" for command in kind.found_by)
     return Page(
         kind="violation",
         name=kind.name,
         ids=(kind.code,),
         title=kind.title,
-        facts={"severity": f"{kind.severity}: {SEVERITY[kind.severity]}", "found by": "ckaudit validate"},
+        facts={"severity": f"{kind.severity}: {SEVERITY[kind.severity]}", "found by": commands},
         sections=(Section(title="What to do", text=kind.help),),
     )

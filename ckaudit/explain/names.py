@@ -12,13 +12,14 @@ from ckaudit.errors import UsageError
 from ckaudit.explain.judgement_pages import cause_page, rule_page, violation_page
 from ckaudit.explain.metric_page import metric_page
 from ckaudit.explain.page import Page
+from ckaudit.material import faults
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.rules import rules
 from ckaudit.validate import catalogue
 
 # A kind of violation is known once its module is loaded.
-KIND_MODULES = (contradictions, catalogue)
+KIND_MODULES = (contradictions, catalogue, faults)
 
 
 class Subject(NamedTuple):

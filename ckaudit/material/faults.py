@@ -1,7 +1,4 @@
-"""What can be wrong with a sample: each fault costs its record or its file, is told, and the rest is read.
-
-These kinds stand in no catalogue of `validate`: a sample follows no contract of ours.
-"""
+"""What can be wrong with a sample: each fault costs its record or its file, is told, and the rest is read."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -9,13 +6,30 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from ckaudit.contract.report import Finding
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import kind
 
-NOT_JSON = Kind("DAT001", "broken_record", "sev2", "A record is not a JSON object.", "Write one JSON object on each line.")
-NOT_UTF8 = Kind("DAT002", "record_not_utf8", "sev2", "A record is not UTF-8 text.", "Convert the file to UTF-8.")
-TOO_LONG = Kind("DAT003", "record_too_long", "sev2", "A record is longer than is read.", "Split it into documents.")
-WRONG_TYPE = Kind("DAT004", "wrong_type", "sev2", "A column holds another type than its meaning asks for.", "Map another column.")
-NOT_PARQUET = Kind("DAT005", "broken_parquet", "sev1", "The file cannot be read as Parquet.", "Write the file again.")
+READERS = ("data", "probe")
+
+NOT_JSON = kind(
+    "DAT001", "broken_record", "sev2", "A record is not a JSON object.", "Write one JSON object on each line.", found_by=READERS
+)
+NOT_UTF8 = kind(
+    "DAT002", "record_not_utf8", "sev2", "A record is not UTF-8 text.", "Convert the file to UTF-8.", found_by=READERS
+)
+TOO_LONG = kind(
+    "DAT003", "record_too_long", "sev2", "A record is longer than is read.", "Split it into documents.", found_by=READERS
+)
+WRONG_TYPE = kind(
+    "DAT004",
+    "wrong_column_type",
+    "sev2",
+    "A column holds another type than its meaning asks for.",
+    "Map another column.",
+    found_by=READERS,
+)
+NOT_PARQUET = kind(
+    "DAT005", "broken_parquet", "sev1", "The file cannot be read as Parquet.", "Write the file again.", found_by=READERS
+)
 
 MAX_TOLD = 5
 

@@ -3,16 +3,18 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.metrics.across import across
 from ckaudit.metrics.claims import Bounds, claim
 from ckaudit.metrics.counters import shared_points
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.observability import bad_places, places_read
-from ckaudit.metrics.pairs import ratio, total
+from ckaudit.metrics.pairs import ratio, together, total
+from ckaudit.metrics.routing import balance_losses
 from ckaudit.metrics.weights import update_norm, weight_norm
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series
+from ckaudit.run.series import Floats, Series
 
 
 @claim("grad_global_norm", reads=[gradient_norm])
@@ -52,6 +54,30 @@ def _moe_drop_rate(run: Run, *, factor: float = 2.0, points: float = 1.0) -> Ite
     """
     rates = ratio(run.series("moe", "dropped"), run.series("moe", "routed")).mapped(lambda share: 100 * share, "rate", "%")
     yield from _between(run, "moe_drop_rate", rates, factor, points)
+
+
+@claim("moe_load_balance_loss", reads=["moe.*.counts", "moe.*.router_probability"])
+def _moe_load_balance_loss(run: Run, *, factor: float = 1.5) -> Iterator[Bounds]:
+    """At most the largest loss of a layer (M28), at least the smallest, or 1 if that is less: one loss of all layers evens out.
+
+    Where each token has k experts, some count shares of tokens in place of assignments, which gives k times as much; no
+    expert has more assignments than there are tokens, which bounds k. A `factor` is left for means over other steps.
+    """
+    name, counts = "moe_load_balance_loss", run.series("moe", "counts")
+    choices = counts.grouped([label.rpartition("/")[0] for label in counts.labels], _most_choices)
+    losses, most = together(balance_losses(run), choices)
+    if len(run.scalar(name).labels) != 1:
+        return
+    raised = replace(losses, values=losses.values * most.values, recorded=losses.recorded & most.recorded)
+    low, high = across(losses, np.nanmin, name, "1"), across(raised, np.nanmax, name, "1")
+    steps, values = shared_points([run.scalar(name), low, high])
+    yield Bounds(name, steps, values[:, 0], np.minimum(values[:, 1], 1.0) / factor, values[:, 2] * factor)
+
+
+def _most_choices(counts: Floats) -> Floats:
+    """Return assignments over those of the busiest expert, from shape (K, E) to (K,)."""
+    with np.errstate(all="ignore"):
+        return np.asarray(counts.sum(axis=-1) / counts.max(axis=-1))
 
 
 @claim("nan_inf_events", reads=places_read())

@@ -1,4 +1,4 @@
-"""Claims about losses: perplexities, the moving average and the gap, against the losses that they are made of."""
+"""Claims about losses: perplexities, the moving average, the gap and the noise of the gradient, against what they are made of."""
 
 from collections.abc import Iterator
 
@@ -78,6 +78,18 @@ def _train_val_gap(run: Run, *, precision: float = 1e-3) -> Iterator[Bounds]:
     low, high = recent_range(run, steps)
     slack = rounding(both[:, 0]) + rounding(both[:, 1]) + precision * np.abs(both[:, 1])
     yield Bounds("train_val_gap", steps, both[:, 0], both[:, 1] - high - slack, both[:, 1] - low + slack)
+
+
+@claim("grad_noise_scale", reads=["grad_noise_trace", "grad_noise_signal"])
+def _grad_noise_scale(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
+    """The ratio of its two parts at the same step (M16), where noise does not hide the gradient; few digits allow a range."""
+    steps, found = shared_points([run.scalar(f"grad_noise_{part}") for part in ("scale", "trace", "signal")])
+    said, trace, signal = found.T
+    half = rounding(signal)
+    low, high = np.where(signal > half, signal - half, np.nan), signal + half
+    ends = np.array([(trace + sign * rounding(trace)) / bound for sign in (-1, 1) for bound in (low, high)])
+    slack = precision * np.abs(said) + rounding(said)
+    yield Bounds("grad_noise_scale", steps, said, ends.min(axis=0) - slack, ends.max(axis=0) + slack)
 
 
 def recent_range(run: Run, steps: Steps, *, window: int = 50, wider: float = 0.5) -> tuple[Floats, Floats]:

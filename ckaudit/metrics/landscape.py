@@ -1,19 +1,30 @@
 """The landscape of the loss: how noisy its gradient is, and how it bends."""
 
+from msgspec.structs import replace
+
 from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled, ratio, relabelled
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
 
-@metric(unit="1", reads=["grad_noise_scale"], source="catalogue M16; McCandlish et al. 2018, equation 2.9", memory=1)
+@metric(
+    unit="1",
+    reads=["grad_noise_trace", "grad_noise_signal", "grad_noise_scale"],
+    source="catalogue M16; McCandlish et al. 2018, equation 2.9",
+    memory=1,
+)
 def grad_noise_scale(run: Run) -> Series:
     r"""How many examples the gradient's noise is worth: a batch much smaller wastes steps, one much larger wastes examples.
 
     $$B = \operatorname{tr}(\Sigma) / |G|^2$$
 
-    Shape (T, 1): logged steps, in the unit that the trainer counts its batches in.
+    Shape (T, 1): logged steps, in the unit that the trainer counts its batches in. It is made of the logged means of both parts
+    over updates, as far as the second is above 0; elsewhere the logged scale counts.
     """
-    return run.scalar("grad_noise_scale")
+    trace, signal = (relabelled(run.scalar(f"grad_noise_{part}"), "grad_noise_scale") for part in ("trace", "signal"))
+    made = ratio(trace, replace(signal, recorded=signal.recorded & ~(signal.values <= 0)))
+    return filled(made, relabelled(run.scalar("grad_noise_scale"), "grad_noise_scale"))
 
 
 @metric(unit="1", reads=["curvature_trace_est"], source="catalogue M18; Hutchinson 1989", memory=1)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.across import across
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, relabelled, together
+from ckaudit.metrics.pairs import filled, ratio, relabelled, together
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, single
 
@@ -62,17 +62,33 @@ def moe_util_entropy(run: Run) -> Series:
     return filled(made, relabelled(run.scalar("moe_util_entropy"), "moe_util_entropy"))
 
 
-@metric(unit="1", reads=["moe.*.aux_loss", "moe_load_balance_loss"], source="catalogue M28; Fedus et al. 2022, eq. 4", memory=1)
+@metric(
+    unit="1",
+    reads=["moe.*.counts", "moe.*.router_probability", "moe.*.aux_loss", "moe_load_balance_loss"],
+    source="catalogue M28; Fedus et al. 2022, eq. 4",
+    memory=1,
+)
 def moe_load_balance_loss(run: Run) -> Series:
     r"""Load-balance loss before its coefficient, mean over layers: 1 for an even spread.
 
     $$E \sum_e f_e P_e$$
 
-    Shape (T, 1): checkpoints with the loss of layers; the logged value elsewhere. f is the share of the assignments, P the
-    router's mean probability.
+    Shape (T, 1): checkpoints, of f, the share of the assignments, and P, the router's mean probability; of the recorded loss
+    for a layer that lacks one of them; the logged value elsewhere.
     """
-    made = across(run.series("moe", "aux_loss"), np.nanmean, "moe_load_balance_loss", "1")
+    layers = filled(balance_losses(run), run.series("moe", "aux_loss"))
+    made = across(layers, np.nanmean, "moe_load_balance_loss", "1")
     return filled(made, relabelled(run.scalar("moe_load_balance_loss"), "moe_load_balance_loss"))
+
+
+def balance_losses(run: Run) -> Series:
+    r"""Return the load-balance loss of each layer, (C, L), $E \sum_e f_e P_e$; recorded where both were, and something routed."""
+    counts, shares = together(run.series("moe", "counts"), run.series("moe", "router_probability"))
+    layers = [label.rpartition("/")[0] for label in counts.labels]
+    both = counts.recorded & shares.recorded
+    products = replace(counts, values=np.where(both, counts.values * shares.values, np.nan), recorded=both)
+    summed = products.grouped(layers, lambda each: each.shape[-1] * each.sum(axis=-1))
+    return ratio(summed, replace(counts, recorded=both).grouped(layers, lambda each: each.sum(axis=-1)))
 
 
 def _by_layer(run: Run, reduce: Callable[[Floats], Floats]) -> Series:

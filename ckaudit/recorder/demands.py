@@ -13,13 +13,13 @@ from ckaudit.recorder.arrays import is_sharded
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.collector import Collector
 from ckaudit.recorder.curvature import Curvature, trace_of
-from ckaudit.recorder.digits import shorten, shortest
+from ckaudit.recorder.digits import shortest
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.gradient_check import GradientCheck, check_gradients
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.kernels import KernelWatch
 from ckaudit.recorder.losses import LossOf
-from ckaudit.recorder.noise_scale import NoiseScale
+from ckaudit.recorder.noise_scale import Noise, NoiseScale
 from ckaudit.recorder.pinned import PinnedBatch
 from ckaudit.recorder.rank_noise import RankNoise
 from ckaudit.recorder.table import is_spread
@@ -123,9 +123,7 @@ class Demands:
                 self._folder.describe(later=True, tensors=watch.stop(self._folder.tensors))
         if self._noise.is_waiting:
             with self._guard("the gradient noise scale"):
-                scale = self._noise.settle()
-                if scale is not None:
-                    attempt.values.setdefault("grad_noise_scale", shorten(scale))
+                _say(self._noise.settle(), attempt)
         if self._ranks is not None:
             self._compare_ranks(attempt, *self._ranks)
 
@@ -134,9 +132,7 @@ class Demands:
             scaled = 1.0 if attempt.loss_scale is None else attempt.loss_scale**2
             if (pair := seen.take()) is not None:
                 big = examples * self._world_size
-                scale = self._noise.compare(pair.own / scaled, pair.mean / scaled, small=examples, big=big)
-                if scale is not None:
-                    attempt.values.setdefault("grad_noise_scale", shorten(scale))
+                _say(self._noise.compare(pair.own / scaled, pair.mean / scaled, small=examples, big=big), attempt)
 
     def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int, seed: int) -> Curvature:
         """Return the trace of the Hessian by all trainable parameters.
@@ -167,3 +163,9 @@ class Demands:
 
 def _labelled(scalars: dict[str, float], name: str) -> dict[str, float]:
     return scalars if name == FIRST else {f"{scalar}/{name}": value for scalar, value in scalars.items()}
+
+
+def _say(noise: Noise | None, attempt: Attempt) -> None:
+    """Put the noise scale and its parts into the values of a step, unless the trainer logged a scale of its own."""
+    if noise is not None and "grad_noise_scale" not in attempt.values:
+        attempt.values = noise.values() | attempt.values

@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct
 from torch import Tensor, nn
 
 from ckaudit.contract.behaviour import MoeStats
+from ckaudit.contract.encode import significant
 from ckaudit.recorder.digits import shortest
 
 CHOICES = ("top_k", "num_experts_per_tok", "experts_per_token")
@@ -92,6 +93,7 @@ def moe_stats(output: Any, *, choices: int | None = None, capacity: int | None =
         counts=[float(count) for count in total.tolist()],
         routed=float(routed),
         dropped=UNSET if (dropped := _dropped(routing, counts, capacity)) is None else float(dropped),
+        router_probability=significant(shares.tolist()),
         aux_loss=shortest(experts * float((total * shares).sum()) / routed) if routed else UNSET,
     )
 

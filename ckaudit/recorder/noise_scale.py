@@ -4,13 +4,32 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from ckaudit.recorder.arrays import flat
+from ckaudit.recorder.digits import shorten
 
 MOST = 2**22  # elements of the gradient looked at: 16 MiB of copies
 SMOOTHING = 0.95  # per update; McCandlish et al. smooth too, and leave the constant open
 FEWEST = 10  # updates before the ratio of two averages means anything
+
+
+class Noise(Struct, frozen=True):
+    """Both parts of the noise scale, each a mean over updates, the latest of which count most.
+
+    Attributes:
+        trace: Of the covariance of the gradient of one example.
+        signal: Squared norm of the mean gradient.
+    """
+
+    trace: float
+    signal: float
+
+    def values(self) -> dict[str, float]:
+        """Return them by catalogue name; with the scale in examples, unless the noise hides the gradient altogether."""
+        parts = {"grad_noise_trace": shorten(self.trace), "grad_noise_signal": shorten(self.signal)}
+        return parts | ({"grad_noise_scale": shorten(self.trace / self.signal)} if self.signal > 0 else {})
 
 
 class NoiseScale:
@@ -21,7 +40,7 @@ class NoiseScale:
     the mean of a ratio is not the ratio of means. A factor on all losses, such as 1 over their number, changes nothing.
     Or call `compare` once an update, where the part is the batch of one rank.
 
-    Of a large model every k-th element is looked at, the same k everywhere: both sides shrink alike.
+    Of a large model every k-th element is looked at, the same k everywhere, and counts k times.
     """
 
     def __init__(self, *, most: int = MOST, smoothing: float = SMOOTHING, fewest: int = FEWEST) -> None:
@@ -48,45 +67,41 @@ class NoiseScale:
         self._stride = self._stride or common_stride(gradients.values(), self._most)
         now = {name: flat(gradient)[:: self._stride] / scale for name, gradient in gradients.items()}
         grown = [part - self._before[name] if name in self._before else part for name, part in now.items()]
-        self._squares.append(square(grown))
+        self._squares.append(self._stride * square(grown))
         self._sizes.append(examples)
         self._before = now
 
-    def settle(self) -> float | None:
-        """Finish an update, and return the noise scale in examples so far.
-
-        Returns:
-            The scale; None before enough updates, and where the noise hides the gradient altogether.
-        """
-        squares, sizes, total = self._squares, self._sizes, square(list(self._before.values()))
+    def settle(self) -> Noise | None:
+        """Finish an update, and return what is known of the noise so far; None before enough updates."""
+        squares, sizes, total = self._squares, self._sizes, self._stride * square(list(self._before.values()))
         self._squares, self._sizes, self._before = [], [], {}
         if len(squares) > 1 and math.isfinite(total) and all(map(math.isfinite, squares)):
             self._smooth(*noise_and_signal(squares, sizes, total))
-        return None if len(squares) < 2 else self._scale()
+        return None if len(squares) < 2 else self._known()
 
-    def compare(self, part: float, whole: float, *, small: float, big: float) -> float | None:
-        """Finish an update of whose batch one part was seen alone, and return the noise scale in examples so far.
+    def compare(self, part: float, whole: float, *, small: float, big: float) -> Noise | None:
+        """Finish an update of whose batch one part was seen alone, and return what `settle` does.
 
         Args:
             part: Squared norm of the mean gradient of the part.
             whole: That of the whole batch.
             small: Examples in the part.
             big: Examples in the whole batch.
-
-        Returns:
-            The scale, or None, as from `settle`.
         """
         if math.isfinite(part) and math.isfinite(whole):
             self._smooth(*unbiased(part, whole, small=small, big=big))
-        return self._scale()
+        return self._known()
 
     def _smooth(self, noise: float, signal: float) -> None:
         keep = self._smoothing
         self._noise, self._signal = keep * self._noise + (1 - keep) * noise, keep * self._signal + (1 - keep) * signal
         self._updates += 1
 
-    def _scale(self) -> float | None:
-        return None if self._updates < self._fewest or self._signal <= 0 else self._noise / self._signal
+    def _known(self) -> Noise | None:
+        if self._updates < self._fewest:
+            return None
+        seen = 1 - self._smoothing**self._updates  # the averages began at 0
+        return Noise(self._noise / seen, self._signal / seen)
 
 
 def noise_and_signal(squares: Sequence[float], sizes: Sequence[float], total: float) -> tuple[float, float]:

@@ -82,7 +82,8 @@ class OnDemand:
         """Tell that one backward pass of several before an update has ended, to measure the gradient noise scale.
 
         Called after each of them, before clipping, with gradients that were zero before the first. The line then holds
-        `grad_noise_scale`, in examples, once ten updates were seen. Of several ranks each pass has to be synchronised; with one
+        `grad_noise_scale`, in examples, once ten updates were seen, and what it is the ratio of: `grad_noise_trace` and
+        `grad_noise_signal`, each a mean over updates. Of several ranks each pass has to be synchronised; with one
         pass an update there is `rank_batch`.
         Gradients that ranks hold in parts are not looked at.
 
@@ -97,8 +98,9 @@ class OnDemand:
         """Ask, before the backward pass of an update, for the gradient noise scale from the batches of several ranks.
 
         Under `DistributedDataParallel` the gradient of the first rank is compared with the mean over all, in this step only;
-        the line holds `grad_noise_scale`, in examples, once ten updates were compared. It costs two passes over a sample of
-        the gradients; the ranks exchange nothing for it, and it may be called on all of them or on the first alone.
+        the line holds `grad_noise_scale`, in examples, and its two parts, once ten updates were compared. It costs two passes
+        over a sample of the gradients; the ranks exchange nothing for it, and it may be called on all of them or on the first
+        alone.
         With accumulation it counts what the last backward pass, the one that averages, leaves of all of them together.
 
         Args:

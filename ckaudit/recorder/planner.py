@@ -52,9 +52,15 @@ class Planner(Struct, frozen=True, kw_only=True):
         return due(parts, self._ordinal(attempt), last="last" in attempt.triggers).depths
 
     def plan(
-        self, tensors: Sequence[Part], layers: Sequence[Part], modules: Sequence[Part], attempt: Attempt, besides: int = 0
+        self,
+        tensors: Sequence[Part],
+        layers: Sequence[Part],
+        modules: Sequence[Part],
+        attempt: Attempt,
+        besides: int = 0,
+        experts: int = 0,
     ) -> Plan:
-        """Return what the checkpoint of an attempt holds; `besides` are the bytes of its black box."""
+        """Return what the checkpoint of an attempt holds; `besides` are the bytes of its black box, `experts` of its routing."""
         return plan(
             tensors,
             layers,
@@ -65,14 +71,15 @@ class Planner(Struct, frozen=True, kw_only=True):
             suffix=self.suffix,
             last="last" in attempt.triggers,
             besides=besides,
-            sizes=self._sizes(attempt),
+            sizes=self._sizes(attempt, experts),
         )
 
     def fit(self, checkpoint: Checkpoint, tensors: Sequence[Part], attempt: Attempt) -> Plan:
         """Return what a checkpoint holds whose other sections are there; its black box is shortened where it is too long."""
         layers, modules = layer_parts(checkpoint.attention or {}), module_parts(checkpoint.activations or {})
+        experts = len(encode(checkpoint.moe)) if checkpoint.moe else 0
         if checkpoint.history is UNSET:
-            return self.plan(tensors, layers, modules, attempt)
+            return self.plan(tensors, layers, modules, attempt, experts=experts)
         most = room(
             tensors,
             layers,
@@ -81,15 +88,16 @@ class Planner(Struct, frozen=True, kw_only=True):
             self.budget_kb,
             encoding=self.grids,
             suffix=self.suffix,
-            sizes=self._sizes(attempt),
+            sizes=self._sizes(attempt, experts),
         )
         whole, checkpoint.history = checkpoint.history, fitted(checkpoint.history, most)
         if len(checkpoint.history.steps) < len(whole.steps):
             checkpoint.left_out = [*(checkpoint.left_out or []), "history.steps"]
-        return self.plan(tensors, layers, modules, attempt, len(encode(checkpoint.history)))
+        return self.plan(tensors, layers, modules, attempt, len(encode(checkpoint.history)), experts)
 
-    def _sizes(self, attempt: Attempt) -> Sizes:
-        return beyond(SIZES if attempt.step else WEIGHTS_ONLY, exact=self.exact, spectral=self.spectral)
+    def _sizes(self, attempt: Attempt, experts: int) -> Sizes:
+        sizes = beyond(SIZES if attempt.step else WEIGHTS_ONLY, exact=self.exact, spectral=self.spectral)
+        return replace(sizes, rest=sizes.rest + experts)
 
     def _ordinal(self, attempt: Attempt) -> int:
         return ordinal(attempt.step, self.cadence)

@@ -35,7 +35,7 @@ class RankNoise:
     Args:
         parameters: The parameters; hooked from `watch` to `take`.
         guard: Keeps failures away from the backward pass.
-        most: Elements looked at; of more, every k-th.
+        most: Elements looked at; of more, every k-th, which counts k times.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], guard: Guard, *, most: int = MOST) -> None:
@@ -78,7 +78,7 @@ class RankNoise:
         if parameter.grad is None:
             raise RuntimeError("a gradient is gone")
         values = flat(parameter.grad)[:: self._stride].double()
-        square: Tensor = values.dot(values)  # stays where it is: fetching each would make an accelerator wait
+        square: Tensor = self._stride * values.dot(values)  # stays where it is: fetching each would make an accelerator wait
         return square
 
 

@@ -124,4 +124,4 @@ def cells_of(table: Table, field: str) -> tuple[Labels, Iterable[Any]]:
 
 
 _PLACES = {word: float(place) for place, word in enumerate(get_args(HeadKind))}
-_PARTS = {"percentiles": "percentile", "counts": "expert", "shape": "dimension"}
+_PARTS = {"percentiles": "percentile", "counts": "expert", "router_probability": "expert", "shape": "dimension"}

@@ -9,6 +9,7 @@ from ckaudit.validate.facts import RunFacts
 
 DERIVED = {
     "grad_clip_rate": ("clip_coefficient", "grad_global_norm"),
+    "grad_noise_scale": ("grad_noise_trace", "grad_noise_signal"),
     "lr_phase": (),
     "mfu": ("tokens_seen",),
     "nan_inf_events": ("train_loss_raw", "val_loss", "grad_global_norm"),

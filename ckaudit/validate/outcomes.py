@@ -130,7 +130,8 @@ def outcomes(findings: Sequence[Finding], runs: Sequence[RunFacts]) -> list[Chec
     counts = Counter(finding.code for finding in findings)
     reads = _reads_by_kind()
     recorded = set[str]().union(*(run.recorded for run in runs))
-    return [_check(kind, counts[code], _skip(kind, runs, reads, recorded)) for code, kind in sorted(violations.KINDS.items())]
+    kinds = violations.kinds_of("validate")
+    return [_check(kind, counts[code], _skip(kind, runs, reads, recorded)) for code, kind in kinds.items()]
 
 
 def _check(kind: Kind, found: int, skip: Skip | None) -> Check:

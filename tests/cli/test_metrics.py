@@ -281,7 +281,7 @@ def test_a_stretch_without_a_value_is_not_the_same_as_no_record(folder, capfd):
     ("arguments", "hint"),
     [
         (["gradnorm"], "did you mean grad"),
-        (["train_loss"], "did you mean train_loss"),
+        (["trainloss"], "did you mean train_loss"),
         (["zzz*"], "without a name"),
         (["--from", "9", "--to", "3"], "swap them"),
         (["--every", "0"], "--every 100"),

@@ -6,12 +6,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.behaviour import MoeStats
 from ckaudit.contract.budget import plan, room
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due
-from ckaudit.contract.encode import encode
+from ckaudit.contract.encode import encode, significant
 from ckaudit.contract.left_out import keep
 from ckaudit.contract.manifest import Cadence
 from ckaudit.contract.sizes import Part, Sizes
@@ -138,6 +140,30 @@ def test_two_runs_of_one_cadence_have_equal_grids_whatever_events_they_have(cade
     eventful = {step: grids(step) for step in sorted({*due, 3, 4, 501, 777, 1_999})}
     assert {step: eventful[step] for step in due} == quiet
     assert all(quiet[a] != quiet[b] for a, b in pairwise(due))
+
+
+@pytest.mark.parametrize(("suffix", "many"), [(".json", 32), (".json.zst", 128)])
+def test_the_routing_of_many_experts_counts(whole, suffix, many):
+    rng = np.random.default_rng(0)
+    planner, sizes = Planner(grids="q8", budget_kb=200, suffix=suffix, cadence=DEFAULT_CADENCE), []
+    for experts in (0, many):
+        document = msgspec.json.decode(whole, type=Checkpoint)
+        if experts:
+            document.moe = {
+                layer.name: MoeStats(
+                    counts=rng.multinomial(60_000, share := rng.dirichlet(np.ones(experts))).astype(float).tolist(),
+                    routed=60_000.0,
+                    router_probability=significant(share),
+                )
+                for layer in LAYERS
+            }
+        chosen = planner.fit(document, TENSORS, Attempt(step=10))
+        keep(document, chosen, TENSORS, LAYERS)
+        data = encode(document, suffix)
+        assert len(data) <= 200_000
+        assert grids_in(document) >= 12
+        sizes.append(chosen.bytes / len(data))
+    assert sizes == pytest.approx([1, 1], abs=0.1)
 
 
 def test_other_heads_or_modules_change_sizes_and_not_turns():

@@ -1,9 +1,12 @@
 """Pages say what the catalogues say, and links are those that the code has."""
 
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
+import ckaudit
 from ckaudit.causes import causes
 from ckaudit.causes.links import made_of, rules_reading
 from ckaudit.contract.violations import KINDS
@@ -112,6 +115,33 @@ def test_everything_has_a_page_and_a_line():
     }
     assert {*metrics(), *rules(), *causes(), *KINDS} <= set(known_names())
     assert all(len(explain([name])) >= 1 for name in known_names())
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "commands"),
+    [
+        ("DAT001", "broken_record", "ckaudit data and ckaudit probe"),
+        ("DAT002", "record_not_utf8", "ckaudit data and ckaudit probe"),
+        ("DAT003", "record_too_long", "ckaudit data and ckaudit probe"),
+        ("DAT004", "wrong_column_type", "ckaudit data and ckaudit probe"),
+        ("DAT005", "broken_parquet", "ckaudit data and ckaudit probe"),
+        ("SCH004", "wrong_type", "ckaudit validate"),
+    ],
+)
+def test_a_violation_says_who_finds_it(code, name, commands):
+    page = only(code.lower())
+    assert (page.kind, page.name, page.ids) == ("violation", name, (code,))
+    assert page.facts["found by"] == commands
+    assert page.sections[0].title == "What to do"
+    assert only(name).ids == (code,)
+
+
+def test_every_code_in_the_source_is_explained():
+    used = set()
+    for path in sorted(Path(ckaudit.__file__).parent.rglob("*.py")):
+        used |= set(re.findall(r'"((?:DAT|SYN|SCH|VAL|RUN|MAN)\d{3})"', path.read_text()))
+    assert len(used) > 100
+    assert used == set(KINDS)
 
 
 def test_a_cause_tells_its_knob_and_prior():

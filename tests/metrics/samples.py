@@ -139,7 +139,11 @@ def _labels(path):
     if section == "probes":
         return ("p", "p.shifted", "q")
     if section == "moe":
-        return tuple(f"{layer}/expert.{index}" for layer in LAYERS for index in range(4)) if path.endswith("counts") else LAYERS
+        return (
+            tuple(f"{layer}/expert.{index}" for layer in LAYERS for index in range(4))
+            if path.endswith(("counts", "router_probability"))
+            else LAYERS
+        )
     known = {"rank_facts": ranks, "weights": TENSORS, "gradients": TENSORS, "weight_deltas": TENSORS, "activations": MODULES}
     slices = {"slice_val_loss": ("regular", "irregular", "other")}
     return known.get(section) or slices.get(path) or (path,)

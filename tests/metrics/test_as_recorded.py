@@ -14,7 +14,6 @@ PLAIN = {
     "target_equals_input": "data.target_equals_input",
     "gradient_check_error": "parity.gradient_error",
     "batch_repeat_distance": "batch_repeat_distance",
-    "grad_noise_scale": "grad_noise_scale",
     "curvature_trace_est": "curvature_trace_est",
     "curvature_trace_error": "curvature_trace_error",
 }

@@ -30,6 +30,7 @@ def honest(seed=0, *, beta=0.98, zero_start=False, ppl_of="ema", pads=1.0, digit
         now = beta * now + (1 - beta) * value
         ema.append(now)
     window = [float(np.mean(loss[max(0, end - 20) : end])) for end in range(1, STEPS + 1)]
+    noise = {"trace": rng.gamma(9.0, 10.0, STEPS), "signal": rng.gamma(9.0, 0.1, STEPS)}
     clipped, timed = (norms > 1.0).astype(float), seconds + evals * counting_evals
     log = {
         "train_loss_raw": loss,
@@ -49,6 +50,8 @@ def honest(seed=0, *, beta=0.98, zero_start=False, ppl_of="ema", pads=1.0, digit
         "tokens_per_sec": size / timed,
         "mfu": size / timed * 6e6 / 1e12,
         "nan_inf_events": np.zeros(STEPS),
+        **{f"grad_noise_{part}": values for part, values in noise.items()},
+        "grad_noise_scale": noise["trace"] / noise["signal"],
     }
     val = {step: 2.2 + 8.0 * step**-0.5 for step in range(50, STEPS + 1, 50)}
     kept = steps % every == 0
@@ -87,7 +90,7 @@ def test_an_honest_trainer_is_believed(convention, seed):
 
 def test_an_honest_trainer_is_judged_by_all_its_claims():
     judged = {each.label for each in every_bound(honest()) if len(each.steps)}
-    of_checkpoints = {"grad_global_norm", "update_to_weight", "attn_entropy", "moe_drop_rate"}
+    of_checkpoints = {"grad_global_norm", "update_to_weight", "attn_entropy", "moe_drop_rate", "moe_load_balance_loss"}
     assert judged == set(CLAIMS) - of_checkpoints
 
 
@@ -96,6 +99,7 @@ LIES = {
     "val_ppl": lambda x: x * 1.05,
     "train_loss_ema": lambda x: x * 2,
     "train_val_gap": lambda x: x + 1.0,
+    "grad_noise_scale": lambda x: x * 1.05,
     "lr_phase": lambda x: x / 100,
     "steps_seen": lambda x: x + 5,
     "overflow_rate": lambda x: x + 200,
@@ -145,6 +149,49 @@ def test_claims_against_tensors_heads_and_layers():
 
     assert judged(5.0, 0.03, 1.4, 5.0) == judged(9.0, 0.015, 1.0, 4.0) == set()
     assert judged(1.0, 0.5, 0.2, 0.05) == {"grad_global_norm", "update_to_weight", "attn_entropy", "moe_drop_rate"}
+
+
+def balanced(logged, choices, *, skew=(2.0, 1.0)):
+    """Return a run of two layers of experts with favourites of their own, and what loops over tokens say of their balance."""
+    rng = np.random.default_rng(0)
+    counts, shares, losses, all_counts, all_shares = {}, {}, [], np.zeros(8), np.zeros(8)
+    for layer, strength in enumerate(skew):
+        logits = rng.normal(0, 1, (200, 8)) + strength * (np.arange(8) == layer)
+        probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        received, mean = np.zeros(8), probabilities.mean(axis=0)
+        for token in logits:
+            for expert in np.argsort(-token)[:choices]:
+                received[expert] += 1
+        losses.append(8 * sum(c * p for c, p in zip(received / 200, mean, strict=True)))
+        all_counts, all_shares = all_counts + received / 400, all_shares + mean / 2
+        counts |= {f"l.{layer}/expert.{index}": float(value) for index, value in enumerate(received)}
+        shares |= {f"l.{layer}/expert.{index}": float(value) for index, value in enumerate(mean)}
+    said = logged(losses, 8 * float(all_counts @ all_shares))
+    name = "moe_load_balance_loss"
+    return run_of({"moe.*.counts": {10: counts}, "moe.*.router_probability": {10: shares}}, {name: {10: {name: said}}})
+
+
+HONEST_BALANCES = {
+    "assignments": lambda losses, _whole, k: sum(losses) / 2 / k,
+    "tokens": lambda losses, _whole, _k: sum(losses) / 2,
+    "worst layer": lambda losses, _whole, k: max(losses) / k,
+    "all layers together": lambda _losses, whole, k: whole / k,
+    "all layers together, tokens": lambda _losses, whole, _k: whole,
+}
+
+
+@pytest.mark.parametrize("convention", HONEST_BALANCES)
+@pytest.mark.parametrize("choices", [1, 2, 4])
+@pytest.mark.parametrize("skew", [(0.0, 0.0), (2.0, 1.0), (9.0, 9.0)])
+def test_a_load_balance_loss_is_believed_in_every_convention(convention, choices, skew):
+    run = balanced(lambda losses, whole: HONEST_BALANCES[convention](losses, whole, choices), choices, skew=skew)
+    assert claimed_value(run).labels == ("moe_load_balance_loss",)
+    assert contradicted(run) == set()
+
+
+@pytest.mark.parametrize("lie", [lambda losses, _: 0.01 * sum(losses), lambda losses, _: 1000 * sum(losses)])
+def test_a_load_balance_loss_times_its_coefficient_is_not(lie):
+    assert contradicted(balanced(lie, 2)) == {"moe_load_balance_loss"}
 
 
 def test_claims_by_label_keep_their_label():

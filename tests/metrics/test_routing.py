@@ -63,6 +63,30 @@ def test_dropped_over_routed_of_all_layers_that_counted_both():
     )
 
 
+def test_load_balance_loss_is_that_of_counts_and_probabilities():
+    rng = np.random.default_rng(0)
+    shares = {step: {layer: rng.dirichlet(np.ones(4)) for layer in row} for step, row in ROWS.items()}
+    expected = {}
+    for step, row in ROWS.items():
+        losses = [
+            4 * sum(count * share for count, share in zip(counts, shares[step][layer], strict=True)) / sum(counts)
+            for layer, counts in row.items()
+            if sum(counts)
+        ]
+        expected[step, "moe_load_balance_loss"] = sum(losses) / len(losses)
+    probabilities = {
+        step: {f"{layer}/expert.{index}": value for layer, values in row.items() for index, value in enumerate(values)}
+        for step, row in shares.items()
+    }
+    sections = {"moe.*.counts": routed(), "moe.*.router_probability": probabilities}
+    assert close(cells(moe_load_balance_loss(run_of(sections))), expected)
+    # What was recorded of a layer counts only where it cannot be made.
+    sections["moe.*.aux_loss"] = {10: {"a": 9.0, "b": 9.0}, 20: {"a": 9.0}, 30: {"a": 3.0}}
+    found = cells(moe_load_balance_loss(run_of(sections)))
+    last = (30, "moe_load_balance_loss")
+    assert close(found, expected | {last: (expected[last] + 3.0) / 2})
+
+
 def test_load_balance_loss_is_the_mean_over_layers():
     run = run_of({"moe.*.aux_loss": {10: {"a": 1.0, "b": 1.5}}}, {"moe_load_balance_loss": {10: {"x": 9.0}, 11: {"x": 1.1}}})
     assert cells(moe_load_balance_loss(run)) == {(10, "moe_load_balance_loss"): 1.25, (11, "moe_load_balance_loss"): 1.1}

@@ -4,6 +4,7 @@ The relative error that is allowed stands beside each. Numbers are written with 
 """
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from ckaudit.recorder.attention import attention_stats
 from ckaudit.recorder.gradient_stats import total_norm
 from ckaudit.recorder.gradients import norms_of
 from ckaudit.recorder.spectral import spectral_norm
-from ckaudit.recorder.sweep import moments
+from ckaudit.recorder.sweep import STRETCH, moments
 
 WRITTEN = 1e-7
 SIZES = [1, 2, 17, 1_000, 65_537, 1_000_000]
@@ -46,6 +47,79 @@ def test_f1_to_f3_a_large_sum_does_not_swallow_small_steps():
     assert (found.mean, found.std) == (10_000.5, 0.5)
     running = np.cumsum(tensor.numpy(), dtype=np.float32)[-1] / 500_000
     assert abs(running - 10_000.5) > 0.5
+
+
+OFFSET, UNIT, POOL = 10**9, 1024, 2**20
+
+
+class Stream(np.ndarray):
+    """Many elements that take no memory: stretches of one pool, now from here and now from there."""
+
+    def __getitem__(self, place):
+        start = self.offset_of(place.start)
+        return self.pool[start : start + place.stop - place.start]
+
+    @staticmethod
+    def offset_of(start):
+        return start // STRETCH * 7_919 % (POOL - STRETCH)
+
+
+def stream(size, bits):
+    """Return a stream whose elements are `OFFSET` and `bits`, whole numbers, over `UNIT`: a float64 holds each exactly."""
+    made = np.broadcast_to(np.zeros(1), (size,)).view(Stream)
+    made.pool = OFFSET + bits / UNIT
+    assert np.array_equal((made.pool - OFFSET) * UNIT, bits)
+    return made
+
+
+def exactly(size, bits):
+    """Return mean and M2 of a stream as fractions, from sums of whole numbers."""
+    sums, squares = ([0, *np.cumsum(each).tolist()] for each in (bits, bits**2))
+    first = second = 0
+    for place in range(0, size, STRETCH):
+        start = Stream.offset_of(place)
+        end = start + min(STRETCH, size - place)
+        first, second = first + sums[end] - sums[start], second + squares[end] - squares[start]
+    return OFFSET + Fraction(first, size * UNIT), (second - Fraction(first * first, size)) / UNIT**2
+
+
+@pytest.mark.parametrize("size", [STRETCH + 1, 1_000_003, 10**8])
+@pytest.mark.parametrize("shape", ["noise", "ramp"])
+def test_f1_to_f3_stretches_far_from_zero_are_merged_without_loss(size, shape):
+    noise = np.random.default_rng(size).normal(0, 1, POOL)
+    bits = np.rint(UNIT * (noise if shape == "noise" else np.sort(noise))).astype(np.int64)
+    mean, m2 = exactly(size, bits)
+    found = moments(stream(size, bits))
+    assert found.finite == size
+    assert float(abs(Fraction(found.mean) - mean)) < 16 * math.ulp(OFFSET)
+    # The means of stretches are good to their last bit, so their differences to this share of the spread (Chan et al. 1983).
+    condition = float(mean) / math.sqrt(m2 / size)
+    assert float(abs(Fraction(found.m2) / m2 - 1)) < 4 * condition * np.finfo(float).eps
+    # Of the textbook's difference of two large numbers not one digit would be left.
+    assert condition**2 * np.finfo(float).eps > 1
+
+
+@pytest.mark.parametrize(
+    "stretches",
+    [
+        ("a billion, then little", [1e9, 1e-9, 1e-9, 1e-9]),
+        ("to and fro", [1e9, -1e9] * 50),
+        ("upwards", [10.0**power for power in range(-9, 10)]),
+        ("one far away at the end", [0.0] * 99 + [1e9]),
+    ],
+    ids=lambda pair: pair[0],
+)
+@pytest.mark.parametrize("chunk", [1, 7, 1_000])
+def test_f1_to_f3_the_order_of_stretches_does_not_matter(stretches, chunk):
+    rng = np.random.default_rng(3)
+    values = np.concatenate([level + rng.normal(0, 1, 50) for level in stretches[1]])
+    exact = [Fraction(value) for value in values.tolist()]
+    mean = sum(exact) / len(exact)
+    m2 = sum((value - mean) ** 2 for value in exact)
+    for order in (values, values[::-1].copy(), np.sort(values)):
+        found = moments(order, chunk=chunk)
+        assert float(abs(Fraction(found.mean) - mean)) <= 1e-14 * np.abs(values).max()
+        assert float(abs(Fraction(found.m2) / m2 - 1)) < 1e-12
 
 
 @pytest.mark.parametrize("shapes", [[(1,)], [(3, 5), (7,)], [(1_000, 1_000), (333,), (4, 4, 3, 3)]])

@@ -47,6 +47,12 @@ def slow(logits, k, capacity=None):
     return counts, dropped, logits.shape[-1] * (shares * mean).sum()
 
 
+def of_parts(stats):
+    """The loss again, from the parts that a checkpoint holds."""
+    pairs = zip(stats.counts, stats.router_probability, strict=True)
+    return len(stats.counts) * sum(count * probability for count, probability in pairs) / sum(stats.counts)
+
+
 @pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("capacity", [None, 2, 100])
 def test_routing_agrees_with_a_slow_loop(k, capacity):
@@ -56,6 +62,8 @@ def test_routing_agrees_with_a_slow_loop(k, capacity):
     assert stats.counts == counts
     assert (stats.routed, sum(stats.counts)) == (21 * k, 21 * k)
     assert stats.aux_loss == pytest.approx(loss, rel=1e-6)
+    assert stats.router_probability == pytest.approx(logits.double().softmax(-1).mean((0, 1)).tolist(), rel=5.1e-4)
+    assert of_parts(stats) == pytest.approx(loss, rel=5e-4)
     assert (stats.dropped == dropped) if capacity else not stats.dropped
 
 
@@ -176,6 +184,7 @@ def test_a_transformer_of_experts_is_recorded(name, tmp_path, read):
             assert moe[layer].aux_loss == pytest.approx(loss, rel=1e-5)
             of_library = load_balancing_loss_func((logits.detach(),), EXPERTS, 2)
             assert moe[layer].aux_loss == pytest.approx(float(of_library) / 2, rel=1e-5)
+        assert of_parts(moe[layer]) == pytest.approx(moe[layer].aux_loss, rel=5e-4)
     assert scalars["moe_util_entropy"] == pytest.approx(min(utilisation(stats.counts) for stats in moe.values()))
     assert "moe_drop_rate" not in scalars
 

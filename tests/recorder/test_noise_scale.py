@@ -37,8 +37,12 @@ def test_the_scale_of_a_quadratic_is_the_one_known(divided):
             (loss / count if divided else loss).backward()
             noise.add(gradients_of(model), examples)
         found = noise.settle()
+    found = found.values()
     # mu is 0, so that |G|² is 20/4 and the trace of the covariance 20*4.
-    assert math.isclose(found, size * spread**2 / (size * 0.25), rel_tol=0.05)
+    assert math.isclose(found["grad_noise_scale"], size * spread**2 / (size * 0.25), rel_tol=0.05)
+    share = 1 if divided else count
+    assert math.isclose(found["grad_noise_trace"], share**2 * size * spread**2, rel_tol=0.05)
+    assert math.isclose(found["grad_noise_signal"], share**2 * size * 0.25, rel_tol=0.05)
 
 
 def test_both_parts_are_unbiased_with_micro_batches_of_unequal_size():
@@ -68,7 +72,10 @@ def test_one_update_is_that_of_gradients_computed_one_by_one(tiny, batches, loss
     for batch in parts:
         (loss_of(model, batch) / 3).backward()
         scale.add(gradients_of(model), 4)
-    assert math.isclose(scale.settle(), noise / signal, rel_tol=1e-4)
+    found = scale.settle()
+    assert math.isclose(found.trace, noise, rel_tol=1e-4)
+    assert math.isclose(found.signal, signal, rel_tol=1e-4)
+    assert math.isclose(found.values()["grad_noise_scale"], noise / signal, rel_tol=1e-4)
 
 
 def test_a_loss_scale_and_a_gradient_that_comes_late_change_nothing():
@@ -79,7 +86,9 @@ def test_a_loss_scale_and_a_gradient_that_comes_late_change_nothing():
         noise.add({"a": first * 2 * factor, "b": second * factor}, 1, scale=factor)
     squares, total = [5.0, 5.0 + 9.0], 20.0 + 9.0
     expected = noise_and_signal(squares, [1, 1], total)
-    assert plain.settle() == scaled.settle() == expected[0] / expected[1]
+    found = plain.settle()
+    assert found == scaled.settle()
+    assert (found.trace, found.signal) == pytest.approx(expected)
 
 
 def test_a_single_backward_pass_says_nothing():
@@ -96,14 +105,14 @@ def test_a_gradient_that_is_not_finite_is_left_out():
         noise.add({"a": torch.tensor([1.5 + last])}, 1)
         found = noise.settle()
     expected = noise_and_signal([2.25, 4.0], [1, 1], 12.25)
-    assert math.isclose(found, expected[0] / expected[1])
+    assert (found.trace, found.signal) == pytest.approx(expected)
 
 
 def test_noise_that_hides_the_gradient_has_no_scale():
     noise = NoiseScale(fewest=1)
     noise.add({"a": torch.tensor([1.0])}, 1)
     noise.add({"a": torch.tensor([0.0])}, 1)
-    assert noise.settle() is None
+    assert noise.settle().values() == {"grad_noise_trace": 8.0, "grad_noise_signal": -4.0}
 
 
 def test_a_large_model_is_sampled_evenly_and_across_its_columns():
@@ -112,6 +121,20 @@ def test_a_large_model_is_sampled_evenly_and_across_its_columns():
     assert stride >= sum(each.numel() for each in shapes) / 200
     assert all(math.gcd(stride, each.shape[-1]) == 1 for each in shapes)
     assert common_stride(shapes, 10**6) == 1
+
+
+def test_of_a_sample_each_element_counts_for_those_left_out():
+    whole, sampled = NoiseScale(fewest=1), NoiseScale(most=20_000, fewest=1)
+    for noise in (whole, sampled):
+        rng = np.random.default_rng(0)
+        total = torch.zeros(400, 501)
+        for _ in range(2):
+            total = total + torch.from_numpy(rng.normal(1.0, 3.0, (400, 501)))
+            noise.add({"a": total}, 1)
+    one, other = whole.settle(), sampled.settle()
+    assert other.trace == pytest.approx(one.trace, rel=0.05)
+    assert other.signal == pytest.approx(one.signal, rel=0.3)
+    assert other.trace != one.trace
 
 
 def accumulate(model, folder, batches, loss_of, *, tell):
@@ -139,4 +162,22 @@ def test_a_line_holds_the_scale_from_the_tenth_update_on(tiny, batches, loss_of,
     found = {line["step"]: line["grad_noise_scale"] for line in lines(tmp_path / "told") if "grad_noise_scale" in line}
     assert min(found) == 10
     assert all(scale > 0 for scale in found.values())
+    for line in lines(tmp_path / "told"):
+        assert ("grad_noise_trace" in line) == ("grad_noise_signal" in line) == (line["step"] >= 10)
+        if "grad_noise_scale" in line:
+            assert line["grad_noise_scale"] == pytest.approx(line["grad_noise_trace"] / line["grad_noise_signal"], rel=1e-6)
     assert not validate([tmp_path / "told"]).findings
+
+
+def test_a_scale_that_the_trainer_logs_stays_alone(tiny, batches, loss_of, tmp_path, lines):
+    model = tiny()
+    with Recorder(model, tmp_path) as recorder:
+        for step in range(12):
+            model.zero_grad()
+            for batch in batches(2, seed=step):
+                loss_of(model, batch).backward()
+                recorder.micro_batch()
+            recorder.log(grad_noise_scale=7.0)
+            recorder.step(1.0)
+    assert {line["grad_noise_scale"] for line in lines(tmp_path)} == {7.0}
+    assert not any("grad_noise_trace" in line for line in lines(tmp_path))

@@ -63,6 +63,9 @@ def test_the_noise_of_ranks_is_that_of_their_batches_one_by_one(runs, world, lin
     found = {line["step"]: line["grad_noise_scale"] for line in lines(runs[0] / f"ddp{world}") if "grad_noise_scale" in line}
     assert len(expected) > 5
     assert found == pytest.approx(expected, rel=1e-3)
+    last = lines(runs[0] / f"ddp{world}")[-1]
+    seen = 1 - 0.95**STEPS
+    assert (last["grad_noise_trace"], last["grad_noise_signal"]) == pytest.approx(tuple(kept / seen), rel=1e-3)
 
 
 def test_looking_changes_no_weight(runs):

@@ -8,7 +8,6 @@ from msgspec import UNSET
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.meaning import Subject, check
 from ckaudit.contract.meaning.optimizer import root_sum_square
-from ckaudit.contract.meaning.sections import perplexity
 from ckaudit.contract.report import Finding
 
 PERCENTS = (
@@ -80,14 +79,6 @@ def mfu(subject: Subject, *, rounding: float = 1e-3) -> Iterator[Finding]:
         yield subject.find(kinds.MFU_ABOVE_PEAK, ("scalars", "mfu"), "at most 1", value)
     elif value > 1 + rounding:
         yield subject.find(kinds.MFU_PERCENT, ("scalars", "mfu"), "a fraction of at most 1", value)
-
-
-@check(kinds.PERPLEXITY_AND_LOSS, kinds.PERPLEXITY_BELOW_ONE, reads=("scalars",))
-def perplexities(subject: Subject) -> Iterator[Finding]:
-    """train_ppl is exp of train_loss_ema, val_ppl of val_loss."""
-    values = _values(subject)
-    for name, loss in (("train_ppl", "train_loss_ema"), ("val_ppl", "val_loss")):
-        yield from perplexity(subject, ("scalars", name), values.get(name), values.get(loss))
 
 
 @check(kinds.STEPS_SEEN, reads=("scalars", "step"))

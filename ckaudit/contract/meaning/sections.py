@@ -1,6 +1,5 @@
-"""The small sections: experts, probes, parity, replay, history, ranks and cost, each against itself."""
+"""The small sections: probes, parity, replay, history, ranks and cost, each against itself."""
 
-import math
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -18,44 +17,6 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-@check(kinds.NEGATIVE, reads=("moe.*.aux_loss",))
-def load_balance(subject: Subject) -> Iterator[Finding]:
-    """A load-balance loss is a sum of products of shares, at least 0 (Fedus et al. 2021, equation 4)."""
-    for name, layer in (subject.document.moe or {}).items():
-        if isinstance(layer.aux_loss, float) and layer.aux_loss < 0:
-            yield subject.find(kinds.NEGATIVE, ("moe", name, "aux_loss"), "at least 0", layer.aux_loss)
-
-
-@check(kinds.MOE_COUNTS, reads=("moe.*.counts", "moe.*.routed", "moe.*.dropped"))
-def experts(subject: Subject, *, rounding: float = 1e-3) -> Iterator[Finding]:
-    """Experts received all that was routed, or all that was not dropped; no more is dropped than routed.
-
-    Args:
-        subject: The checkpoint.
-        rounding: Relative error: counts averaged over micro-batches or ranks may be rounded to four digits.
-    """
-    for name, layer in (subject.document.moe or {}).items():
-        routed, dropped = _number(layer.routed), _number(layer.dropped)
-        if routed is None:
-            continue
-        slack = rounding * routed
-        if dropped is not None and dropped > routed + slack:
-            yield subject.find(kinds.MOE_COUNTS, ("moe", name, "dropped"), f"at most routed {routed:.6g}", dropped)
-        elif layer.counts and not any(isinstance(count, str) for count in layer.counts):
-            total = sum(layer.counts)  # type: ignore[arg-type]
-            least = 0.0 if dropped is None else routed - dropped
-            if not least - slack <= total <= routed + slack:
-                expected = f"{least:.6g} to {routed:.6g} in sum"
-                yield subject.find(kinds.MOE_COUNTS, ("moe", name, "counts"), expected, float(total))
-
-
-@check(kinds.PERPLEXITY_AND_LOSS, kinds.PERPLEXITY_BELOW_ONE, reads=("probes.*.perplexity", "probes.*.loss"))
-def probe(subject: Subject) -> Iterator[Finding]:
-    """A probe's perplexity is exp of its loss."""
-    for name, stats in (subject.document.probes or {}).items():
-        yield from perplexity(subject, ("probes", name, "perplexity"), _number(stats.perplexity), _number(stats.loss))
-
-
 @check(kinds.PROBE_SHIFT, reads=("probes.*.shift", "probes.*.shifted_by", "probes.*.entropy"))
 def twin(subject: Subject) -> Iterator[Finding]:
     """A moved probe says how it was moved and is named after another, which knows its entropy as well."""
@@ -69,27 +30,6 @@ def twin(subject: Subject) -> Iterator[Finding]:
             yield subject.find(kinds.PROBE_SHIFT, ("probes", name), "named after another probe of this file", name)
         elif stats.shift is not UNSET and own is not None and (stats.entropy is UNSET) != (own.entropy is UNSET):
             yield subject.find(kinds.PROBE_SHIFT, ("probes", name, "entropy"), "recorded of both or of neither", "of one")
-
-
-def perplexity(
-    subject: Subject, place: Place, value: float | None, loss: float | None, *, rounding: float = 1e-2
-) -> Iterator[Finding]:
-    """A perplexity is at least 1, and exp of its loss.
-
-    Args:
-        subject: The checkpoint.
-        place: Where the perplexity stands.
-        value: The perplexity.
-        loss: Its loss, in nats per token.
-        rounding: Error of the loss, relative above 1 and absolute below: a loss of bfloat16 is good to 0.4 %.
-    """
-    if value is None:
-        return
-    if value < 1 - rounding:
-        yield subject.find(kinds.PERPLEXITY_BELOW_ONE, place, "at least 1", value)
-    elif loss is not None and abs(math.log(value) - loss) > rounding * max(1.0, abs(loss)):
-        expected = f"{math.exp(min(loss, 700.0)):.6g}, exp of the loss {loss:.6g}"
-        yield subject.find(kinds.PERPLEXITY_AND_LOSS, place, expected, value)
 
 
 @check(kinds.PARITY, reads=("parity.param_diff", "parity.relative_param_diff"))
