@@ -62,15 +62,15 @@ def _search(log_x: Floats, y: Floats, kept: Floats, low: float, high: float) -> 
     """Close in on the exponent of each set of `kept` points, shape (G, N); return offsets, scales and exponents, (G,)."""
     sets = np.arange(len(kept))
     lows, highs = np.full(len(kept), low), np.full(len(kept), high)
-    for count in (17, *[9] * 8):
+    for count, rounds in (17, 4), *[(9, 4)] * 6, *[(9, 12)] * 2:  # a rough cost tells which stretch is best
         grid = lows[:, None] + (highs - lows)[:, None] * np.linspace(0.0, 1.0, count)  # (G, K), log of the exponent
-        offset, scale, cost = _linear(np.exp(-np.exp(grid)[:, :, None] * log_x), y, kept[:, None, :])
+        offset, scale, cost = _linear(np.exp(-np.exp(grid)[:, :, None] * log_x), y, kept[:, None, :], rounds=rounds)
         best = np.argmin(cost, axis=1)
         lows, highs = grid[sets, np.maximum(best - 1, 0)], grid[sets, np.minimum(best + 1, count - 1)]
     return offset[sets, best], scale[sets, best], np.exp(grid[sets, best])
 
 
-def _linear(basis: Floats, y: Floats, kept: Floats, *, rounds: int = 12) -> tuple[Floats, Floats, Floats]:
+def _linear(basis: Floats, y: Floats, kept: Floats, *, rounds: int) -> tuple[Floats, Floats, Floats]:
     """Solve y = E + A * basis for each (G, K) by least absolute deviations; return E, A and the cost, all (G, K)."""
     least = 1e-9 * max(float(np.abs(y - np.median(y)).mean()), 1e-12)
     weights = np.broadcast_to(kept, basis.shape)
