@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.report import Finding
 from ckaudit.contract.violations import Kind
+from ckaudit.material.counts import plural
 
 NOT_JSON = Kind("DAT001", "broken_record", "sev2", "A record is not a JSON object.", "Write one JSON object on each line.")
 NOT_UTF8 = Kind("DAT002", "record_not_utf8", "sev2", "A record is not UTF-8 text.", "Convert the file to UTF-8.")
@@ -45,6 +46,6 @@ class Faults:
             if count > MAX_TOLD:
                 first = self._kinds[key]
                 rest = count - MAX_TOLD
-                message = f"{rest:,} more records like these"
+                message = f"{plural(rest, 'more record')} like {'this one' if rest == 1 else 'these'}"
                 more.append(replace(first, message=message, line=None, points=rest))
         return [*self._told, *more]
