@@ -27,7 +27,8 @@ Columns of JSON lines and Parquet, where they have these names:
   tokens (n_tokens, token_count, input_ids)   how many, or which
   n_pad, attention_mask     padding
   toxicity (score)          0 to 1
-  reject (filter)           the rule that rejected it, a list of them, or true
+  reject (filter)           the rule that rejected it, a list of them, or true;
+                            a document without it was kept
 \b
 Exit codes:
   0  measured

@@ -8,6 +8,7 @@ from ckaudit.contract.measures import Measure
 from ckaudit.data.document import Document
 from ckaudit.data.gauge import Values, not_recorded, rate
 from ckaudit.errors import UsageError
+from ckaudit.material.counts import plural
 
 NO_TOKENS = "shares are of tokens, and not every document says how many it has: add a column tokens, or give --tokenizer"
 MAX_LABELS = 200
@@ -61,26 +62,31 @@ class Shares:
 
 
 class Rejects:
-    """How much each filter threw out; sees rejected documents too."""
+    """How much each filter threw out; sees rejected documents too.
+
+    Where some documents name a filter, one that says nothing was kept: many a writer marks only what it rejected.
+    """
 
     def __init__(self) -> None:
         self._rules: Counter[str] = Counter()
-        self._rejected, self._judged = 0, 0
+        self._rejected = self._judged = self._silent = 0
 
     def see(self, document: Document) -> None:
         """Add one document, rejected or not."""
         if document.rules is None:
             return
         self._judged += 1
+        self._silent += not document.speaks_of_filters
         self._rejected += bool(document.rules)
         self._rules.update(document.rules)
 
     def measures(self) -> Values:
         """Yield the rate of all filters together, and of each."""
-        if not self._judged:
+        if self._judged == self._silent:
             yield not_recorded("filter_reject_rate", "M31", "no column reject or filter names the rule that rejected a document")
             return
-        yield rate("filter_reject_rate", "M31", self._rejected, self._judged)
+        detail = f"{self._silent:,} of {plural(self._judged, 'document')} name no filter, and count as kept"
+        yield rate("filter_reject_rate", "M31", self._rejected, self._judged, detail if self._silent else None)
         for rule, count in self._rules.most_common(MAX_LABELS):
             yield rate(f"filter_reject_rate/{rule}", "M31", count, self._judged)
 

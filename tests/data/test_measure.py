@@ -113,11 +113,27 @@ def test_rejected_documents_count_for_nothing_else(tmp_path):
     ]
     found, values, _ = of(write(tmp_path / "a.jsonl", rows))
     rates = {name: each.value for name, each in values.items() if each.row == "M31"}
-    assert rates == {"filter_reject_rate": 50, "filter_reject_rate/short": 50, "filter_reject_rate/toxic": 25}
+    assert rates == {"filter_reject_rate": 40, "filter_reject_rate/short": 40, "filter_reject_rate/toxic": 20}
+    assert values["filter_reject_rate"].detail == "1 of 5 documents name no filter, and count as kept"
     assert values["near_dup_rate"].value == 0
     assert (values["data_toxicity_rate"].value, values["data_toxicity_rate"].points) == (100 / 3, 3)
     assert (values["data_toxicity_rate"].low, values["data_toxicity_rate"].high) == tuple(100 * end for end in wilson(1, 3))
     assert found.notes == ["2 rejected documents count for filter_reject_rate only"]
+
+
+@pytest.mark.parametrize("kept", [{}, {"reject": None}, {"reject": ""}, {"reject": False}, {"reject": []}])
+def test_two_rejected_of_twenty_are_a_tenth_however_the_kept_ones_are_marked(tmp_path, kept):
+    rows = [{"text": text, **({"reject": "short"} if number < 2 else kept)} for number, text in enumerate(docstrings()[:20])]
+    _, values, _ = of(write(tmp_path / "a.jsonl", rows))
+    rates = [values[name] for name in ("filter_reject_rate", "filter_reject_rate/short")]
+    assert [(each.value, each.points) for each in rates] == [(10, 20)] * 2
+    assert (rates[0].low, rates[0].high) == tuple(100 * end for end in wilson(2, 20))
+
+
+def test_what_is_said_of_filters_and_cannot_be_read_counts_neither_way(tmp_path):
+    _, values, _ = of(write(tmp_path / "a.jsonl", [{"text": "x", "reject": "short"}, {"text": "y", "reject": 5}, {"text": "z"}]))
+    assert (values["filter_reject_rate"].value, values["filter_reject_rate"].points) == (50, 2)
+    assert "filter_reject_rate" in of(write(tmp_path / "b.jsonl", [{"text": "x", "reject": 5}, {"text": "y"}]))[2]
 
 
 def test_a_classifier_scores_what_has_no_score(tmp_path):
