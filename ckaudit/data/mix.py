@@ -6,7 +6,7 @@ from functools import cache
 
 from ckaudit.contract.measures import Measure
 from ckaudit.data.document import Document
-from ckaudit.data.gauge import Values, not_recorded, rate
+from ckaudit.data.gauge import NO_TEXT, Values, not_recorded, rate
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
 
@@ -41,7 +41,9 @@ class Shares:
         total = self._tokens.total()
         if self._documents == self._unlabelled:
             yield not_recorded(self._name, self._row, self._nothing)
-        elif self._uncounted or not total:
+        elif not self._uncounted and not total:
+            yield not_recorded(self._name, self._row, "shares are of tokens, and the documents have 0 of them")
+        elif self._uncounted:
             yield not_recorded(self._name, self._row, f"{NO_TOKENS}. {self._by_bytes()}".strip())
         else:
             detail = f"without {self._unlabelled:,} of {self._documents:,} documents" if self._unlabelled else None
@@ -98,7 +100,7 @@ def sources() -> Shares:
 
 def languages() -> Shares:
     """Return the gauge of M30."""
-    return Shares("language_share", "M30", _language, "no document has a text")
+    return Shares("language_share", "M30", _language, NO_TEXT)
 
 
 def _language(document: Document, *, most: int = 1000) -> str | None:

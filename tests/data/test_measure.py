@@ -118,7 +118,7 @@ def test_rejected_documents_count_for_nothing_else(tmp_path):
     assert values["near_dup_rate"].value == 0
     assert (values["data_toxicity_rate"].value, values["data_toxicity_rate"].points) == (100 / 3, 3)
     assert (values["data_toxicity_rate"].low, values["data_toxicity_rate"].high) == tuple(100 * end for end in wilson(1, 3))
-    assert found.notes == ["2 rejected documents count for filter_reject_rate only"]
+    assert found.notes == ["for filter_reject_rate only: 2 rejected documents"]
 
 
 @pytest.mark.parametrize("kept", [{}, {"reject": None}, {"reject": ""}, {"reject": False}, {"reject": []}])
@@ -183,6 +183,21 @@ def test_personal_data_is_counted_by_document_and_never_shown(tmp_path):
     assert rates["pii_hit_rate/phone"] == 100 / 3
     assert rates["pii_hit_rate/iban"] == 0
     assert "ann@" not in json.dumps(found, default=str)
+
+
+def test_addresses_that_are_nobodys_are_not_counted_and_said_to_be(tmp_path):
+    texts = [
+        "ann@example.com",
+        "bob@mail.example.org, 192.0.2.44",
+        "ann@example.com and bob@ckaudit.dev",
+        "icon@2x.png",
+        "nothing",
+    ]
+    _, values, _ = of(write(tmp_path / "a.jsonl", [{"text": text} for text in texts]))
+    assert (values["pii_hit_rate"].value, values["pii_hit_rate/email"].value, values["pii_hit_rate/ip"].value) == (20, 20, 0)
+    assert "; 2 documents more with nothing but reserved addresses (example.com" in values["pii_hit_rate"].detail
+    _, values, _ = of(write(tmp_path / "b.jsonl", [{"text": "nothing"}]))
+    assert "reserved" not in values["pii_hit_rate"].detail
 
 
 def test_the_same_sample_gives_the_same_document(tmp_path):
