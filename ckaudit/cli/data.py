@@ -99,15 +99,18 @@ def command(
     )
     from ckaudit.data import Tools, measure
     from ckaudit.data.document import COLUMNS
-    from ckaudit.material.files import sample_files
+    from ckaudit.material.files import SampleFile, sample_files
+    from ckaudit.material.named import Named
     from ckaudit.material.plugin import load_classifier
     from ckaudit.material.records import SPLITS, Reading
 
     how = cast("records.Split", one_of(split, SPLITS, "split"))
-    columns = COLUMNS.mapped(options.columns(map or []))
+    chosen = options.columns(map or [])
+    columns, named, files = COLUMNS.mapped(chosen), Named(chosen), list[SampleFile]()
 
     def reading(names: list[str]) -> Reading:
-        return Reading(sample_files(paths(names)), columns, how)
+        files.extend(found := sample_files(paths(names)))
+        return Reading(found, columns, how, named)
 
     tools = Tools(
         tokenizer=Path(tokenizer) if tokenizer else None,
@@ -123,6 +126,7 @@ def command(
             tools=tools,
             progress=tick,
         )
+    named.check(files)
     return hand_out(found, request, into=into, step=at)
 
 

@@ -131,7 +131,7 @@ class Duplicates:
         if not has_validation:
             yield not_recorded("train_val_overlap", "M37", "there is nothing to compare with: give --validation")
         elif not documents or not self._held_out:
-            yield not_recorded("train_val_overlap", "M37", "the sample or the validation set has no words")
+            yield not_recorded("train_val_overlap", "M37", f"the {'validation set' if documents else 'sample'} has no words")
         else:
             found = sum(self._copies[number] > 0 or number in self._overlapping for number in self._held_out)
             detail = f"validation documents with a near duplicate in the sample: {self._alike()}"

@@ -103,6 +103,17 @@ def test_drift_of_many_tokens_is_that_of_numpy():
     assert divergence(Counter(dict(enumerate(p.tolist()))), Counter(dict(enumerate(q.tolist())))) == pytest.approx(expected)
 
 
+def test_what_is_missing_is_named_by_what_is_missing(tmp_path):
+    tokens_only = write(tmp_path / "a.jsonl", [{"body": "x", "tokens": 20}])
+    assert of(tokens_only)[2]["bytes_per_token"].detail.startswith("no document has a text")
+    apart = write(tmp_path / "b.jsonl", [{"text": "x y z"}, {"tokens": 20}])
+    assert of(apart)[2]["bytes_per_token"].detail == "no document has both a text and tokens"
+    assert of(apart, validation=tokens_only)[2]["train_val_overlap"].detail == "the validation set has no words"
+    assert of(tokens_only, validation=apart)[2]["train_val_overlap"].detail == "the sample has no words"
+    none = write(tmp_path / "c.jsonl", [{"text": "x", "source": "web", "tokens": 0}])
+    assert of(none)[2]["source_mix_share"].detail == "shares are of tokens, and the documents have 0 of them"
+
+
 def test_rejected_documents_count_for_nothing_else(tmp_path):
     rows = [
         {"text": docstrings()[0], "reject": ["short", "toxic"], "toxicity": 0.9},
