@@ -43,5 +43,5 @@ class Personal:
         remark = "patterns only: names and postal addresses are not looked for"
         if not self._nobodys:
             return remark
-        others = f"{plural(self._nobodys, 'document')} more"
+        others = plural(self._nobodys, "more document")
         return f"{remark}; {others} with nothing but reserved addresses (example.com, no-reply, private networks): not counted"

@@ -206,7 +206,7 @@ def test_addresses_that_are_nobodys_are_not_counted_and_said_to_be(tmp_path):
     ]
     _, values, _ = of(write(tmp_path / "a.jsonl", [{"text": text} for text in texts]))
     assert (values["pii_hit_rate"].value, values["pii_hit_rate/email"].value, values["pii_hit_rate/ip"].value) == (20, 20, 0)
-    assert "; 2 documents more with nothing but reserved addresses (example.com" in values["pii_hit_rate"].detail
+    assert "; 2 more documents with nothing but reserved addresses (example.com" in values["pii_hit_rate"].detail
     _, values, _ = of(write(tmp_path / "b.jsonl", [{"text": "nothing"}]))
     assert "reserved" not in values["pii_hit_rate"].detail
 
