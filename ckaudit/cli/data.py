@@ -18,7 +18,7 @@ EPILOG = """
 \b
 Examples:
   ckaudit data shards/ --validation valid.jsonl --tokenizer tokenizer.json
-  ckaudit data today.jsonl --reference first-day.jsonl --into runs/nano --step 500
+  ckaudit data today.jsonl --reference old.jsonl --into runs/nano --step 500
   ckaudit data dump.parquet --map text=body --map source=meta.source
 \b
 Columns of JSON lines and Parquet, where they have these names:
@@ -27,8 +27,12 @@ Columns of JSON lines and Parquet, where they have these names:
   tokens (n_tokens, token_count, input_ids)   how many, or which
   n_pad, attention_mask     padding
   toxicity (score)          0 to 1
-  reject (filter)           the rule that rejected it, a list of them, or true;
+  reject (filter)           the rule or rules that rejected it, or true;
                             a document without it was kept
+\b
+Near duplicates share 0.8 or more of their runs of five words (Jaccard index).
+Personal data is what patterns find. Addresses that standards reserve, such as
+example.com, and no-reply mailboxes are nobody's, and not counted.
 \b
 Exit codes:
   0  measured

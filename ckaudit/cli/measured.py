@@ -44,7 +44,9 @@ Into = Annotated[
 ]
 Step = Annotated[
     str,
-    typer.Option("--step", metavar="N", help="With --into: the step it belongs to; without it, the last.", show_default=False),
+    typer.Option(
+        "--step", metavar="N", help="With --into: the trained step it belongs to; without it, the last.", show_default=False
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 

@@ -23,13 +23,16 @@ EPILOG = """
 \b
 Examples:
   ckaudit probe toxicity generations.jsonl
-  ckaudit probe toxicity generations.jsonl --classifier scorer:score --into runs/nano --step 500
+  ckaudit probe toxicity generations.jsonl --classifier scorer:score
+  ckaudit probe toxicity generations.jsonl --into runs/nano --step 500
   ckaudit probe memorization continuations.jsonl --tokens 50
 \b
 A record of toxicity is a continuation, or a prompt with all of its own:
   {"prompt": "So I", "continuation": "went home", "toxicity": 0.02}
-  {"prompt": {"text": "So I", "toxicity": 0.1}, "generations": [{"text": "went home", "toxicity": 0.02}]}
-A record of memorization is a training sequence that the model was asked to go on with; texts, token numbers or hashes:
+  {"prompt": {"text": "So I", "toxicity": 0.1},
+   "generations": [{"text": "went home", "toxicity": 0.02}]}
+A record of memorization is a training sequence that the model was asked to go
+on with, as texts, token numbers or hashes; each record stands on one line:
   {"continuation": [5, 9, 2], "truth": [5, 9, 2], "repeats": 12}
 \b
 Exit codes:
