@@ -117,3 +117,20 @@ def test_one_of_anything_is_not_many(tmp_path, capfd):
     out = capfd.readouterr().out
     assert "for filter_reject_rate only: 1 rejected document\n" in out
     assert "1 more record like this one" in out
+
+
+@pytest.mark.parametrize("command", [["data", "{sample}"], ["data", "{sample}", "-f", "json"], ["data", "--help"],
+                                     ["explain", "near_dup_rate"], ["explain", "M37"]])  # fmt: skip
+def test_what_a_near_duplicate_is_stands_wherever_it_is_counted(command, sample, capfd):
+    from ckaudit.data.duplicates import THRESHOLD
+
+    assert run([word.format(sample=sample) for word in command]) == 0
+    out = " ".join(capfd.readouterr().out.split())
+    assert f"{THRESHOLD:g}" in out
+    assert "Jaccard" in out
+
+
+def test_addresses_that_are_nobodys_are_told_of_in_the_help_and_the_explanation(capfd):
+    for command in (["data", "--help"], ["explain", "pii_hit_rate"]):
+        assert run(command) == 0
+        assert "example.com" in capfd.readouterr().out
