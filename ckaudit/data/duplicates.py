@@ -15,6 +15,7 @@ from ckaudit.data.document import Document
 from ckaudit.data.gauge import Values, not_recorded, rate
 from ckaudit.data.pii import masked
 from ckaudit.data.shingles import SIZE, fingerprint, hashes, jaccard, shingles, words
+from ckaudit.material.counts import plural
 
 if TYPE_CHECKING:
     from ckaudit.data.shingles import Hashes
@@ -151,7 +152,7 @@ class Duplicates:
         detail = f"documents with a near duplicate: {self._alike()}; {removable:,} could be removed{wordless}"
         yield rate("near_dup_rate", "M36", repeated, documents, detail)
         groups = sum(size > 1 for size in self._sizes)
-        detail = f"the largest of {groups:,} groups" if groups else "no document repeats"
+        detail = f"the largest of {plural(groups, 'group')}" if groups else "no document repeats"
         yield Measure(
             name="doc_repeat_hotspots", row="M38", value=self._sizes[0], unit="documents", points=documents, detail=detail
         )

@@ -22,6 +22,7 @@ def test_a_table_says_what_was_measured_and_what_was_not(sample, capfd):
     out = capfd.readouterr().out
     assert out.startswith(f"{sample}: 2 records in 1 file\n")
     assert ["near_dup_rate", "100.00", "%"] in [line.split()[:3] for line in out.splitlines()]
+    assert "the largest of 1 group\n" in out
     assert "\nNot measured\n" in out
     assert "train_val_overlap (M37): there is nothing to compare with: give --validation" in out
     assert "\x1b" not in out
