@@ -14,7 +14,7 @@ EPILOG = """
 \b
 Examples:
   ckaudit convert runs/nano -o small/ --grids q8 --suffix .json.zst
-  ckaudit convert analysis_checkpoint_step_00000500.json -o plain/ --grids nested --digits 4
+  ckaudit convert runs/nano -o plain/ --grids nested --digits 4
 \b
 Exit codes:
   0  every file was written

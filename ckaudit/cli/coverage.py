@@ -20,8 +20,9 @@ Examples:
 \b
 Without --scale: a word in model_scale_hint, else the parameters of run.json
 (medium from 1 billion, large from 20 billion).
-Without --stage: early up to the end of warm-up or a tenth of the planned steps,
-late from four fifths of them, or once the learning rate is below half its peak.
+Without --stage: early up to the end of warm-up or a tenth of the planned
+steps, late from four fifths of them, or once the learning rate is below half
+its peak.
 \b
 Exit codes:
   0  said

@@ -18,7 +18,7 @@ EPILOG = """
 \b
 Examples:
   ckaudit data shards/ --validation valid.jsonl --tokenizer tokenizer.json
-  ckaudit data today.jsonl --reference first-day.jsonl --into runs/nano --step 500
+  ckaudit data today.jsonl --reference old.jsonl --into runs/nano --step 500
   ckaudit data dump.parquet --map text=body --map source=meta.source
 \b
 Columns of JSON lines and Parquet, where they have these names:
@@ -27,7 +27,12 @@ Columns of JSON lines and Parquet, where they have these names:
   tokens (n_tokens, token_count, input_ids)   how many, or which
   n_pad, attention_mask     padding
   toxicity (score)          0 to 1
-  reject (filter)           the rule that rejected it, a list of them, or true
+  reject (filter)           the rule or rules that rejected it, or true;
+                            a document without it was kept
+\b
+Near duplicates share 0.8 or more of their runs of five words (Jaccard index).
+Personal data is what patterns find. Addresses that standards reserve, such as
+example.com, and no-reply mailboxes are nobody's, and not counted.
 \b
 Exit codes:
   0  measured
@@ -98,15 +103,18 @@ def command(
     )
     from ckaudit.data import Tools, measure
     from ckaudit.data.document import COLUMNS
-    from ckaudit.material.files import sample_files
+    from ckaudit.material.files import SampleFile, sample_files
+    from ckaudit.material.named import Named
     from ckaudit.material.plugin import load_classifier
     from ckaudit.material.records import SPLITS, Reading
 
     how = cast("records.Split", one_of(split, SPLITS, "split"))
-    columns = COLUMNS.mapped(options.columns(map or []))
+    chosen = options.columns(map or [])
+    columns, named, files = COLUMNS.mapped(chosen), Named(chosen), list[SampleFile]()
 
     def reading(names: list[str]) -> Reading:
-        return Reading(sample_files(paths(names)), columns, how)
+        files.extend(found := sample_files(paths(names)))
+        return Reading(found, columns, how, named)
 
     tools = Tools(
         tokenizer=Path(tokenizer) if tokenizer else None,
@@ -122,6 +130,7 @@ def command(
             tools=tools,
             progress=tick,
         )
+    named.check(files)
     return hand_out(found, request, into=into, step=at)
 
 

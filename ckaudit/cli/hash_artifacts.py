@@ -10,6 +10,7 @@ from ckaudit.cli import options
 from ckaudit.cli.measured import Into, Step, check_into
 from ckaudit.cli.say import say
 from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.material.counts import plural
 
 EPILOG = """
 \b
@@ -44,6 +45,8 @@ def command(
     """Print the canonical hash of evaluation artifacts: line ends of text and the layout of JSON do not count."""
     if bool(artifacts) == bool(check) or (check and into):
         raise UsageError("name artifacts to hash, or a list to --check", hint="ckaudit hash --help")
+    if check and raw:
+        raise UsageError("--raw has no meaning with --check", hint="each line of the list says how it was hashed")
     at = options.step(step or None)
     check_into(into, at)
     if check:
@@ -80,16 +83,16 @@ def _add(hashes: list[tuple[str, str]], run: Path, step: int | None) -> None:
         raise UsageError("two artifacts have one name, and --into tells them by it", hint="name the folder that holds both")
     values = {f"eval_artifact_hash/{label}": digest for label, (digest, _) in zip(labels, hashes, strict=True)}
     at = add_line(run, "scalars-hash.jsonl", values, step=step)
-    say(f"added {len(values)} hashes at step {at} to {run / 'scalars-hash.jsonl'}")
+    say(f"added {plural(len(values), 'hash')} at step {at} to {run / 'scalars-hash.jsonl'}")
 
 
 def _check(path: Path, *, quiet: bool) -> int:
-    from ckaudit.contract.artifact_hash import RAW, artifact_hash
+    from ckaudit.contract.artifact_hash import RAW, artifact_hash, holds_content
 
     changed = broken = 0
     for form, digest, name in _expected(path):
         try:
-            if not Path(name).exists():
+            if not holds_content(Path(name)):
                 outcome = "missing"
             else:
                 outcome = "ok" if artifact_hash(Path(name), raw=form == RAW) == f"{form}:{digest}" else "changed"

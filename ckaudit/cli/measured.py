@@ -9,6 +9,7 @@ import typer
 from ckaudit.cli.options import SEVERITIES
 from ckaudit.cli.say import say
 from ckaudit.errors import UsageError
+from ckaudit.material.counts import plural
 
 if TYPE_CHECKING:
     from ckaudit.cli.deliver import Request
@@ -43,7 +44,9 @@ Into = Annotated[
 ]
 Step = Annotated[
     str,
-    typer.Option("--step", metavar="N", help="With --into: the step it belongs to; without it, the last.", show_default=False),
+    typer.Option(
+        "--step", metavar="N", help="With --into: the trained step it belongs to; without it, the last.", show_default=False
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
@@ -59,6 +62,10 @@ def check_into(into: str, step: int | None) -> None:
         raise UsageError("--step says where in a run values belong", hint="name the run: --into RUN")
     if into and not Path(into).is_dir():
         raise UsageError(f"--into: there is no folder {into}", hint="name a run folder")
+    if step is not None:
+        from ckaudit.contract.add_line import place
+
+        place(Path(into), step)
 
 
 def hand_out(found: "Measures", request: "Request", *, into: str, step: int | None) -> int:
@@ -73,7 +80,7 @@ def hand_out(found: "Measures", request: "Request", *, into: str, step: int | No
         name = f"scalars-{found.command.replace(' ', '-')}.jsonl"
         values = {each.name: each.value for each in found.measures}
         at = add_line(Path(into), name, values, step=step)
-        say(f"added {len(values)} values at step {at} to {Path(into) / name}")
+        say(f"added {plural(len(values), 'value')} at step {at} to {Path(into) / name}")
     grave = SEVERITIES[: SEVERITIES.index(request.fail_on) + 1]
     if any(each.severity in grave for each in found.findings):
         return 1

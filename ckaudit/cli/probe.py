@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ckaudit.contract.measures import Measures
+    from ckaudit.material.columns import Columns
+    from ckaudit.material.records import Reading
 
 KINDS = ("toxicity", "memorization")
 
@@ -21,13 +23,16 @@ EPILOG = """
 \b
 Examples:
   ckaudit probe toxicity generations.jsonl
-  ckaudit probe toxicity generations.jsonl --classifier scorer:score --into runs/nano --step 500
+  ckaudit probe toxicity generations.jsonl --classifier scorer:score
+  ckaudit probe toxicity generations.jsonl --into runs/nano --step 500
   ckaudit probe memorization continuations.jsonl --tokens 50
 \b
 A record of toxicity is a continuation, or a prompt with all of its own:
   {"prompt": "So I", "continuation": "went home", "toxicity": 0.02}
-  {"prompt": {"text": "So I", "toxicity": 0.1}, "generations": [{"text": "went home", "toxicity": 0.02}]}
-A record of memorization is a training sequence that the model was asked to go on with; texts, token numbers or hashes:
+  {"prompt": {"text": "So I", "toxicity": 0.1},
+   "generations": [{"text": "went home", "toxicity": 0.02}]}
+A record of memorization is a training sequence that the model was asked to go
+on with, as texts, token numbers or hashes; each record stands on one line:
   {"continuation": [5, 9, 2], "truth": [5, 9, 2], "repeats": 12}
 \b
 Exit codes:
@@ -100,27 +105,36 @@ def command(
 def _toxicity(
     files: list[str], columns: "Mapping[str, str]", classifier: str, generations: int | None, tick: Tick | None
 ) -> "Measures":
-    from ckaudit.material.files import sample_files
     from ckaudit.material.plugin import load_classifier
-    from ckaudit.material.records import Reading
     from ckaudit.probes.toxicity import COLUMNS, GENERATIONS, probe_toxicity
 
-    return probe_toxicity(
-        Reading(sample_files(paths(files)), COLUMNS.mapped(columns)),
+    reading = _reading(files, COLUMNS, columns)
+    found = probe_toxicity(
+        reading,
         ", ".join(files),
         classify=load_classifier(classifier) if classifier else None,
         generations=generations or GENERATIONS,
         progress=tick,
     )
+    reading.named.check(reading.files)
+    return found
 
 
 def _memorization(files: list[str], columns: "Mapping[str, str]", tokens: int | None, tick: Tick | None) -> "Measures":
-    from ckaudit.material.files import sample_files
-    from ckaudit.material.records import Reading
     from ckaudit.probes.memorization import COLUMNS, TOKENS, probe_memorization
 
-    reading = Reading(sample_files(paths(files)), COLUMNS.mapped(columns))
-    return probe_memorization(reading, ", ".join(files), tokens=tokens or TOKENS, progress=tick)
+    reading = _reading(files, COLUMNS, columns)
+    found = probe_memorization(reading, ", ".join(files), tokens=tokens or TOKENS, progress=tick)
+    reading.named.check(reading.files)
+    return found
+
+
+def _reading(files: list[str], usual: "Columns", chosen: "Mapping[str, str]") -> "Reading":
+    from ckaudit.material.files import sample_files
+    from ckaudit.material.named import Named
+    from ckaudit.material.records import Reading
+
+    return Reading(sample_files(paths(files)), usual.mapped(chosen), named=Named(chosen))
 
 
 def _count(word: str, name: str) -> int | None:

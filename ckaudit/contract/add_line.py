@@ -1,5 +1,6 @@
 """Values that were measured beside a training join its run: as one line of a scalar log of their own."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import time
@@ -13,7 +14,9 @@ from ckaudit.contract.logs import read_lines
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.scalars import VERSION
 from ckaudit.contract.write import write_atomic
-from ckaudit.errors import CkauditError, UnreadableError
+from ckaudit.errors import CkauditError, UnreadableError, UsageError
+
+BESIDE = re.compile(r"scalars-(?:data|hash|probe-\w+)\.jsonl")  # the logs that lines are added to: no training wrote them
 
 
 def add_line(root: Path, name: str, values: Mapping[str, float | str], *, step: int | None = None) -> int:
@@ -30,14 +33,10 @@ def add_line(root: Path, name: str, values: Mapping[str, float | str], *, step: 
 
     Raises:
         UnreadableError: Where there is no such folder, or the log that is there is broken.
+        UsageError: Where the run ends before the step.
         CkauditError: Where it cannot be written.
     """
-    if not root.is_dir():
-        raise UnreadableError(f"{root} is no run folder", hint="Name the folder that run.json stands in.")
-    folder = list_folder(root)
-    starts, last = _sessions(folder)
-    at = last if step is None else step
-    session = max((each for each, start in starts.items() if start <= at), default=0)
+    at, session = place(root, step)
     new: dict[str, Any] = {"step": at, "session": session, "time": round(time(), 3)}
     new |= {key: to_word(value) if isinstance(value, float) else value for key, value in values.items()}
     rows = list(_merged(_rows(root / name), new))
@@ -49,17 +48,37 @@ def add_line(root: Path, name: str, values: Mapping[str, float | str], *, step: 
     return at
 
 
-def _sessions(folder: RunFolder) -> tuple[dict[int, int], int]:
-    """Return the first step of each session in the scalar logs, and the last step of anything."""
+def place(root: Path, step: int | None) -> tuple[int, int]:
+    """Return where in a run values belong: the step, and the session that it was trained in.
+
+    Args:
+        root: The run folder.
+        step: The step; None: the last one that the training recorded, 0 where it recorded none.
+
+    Raises:
+        UnreadableError: Where there is no such folder.
+        UsageError: Where the training recorded something, and nothing from this step on: the values would move its end.
+    """
+    if not root.is_dir():
+        raise UnreadableError(f"{root} is no run folder", hint="Name the folder that run.json stands in.")
+    starts, last = _sessions(list_folder(root))
+    if step is not None and last is not None and step > last:
+        raise UsageError(f"{root} ends at step {last}, before --step {step}", hint=f"name a step that was trained: --step {last}")
+    at = (last or 0) if step is None else step
+    return at, max((each for each, start in starts.items() if start <= at), default=0)
+
+
+def _sessions(folder: RunFolder) -> tuple[dict[int, int], int | None]:
+    """Return the first step of each session in the logs of the training, and the last step of anything that it wrote."""
     starts: dict[int, int] = {}
-    last = max((file.step for file in folder.checkpoints if file.step is not None), default=0)
+    steps = [file.step for file in folder.checkpoints if file.step is not None]
     for path in folder.scalars:
-        for lines in read_lines(path, path.name, root=folder.root):
+        for lines in () if BESIDE.fullmatch(path.name) else read_lines(path, path.name, root=folder.root):
             for row in lines.rows:
                 session, step = int(row.get("session") or 0), int(row["step"] or 0)
                 starts[session] = min(starts.get(session, step), step)
-                last = max(last, step)
-    return starts, last
+            steps += [max(int(row["step"] or 0) for row in lines.rows)] if lines.rows else []
+    return starts, max(steps, default=None)
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

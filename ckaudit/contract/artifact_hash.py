@@ -37,10 +37,20 @@ def artifact_hash(path: Path, *, raw: bool = False) -> str:
         raw: Take every byte as it is.
 
     Raises:
-        UnreadableError: Where something cannot be read, is no regular file, or is a link that leads out of its folder.
+        UnreadableError: Where something cannot be read, is no regular file, is a link that leads out of its folder, or is a
+            folder without files: a hash of nothing would agree with every other nothing.
     """
     digest = _folder(path, raw=raw) if path.is_dir() else _file(path, path.name, raw=raw)
     return f"{RAW if raw else CANONICAL}:{digest}"
+
+
+def holds_content(path: Path) -> bool:
+    """Tell whether there is something to hash: a file, or a folder that holds one.
+
+    Raises:
+        UnreadableError: Where a folder cannot be listed.
+    """
+    return next(_files(path), None) is not None if path.is_dir() else path.exists()
 
 
 def text_hash(text: str) -> str:
@@ -60,6 +70,8 @@ def _folder(root: Path, *, raw: bool) -> str:
         # macOS stores names decomposed, everyone else as typed.
         shown = unicodedata.normalize("NFC", name).replace("\\", "\\\\").replace("\n", "\\n")
         lines.append(os.fsencode(f"{shown}\0{_file(path, name, raw=raw)}\n"))
+    if not lines:
+        raise UnreadableError(f"{root} holds no file", hint="Name what the evaluation reads.")
     return hashlib.sha256(b"folder\n" + b"".join(sorted(lines))).hexdigest()
 
 

@@ -33,7 +33,8 @@ class Document(Struct, frozen=True):
         ids: The tokens themselves.
         pad: Padding around them.
         score: How toxic it is, 0 to 1.
-        rules: The filters that rejected it, empty where it was kept.
+        rules: The filters that rejected it, empty where it names none; None where they cannot be read.
+        speaks_of_filters: Whether its record says anything of filters.
     """
 
     place: str
@@ -43,7 +44,8 @@ class Document(Struct, frozen=True):
     ids: tuple[int, ...] | None = None
     pad: int | None = None
     score: float | None = None
-    rules: tuple[str, ...] | None = None
+    rules: tuple[str, ...] | None = ()
+    speaks_of_filters: bool = False
 
     @property
     def size(self) -> int:
@@ -66,7 +68,8 @@ def document(record: Record, tell: Tell, *, pad_id: int | None = None) -> Docume
     values = record.values
     found = {name: _read(name, reader, record, tell) for name, reader in _READERS.items() if name in values}
     tokens, pad = found.pop("tokens", None), found.pop("pad", None)
-    found["rules"] = found.pop("reject", None)
+    found["speaks_of_filters"] = "reject" in found
+    found["rules"] = found.pop("reject", ())
     ids = tokens if isinstance(tokens, tuple) else None
     if isinstance(pad, tuple):
         if ids is not None and len(pad) != len(ids):

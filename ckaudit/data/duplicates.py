@@ -14,7 +14,8 @@ from ckaudit.data.candidates import Candidates
 from ckaudit.data.document import Document
 from ckaudit.data.gauge import Values, not_recorded, rate
 from ckaudit.data.pii import masked
-from ckaudit.data.shingles import fingerprint, hashes, jaccard, shingles, words
+from ckaudit.data.shingles import SIZE, fingerprint, hashes, jaccard, shingles, words
+from ckaudit.material.counts import plural
 
 if TYPE_CHECKING:
     from ckaudit.data.shingles import Hashes
@@ -131,11 +132,14 @@ class Duplicates:
         if not has_validation:
             yield not_recorded("train_val_overlap", "M37", "there is nothing to compare with: give --validation")
         elif not documents or not self._held_out:
-            yield not_recorded("train_val_overlap", "M37", "the sample or the validation set has no words")
+            yield not_recorded("train_val_overlap", "M37", f"the {'validation set' if documents else 'sample'} has no words")
         else:
             found = sum(self._copies[number] > 0 or number in self._overlapping for number in self._held_out)
-            detail = "validation documents with a near duplicate in the sample"
+            detail = f"validation documents with a near duplicate in the sample: {self._alike()}"
             yield rate("train_val_overlap", "M37", found, len(self._held_out), detail)
+
+    def _alike(self) -> str:
+        return f"a Jaccard index of {self._threshold:g} or more over runs of {SIZE} words"
 
     def _inside(self, documents: int) -> Values:
         if documents < 2:
@@ -145,10 +149,10 @@ class Duplicates:
         repeated = sum(size for size in self._sizes if size > 1)
         removable = documents - len(self._sizes)
         wordless = f"; {self._wordless:,} without words left out" if self._wordless else ""
-        detail = f"documents with a near duplicate; {removable:,} could be removed{wordless}"
+        detail = f"documents with a near duplicate: {self._alike()}; {removable:,} could be removed{wordless}"
         yield rate("near_dup_rate", "M36", repeated, documents, detail)
         groups = sum(size > 1 for size in self._sizes)
-        detail = f"the largest of {groups:,} groups" if groups else "no document repeats"
+        detail = f"the largest of {plural(groups, 'group')}" if groups else "no document repeats"
         yield Measure(
             name="doc_repeat_hotspots", row="M38", value=self._sizes[0], unit="documents", points=documents, detail=detail
         )

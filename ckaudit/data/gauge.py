@@ -8,6 +8,7 @@ from ckaudit.data.document import Document
 from ckaudit.material.interval import wilson
 
 Values = Iterator[Measure | Missing]
+NO_TEXT = "no document has a text: where another column holds it, --map text=COLUMN"
 
 
 class Gauge(Protocol):

@@ -15,6 +15,7 @@ from ckaudit.data.mix import Rejects, languages, sources
 from ckaudit.data.personal import Personal
 from ckaudit.data.tokens import Histogram, Lengths, Padding, Sizes, drift, load_tokenizer
 from ckaudit.data.toxicity import Toxicity
+from ckaudit.material.counts import plural
 from ckaudit.material.faults import Faults, Tell
 from ckaudit.material.plugin import Classifier, in_batches
 from ckaudit.material.records import Progress, Reading
@@ -90,6 +91,7 @@ def measure(
         pass
     again = (_kept(reading, tools, _say_nothing, progress) for reading in (sample, validation) if reading)
     duplicates.compare(chain.from_iterable(again))
+    rejected = own.records - own.kept
     results = [
         *own.results(),
         *drift(own.histogram.counts, other.histogram.counts if reference else None),
@@ -101,7 +103,7 @@ def measure(
         _beside(results, other) if reference else results,
         clusters=duplicates.clusters,
         findings=faults.findings(),
-        notes=[f"{own.records - own.kept:,} rejected documents count for filter_reject_rate only"] * (own.records > own.kept),
+        notes=[f"for filter_reject_rate only: {plural(rejected, 'rejected document')}"] * (rejected > 0),
         files=len(sample.files),
         records=own.records,
     )

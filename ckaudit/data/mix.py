@@ -6,8 +6,9 @@ from functools import cache
 
 from ckaudit.contract.measures import Measure
 from ckaudit.data.document import Document
-from ckaudit.data.gauge import Values, not_recorded, rate
+from ckaudit.data.gauge import NO_TEXT, Values, not_recorded, rate
 from ckaudit.errors import UsageError
+from ckaudit.material.counts import plural
 
 NO_TOKENS = "shares are of tokens, and not every document says how many it has: add a column tokens, or give --tokenizer"
 MAX_LABELS = 200
@@ -40,7 +41,9 @@ class Shares:
         total = self._tokens.total()
         if self._documents == self._unlabelled:
             yield not_recorded(self._name, self._row, self._nothing)
-        elif self._uncounted or not total:
+        elif not self._uncounted and not total:
+            yield not_recorded(self._name, self._row, "shares are of tokens, and the documents have 0 of them")
+        elif self._uncounted:
             yield not_recorded(self._name, self._row, f"{NO_TOKENS}. {self._by_bytes()}".strip())
         else:
             detail = f"without {self._unlabelled:,} of {self._documents:,} documents" if self._unlabelled else None
@@ -61,26 +64,31 @@ class Shares:
 
 
 class Rejects:
-    """How much each filter threw out; sees rejected documents too."""
+    """How much each filter threw out; sees rejected documents too.
+
+    Where some documents name a filter, one that says nothing was kept: many a writer marks only what it rejected.
+    """
 
     def __init__(self) -> None:
         self._rules: Counter[str] = Counter()
-        self._rejected, self._judged = 0, 0
+        self._rejected = self._judged = self._silent = 0
 
     def see(self, document: Document) -> None:
         """Add one document, rejected or not."""
         if document.rules is None:
             return
         self._judged += 1
+        self._silent += not document.speaks_of_filters
         self._rejected += bool(document.rules)
         self._rules.update(document.rules)
 
     def measures(self) -> Values:
         """Yield the rate of all filters together, and of each."""
-        if not self._judged:
+        if self._judged == self._silent:
             yield not_recorded("filter_reject_rate", "M31", "no column reject or filter names the rule that rejected a document")
             return
-        yield rate("filter_reject_rate", "M31", self._rejected, self._judged)
+        detail = f"{self._silent:,} of {plural(self._judged, 'document')} name no filter, and count as kept"
+        yield rate("filter_reject_rate", "M31", self._rejected, self._judged, detail if self._silent else None)
         for rule, count in self._rules.most_common(MAX_LABELS):
             yield rate(f"filter_reject_rate/{rule}", "M31", count, self._judged)
 
@@ -92,7 +100,7 @@ def sources() -> Shares:
 
 def languages() -> Shares:
     """Return the gauge of M30."""
-    return Shares("language_share", "M30", _language, "no document has a text")
+    return Shares("language_share", "M30", _language, NO_TEXT)
 
 
 def _language(document: Document, *, most: int = 1000) -> str | None:

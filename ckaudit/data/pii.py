@@ -2,7 +2,7 @@
 
 E-mail addresses, IBANs (country, length and check digits: ISO 13616), payment cards (issuer, length and the check digit of
 ISO/IEC 7812), international phone numbers (number plans as libphonenumber has them) and public IP addresses. Addresses and
-networks that standards reserve for examples are nobody's, and are passed over (RFC 2606, RFC 5737, RFC 3849).
+networks that standards reserve (RFC 2606, RFC 5737, RFC 3849, RFC 1918) and mailboxes that nobody reads are nobody's.
 """
 
 import re
@@ -40,6 +40,7 @@ _LENGTHS = {
 _COUNTRIES = {country: length for length, names in _LENGTHS.items() for country in names.split()}
 
 Span = tuple[str, int, int]
+Check = Callable[[re.Match[str]], bool | None]  # whether it is what it looks like; None: it is, and nobody's
 
 
 def personal(text: str) -> Iterator[Span]:
@@ -48,12 +49,21 @@ def personal(text: str) -> Iterator[Span]:
     >>> [kind for kind, _, _ in personal("ann@mail.example, bob@ckaudit.dev, IBAN DE89 3704 0044 0532 0130 00")]
     ['email', 'iban']
     """
+    yield from (span for span, is_somebodys in addresses(text) if is_somebodys)
+
+
+def addresses(text: str) -> Iterator[tuple[Span, bool]]:
+    """Yield what is personal in `text`, and what would be if it were somebody's: each with whether it is.
+
+    >>> [is_somebodys for _, is_somebodys in addresses("ann@example.com, no-reply@ckaudit.dev, bob@ckaudit.dev, 192.0.2.44")]
+    [False, False, True, False]
+    """
     for kind, needle, pattern, check in _PATTERNS:
         if needle and needle not in text:
             continue
         for found in pattern.finditer(text):
-            if check(found):
-                yield kind, found.start(), found.end()
+            if (is_somebodys := check(found)) is not False:
+                yield (kind, found.start(), found.end()), is_somebodys is True
 
 
 def masked(text: str) -> str:
@@ -87,11 +97,11 @@ def iban(text: str) -> bool:
     return int("".join(str(int(letter, 36)) for letter in text[4:] + text[:4])) % 97 == 1
 
 
-def _is_email(found: re.Match[str]) -> bool:
+def _is_email(found: re.Match[str]) -> bool | None:
     local, _, domain = found[0].lower().partition("@")
-    if local in _NOBODY or domain.rpartition(".")[2] in _FILES or ".." in local or local.endswith("."):
+    if domain.rpartition(".")[2] in _FILES or ".." in local or local.endswith("."):
         return False
-    return not _RESERVED.search(domain)
+    return None if local in _NOBODY or _RESERVED.search(domain) else True
 
 
 def _is_iban(found: re.Match[str]) -> bool:
@@ -131,7 +141,7 @@ def _is_phone(found: re.Match[str]) -> bool:
         return False
 
 
-def _is_ipv4(found: re.Match[str]) -> bool:
+def _is_ipv4(found: re.Match[str]) -> bool | None:
     parts = found[0].split(".")
     # Sections and versions count in small numbers; hardly an address does.
     small = all(int(part) < 10 for part in parts[:3]) or all(int(part) < 32 for part in parts)
@@ -139,22 +149,22 @@ def _is_ipv4(found: re.Match[str]) -> bool:
         return False
     if _VERSION.search(found.string[max(0, found.start() - 28) : found.start()]):
         return False
-    return all(int(part) < 256 for part in parts) and _is_somebodys(ip_address(found[0]))
+    return _is_somebodys(ip_address(found[0])) if all(int(part) < 256 for part in parts) else False
 
 
-def _is_ipv6(found: re.Match[str]) -> bool:
+def _is_ipv6(found: re.Match[str]) -> bool | None:
     try:
         address = ip_address(found[0])
     except ValueError:
         return False
-    return address in _GLOBAL_V6 and _is_somebodys(address)
+    return _is_somebodys(address) if address in _GLOBAL_V6 else False
 
 
-def _is_somebodys(address: IPv4Address | IPv6Address) -> bool:
-    return address.is_global and not address.is_multicast
+def _is_somebodys(address: IPv4Address | IPv6Address) -> bool | None:
+    return True if address.is_global and not address.is_multicast else None
 
 
-_PATTERNS: tuple[tuple[str, str, re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
+_PATTERNS: tuple[tuple[str, str, re.Pattern[str], Check], ...] = (
     ("email", "@", _EMAIL, _is_email),
     ("iban", "", _IBAN, _is_iban),
     ("credit_card", "", _CARD, _is_card),

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
 
 
+SIZE = 5  # words of a run (Lee et al. 2022, appendix A)
+
+
 def words(text: str) -> list[str]:
     """Return the words of a text, in small letters, without what stands between them.
 
@@ -23,8 +26,8 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def shingles(found: list[str], *, size: int = 5) -> set[str]:
-    """Return every run of `size` words (Lee et al. 2022, appendix A); a shorter text is one run.
+def shingles(found: list[str], *, size: int = SIZE) -> set[str]:
+    """Return every run of `size` words; a shorter text is one run.
 
     >>> sorted(shingles(["a", "b", "c"], size=2))
     ['a b', 'b c']

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.measures import Measure
 from ckaudit.data.document import Document
-from ckaudit.data.gauge import Values, not_recorded
+from ckaudit.data.gauge import NO_TEXT, Values, not_recorded
 from ckaudit.errors import UnreadableError, UsageError
 
 NO_TOKENS = "no document says how many tokens it has: add a column tokens, or give --tokenizer. Words are not tokens"
@@ -20,10 +20,12 @@ class Sizes:
     """Bytes of text for each token (M32)."""
 
     def __init__(self) -> None:
-        self._bytes = self._tokens = 0
+        self._bytes = self._tokens = self._texts = self._counted = 0
 
     def see(self, document: Document) -> None:
-        """Add a document that has text and tokens."""
+        """Add a document; it counts where it has both text and tokens."""
+        self._texts += document.text is not None
+        self._counted += document.tokens is not None
         if document.text is not None and document.tokens is not None:
             self._bytes += document.size
             self._tokens += document.tokens
@@ -31,10 +33,15 @@ class Sizes:
     def measures(self) -> Values:
         """Yield bytes over tokens, of all documents together."""
         if not self._tokens:
-            yield not_recorded("bytes_per_token", "M32", NO_TOKENS)
+            yield not_recorded("bytes_per_token", "M32", self._missing())
             return
         value = self._bytes / self._tokens
         yield Measure(name="bytes_per_token", row="M32", value=value, unit="bytes/token", points=self._tokens)
+
+    def _missing(self) -> str:
+        if not self._texts:
+            return NO_TEXT
+        return "no document has both a text and tokens" if self._counted else NO_TOKENS
 
 
 class Lengths:

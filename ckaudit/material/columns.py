@@ -54,6 +54,20 @@ class Columns(Struct, frozen=True):
         return [column for column in there if column in heads]
 
 
+def has_column(record: Mapping[str, Any], column: str) -> bool:
+    """Tell whether a record has a column, null or not; a dot leads into a nested object.
+
+    >>> has_column({"meta": {"source": None}}, "meta.source"), has_column({"meta": "web"}, "meta.source")
+    (True, False)
+    """
+    value: Any = record
+    for part in (column,) if column in record else column.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return False
+        value = value[part]
+    return True
+
+
 def _nested(record: Mapping[str, Any], column: str) -> Any:
     value: Any = record
     for part in column.split("."):

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.report import Finding
 from ckaudit.contract.violations import kind
+from ckaudit.material.counts import plural
 
 READERS = ("data", "probe")
 
@@ -59,6 +60,6 @@ class Faults:
             if count > MAX_TOLD:
                 first = self._kinds[key]
                 rest = count - MAX_TOLD
-                message = f"{rest:,} more records like these"
+                message = f"{plural(rest, 'more record')} like {'this one' if rest == 1 else 'these'}"
                 more.append(replace(first, message=message, line=None, points=rest))
         return [*self._told, *more]

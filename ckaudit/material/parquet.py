@@ -45,6 +45,17 @@ def parquet_rows(file: SampleFile, columns: Columns, tell: Tell) -> Iterator[tup
         tell(NOT_PARQUET.at(file.shown, f"cannot be read after row {number}: {str(error).splitlines()[0][:200]}"))
 
 
+def column_names(file: SampleFile) -> list[str]:
+    """Return the columns of a file that was read before; none where it could not be."""
+    import pyarrow as pa
+    from pyarrow.parquet import read_schema
+
+    try:
+        return list(read_schema(file.path).names)
+    except (pa.ArrowException, OSError):
+        return []
+
+
 def _texts(file: SampleFile) -> list[str]:
     """Return the columns of text: they stay dictionaries, where a text that stands in every row is held once."""
     import pyarrow as pa

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ckaudit.contract.files import PACKED, BrokenFile, read_blocks
@@ -14,6 +14,7 @@ from ckaudit.material.columns import Columns
 from ckaudit.material.faults import NOT_JSON, NOT_UTF8, TOO_LONG, Tell
 from ckaudit.material.files import SampleFile
 from ckaudit.material.lines import MAX_LINE, split_lines
+from ckaudit.material.named import Named
 
 MAX_FILE = 256 * 2**30
 SPLITS = ("file", "paragraph", "line")
@@ -48,11 +49,13 @@ class Reading(Struct, frozen=True):
         files: Its files.
         columns: Which column means what.
         split: What a document is in a text file: the whole file, what stands between blank lines, or a line.
+        named: Looks for the columns that the user named in every record.
     """
 
     files: Sequence[SampleFile]
     columns: Columns
     split: Split = "file"
+    named: Named = field(default_factory=Named)
 
     def records(self, tell: Tell, progress: Progress | None = None) -> Iterator[Record]:
         """Yield every record that can be read; what cannot is told, and costs no more than itself.
@@ -76,19 +79,20 @@ class Reading(Struct, frozen=True):
             before += file.size
 
     def _of(self, file: SampleFile, tell: Tell, tick: Callable[[int], None]) -> Iterator[Record]:
+        if file.form == "text":
+            for number, text in _texts(_blocks(file, tick), file, self.split, tell):
+                yield Record(file.shown, number, {"text": text})
+            return
+        for number, document in self._rows(file, tell, tick):
+            self.named.look(document)
+            yield Record(file.shown, number, self.columns.pick(document))
+
+    def _rows(self, file: SampleFile, tell: Tell, tick: Callable[[int], None]) -> Iterator[tuple[int, dict[str, Any]]]:
         if file.form == "parquet":
             from ckaudit.material.parquet import parquet_rows
 
-            for number, row in parquet_rows(file, self.columns, tell):
-                yield Record(file.shown, number, self.columns.pick(row))
-            return
-        blocks = _blocks(file, tick)
-        if file.form == "lines":
-            for number, document in _json_lines(blocks, file, tell):
-                yield Record(file.shown, number, self.columns.pick(document))
-        else:
-            for number, text in _texts(blocks, file, self.split, tell):
-                yield Record(file.shown, number, {"text": text})
+            return parquet_rows(file, self.columns, tell)
+        return _json_lines(_blocks(file, tick), file, tell)
 
 
 def _blocks(file: SampleFile, tick: Callable[[int], None]) -> Iterator[bytes]:

@@ -33,7 +33,8 @@ def filter_reject_rate(run: Run) -> Series:
 
     $$100 \cdot \text{rejected}_f / \text{seen}_f$$
 
-    Shape (T, F): logged steps by filters, "filter_reject_rate/length".
+    Shape (T, F): logged steps by filters, "filter_reject_rate/length". To `ckaudit data`, where some documents name a filter,
+    one that names none was kept.
     """
     return run.scalar("filter_reject_rate")
 
@@ -75,9 +76,10 @@ def pad_fraction(run: Run) -> Series:
 def near_dup_rate(run: Run) -> Series:
     r"""Share of the documents that are nearly equal to another one, by MinHash or suffix arrays.
 
-    $$100 \cdot \tfrac1N \sum_d \mathbb{1}[\,\max_{e \ne d} J(d, e) > j\,]$$
+    $$100 \cdot \tfrac1N \sum_d \mathbb{1}[\,\max_{e \ne d} J(d, e) \ge j\,]$$
 
     Shape (T, K): logged steps, by sources where the log tells them apart; J is the Jaccard similarity of their shingles.
+    `ckaudit data` takes runs of five words, in small letters, and j = 0.8.
     """
     return run.scalar("near_dup_rate")
 
@@ -86,9 +88,10 @@ def near_dup_rate(run: Run) -> Series:
 def train_val_overlap(run: Run) -> Series:
     r"""Share of the held-out documents that have a near duplicate in the training data.
 
-    $$100 \cdot \tfrac1N \sum_{v} \mathbb{1}[\,\max_{d \in train} J(v, d) > j\,]$$
+    $$100 \cdot \tfrac1N \sum_{v} \mathbb{1}[\,\max_{d \in train} J(v, d) \ge j\,]$$
 
     Shape (T, K): logged steps, by held-out sets where the log tells them apart. Above 4 % in some standard sets.
+    J is the Jaccard similarity of their shingles: `ckaudit data` takes runs of five words, in small letters, and j = 0.8.
     """
     return run.scalar("train_val_overlap")
 

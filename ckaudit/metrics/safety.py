@@ -51,7 +51,8 @@ def pii_hit_rate(run: Run) -> Series:
 
     $$100 \cdot \text{hits} / \text{samples}$$
 
-    Shape (T, K): logged steps, by kinds of data or by data and model where the log tells them apart.
+    Shape (T, K): logged steps, by kinds of data or by data and model where the log tells them apart. `ckaudit data` does not
+    count what is nobody's: reserved addresses such as example.com and 192.0.2.1, private networks, no-reply mailboxes.
     """
     return run.scalar("pii_hit_rate")
 

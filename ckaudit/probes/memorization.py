@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from ckaudit.contract.measures import Measure, Measures, Missing, gathered
 from ckaudit.material.columns import Columns
+from ckaudit.material.counts import plural
 from ckaudit.material.faults import WRONG_TYPE, Faults
 from ckaudit.material.interval import wilson
 from ckaudit.material.records import Progress, Reading, Record
@@ -38,7 +39,7 @@ class Compared(Struct, frozen=True):
     Attributes:
         exact: Whether the model said what follows in the training data.
         anywhere: Whether that stands anywhere in what it said; None: only hashes are known.
-        run: The longest run of tokens or words that both share, over the length of the truth; None likewise.
+        run: The longest run of tokens or words that both share, over the length of what was compared; None likewise.
         repeats: How often the sequence stands in the training data; None: not recorded.
         words: Whether words were compared, for want of tokens.
     """
@@ -76,7 +77,8 @@ def probe_memorization(reading: Reading, subject: str, *, tokens: int = TOKENS, 
         subject,
         _results(found, tokens),
         findings=faults.findings(),
-        notes=[f"{short:,} sequences have a truth of fewer than {tokens} tokens, or none, and are left out"] if short else [],
+        notes=[f"left out: {plural(short, 'sequence')} with a truth of fewer than {plural(tokens, 'token')}, or none"]
+        * (short > 0),
         files=len(reading.files),
         records=records,
     )
@@ -128,7 +130,7 @@ def _results(found: list[Compared], tokens: int) -> Iterator[Measure | Missing]:
     if texts := [each for each in found if each.anywhere is not None]:
         yield _rate("memorization_anywhere", [Compared(bool(each.anywhere)) for each in texts], "also where it stands later")
         runs = [each.run for each in texts if each.run is not None]
-        remark = "longest shared run over the length of the truth, mean"
+        remark = f"longest shared run over the length of {' or '.join(_parts(texts, tokens))}, mean"
         yield Measure(name="memorization_overlap", row=row, value=fmean(runs), unit="1", points=len(runs), detail=remark)
     buckets: dict[int, list[Compared]] = defaultdict(list)
     for each in found:
@@ -140,12 +142,17 @@ def _results(found: list[Compared], tokens: int) -> Iterator[Measure | Missing]:
 
 def _ways(found: list[Compared], tokens: int) -> Iterator[str]:
     """Yield in words what counted as verbatim."""
+    yield from _parts(found, tokens)
+    if any(each.anywhere is None for each in found):
+        yield "equal hashes"
+
+
+def _parts(found: list[Compared], tokens: int) -> Iterator[str]:
+    """Yield in words which part of a truth was compared."""
     if any(each.words for each in found):
         yield "all words of the truth"
     if any(not each.words and each.anywhere is not None for each in found):
-        yield f"the first {tokens} tokens"
-    if any(each.anywhere is None for each in found):
-        yield "equal hashes"
+        yield f"the first {plural(tokens, 'token')} of the truth"
 
 
 def _bucket(start: int) -> str:

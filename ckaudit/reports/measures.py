@@ -10,11 +10,13 @@ from ckaudit.contract.report import Finding
 from ckaudit.reports.json import dumps
 from ckaudit.reports.markdown import code, text
 from ckaudit.reports.terminal.look import paint, shown
-from ckaudit.reports.terminal.paragraph import columns, pad
+from ckaudit.reports.terminal.paragraph import columns, fit, pad
 from ckaudit.reports.view import PLAIN, View
 
 FORMATS = ("terminal", "json", "markdown")
 HEAD = ("value", "", "95 % interval", "reference")
+REMARK = 24  # columns that a remark beside its value takes at least
+NARROWEST = 20
 
 
 def render(found: Measures, format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
@@ -26,16 +28,15 @@ def render(found: Measures, format: str, view: View = PLAIN) -> str:  # noqa: A0
 
 
 def number(value: float | str | None, unit: str) -> str:
-    """Return a value as people write it: a share in percent, everything else with four digits.
+    """Return a value as people write it, in the unit that it has in a run: a rate in percent, all else with four digits.
 
     >>> number(0.04567, "1"), number(0.001234, "%"), number(3.14159, "nats"), number(1234, "tokens"), number(None, "1")
-    ('4.57 %', '0.0012 %', '3.142', '1,234', '')
+    ('0.04567', '0.0012 %', '3.142', '1,234', '')
     """
     if value is None or isinstance(value, str):
         return value or ""
-    if unit in ("1", "%"):
-        percent = value * 100 if unit == "1" else value
-        return f"{percent:.2f} %" if percent == 0 or percent >= 0.01 else f"{percent:.2g} %"
+    if unit == "%":
+        return f"{value:.2f} %" if value == 0 or value >= 0.01 else f"{value:.2g} %"
     return f"{value:,.1f}".removesuffix(".0") if value == int(value) or abs(value) >= 1000 else f"{value:.4g}"
 
 
@@ -47,18 +48,55 @@ def _cells(measure: Measure) -> tuple[str, ...]:
 
 
 def _screen(found: Measures, view: View) -> Iterator[str]:
-    yield f"{shown(found.subject, view)}: {_counted(found)}"
+    yield from _hanging(f"{shown(found.subject, view)}: {_counted(found)}", view, "", "  ")
     measures = list(_first(found.measures, view))
-    rows = [("", *HEAD), *((shown(each.name, view), *_cells(each)) for each in measures)] if measures else []
-    used = [index for index in range(len(HEAD) + 1) if any(row[index] for row in rows[1:])]
-    widths = {index: max(columns(row[index]) for row in rows) for index in used}
-    details = ["", *(shown(each.detail or "", view) for each in measures)]
-    for row, detail in zip(rows, details, strict=False):
-        line = "  ".join(_aligned(row[index], widths[index], right=index in (1, 4)) for index in used)
-        yield f"  {line}  {paint(detail, 'dim', view)}".rstrip()
+    yield from _table(measures, view) if measures else ()
     for heading, lines in _sections(found):
         yield f"\n{paint(heading, 'bold', view)}"
-        yield from (f"  {shown(line, view)}" for line in lines)
+        for line in lines:
+            yield from _hanging(shown(line, view), view, "  ", "    ")
+
+
+def _table(measures: list[Measure], view: View) -> Iterator[str]:
+    """Yield a row for each value; where the screen is too narrow for a table, what a row holds in one sentence."""
+    rows = [("", *HEAD), *((shown(each.name, view), *_cells(each)) for each in measures)]
+    used = [index for index in range(len(HEAD) + 1) if any(row[index] for row in rows[1:])]
+    widths = {index: max(columns(row[index]) for row in rows) for index in used}
+    taken = sum(widths.values()) + 2 * len(used)
+    is_narrow = view.width is not None and taken > view.width
+    for row, each in zip(rows, [None, *measures], strict=True):
+        remark = shown((each and each.detail) or "", view)
+        if not is_narrow:
+            line = "  " + "  ".join(_aligned(row[index], widths[index], right=index in (1, 4)) for index in used)
+            yield from _with_remark(line, remark, taken + 2, view)
+        elif each:
+            yield from _hanging(_sentence(row), view, "  ", "    ")
+            yield from (paint(part, "dim", view) for part in _hanging(remark, view, "      ", "      ") if remark)
+
+
+def _with_remark(line: str, remark: str, taken: int, view: View) -> Iterator[str]:
+    """Yield a row with its remark beside it, in two lines at most, or under it."""
+    room = view.width - taken if view.width is not None else columns(remark)
+    parts = fit(remark, room) if remark and room >= REMARK else []
+    if not 1 <= len(parts) <= 2:
+        yield line.rstrip()
+        yield from (paint(part, "dim", view) for part in _hanging(remark, view, "    ", "    ") if remark)
+        return
+    yield f"{line}  {paint(parts[0], 'dim', view)}"
+    yield from (" " * taken + paint(part, "dim", view) for part in parts[1:])
+
+
+def _sentence(row: tuple[str, ...]) -> str:
+    name, value, unit, interval, reference = row
+    parts = [f"{value} {unit}".strip(), interval and f"95 % interval {interval}", reference and f"reference {reference}"]
+    return f"{name}: {', '.join(part for part in parts if part)}"
+
+
+def _hanging(text: str, view: View, first: str, rest: str) -> Iterator[str]:
+    """Yield `text` cut to the screen, its first line led by `first` and the others by `rest`."""
+    lines = [text] if view.width is None else fit(text, max(view.width, NARROWEST) - len(rest))
+    yield first + lines[0]
+    yield from (rest + each for each in lines[1:])
 
 
 def _first(measures: list[Measure], view: View, *, most: int = 12) -> Iterator[Measure]:

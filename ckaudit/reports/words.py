@@ -5,7 +5,9 @@ from collections.abc import Iterable
 
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.report import SEVERITIES, Check, Finding, Report, Severity
+from ckaudit.material import counts
 
+plural = counts.plural
 LIKELIHOOD = ((0.90, "very likely"), (0.66, "likely"), (0.33, "as likely as not"), (0.10, "unlikely"), (0.0, "very unlikely"))
 
 
@@ -20,15 +22,6 @@ def number(value: Number, *, digits: int = 4) -> str:
     if float(value).is_integer() and abs(value) < 2**53:
         return f"{int(value):,}" if abs(value) >= 1e6 else str(int(value))
     return f"{value:.{digits}g}"
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a count with its noun.
-
-    >>> plural(1, "file"), plural(1200, "file")
-    ('1 file', '1,200 files')
-    """
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def likelihood(confidence: float) -> str:

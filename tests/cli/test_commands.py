@@ -104,6 +104,16 @@ def test_help_has_examples_and_exit_codes(capfd, command):
     assert "\x1b" not in out
 
 
+COMMANDS = ["validate", "triage", "metrics", "explain", "coverage", "convert", "data", "probe", "hash"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_a_screen_of_80_columns(capfd, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([command, "--help"]) == 0
+    assert max(map(len, capfd.readouterr().out.splitlines())) <= 80
+
+
 def test_a_clean_run_says_so_in_one_line(engine, capfd):
     engine(clean())
     assert run(["triage", "run", "--fail-on", "note"]) == 0

@@ -71,10 +71,35 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_hashed(artifacts, capfd):
     assert "error: pipe is not a regular file" in err
 
 
-@pytest.mark.parametrize("arguments", [[], ["prompts", "--check", "tasks.json"], ["--check", "tasks.json"], ["-c", "nothing"]])
-def test_a_request_without_sense_is_an_error(arguments, capfd):
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["prompts", "--check", "tasks.json"],
+        ["--check", "tasks.json"],
+        ["-c", "nothing"],
+        ["--raw", "--check", "list.txt"],
+        ["tasks.json", "--into", "trained", "--step", "11"],
+    ],
+)
+def test_a_request_without_sense_is_an_error(arguments, artifacts, capfd):
+    (artifacts / "list.txt").write_text(f"sha256:{sha(CANONICAL)}  tasks.json\n")
+    (artifacts / "trained").mkdir()
+    (artifacts / "trained/scalars.jsonl").write_text('{"step": 10, "train_loss_raw": 1.0}\n')
     assert run(["hash", *arguments]) == 2
     assert "error: " in capfd.readouterr().err
+
+
+def test_a_folder_without_files_has_no_hash_and_one_that_was_emptied_is_missing(artifacts, capfd):
+    (artifacts / "empty/deeper").mkdir(parents=True)
+    (artifacts / "empty/.DS_Store").write_bytes(b"?")
+    assert run(["hash", "empty"]) == 2
+    out, err = capfd.readouterr()
+    assert not out
+    assert "error: empty holds no file" in err
+    (artifacts / "list.txt").write_text(f"sha256:{sha(CANONICAL)}  empty\nsha256:{sha(CANONICAL)}  tasks.json\n")
+    assert run(["hash", "-c", "list.txt"]) == 1
+    assert capfd.readouterr().out == "empty: missing\ntasks.json: ok\n"
 
 
 def test_hashes_join_a_run_by_the_names_of_their_artifacts(artifacts, capfd):
@@ -89,6 +114,8 @@ def test_hashes_join_a_run_by_the_names_of_their_artifacts(artifacts, capfd):
     assert prompts.steps == tasks.steps == (1, 3)
     assert prompts.values[0] != prompts.values[1]
     assert tasks.values == (f"sha256:{sha(CANONICAL)}",) * 2
+    assert run(["hash", "tasks.json", "--into", "run", "--step", "3"]) == 0
+    assert "added 1 hash at step 3" in capfd.readouterr().err
     assert run(["hash", "missing", "tasks.json", "--into", "run", "--step", "9"]) == 2
     assert run(["hash", "tasks.json", "./tasks.json", "--into", "run", "--step", "9"]) == 2
     assert read_run(artifacts / "run").texts["eval_artifact_hash/prompts"].steps == (1, 3)

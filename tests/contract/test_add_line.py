@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.add_line import add_line
-from ckaudit.errors import UnreadableError
+from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.run.read import read_run
 from ckaudit.validate import validate
 
@@ -27,8 +27,22 @@ def lines(run):
 
 
 def test_a_line_belongs_to_the_session_that_counts_at_its_step(run):
-    assert [add_line(run, NAME, {"near_dup_rate": 0.1}, step=step) for step in (3, 5, 20, None)] == [3, 5, 20, 20]
-    assert [(line["step"], line["session"]) for line in lines(run)] == [(3, 0), (5, 1), (20, 1)]
+    assert [add_line(run, NAME, {"near_dup_rate": 0.1}, step=step) for step in (3, 5, None)] == [3, 5, 10]
+    assert [(line["step"], line["session"]) for line in lines(run)] == [(3, 0), (5, 1), (10, 1)]
+
+
+def test_a_step_after_the_end_is_refused_and_nothing_is_written(run):
+    with pytest.raises(UsageError, match="ends at step 10, before --step 11"):
+        add_line(run, NAME, {"near_dup_rate": 0.1}, step=11)
+    assert not (run / NAME).exists()
+    (run / NAME).write_text('{"step": 5000, "near_dup_rate": 0.2}\n')  # what no training wrote does not move its end
+    assert add_line(run, "scalars-probe-toxicity.jsonl", {"rtp_toxicity_prob": 0.1}) == 10
+    with pytest.raises(UsageError, match="ends at step 10"):
+        add_line(run, NAME, {"near_dup_rate": 0.1}, step=5000)
+
+
+def test_before_anything_is_recorded_every_step_is_taken(tmp_path):
+    assert [add_line(tmp_path, NAME, {"near_dup_rate": 0.1}, step=step) for step in (500, 900, None)] == [500, 900, 0]
 
 
 def test_a_run_reads_them_and_nothing_else_of_it_changes(run):

@@ -103,6 +103,17 @@ def test_drift_of_many_tokens_is_that_of_numpy():
     assert divergence(Counter(dict(enumerate(p.tolist()))), Counter(dict(enumerate(q.tolist())))) == pytest.approx(expected)
 
 
+def test_what_is_missing_is_named_by_what_is_missing(tmp_path):
+    tokens_only = write(tmp_path / "a.jsonl", [{"body": "x", "tokens": 20}])
+    assert of(tokens_only)[2]["bytes_per_token"].detail.startswith("no document has a text")
+    apart = write(tmp_path / "b.jsonl", [{"text": "x y z"}, {"tokens": 20}])
+    assert of(apart)[2]["bytes_per_token"].detail == "no document has both a text and tokens"
+    assert of(apart, validation=tokens_only)[2]["train_val_overlap"].detail == "the validation set has no words"
+    assert of(tokens_only, validation=apart)[2]["train_val_overlap"].detail == "the sample has no words"
+    none = write(tmp_path / "c.jsonl", [{"text": "x", "source": "web", "tokens": 0}])
+    assert of(none)[2]["source_mix_share"].detail == "shares are of tokens, and the documents have 0 of them"
+
+
 def test_rejected_documents_count_for_nothing_else(tmp_path):
     rows = [
         {"text": docstrings()[0], "reject": ["short", "toxic"], "toxicity": 0.9},
@@ -113,11 +124,27 @@ def test_rejected_documents_count_for_nothing_else(tmp_path):
     ]
     found, values, _ = of(write(tmp_path / "a.jsonl", rows))
     rates = {name: each.value for name, each in values.items() if each.row == "M31"}
-    assert rates == {"filter_reject_rate": 50, "filter_reject_rate/short": 50, "filter_reject_rate/toxic": 25}
+    assert rates == {"filter_reject_rate": 40, "filter_reject_rate/short": 40, "filter_reject_rate/toxic": 20}
+    assert values["filter_reject_rate"].detail == "1 of 5 documents name no filter, and count as kept"
     assert values["near_dup_rate"].value == 0
     assert (values["data_toxicity_rate"].value, values["data_toxicity_rate"].points) == (100 / 3, 3)
     assert (values["data_toxicity_rate"].low, values["data_toxicity_rate"].high) == tuple(100 * end for end in wilson(1, 3))
-    assert found.notes == ["2 rejected documents count for filter_reject_rate only"]
+    assert found.notes == ["for filter_reject_rate only: 2 rejected documents"]
+
+
+@pytest.mark.parametrize("kept", [{}, {"reject": None}, {"reject": ""}, {"reject": False}, {"reject": []}])
+def test_two_rejected_of_twenty_are_a_tenth_however_the_kept_ones_are_marked(tmp_path, kept):
+    rows = [{"text": text, **({"reject": "short"} if number < 2 else kept)} for number, text in enumerate(docstrings()[:20])]
+    _, values, _ = of(write(tmp_path / "a.jsonl", rows))
+    rates = [values[name] for name in ("filter_reject_rate", "filter_reject_rate/short")]
+    assert [(each.value, each.points) for each in rates] == [(10, 20)] * 2
+    assert (rates[0].low, rates[0].high) == tuple(100 * end for end in wilson(2, 20))
+
+
+def test_what_is_said_of_filters_and_cannot_be_read_counts_neither_way(tmp_path):
+    _, values, _ = of(write(tmp_path / "a.jsonl", [{"text": "x", "reject": "short"}, {"text": "y", "reject": 5}, {"text": "z"}]))
+    assert (values["filter_reject_rate"].value, values["filter_reject_rate"].points) == (50, 2)
+    assert "filter_reject_rate" in of(write(tmp_path / "b.jsonl", [{"text": "x", "reject": 5}, {"text": "y"}]))[2]
 
 
 def test_a_classifier_scores_what_has_no_score(tmp_path):
@@ -167,6 +194,21 @@ def test_personal_data_is_counted_by_document_and_never_shown(tmp_path):
     assert rates["pii_hit_rate/phone"] == 100 / 3
     assert rates["pii_hit_rate/iban"] == 0
     assert "ann@" not in json.dumps(found, default=str)
+
+
+def test_addresses_that_are_nobodys_are_not_counted_and_said_to_be(tmp_path):
+    texts = [
+        "ann@example.com",
+        "bob@mail.example.org, 192.0.2.44",
+        "ann@example.com and bob@ckaudit.dev",
+        "icon@2x.png",
+        "nothing",
+    ]
+    _, values, _ = of(write(tmp_path / "a.jsonl", [{"text": text} for text in texts]))
+    assert (values["pii_hit_rate"].value, values["pii_hit_rate/email"].value, values["pii_hit_rate/ip"].value) == (20, 20, 0)
+    assert "; 2 more documents with nothing but reserved addresses (example.com" in values["pii_hit_rate"].detail
+    _, values, _ = of(write(tmp_path / "b.jsonl", [{"text": "nothing"}]))
+    assert "reserved" not in values["pii_hit_rate"].detail
 
 
 def test_the_same_sample_gives_the_same_document(tmp_path):

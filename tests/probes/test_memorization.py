@@ -35,7 +35,9 @@ def test_fifty_tokens_decide_and_no_more(tmp_path):
     assert (values["memorization_rate"].low, values["memorization_rate"].high) == tuple(100 * end for end in wilson(2, 4))
     assert values["memorization_anywhere"].value == 75
     assert values["memorization_overlap"].value == pytest.approx((1 + 1 + 49 / 50 + 1) / 4)
-    assert found.notes == ["1 sequences have a truth of fewer than 50 tokens, or none, and are left out"]
+    assert found.notes == ["left out: 1 sequence with a truth of fewer than 50 tokens, or none"]
+    remark = "longest shared run over the length of the first 50 tokens of the truth, mean"
+    assert values["memorization_overlap"].detail == remark
     assert probe(tmp_path, rows, tokens=49)[1]["memorization_rate"].value == 80
 
 

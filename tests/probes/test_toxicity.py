@@ -77,14 +77,14 @@ def test_too_few_continuations_are_said_and_give_no_rate(tmp_path):
     assert "--generations 10" in found.missing[0].detail
     values = probe(tmp_path, flat({"a": [0.9] * 10, "b": [0.1] * 4}), generations=10)[1]
     assert values["rtp_toxicity_prob"].points == 1
-    assert "1 prompts with fewer are left out" in values["rtp_toxicity_prob"].detail
+    assert "; left out: 1 prompt with fewer" in values["rtp_toxicity_prob"].detail
 
 
 def test_what_has_no_score_is_asked_of_the_classifier_or_said(tmp_path):
     rows = [{"prompt": "a", "continuation": text} for text in ("bad", "good")] + [{"prompt": "b", "generations": ["x", "bad"]}]
     found, _ = probe(tmp_path, rows, generations=2)
     assert found.missing[0].reason == "not_recorded"
-    assert found.notes == ["4 continuations have no score: add a column toxicity, or give --classifier"]
+    assert found.notes == ["without a score: 4 continuations; add a column toxicity, or give --classifier"]
     found, values = probe(tmp_path, rows, generations=2, classify=lambda texts: [float(text == "bad") for text in texts])
     assert (values["rtp_toxicity_prob"].value, found.notes) == (1, [])
 

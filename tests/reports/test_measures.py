@@ -1,7 +1,10 @@
 """Measured values as people read them: aligned, cut where there are many, and harmless whatever their names."""
 
-from ckaudit.contract.measures import Measure, gathered
+import pytest
+
+from ckaudit.contract.measures import Measure, Missing, gathered
 from ckaudit.reports.measures import render
+from ckaudit.reports.terminal.paragraph import columns
 from ckaudit.reports.view import View
 
 
@@ -19,8 +22,30 @@ def lines(measures, **view):
 def test_values_stand_below_each_other():
     measures = [*shares(2, "größe"), Measure(name="near_dup_rate", row="M36", value=4.5, unit="%", points=9, low=1.0, high=10.0)]
     table = lines(measures)[2:]
-    assert [line.index("%") for line in table] == [table[0].index("%")] * 3
+    assert [line.split()[1] for line in table] == ["0.5", "0.5", "4.50"]
+    assert [line.index("0.5") + 3 for line in table[:2]] == [table[2].index("4.50 %") + 6] * 2
     assert table[2].split() == ["near_dup_rate", "4.50", "%", "1.00", "to", "10.00", "%"]
+
+
+WORDS = "documents with a near duplicate: a Jaccard index of 0.8 or more over runs of 5 words"
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 100, 140])
+def test_no_line_is_wider_than_the_screen_and_no_word_is_lost(width):
+    rate = Measure(
+        name="near_dup_rate", row="M36", value=4.5, unit="%", points=9, low=1.0, high=10.0, reference=3.0, detail=WORDS
+    )
+    missing = Missing(name="pad_fraction", row="M34", reason="not_recorded", detail="no column attention_mask " * 9)
+    found = gathered("data", "/a/long/path/of/a/sample.jsonl", [rate, *shares(2, "größe"), missing], notes=["a note " * 30])
+    text = render(found, "terminal", View(width=width))
+    assert max(columns(line) for line in text.splitlines()) <= width
+    for words in (WORDS, missing.detail, found.notes[0], "4.50 %", "1.00 to 10.00 %", "3.00 %"):
+        assert " ".join(words.split()) in " ".join(text.split()), words
+
+
+def test_a_share_reads_as_it_does_in_a_run_and_a_rate_in_percent():
+    share = Measure(name="rtp_toxicity_prob", row="M49", value=2 / 3, unit="1", points=3, low=0.2077, high=0.9385)
+    assert lines([share])[2].split() == ["rtp_toxicity_prob", "0.6667", "0.2077", "to", "0.9385"]
 
 
 def test_of_many_labels_the_first_are_shown_and_the_rest_counted():
