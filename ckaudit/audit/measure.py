@@ -13,6 +13,7 @@ from ckaudit.audit.report import notes_on_step
 from ckaudit.audit.select import select
 from ckaudit.contract.metrics import Missing
 from ckaudit.metrics import Metric
+from ckaudit.metrics.metric import Worst
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
@@ -37,13 +38,14 @@ class Stretch(Struct, frozen=True):
 
 
 class Measured(Struct, frozen=True, eq=False):
-    """One metric with something to show."""
+    """One metric with something to show; `worst` says which of its labels comes first."""
 
     name: str
     title: str
     unit: str
     source: str
     series: Series
+    worst: Worst = "high"
 
 
 class Measurement(Struct, frozen=True, eq=False):
@@ -120,7 +122,7 @@ def _measured(metric: Metric, run: Run, stretch: Stretch) -> Measured | Missing:
     shown = cut(series, stretch)
     if not shown:
         return Missing(name=metric.name, reason="not_in_these_steps")
-    return Measured(metric.name, metric.title, metric.unit, metric.source, shown)
+    return Measured(metric.name, metric.title, metric.unit, metric.source, shown, metric.worst)
 
 
 def cut(series: Series, stretch: Stretch) -> Series:

@@ -59,20 +59,22 @@ def _loss(run: Run, points: int) -> Chart | None:
 
 
 def shape_preserving(values: Floats, points: int) -> np.ndarray:
-    """Return the rows of about `points` values: of each stretch the one farthest from the stretch's median, and the last."""
+    """Return the rows of about `points` values: of each stretch the one farthest from the median around it, and the last."""
     if len(values) <= points:
         return np.arange(len(values))
-    edges = np.linspace(0, len(values), points + 1).astype(int)
+    edges = np.linspace(0, len(values) - 1, points).astype(int)
     chosen = [_farthest(values, start, end) for start, end in pairwise(edges.tolist()) if end > start]
-    return np.array([*chosen[:-1], len(values) - 1])
+    return np.array([*chosen, len(values) - 1])
 
 
 def _farthest(values: Floats, start: int, end: int) -> int:
+    """Return the row in [start, end) farthest from the median around it: a stretch of two is not its own measure."""
     part = values[start:end]
     broken = np.flatnonzero(~np.isfinite(part))
     if len(broken):
         return start + int(broken[0])
-    return start + int(np.argmax(np.abs(part - np.median(part))))
+    around = values[max(0, 2 * start - end) : 2 * end - start]
+    return start + int(np.argmax(np.abs(part - np.median(around[np.isfinite(around)]))))
 
 
 def _waterfall(run: Run) -> Chart | None:
