@@ -97,3 +97,9 @@ def test_a_single_dip_is_not_lost_from_the_shape(count, place):
     values = [1.0] * count
     values[place] = 0.0
     assert min(outline(column(values)).shape) == 0.0
+
+
+@pytest.mark.parametrize("peak", [30, 31, 62, 97])
+def test_the_top_of_a_rise_that_ends_at_once_is_not_lost(peak):
+    values = [float(step) if step <= peak else 0.0 for step in range(100)]
+    assert max(outline(column(values)).shape) == peak
