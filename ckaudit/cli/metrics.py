@@ -149,6 +149,9 @@ def _code(found: "Measurement") -> int:
         return 2
     if not found.measured:
         say("error: no metric has a value in these steps")
-        say("hint: ckaudit metrics RUN -v says what was not recorded")
+        outside = [each.name for each in found.missing if each.reason == "not_in_these_steps"]
+        first = f"{outside[0]} has values in others" if outside else "ckaudit metrics RUN -v says what was not recorded"
+        end = f"; the run is recorded up to step {found.step:,}" if outside and found.step is not None else ""
+        say(f"hint: {first}{end}")
         return 2
     return 0

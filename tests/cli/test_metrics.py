@@ -383,3 +383,11 @@ def test_a_metric_without_tensors_is_labelled_by_its_own_name(tmp_path):
     alone = {metric: next(iter(names)) for metric, names in labels.items() if len(names) == 1}
     assert len(alone) > 40
     assert {metric: label for metric, label in alone.items() if metric != label} == {}
+
+
+def test_steps_behind_the_end_are_not_taken_for_steps_that_were_not_recorded(folder, capfd):
+    assert run(["metrics", str(folder), "gradient_norm", "val_loss", "--from", "5000"]) == 2
+    err = capfd.readouterr().err
+    assert "hint: gradient_norm has values in others; the run is recorded up to step 300" in err
+    assert run(["metrics", str(folder), "val_loss", "--from", "5000"]) == 2
+    assert "-v says what was not recorded" in capfd.readouterr().err
