@@ -162,5 +162,5 @@ def _findings(run: Run) -> list[str]:
     if not count:
         return []
     first = run.findings[0]
-    more = f" and {count - 1:,} more" if count > 1 else ""
+    more = f" (and {count - 1:,} more)" if count > 1 else ""
     return [f"{first.file or run.name}: {first.message}{more}; ckaudit validate says where and what helps"]

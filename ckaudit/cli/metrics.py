@@ -24,14 +24,15 @@ Examples:
   ckaudit metrics runs/nano -f parquet -o nano.parquet --from 1000 --every 100
 \b
 Columns:
-  last    the last recorded value; of several labels the worst: the lowest where
-          low is bad (entropies, scores, health), else the largest in magnitude
-  trend   whether the second half of the points rises or falls, by Mann-Kendall
-  shape   all points in a row; of each stretch the one that stands out is drawn
+  last    the last recorded value; of several labels the worst: the lowest
+          where low is bad (entropies, scores, states), else the largest in
+          magnitude
+  trend   whether the second half of the points rises or falls (Mann-Kendall)
+  shape   all points in a row; of each stretch the one that stands out
   where   the label shown, and of how many; with NAME each has its own line
 \b
-In data (json, csv, parquet, arrow) the label of a metric without tensors, heads
-or slices is its own name.
+In data (json, csv, parquet, arrow) the label of a metric without tensors,
+heads or slices is its own name.
 \b
 Exit codes:
   0  at least one metric has a value

@@ -391,3 +391,11 @@ def test_steps_behind_the_end_are_not_taken_for_steps_that_were_not_recorded(fol
     assert "hint: gradient_norm has values in others; the run is recorded up to step 300" in err
     assert run(["metrics", str(folder), "val_loss", "--from", "5000"]) == 2
     assert "-v says what was not recorded" in capfd.readouterr().err
+
+
+def test_the_help_says_which_label_is_shown_and_fits_a_screen_of_80(capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["metrics", "--help"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "of several labels the worst: the lowest where low is bad" in " ".join(" ".join(lines).split())

@@ -39,7 +39,7 @@ REASONS = {"not_recorded": "not recorded", "not_in_these_steps": "not in these s
 DOTS = "\N{HORIZONTAL ELLIPSIS}"
 NARROW = str.maketrans(dict.fromkeys([*LEVELS, CROSS, DOTS, *filter(None, ARROWS.values())], "#"))
 UNIT = 10  # columns of a long unit
-LEGEND = "of several labels the worst is shown; the trend is that of the second half of the points"
+LEGEND = {"of": "of several labels the worst is shown", "trend": "the trend is that of the second half of the points"}
 
 
 class Line(Struct, frozen=True):
@@ -103,7 +103,8 @@ def _table(lines: Sequence[Line], view: View, width: int) -> Iterator[str]:
         last = line.cells.get("last", "")
         yield text.replace(f" {last}", " " + paint(last, "sev1", view), 1) if line.broken else text
     yield ""
-    legend = LEGEND if "trend" in widths else ""
+    used = {name for line in lines for name, cell in line.cells.items() if cell}
+    legend = "; ".join(text for name, text in LEGEND.items() if name in used and (name in widths or name == "of"))
     narrow = f"no room for {', '.join(left_out)}: --format json has everything" if left_out else ""
     yield from (paint(line, "dim", view) for text in (legend, narrow) if text for line in paragraph(text, width, indent=""))
 
