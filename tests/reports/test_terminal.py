@@ -187,3 +187,12 @@ def test_verdict_notes_and_the_titles_of_pictures_are_cut_to_the_screen(width):
         assert max(map(cell_len, text.splitlines())) <= width
         seen = " ".join(text.split())
         assert "with many words a long note" in seen or picture.title in seen
+
+
+def test_the_counts_of_long_names_are_cut_to_the_screen():
+    report = invalid()
+    longest = msgspec.structs.replace(report.findings[0], name="relative_contradicts_norm", file="a.json", pointer=None)
+    for width in (40, 50, 100):
+        text = render(msgspec.structs.replace(report, findings=[longest] * 7), "terminal", View(width=width))
+        assert max(map(cell_len, text.splitlines())) <= width
+        assert "relative_contradicts_norm7" in "".join(text.split())

@@ -108,10 +108,10 @@ def _verdict(word: str, colour: str, text: str, view: View) -> Iterator[str]:
     yield from rest
 
 
-def _wrapped(text: str, view: View, *, first: str = "") -> list[str]:
-    """Return `text` cut to the screen, led by `first`; whole where there is no screen."""
+def _wrapped(text: str, view: View, *, first: str = "", whole: bool = False) -> list[str]:
+    """Return `text` cut to the screen, led by `first`; in one line where that is asked for or there is no screen."""
     safe = shown(text, view)
-    return [first + safe] if view.width is None else paragraph(safe, max(view.width, 40), first=first, indent="")
+    return [first + safe] if whole or view.width is None else paragraph(safe, max(view.width, 40), first=first, indent="")
 
 
 def _codes(report: Report, view: View) -> Iterator[str]:
@@ -121,4 +121,6 @@ def _codes(report: Report, view: View) -> Iterator[str]:
     if view.width is not None and 16 + widest + max(len(f"{count:,}") for *_, count in rows) > max(view.width, 40):
         widest = 0  # no room for a column of counts
     for severity, code, name, count in rows:
-        yield f"  {paint(f'{severity:<4}', severity, view)}  {code}  {name:<{widest}}  {count:,}"
+        first, *rest = _wrapped(f"{name:<{widest}}  {count:,}", view, first=f"  {severity:<4}  {code}  ", whole=bool(widest))
+        yield first.replace(f"{severity:<4}", paint(f"{severity:<4}", severity, view), 1)
+        yield from rest
