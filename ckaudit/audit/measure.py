@@ -12,12 +12,14 @@ from ckaudit.audit.open import open_run
 from ckaudit.audit.report import notes_on_step
 from ckaudit.audit.select import select
 from ckaudit.contract.metrics import Missing
-from ckaudit.metrics import Metric
+from ckaudit.metrics import Metric, metrics
+from ckaudit.metrics.metric import Worst
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
 Reason = Literal["not_recorded", "not_in_these_steps", "broke"]
+OF_METRICS = ("claimed_value", "nearest_allowed_value")  # their labels are metrics
 
 
 class Stretch(Struct, frozen=True):
@@ -37,13 +39,14 @@ class Stretch(Struct, frozen=True):
 
 
 class Measured(Struct, frozen=True, eq=False):
-    """One metric with something to show."""
+    """One metric with something to show; `worst` says which of its labels comes first."""
 
     name: str
     title: str
     unit: str
     source: str
     series: Series
+    worst: Worst = "high"
 
 
 class Measurement(Struct, frozen=True, eq=False):
@@ -117,10 +120,18 @@ def _measured(metric: Metric, run: Run, stretch: Stretch) -> Measured | Missing:
         return Missing(name=metric.name, reason="broke", detail=f"{type(error).__name__}: {error}")
     if not series:
         return Missing(name=metric.name, reason="not_recorded")
-    shown = cut(series, stretch)
+    shown = cut(_own_label(metric, series), stretch)
     if not shown:
         return Missing(name=metric.name, reason="not_in_these_steps")
-    return Measured(metric.name, metric.title, metric.unit, metric.source, shown)
+    return Measured(metric.name, metric.title, metric.unit, metric.source, shown, metric.worst)
+
+
+def _own_label(metric: Metric, series: Series) -> Series:
+    """Return a series of one label under the metric's name where that label only says what it was made of."""
+    if len(series.labels) != 1 or metric.name in OF_METRICS:
+        return series
+    made_of = series.labels[0] in metric.reads or series.labels[0] in metrics()
+    return replace(series, labels=(metric.name,)) if made_of else series
 
 
 def cut(series: Series, stretch: Stretch) -> Series:
@@ -151,5 +162,5 @@ def _findings(run: Run) -> list[str]:
     if not count:
         return []
     first = run.findings[0]
-    more = f" and {count - 1:,} more" if count > 1 else ""
+    more = f" (and {count - 1:,} more)" if count > 1 else ""
     return [f"{first.file or run.name}: {first.message}{more}; ckaudit validate says where and what helps"]

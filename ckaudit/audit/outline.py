@@ -34,19 +34,22 @@ class Outline(Struct, frozen=True):
 
 
 def extreme(measured: Measured) -> Outline:
-    """Return the label whose last value is greatest in magnitude; one that is not finite is greater than all."""
-    return _outline(measured.series, _by_magnitude(measured.series)[0])
+    """Return the label whose last value is the worst, as the metric has it; one that is not finite is worse than all."""
+    return _outline(measured.series, _worst_first(measured)[0])
 
 
 def labels(measured: Measured, *, most: int | None) -> list[Outline]:
-    """Return the labels, greatest last value first, `most` of them at most."""
-    return [_outline(measured.series, column) for column in _by_magnitude(measured.series)[:most]]
+    """Return the labels, worst last value first, `most` of them at most."""
+    return [_outline(measured.series, column) for column in _worst_first(measured)[:most]]
 
 
-def _by_magnitude(series: Series) -> list[int]:
-    rows = _last_rows(series)
-    last = np.abs(series.values[rows, np.arange(len(rows))])
-    order: list[int] = np.argsort(-np.where(np.isfinite(last), last, np.inf), kind="stable").tolist()
+def _worst_first(measured: Measured) -> list[int]:
+    if measured.worst == "first":
+        return list(range(len(measured.series.labels)))
+    rows = _last_rows(measured.series)
+    last = measured.series.values[rows, np.arange(len(rows))]
+    rank = last if measured.worst == "low" else -np.abs(last)
+    order: list[int] = np.argsort(np.where(np.isfinite(last), rank, -np.inf), kind="stable").tolist()
     return order
 
 

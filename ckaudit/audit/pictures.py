@@ -59,20 +59,32 @@ def _loss(run: Run, points: int) -> Chart | None:
 
 
 def shape_preserving(values: Floats, points: int) -> np.ndarray:
-    """Return the rows of about `points` values: of each stretch the one farthest from the stretch's median, and the last."""
+    """Return at most `points` rows (two at least) of values (N,): of each stretch the one that stands out, and the last."""
     if len(values) <= points:
         return np.arange(len(values))
-    edges = np.linspace(0, len(values), points + 1).astype(int)
-    chosen = [_farthest(values, start, end) for start, end in pairwise(edges.tolist()) if end > start]
-    return np.array([*chosen[:-1], len(values) - 1])
+    edges = np.linspace(0, len(values) - 1, points).astype(int)
+    outermost = _farthest(values, values)
+    chosen = [_standing_out(values, start, end, outermost) for start, end in pairwise(edges.tolist())]
+    return np.array([*chosen, len(values) - 1])
 
 
-def _farthest(values: Floats, start: int, end: int) -> int:
+def _standing_out(values: Floats, start: int, end: int, outermost: int) -> int:
+    """Return the row in [start, end) that is not finite, is the outermost of all, or farthest from the median around it."""
     part = values[start:end]
     broken = np.flatnonzero(~np.isfinite(part))
     if len(broken):
         return start + int(broken[0])
-    return start + int(np.argmax(np.abs(part - np.median(part))))
+    if start <= outermost < end:
+        return outermost
+    # A stretch of two values has no middle of its own.
+    return start + _farthest(part, values[max(0, 2 * start - end) : 2 * end - start])
+
+
+def _farthest(part: Floats, around: Floats) -> int:
+    """Return the row of the finite value in `part` that is farthest from the median of those around."""
+    finite = around[np.isfinite(around)]
+    distance = np.abs(part - (np.median(finite) if len(finite) else 0.0))
+    return int(np.argmax(np.where(np.isfinite(distance), distance, -1.0)))
 
 
 def _waterfall(run: Run) -> Chart | None:

@@ -15,7 +15,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 EPILOG = """
 \b
 Exit codes:
-  0  clean
+  0  nothing at or above --fail-on
   1  findings at or above --fail-on
   2  could not audit, or nothing could be judged
 """

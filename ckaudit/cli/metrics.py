@@ -23,6 +23,17 @@ Examples:
   ckaudit metrics runs/nano gradient_norm 'attn_*' M19 --step 500
   ckaudit metrics runs/nano -f parquet -o nano.parquet --from 1000 --every 100
 \b
+Columns:
+  last    the last recorded value; of several labels the worst: the lowest
+          where low is bad (entropies, scores, states), else the largest in
+          magnitude
+  trend   whether the second half of the points rises or falls (Mann-Kendall)
+  shape   all points in a row; of each stretch the one that stands out
+  where   the label shown, and of how many; with NAME each has its own line
+\b
+In data (json, csv, parquet, arrow) the label of a metric without tensors,
+heads or slices is its own name.
+\b
 Exit codes:
   0  at least one metric has a value
   2  no metric has one, or the run could not be read
@@ -144,6 +155,9 @@ def _code(found: "Measurement") -> int:
         return 2
     if not found.measured:
         say("error: no metric has a value in these steps")
-        say("hint: ckaudit metrics RUN -v says what was not recorded")
+        outside = [each.name for each in found.missing if each.reason == "not_in_these_steps"]
+        first = f"{outside[0]} has values in others" if outside else "ckaudit metrics RUN -v says what was not recorded"
+        end = f"; the run is recorded up to step {found.step:,}" if outside and found.step is not None else ""
+        say(f"hint: {first}{end}")
         return 2
     return 0

@@ -67,6 +67,8 @@ def step(word: str | None, option: str = "--step") -> int | None:
     """Return the step that `word` names, or raise `UsageError`."""
     if word is None:
         return None
+    if word.startswith("-") and word[1:].isdecimal():
+        raise UsageError(f"{option} {word} is negative", hint=f"steps start at 0; write it like {option} 500")
     if not (word.isascii() and word.isdecimal()):
         raise UsageError(f"{option} {word!r} is not a whole number", hint=f"write it as digits, such as {option} 500")
     return int(word)

@@ -16,7 +16,7 @@ Examples:
   ckaudit validate -f sarif -o ckaudit.sarif runs/nano
 \b
 Exit codes:
-  0  every file keeps the contract
+  0  nothing found at or above --fail-on
   1  findings at or above --fail-on
   2  could not audit, or nothing to judge
 """

@@ -145,16 +145,23 @@ def _unpacked_blocks(stream: FileIO, suffix: str, shown: str, limit: int) -> Ite
             if total > limit:
                 raise _too_large(shown, None, limit)
             yield block
+    except EOFError:
+        raise BrokenFile(_cut_off(stream, shown)) from None
     except broken as error:
         raise BrokenFile(violations.BAD_COMPRESSION.at(shown, f"cannot be unpacked: {error}")) from None
     if total == 0 and os.fstat(stream.fileno()).st_size:
-        raise BrokenFile(violations.BAD_COMPRESSION.at(shown, "cannot be unpacked: it ends before its first byte"))
+        raise BrokenFile(_cut_off(stream, shown))
+
+
+def _cut_off(stream: FileIO, shown: str) -> Finding:
+    size = os.fstat(stream.fileno()).st_size
+    return violations.TRUNCATED.at(shown, f"the compressed file ends in the middle, after {size:,} bytes")
 
 
 def _gunzip(stream: FileIO) -> tuple["IO[bytes] | GzipFile", tuple[type[Exception], ...]]:
     import gzip
 
-    return gzip.GzipFile(fileobj=stream), (OSError, EOFError, zlib.error)
+    return gzip.GzipFile(fileobj=stream), (OSError, zlib.error)
 
 
 def _unzstd(stream: FileIO) -> tuple["IO[bytes] | GzipFile", tuple[type[Exception], ...]]:

@@ -75,8 +75,13 @@ def list_folder(root: Path, *, prefix: str = "") -> RunFolder:
     return folder
 
 
-def list_files(paths: Iterable[Path]) -> RunFolder:
-    """List single files that the user named: everything that is not a scalar log or a manifest is taken for a checkpoint."""
+def list_files(paths: Iterable[Path], *, prefix: str | None = None) -> RunFolder:
+    """List single files that the user named: everything that is not a scalar log or a manifest is taken for a checkpoint.
+
+    Args:
+        paths: The files.
+        prefix: What stands before their bare names in findings; None: they are shown as they were named.
+    """
     folder = RunFolder(None)
     manifest = None
     for path in paths:
@@ -85,13 +90,9 @@ def list_files(paths: Iterable[Path]) -> RunFolder:
         elif path.name == MANIFEST_NAME:
             manifest = path
         else:
-            folder.checkpoints.append(_named_or_not(path))
+            shown = shown_name(str(path) if prefix is None else prefix + path.name)
+            folder.checkpoints.append(named_checkpoint(path, shown) or CheckpointFile(path, shown, None, None, None))
     return RunFolder(None, folder.checkpoints, [], folder.scalars, manifest)
-
-
-def _named_or_not(path: Path) -> CheckpointFile:
-    shown = shown_name(str(path))
-    return named_checkpoint(path, shown) or CheckpointFile(path, shown, None, None, None)
 
 
 def shown_name(name: str) -> str:

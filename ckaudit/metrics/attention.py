@@ -12,7 +12,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, at, single
 
 
-@metric(unit="nats", reads=["attention.*.entropy_per_head", "attn_entropy"], source="catalogue M20, F9", memory=1)
+@metric(unit="nats", reads=["attention.*.entropy_per_head", "attn_entropy"], source="catalogue M20, F9", memory=1, worst="low")
 def attn_entropy(run: Run) -> Series:
     r"""Entropy of each head's attention, mean over queries.
 
@@ -27,6 +27,7 @@ def attn_entropy(run: Run) -> Series:
     unit="1",
     reads=["attention.*.normalized_entropy_per_head", "attention.*.entropy_per_head", "attention.*.keys", "attention.*.causal"],
     source="F9; Zhai et al. 2023, section 3",
+    worst="low",
 )
 def normalized_attention_entropy(run: Run) -> Series:
     r"""Entropy of each head's attention, relative to that of looking everywhere alike.

@@ -25,7 +25,7 @@ def val_ppl(run: Run) -> Series:
     return filled(made, said)
 
 
-@metric(unit="score", reads=["microbench_score"], source="catalogue M58", memory=1)
+@metric(unit="score", reads=["microbench_score"], source="catalogue M58", memory=1, worst="low")
 def microbench_score(run: Run) -> Series:
     r"""Score on small benchmarks that are run while the model trains.
 
@@ -36,7 +36,7 @@ def microbench_score(run: Run) -> Series:
     return run.scalar("microbench_score")
 
 
-@metric(unit="1", reads=["eval_artifact_hash"], source="catalogue M59, manifest MAN-5")
+@metric(unit="1", reads=["eval_artifact_hash"], source="catalogue M59, manifest MAN-5", worst="low")
 def eval_artifact_hash(run: Run) -> Series:
     r"""Whether each evaluation used the artifact it is to be compared by: 1 for the same hash, 0 for another.
 

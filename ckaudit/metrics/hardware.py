@@ -10,7 +10,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
 
-@metric(unit="%", reads=["gpu_util"], source="catalogue M42; NVML, utilization rates", memory=1)
+@metric(unit="%", reads=["gpu_util"], source="catalogue M42; NVML, utilization rates", memory=1, worst="low")
 def gpu_util(run: Run) -> Series:
     r"""Share of the time in which the accelerator was running any kernel at all.
 

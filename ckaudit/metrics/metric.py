@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Literal
 
 from msgspec import Struct
 
@@ -11,6 +12,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
 MetricFunction = Callable[[Run], Series]
+Worst = Literal["high", "low", "first"]
 
 
 class Metric(Struct, frozen=True, eq=False):
@@ -24,6 +26,7 @@ class Metric(Struct, frozen=True, eq=False):
         title: The docstring's first sentence.
         memory: How many points of history a value depends on; None: all.
         uses: Names of the metrics it is made of.
+        worst: Which of its labels a reader must see first: the one of greatest magnitude, the lowest, or simply the first.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Metric(Struct, frozen=True, eq=False):
     memory: int | None
     function: MetricFunction
     uses: tuple[str, ...] = ()
+    worst: Worst = "high"
 
     def __call__(self, run: Run) -> Series:
         """Return the series of `run` under the metric's own name and unit."""
@@ -49,7 +53,7 @@ _METRICS: dict[str, Metric] = {}
 
 
 def metric(
-    *, unit: str, reads: Iterable[str | Metric], source: str, memory: int | None = None
+    *, unit: str, reads: Iterable[str | Metric], source: str, memory: int | None = None, worst: Worst = "high"
 ) -> Callable[[MetricFunction], Metric]:
     """Enter a function into the catalogue of metrics.
 
@@ -58,6 +62,7 @@ def metric(
         reads: What it looks at: checkpoint paths, scalar names, or other metrics.
         source: Where the definition comes from.
         memory: How many points of history a value depends on; None: all.
+        worst: Which of its labels a reader must see first, as in `Metric`.
     """
 
     def enter(function: MetricFunction) -> Metric:
@@ -65,7 +70,7 @@ def metric(
         flat = [part for each in parts for part in (each.reads if isinstance(each, Metric) else (each,))]
         title = (function.__doc__ or "").strip().partition("\n")[0]
         uses = tuple(each.name for each in parts if isinstance(each, Metric))
-        made = Metric(function.__name__, unit, tuple(dict.fromkeys(flat)), source, title, memory, function, uses)
+        made = Metric(function.__name__, unit, tuple(dict.fromkeys(flat)), source, title, memory, function, uses, worst)
         if made.name in _METRICS:
             raise ValueError(f"metric {made.name} stands twice in the catalogue")
         _METRICS[made.name] = made

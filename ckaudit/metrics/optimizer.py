@@ -87,7 +87,7 @@ def skipped_updates(run: Run) -> Series:
     return filled(relabelled(run.scalar("skipped_updates"), "skipped_updates"), checkpoints)
 
 
-@metric(unit="1", reads=["optimizer.state_finite", "opt_state_finite"], source="catalogue M12", memory=1)
+@metric(unit="1", reads=["optimizer.state_finite", "opt_state_finite"], source="catalogue M12", memory=1, worst="low")
 def opt_state_finite(run: Run) -> Series:
     r"""Whether every sampled moment of the optimizer is finite: 1 is well, 0 is not.
 

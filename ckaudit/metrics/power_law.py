@@ -13,8 +13,8 @@ class PowerLaw(Struct, frozen=True):
         offset: E, what no amount of x brings the curve below; never negative.
         scale: A, never negative.
         exponent: alpha.
-        offset_error: Standard error of E; NaN where it was not asked for.
-        exponent_error: Standard error of alpha; NaN where it was not asked for.
+        offset_error: Standard error of E; NaN where it was not asked for, or the fit stands at a bound of E or alpha.
+        exponent_error: Standard error of alpha; NaN where it was not asked for, or the fit stands at a bound of A or alpha.
     """
 
     offset: float
@@ -38,7 +38,7 @@ def fit_power_law(
     Absolute deviations leave spikes without weight. For a given exponent the rest is linear and is solved by reweighted
     least squares; the exponent is searched on a grid that closes in. Of many points the medians of `bins` stretches of
     log x are fitted. Errors are those of the jackknife: stretches of the record are left out in turn, so that noise that
-    lasts is not taken for many observations (Künsch 1989).
+    lasts is not taken for many observations (Künsch 1989). A fit held at a bound has none: its scatter is too small.
 
     Args:
         x: Positive and finite, shape (N,), at least three different ones.
@@ -54,7 +54,11 @@ def fit_power_law(
     for number, part in enumerate(np.array_split(np.arange(len(x)), groups) if groups else []):
         kept[1 + number, part] = 0.0
     offset, scale, exponent = _search(np.log(x / middle), y, kept, np.log(lowest), np.log(highest))  # all (1 + groups,)
-    errors = [_jackknife(each[1:]) if groups else np.nan for each in (offset, exponent)]
+    held = not lowest * 1.01 < exponent[0] < highest / 1.01  # the search closes in on a bound without reaching it
+    errors = [
+        _jackknife(each[1:]) if groups and not held and bound[0] > 0 else np.nan
+        for each, bound in ((offset, offset), (exponent, scale))
+    ]
     return PowerLaw(float(offset[0]), float(scale[0] * middle ** exponent[0]), float(exponent[0]), *errors)
 
 

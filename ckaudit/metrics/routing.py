@@ -28,7 +28,7 @@ def moe_drop_rate(run: Run) -> Series:
     return filled(made, relabelled(run.scalar("moe_drop_rate"), "moe_drop_rate"))
 
 
-@metric(unit="1", reads=["moe.*.counts"], source="catalogue M27", memory=1)
+@metric(unit="1", reads=["moe.*.counts"], source="catalogue M27", memory=1, worst="low")
 def expert_entropy(run: Run) -> Series:
     r"""How evenly each layer uses its experts.
 

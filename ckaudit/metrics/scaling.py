@@ -47,27 +47,35 @@ def scaling_law_residual(run: Run, *, growth: float = 1.25) -> Series:
     return single("scaling_law_residual", "nats/token", steps, values, np.arange(len(y)) >= (fits[0][0] if fits else len(y)))
 
 
-@metric(unit="1", reads=[train_loss_raw, "tokens_seen"], source="Kaplan et al. 2020, equation 1.2; Hoffmann et al. 2022")
+@metric(
+    unit="1",
+    reads=[train_loss_raw, "tokens_seen"],
+    source="Kaplan et al. 2020, equation 1.2; Hoffmann et al. 2022",
+    worst="first",
+)
 def scaling_law_exponent(run: Run) -> Series:
     r"""Exponent of the power law that the training loss follows, and its standard error.
 
     $$L = E + A\,x^{-\alpha}$$
 
     Shape (F, 2): "exponent" and "error", at each doubling of the points from 50 on. An error as large as the exponent
-    says that the record is too short to tell.
+    says that the record is too short to tell. The error is not recorded where the fit stands at the edge of its search.
     """
     steps, laws = _laws(run)
     return _with_error("exponent", steps, [(law.exponent, law.exponent_error) for law in laws])
 
 
-@metric(unit="nats/token", reads=[train_loss_raw, "tokens_seen"], source="playbook D2.4 and D5.3; Hoffmann et al. 2022")
+@metric(
+    unit="nats/token", reads=[train_loss_raw, "tokens_seen"], source="playbook D2.4 and D5.3; Hoffmann et al. 2022", worst="first"
+)
 def entropy_floor(run: Run) -> Series:
     r"""Loss that no amount of further training would go below, as the power law of the run has it, and its standard error.
 
     $$E \quad \text{of} \quad L = E + A\,x^{-\alpha}$$
 
     Shape (F, 2): "floor" and "error", at each doubling of the points from 50 on. It holds the entropy of the text and what
-    a model of this size cannot learn.
+    a model of this size cannot learn. The error is not recorded where the floor is 0, the least it can be, or the exponent
+    is at the edge of its search: the fit is held there, and its scatter says nothing.
     """
     steps, laws = _laws(run)
     return _with_error("floor", steps, [(law.offset, law.offset_error) for law in laws])
@@ -138,4 +146,5 @@ def _laws(run: Run, *, groups: int = 8) -> tuple[Steps, list[PowerLaw]]:
 
 def _with_error(name: str, steps: Steps, rows: list[tuple[float, float]]) -> Series:
     values = np.array(rows, float).reshape(-1, 2)
-    return Series(name, "1", steps, (name, "error"), values, np.ones(values.shape, bool))
+    known = np.isfinite(values) | np.array([True, False])
+    return Series(name, "1", steps, (name, "error"), values, known)

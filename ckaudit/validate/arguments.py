@@ -63,7 +63,7 @@ def _runs(path: Path, prefix: str) -> list[RunFolder]:
     loose = sorted(entry for entry in path.iterdir() if entry.name.endswith(DOCUMENTS) and entry.is_file())
     if not loose:
         raise UnreadableError(f"{shown_name(str(path))} {NOTHING}", hint=_where_else(path))
-    return [list_files([entry]) for entry in loose]
+    return [list_files([entry], prefix=prefix) for entry in loose]
 
 
 def _where_else(path: Path, *, limit: int = 50) -> str:

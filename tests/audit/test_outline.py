@@ -81,3 +81,25 @@ def test_a_cut_keeps_what_was_recorded_in_it():
 def test_of_every_k_steps_the_last_recorded_one_is_kept():
     series = column([1.0, 2.0, None, 4.0, None, None], steps=range(1, 7))
     assert cells(cut(series, Stretch(every=3))) == {(2, "x"): 2.0, (4, "x"): 4.0}
+
+
+@pytest.mark.parametrize(("worst", "expected"), [("high", "cab"), ("low", "cba"), ("first", "abc")])
+def test_the_worst_label_comes_first_as_the_metric_has_it(worst, expected):
+    series = table({1: {"a": 3.2, "b": 0.05, "c": NAN}})
+    measured = Measured("x", "", "1", "", series, worst)
+    assert "".join(each.label for each in labels(measured, most=None)) == expected
+    assert extreme(measured).label == expected[0]
+
+
+@pytest.mark.parametrize("count", [25, 48, 60, 300])
+@pytest.mark.parametrize("place", [0, 1, 12, 20, -3, -2, -1])
+def test_a_single_dip_is_not_lost_from_the_shape(count, place):
+    values = [1.0] * count
+    values[place] = 0.0
+    assert min(outline(column(values)).shape) == 0.0
+
+
+@pytest.mark.parametrize("peak", [30, 31, 62, 97])
+def test_the_top_of_a_rise_that_ends_at_once_is_not_lost(peak):
+    values = [float(step) if step <= peak else 0.0 for step in range(100)]
+    assert max(outline(column(values)).shape) == peak

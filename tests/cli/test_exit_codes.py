@@ -105,7 +105,7 @@ def test_ctrl_c_is_one_line(engine, capfd):
         (["validate", "x", "--fail-on", "bad"], "unknown severity 'bad'"),
         (["validate", "x", "-o", "no/such/folder/x.json"], "there is no folder no/such/folder"),
         (["triage", "x", "--step", "ten"], "--step 'ten' is not a whole number"),
-        (["triage", "x", "--step=-1"], "--step '-1' is not a whole number"),
+        (["triage", "x", "--step=-1"], "--step -1 is negative\nhint: steps start at 0"),
         (["triage", "x", "--map", "loss"], "--map 'loss' is not NAME=COLUMN"),
         (["triage", "x", "--map", "a=b", "--map", "a=c"], "--map names 'a' twice"),
     ],

@@ -239,13 +239,20 @@ def table(capfd, *arguments, code=0):
 def test_the_table_names_the_extreme_tensor_and_its_last_value(folder, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     lines = table(capfd, folder)
-    assert lines[0].split() == ["metric", "last", "trend", "shape", "unit", "points", "step", "where"]
+    assert lines[0].split() == ["metric", "last", "trend", "shape", "unit", "points", "step", "where", "of"]
     (norm,) = (line for line in lines if line.startswith("gradient_norm "))
     assert norm.split()[1] == "42.86"
-    assert norm.endswith("a,b (of 3)")
+    assert norm.split()[-2:] == ["a,b", "3"]
     (loss,) = (line for line in lines if line.startswith("train_loss_raw "))
     assert loss.split()[1:3] == ["0.003333", "↓"]
     assert loss.split()[-3:] == ["nats/token", "300", "300"]
+
+
+def test_of_entropies_the_collapsed_head_comes_first(capfd):
+    lines = table(capfd, RUNS / "lr_too_high", "attn_entropy", "normalized_attention_entropy")
+    last = {line.split()[0]: line.split()[1] for line in lines[1:] if line.startswith(("attn", "norm"))}
+    assert last == {"attn_entropy": "0.1666", "normalized_attention_entropy": "0.05034"}
+    assert lines[2].split()[:2] == ["layer.0/head.1", "0.1666"]
 
 
 def test_a_named_metric_shows_its_labels_greatest_first(folder, capfd):
@@ -260,7 +267,7 @@ def test_a_value_that_is_not_finite_is_greater_than_all(folder, capfd):
 
 def test_many_labels_are_counted_unless_all_are_asked_for(capfd):
     short, whole = (table(capfd, RUNS / "healthy", "gradient_norm", *more) for more in ((), ("--all",)))
-    assert short[-3] == "  ... and 8 more (--all)"
+    assert "  ... and 8 more (--all)" in short
     assert len(whole) == len(short) - 1 + 8
     assert "  blocks.2.mlp.up.weight" in "\n".join(table(capfd, RUNS / "healthy", "--all"))
 
@@ -365,3 +372,30 @@ def test_a_pipe_gets_no_colour_and_an_ascii_screen_no_other_letters(folder):
 
 def test_two_processes_print_the_same_bytes(folder):
     assert process(folder, "-f", "json") == process(folder, "-f", "json")
+
+
+def test_a_metric_without_tensors_is_labelled_by_its_own_name(tmp_path):
+    found = written(tmp_path, RUNS / "healthy", "csv")
+    labels = defaultdict(set)
+    for metric, label, _ in found:
+        labels[metric].add(label)
+    assert labels["gradient_norm"] >= {"tokens.weight", "norm.weight"}
+    alone = {metric: next(iter(names)) for metric, names in labels.items() if len(names) == 1}
+    assert len(alone) > 40
+    assert {metric: label for metric, label in alone.items() if metric != label} == {}
+
+
+def test_steps_behind_the_end_are_not_taken_for_steps_that_were_not_recorded(folder, capfd):
+    assert run(["metrics", str(folder), "gradient_norm", "val_loss", "--from", "5000"]) == 2
+    err = capfd.readouterr().err
+    assert "hint: gradient_norm has values in others; the run is recorded up to step 300" in err
+    assert run(["metrics", str(folder), "val_loss", "--from", "5000"]) == 2
+    assert "-v says what was not recorded" in capfd.readouterr().err
+
+
+def test_the_help_says_which_label_is_shown_and_fits_a_screen_of_80(capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["metrics", "--help"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "of several labels the worst: the lowest where low is bad" in " ".join(" ".join(lines).split())

@@ -122,3 +122,22 @@ def test_unigram_entropy_by_hand():
 
 def test_a_logged_residual_counts_without_a_loss():
     assert cells(scaling_law_residual(run_of(scalars={"scaling_law_residual": [0.1]}))) == {(1, "scaling_law_residual"): 0.1}
+
+
+def test_a_fit_at_its_bound_has_no_error():
+    steps = np.arange(100.0, 10_000.0, 10.0)
+    noise = np.random.default_rng(3).normal(0, 0.01, len(steps))
+    below = fit_power_law(steps, 30.0 * steps**-0.2 - 2.0 + noise, groups=8)
+    assert (below.offset, math.isnan(below.offset_error), math.isnan(below.exponent_error)) == (0.0, True, False)
+    steep = fit_power_law(steps, 2.0 + (steps / 100) ** -5.0 + noise, groups=8)
+    assert steep.exponent == pytest.approx(3.0, rel=0.01)
+    assert math.isnan(steep.offset_error)
+    assert math.isnan(steep.exponent_error)
+
+
+def test_the_error_of_a_floor_at_zero_is_not_recorded():
+    steps = np.arange(1, 201)
+    falling = Run("r", scalars={"train_loss_raw": series(steps, 9.0 - np.log(steps))})
+    floor = entropy_floor(falling)
+    assert cells(floor)[200, "floor"] == 0.0
+    assert (200, "error") not in cells(floor)

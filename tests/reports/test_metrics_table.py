@@ -73,4 +73,25 @@ def test_no_line_is_wider_than_the_screen_and_no_column_is_lost_on_a_wide_one(wi
     assert {"metric", "last", "trend"} <= set(lines[0].split())
     assert not any(character in "".join(lines) for character in "\x1b\t")
     if width >= 100:
-        assert {"shape", "unit", "points", "where"} <= set(lines[0].split())
+        assert {"shape", "unit", "where", "of"} <= set(lines[0].split())
+    if width >= 122:
+        assert "points" in lines[0]
+
+
+@pytest.mark.parametrize("width", range(40, 133))
+def test_a_column_without_room_is_named_and_what_is_to_be_typed_stays_whole(width):
+    drawn = draw(measurement(), View(width=width), each_label=True)
+    missing = {"trend", "shape", "unit", "points", "step", "where", "of"} - set(drawn.splitlines()[0].split())
+    said = drawn.replace("\n", " ").partition("no room for ")[2].partition(":")[0]
+    assert {name.strip() for name in said.split(",") if name} == missing
+    assert "(-v names them)" in drawn
+    assert "  ... and 4 more (--all)" in drawn.splitlines()
+
+
+@pytest.mark.parametrize("width", range(80, 133))
+def test_where_tells_tensors_apart(width):
+    found = measurement().measured[0]
+    line = draw(measurement(), View(width=width)).splitlines()[1]
+    assert found.series.labels[5].split(".")[2] == "5"
+    assert ".5." in line
+    assert "q_proj" in line or "..q." in line or ".q.w" in line

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from ckaudit.contract.report import Check
+from ckaudit.contract.report import Chart, Check
 from ckaudit.reports import render
 from ckaudit.reports.terminal.look import screen
 from ckaudit.reports.terminal.paragraph import fit
@@ -29,10 +29,11 @@ class Screen(io.StringIO):
 
 
 @pytest.mark.parametrize("width", [40, 60, 79, 80, 100, 132, 200])
-@pytest.mark.parametrize("name", ["ill", "clean", "empty"])
+@pytest.mark.parametrize("name", SAMPLES)
 def test_no_line_is_wider_than_the_screen(name, width):
     for line in render(SAMPLES[name](), "terminal", View(width=width)).splitlines():
-        assert cell_len(line) <= width, line
+        place = re.match(r"\S+\.jsonl?(:\d+)?( |$)", line)  # stays whole, to be clicked on
+        assert cell_len(line) <= width or place, line
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -172,3 +173,26 @@ def test_names_break_after_their_dots_and_wide_letters_count_twice():
     assert fit("see model.layers.31.attention now", 12) == ["see model.", "layers.31.", "attention", "now"]
     assert fit("層層層層", 4) == ["層層", "層層"]
     assert fit("", 10) == [""]
+
+
+@pytest.mark.parametrize("width", range(40, 81, 5))
+def test_verdict_notes_and_the_titles_of_pictures_are_cut_to_the_screen(width):
+    report = msgspec.structs.replace(
+        clean(), command="validate", verdict="of three hundred and twenty files " * 4, notes=["a long note, with many words " * 5]
+    )
+    picture = Chart(name="gradient_waterfall", title="Does the gradient reach every block? (step 300)", unit="1",
+                    labels=["block.0", "block.1"], values=[1.0, 0.1])  # fmt: skip
+    for drawn in (report, msgspec.structs.replace(ill(), charts=[picture])):
+        text = render(drawn, "terminal", View(width=width))
+        assert max(map(cell_len, text.splitlines())) <= width
+        seen = " ".join(text.split())
+        assert "with many words a long note" in seen or picture.title in seen
+
+
+def test_the_counts_of_long_names_are_cut_to_the_screen():
+    report = invalid()
+    longest = msgspec.structs.replace(report.findings[0], name="relative_contradicts_norm", file="a.json", pointer=None)
+    for width in (40, 50, 100):
+        text = render(msgspec.structs.replace(report, findings=[longest] * 7), "terminal", View(width=width))
+        assert max(map(cell_len, text.splitlines())) <= width
+        assert "relative_contradicts_norm7" in "".join(text.split())

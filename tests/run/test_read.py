@@ -113,7 +113,7 @@ def test_a_torn_packed_file_is_a_finding(tmp_path):
     write(tmp_path, 2, gradient(2), ".gz")
     packed = tmp_path / "analysis_checkpoint_step_00000002.json.gz"
     packed.write_bytes(packed.read_bytes()[:-9])
-    assert codes(read_run(tmp_path)) == ["SYN012"]
+    assert codes(read_run(tmp_path)) == ["SYN005"]
 
 
 def test_rank_files_and_replaced_history_stay_out_of_the_run(tmp_path):

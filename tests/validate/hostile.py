@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import zstandard
+
 NAME = "analysis_checkpoint_step_00000010.json"
 GOOD = "analysis_checkpoint_step_00000000.json"
 MEMORY = 500 * 10**6
@@ -54,8 +56,6 @@ def _gzip_bomb(name: str) -> Callable[[Path], None]:
 
 def _zstd_bomb(name: str, fill: bytes) -> Callable[[Path], None]:
     def plant(folder: Path) -> None:
-        import zstandard
-
         with (folder / name).open("wb") as file, zstandard.ZstdCompressor().stream_writer(file) as stream:
             for _ in range(8):
                 stream.write(fill * (2**24 // len(fill)))
@@ -135,7 +135,8 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "zstd bomb": (_zstd_bomb(NAME + ".zst", b"\0"), "SYN008"),
     "not gzip": (_bytes(b"hello", NAME + ".gz"), "SYN012"),
     "not zstd": (_bytes(b"hello", NAME + ".zst"), "SYN012"),
-    "cut gzip": (_bytes(gzip.compress(_document())[:-12], NAME + ".gz"), "SYN012"),
+    "cut gzip": (_bytes(gzip.compress(_document())[:-12], NAME + ".gz"), "SYN005"),
+    "cut zstd": (_bytes(zstandard.compress(_document())[:-12], NAME + ".zst"), "SYN005"),
     "symlink loop": (_loop, "SYN001"),
     "link out of the folder": (_outside, "SYN013"),
     "unreadable": (_unreadable, "SYN001"),

@@ -92,3 +92,12 @@ def test_progress_is_told_after_each_file(tmp_path):
     told = []
     validate([healthy_run(tmp_path / "run")], progress=lambda done, total: told.append((done, total)))
     assert told == [(done, 8) for done in range(1, 9)]
+
+
+def test_files_of_other_names_are_named_from_the_folder_as_those_of_a_run(tmp_path):
+    (tmp_path / "any.json").write_text('{"schema_version": "ck.analysis.v1"}')
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "some.json").write_text('{"schema_version": "ck.analysis.v1"}')
+    assert [finding.file for finding in validate([tmp_path]).findings] == ["any.json"]
+    assert {finding.file for finding in validate([tmp_path, other]).findings} == {f"{tmp_path}/any.json", f"{other}/some.json"}

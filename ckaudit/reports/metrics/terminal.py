@@ -7,6 +7,7 @@ from msgspec import Struct
 from ckaudit.audit.measure import Measured, Measurement
 from ckaudit.audit.outline import SHAPE, Outline, extreme, labels
 from ckaudit.contract.metrics import Missing
+from ckaudit.reports.terminal.abbreviate import abbreviate
 from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import columns, paragraph
 from ckaudit.reports.terminal.pictures import CROSS, LEVELS, finite, sparkline
@@ -16,22 +17,37 @@ from ckaudit.reports.words import number, plural
 
 ARROWS = {"rising": "\N{UPWARDS ARROW}", "falling": "\N{DOWNWARDS ARROW}", "steady": "\N{RIGHTWARDS ARROW}", None: ""}
 PLAIN_ARROWS = {"rising": "up", "falling": "down", "steady": "flat", None: ""}
-HEAD = ("metric", "last", "trend", "shape", "unit", "points", "step", "where")
-RIGHT = ("last", "points", "step")
-CUT = {"where": 12, "shape": 12, "metric": 20}  # columns left on narrow screens
-DROPPED = ("step", "unit", "points", "where", "shape", "trend")
-GIVING_WAY = ("step", "where", "shape", "metric", "unit", "points", "where", "shape", "trend")  # first to last
+HEAD = ("metric", "last", "trend", "shape", "unit", "points", "step", "where", "of")
+RIGHT = ("last", "points", "step", "of")
+SHORT_SHAPE = 12
+# What gives way on narrow screens, first to last, and to how many columns; 0: the column goes.
+GIVING_WAY = (
+    ("step", 0),
+    ("shape", SHORT_SHAPE),
+    ("where", 24),
+    ("points", 0),
+    ("where", 16),
+    ("metric", 20),
+    ("unit", 0),
+    ("where", 12),
+    ("of", 0),
+    ("where", 0),
+    ("shape", 0),
+    ("trend", 0),
+)
 REASONS = {"not_recorded": "not recorded", "not_in_these_steps": "not in these steps", "broke": "broken"}
 DOTS = "\N{HORIZONTAL ELLIPSIS}"
 NARROW = str.maketrans(dict.fromkeys([*LEVELS, CROSS, DOTS, *filter(None, ARROWS.values())], "#"))
-SHORTEST = 12  # columns of a long unit
+UNIT = 10  # columns of a long unit
+LEGEND = {"of": "of several labels the worst is shown", "trend": "the trend is that of the second half of the points"}
 
 
 class Line(Struct, frozen=True):
-    """One line of the table: the cells by heading, and whether the value is not finite."""
+    """One line of the table: the cells by heading, and whether the value is not finite; or a sentence across all columns."""
 
-    cells: dict[str, str]
+    cells: dict[str, str] = {}
     broken: bool = False
+    sentence: str = ""
 
 
 def draw(measurement: Measurement, view: View, *, each_label: bool = False, most: int | None = 20) -> str:
@@ -55,77 +71,83 @@ def draw(measurement: Measurement, view: View, *, each_label: bool = False, most
 def _lines(measured: Measured, view: View, *, each_label: bool, most: int | None) -> Iterator[Line]:
     first = extreme(measured)
     count = len(measured.series.labels)
-    where = f"{first.label} (of {count:,})" if count > 1 else ""
-    points = measured.series.points
-    yield _line(measured.name, measured, first, view, where=where, points=points)
+    several = {"where": shown(first.label, view), "of": f"{count:,}"} if count > 1 else {}
+    line = _line(measured.name, measured, first, view, points=measured.series.points)
+    yield Line(line.cells | several, line.broken)
     if each_label and count > 1:
         yield from (_line(f"  {each.label}", measured, each, view, points=each.points) for each in labels(measured, most=most))
         if most is not None and count > most:
-            yield Line({"metric": f"  ... and {count - most:,} more (--all)"})
+            yield Line(sentence=f"  ... and {count - most:,} more (--all)")
 
 
-def _line(name: str, measured: Measured, outline: Outline, view: View, *, points: int, where: str = "") -> Line:
+def _line(name: str, measured: Measured, outline: Outline, view: View, *, points: int) -> Line:
     cells = {
         "metric": shown(name, view),
         "last": number(outline.last),
         "trend": (ARROWS if view.unicode else PLAIN_ARROWS)[outline.trend],
         "shape": sparkline(outline.shape, width=SHAPE, unicode=view.unicode),
-        "short": sparkline(outline.shape, width=CUT["shape"], unicode=view.unicode),
+        "short": sparkline(outline.shape, width=SHORT_SHAPE, unicode=view.unicode),
         "unit": "" if measured.unit == "1" else shown(measured.unit, view),
         "points": f"{points:,}",
         "step": f"{outline.step:,}",
-        "where": shown(where, view),
     }
     return Line(cells, finite(outline.last) is None)
 
 
 def _table(lines: Sequence[Line], view: View, width: int) -> Iterator[str]:
-    """Yield heading and lines, without the columns that have no room."""
-    widths = _widths(lines, width)
+    """Yield heading and lines, without the columns that have no room; below them, which those are."""
+    widths, left_out = _widths(lines, width)
     yield paint(_row({**dict(zip(HEAD, HEAD, strict=True)), "short": "shape"}, widths, view).rstrip(), "bold", view)
     for line in lines:
-        text = _row(line.cells, widths, view).rstrip()
+        text = line.sentence or _row(line.cells, widths, view).rstrip()
         last = line.cells.get("last", "")
         yield text.replace(f" {last}", " " + paint(last, "sev1", view), 1) if line.broken else text
+    yield ""
+    used = {name for line in lines for name, cell in line.cells.items() if cell}
+    legend = "; ".join(text for name, text in LEGEND.items() if name in used and (name in widths or name == "of"))
+    narrow = f"no room for {', '.join(left_out)}: --format json has everything" if left_out else ""
+    yield from (paint(line, "dim", view) for text in (legend, narrow) if text for line in paragraph(text, width, indent=""))
 
 
-def _widths(lines: Sequence[Line], width: int) -> dict[str, int]:
-    """Return the width of each column that is shown: what can be cut gives way first, then whole columns."""
+def _widths(lines: Sequence[Line], width: int) -> tuple[dict[str, int], list[str]]:
+    """Return the width of each column that is shown, and the names of those that have no room."""
     shown_at_all = [name for name in HEAD if any(line.cells.get(name) for line in lines)]
     widths = {name: max(len(name), *(size(line.cells.get(name, "")) for line in lines)) for name in shown_at_all}
-    widths |= {"unit": min(widths["unit"], SHORTEST)} if "unit" in widths else {}
+    widths |= {"unit": min(widths["unit"], UNIT)} if "unit" in widths else {}
     asked = dict(widths)
-    for name in GIVING_WAY:
-        over = sum(widths.values()) + 2 * (len(widths) - 1) - width
-        if over <= 0:
+    for name, least in GIVING_WAY:
+        spare = width - sum(widths.values()) - 2 * (len(widths) - 1)
+        if spare >= 0:
             break
-        if name in DROPPED and (name not in CUT or widths.get(name, 0) <= CUT[name]):
+        if not least:
             widths.pop(name, None)
-        elif name in CUT and widths.get(name, 0) > CUT[name]:
-            widths[name] = CUT[name] if name == "shape" else max(CUT[name], widths[name] - over)
+        elif widths.get(name, 0) > least:
+            widths[name] = least if name == "shape" else max(least, widths[name] + spare)
     for name in ("where", "metric"):
         if name in widths:
             spare = width - sum(widths.values()) - 2 * (len(widths) - 1)
             widths[name] = min(asked[name], widths[name] + max(spare, 0))
-    return widths
+    return widths, [name for name in asked if name not in widths]
 
 
 def _row(cells: dict[str, str], widths: dict[str, int], view: View) -> str:
     drawn = []
     for name, room in widths.items():
         text = cells.get("short" if name == "shape" and room < SHAPE else name, "")
-        text = text if size(text) <= room else _cut(text, room, view, tail=name == "where")
+        text = text if size(text) <= room else _cut(text, room, view, label=name == "where" or text.startswith("  "))
         drawn.append(" " * (room - size(text)) + text if name in RIGHT else text + " " * (room - size(text)))
     return "  ".join(drawn)
 
 
-def _cut(text: str, room: int, view: View, *, tail: bool) -> str:
-    """Return as much of a text as there is room for: of places the end, where they differ."""
+def _cut(text: str, room: int, view: View, *, label: bool) -> str:
+    """Return as much of a text as there is room for: of labels what tells them apart."""
+    if label:
+        indent = len(text) - len(text.lstrip())
+        return " " * indent + abbreviate(text.lstrip(), room - indent, unicode=view.unicode)
     dots = DOTS if view.unicode else "..."
-    kept = room - len(dots)
-    while size(text) > kept:
-        text = text[1:] if tail else text[:-1]
-    return dots + text if tail else text + dots
+    while size(text) > room - len(dots):
+        text = text[:-1]
+    return text + dots
 
 
 def size(text: str) -> int:
@@ -140,9 +162,12 @@ def _missing(measurement: Measurement, view: View, width: int) -> Iterator[str]:
     for each in measurement.missing:
         groups.setdefault(REASONS[each.reason], []).append(each)
     counts = ", ".join(f"{len(members)} {reason}" for reason, members in groups.items())
-    hint = "" if view.verbose else " (-v names them)"
-    said = f"{plural(have, 'metric')}, {lack} without a value: {counts}{hint}" if lack else plural(have, "metric")
-    yield from (paint(line, "dim", view) for line in paragraph(said, width, indent=""))
+    said = f"{plural(have, 'metric')}, {lack} without a value: {counts}" if lack else plural(have, "metric")
+    lines = paragraph(said, width, indent="")
+    if lack and not view.verbose:
+        hint = "(-v names them)"  # never broken in two: it is to be typed
+        lines = [*lines[:-1], f"{lines[-1]} {hint}"] if len(lines[-1]) + 1 + len(hint) <= width else [*lines, hint]
+    yield from (paint(line, "dim", view) for line in lines)
     if view.verbose:
         for reason, members in groups.items():
             text = ", ".join(each.name + (f" ({each.detail})" if each.detail else "") for each in members)

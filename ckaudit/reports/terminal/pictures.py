@@ -44,15 +44,38 @@ def curve(chart: Chart, marks: Sequence[int | None] = (), *, width: int = 80, he
 
 
 def sparkline(values: Sequence[Number], *, width: int, unicode: bool = True) -> str:
-    """Draw values (N,) in one row of at most `width` columns, each the highest of its points; not finite is a cross.
+    """Draw values (N,) in one row of at most `width` columns, each the point farthest from the median around it.
 
-    >>> sparkline([1.0, 2.0, 3.0, 8.0], width=4)
-    '▁▂▃█'
+    The outermost point of all is always drawn, so that neither a spike nor a dip is lost; what is not
+    finite is a cross.
+
+    >>> sparkline([1.0, 2.0, 3.0, 8.0], width=4), sparkline([1.0, 1.0, 1.0, 1.0, 1.0, 0.0], width=3)
+    ('▁▂▃█', '██▁')
     """
     known = [value for value in map(finite, values) if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     columns = _columns(values, min(width, len(values)))
-    return "".join(_stack(column, low, high, 1, unicode=unicode) for column in columns)
+    outermost = _farthest(known, known)
+    drawn = [_one_of(columns, place, outermost) for place in range(len(columns))]
+    return "".join(_stack(column, low, high, 1, unicode=unicode) for column in drawn)
+
+
+def _one_of(columns: Sequence[list[Number]], place: int, outermost: float) -> list[Number]:
+    """Return of one column what is not finite, or the outermost value of all, or the farthest from the median around it."""
+    values = [value for value in map(finite, columns[place]) if value is not None]
+    if len(values) < max(len(columns[place]), 2):
+        return columns[place]
+    if outermost in values:
+        return [outermost]
+    around = [value for column in columns[max(0, place - 1) : place + 2] for value in map(finite, column) if value is not None]
+    return [_farthest(values, around)]
+
+
+def _farthest(values: Sequence[float], around: Sequence[float]) -> float:
+    """Return the value farthest from the median of those around, or 0 where there is none."""
+    ranked = sorted(around)
+    median = (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) / 2 if ranked else 0.0
+    return max(values, key=lambda value: abs(value - median), default=0.0)
 
 
 def finite(value: Number | None) -> float | None:

@@ -89,7 +89,8 @@ def _pictures(report: Report, view: View, width: int) -> Iterator[list[str]]:
         else:
             lines = curve(drawn, marks, width=width - 2, unicode=view.unicode)
         caption = [paint(f"  {line}", "dim", view) for line in fit(lines[-1], width - 2)]
-        yield [_title(shown(chart.title, view), view), *(f"  {line}" for line in lines[:-1]), *caption]
+        heading = [_title(line, view) for line in fit(shown(chart.title, view), width)]
+        yield [*heading, *(f"  {line}" for line in lines[:-1]), *caption]
 
 
 def _state(report: Report, view: View, width: int) -> list[str]:

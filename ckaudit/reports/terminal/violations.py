@@ -22,7 +22,8 @@ def draw(report: Report, view: View) -> str:
     lines += [f"... and {count:,} more {code} (-v shows all)" for code, count in sorted(hidden.items())]
     if not view.quiet:
         lines += [""] * bool(lines) + list(_summary(report, view))
-    lines += [paint(shown(f"{check.code} broke: {check.detail}", view), "sev1", view) for check in words.trouble(report.checks)]
+    for check in words.trouble(report.checks):
+        lines += [paint(line, "sev1", view) for line in _wrapped(f"{check.code} broke: {check.detail}", view)]
     return "\n".join(lines) + "\n" if lines else ""
 
 
@@ -89,20 +90,37 @@ def _summary(report: Report, view: View) -> Iterator[str]:
     word, colour = badge(report)
     files = f"{words.plural(report.files, 'file')} read"
     if not report.findings:
-        yield f"{paint(word, colour, view)}  {shown(report.verdict, view)} ({files})"
+        yield from _verdict(word, colour, f"{report.verdict} ({files})", view)
     else:
         hit = len({finding.file for finding in report.findings if finding.file})
         counts = f"{words.plural(len(report.findings), 'finding')} in {words.plural(hit, 'file')}"
-        yield f"{paint(word, colour, view)}  {counts}, {files}: {words.by_severity(report.findings)}"
+        yield from _verdict(word, colour, f"{counts}, {files}: {words.by_severity(report.findings)}", view)
         yield from _codes(report, view)
-    yield from (f"note: {shown(note, view)}" for note in report.notes)
+    yield from (line for note in report.notes for line in _wrapped(note, view, first="note: "))
     if sentence := words.not_judged(report):
-        yield paint(sentence, "dim", view)
+        yield from (paint(line, "dim", view) for line in _wrapped(sentence, view))
+
+
+def _verdict(word: str, colour: str, text: str, view: View) -> Iterator[str]:
+    """Yield the badge with what it rests on, later lines below the text."""
+    first, *rest = _wrapped(text, view, first=f"{word}  ")
+    yield paint(word, colour, view) + first.removeprefix(word)
+    yield from rest
+
+
+def _wrapped(text: str, view: View, *, first: str = "", whole: bool = False) -> list[str]:
+    """Return `text` cut to the screen, led by `first`; in one line where that is asked for or there is no screen."""
+    safe = shown(text, view)
+    return [first + safe] if whole or view.width is None else paragraph(safe, max(view.width, 40), first=first, indent="")
 
 
 def _codes(report: Report, view: View) -> Iterator[str]:
     """Yield a line per code with its severity, name and count."""
     rows = words.by_code(report.findings)
     widest = max(len(name) for _, _, name, _ in rows)
+    if view.width is not None and 16 + widest + max(len(f"{count:,}") for *_, count in rows) > max(view.width, 40):
+        widest = 0  # no room for a column of counts
     for severity, code, name, count in rows:
-        yield f"  {paint(f'{severity:<4}', severity, view)}  {code}  {name:<{widest}}  {count:,}"
+        first, *rest = _wrapped(f"{name:<{widest}}  {count:,}", view, first=f"  {severity:<4}  {code}  ", whole=bool(widest))
+        yield first.replace(f"{severity:<4}", paint(f"{severity:<4}", severity, view), 1)
+        yield from rest
