@@ -29,8 +29,8 @@ class Row(Struct, frozen=True, kw_only=True):
         partial: Whether it has values, but of too little to count.
         beside: Metrics of the same playbook that the run has.
         lacks: Metrics of the same playbook that the run has not.
-        rules: Rules that read it, or what it covers and is not recorded.
-        causes: Causes that weigh the same.
+        rules: Rules that wait for what is missing of it: itself, or what it covers.
+        causes: Causes that wait for the same.
         record: What records it, in words.
         not_applicable: Why it makes no sense for this run; empty: it does.
     """
@@ -150,6 +150,7 @@ def _row(name: str, entry: Entry, run: Run, level: Importance) -> Row:
     lacks = tuple(each for each in entry.covers if each not in beside)
     found = bool(metric(run))
     whole = found and _rests_on_enough(run, name, entry)
+    waited = lacks if whole else (name, *lacks)
     return Row(
         name=name,
         rows=entry.rows,
@@ -159,8 +160,8 @@ def _row(name: str, entry: Entry, run: Run, level: Importance) -> Row:
         partial=found and not whole,
         beside=beside,
         lacks=lacks,
-        rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading([name, *lacks])),
-        causes=tuple(cause.name for cause in causes_reading([name, *lacks])),
+        rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading(waited)),
+        causes=tuple(cause.name for cause in causes_reading(waited)),
         record=entry.record,
         not_applicable=why_not(run, entry.only_with),
     )

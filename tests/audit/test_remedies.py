@@ -12,7 +12,9 @@ import typer.main
 
 from ckaudit.audit.coverage import coverage, coverage_of
 from ckaudit.audit.remedies import attention_weights
+from ckaudit.audit.report import triage
 from ckaudit.contract.manifest import Manifest, TensorFacts
+from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import RANKS, actions, entries
 from ckaudit.recorder.manifest import FACTS
 from ckaudit.recorder.provenance import SOURCES
@@ -248,3 +250,23 @@ def test_a_graph_network_is_not_asked_for_text_and_attention():
     asked = {each.name for level in RANKS for each in found.of(level)}
     assert not asked & {"attn_entropy", "max_attn_logit", "tokens_seen", "near_dup_rate", "rtp_toxicity_prob", "loss_scale"}
     assert {"gradient_norm", "step_time"} <= asked
+
+
+def test_what_a_check_waits_for_is_named_though_another_side_is_recorded():
+    found = coverage_of(run_of(["attn_entropy", "update_to_weight"]))
+    assert row(found, "attn_entropy").recorded
+    assert row(found, "attn_entropy").rules == ("ATTN001 entropy_collapse",)
+    text = " ".join(render(found, "terminal", PLAIN).split())
+    assert "attn_entropy is there, normalized_attention_entropy, min_normalized_entropy not: ATTN001 entropy_collapse" in text
+
+
+@pytest.mark.parametrize("source", [FIXTURES / "runs" / "lr_too_high", WHISPER])
+def test_whatever_a_rule_was_skipped_for_is_named(source):
+    needed = {
+        word.strip()
+        for check in triage(source).checks
+        if check.reason == "not_recorded"
+        for word in (check.detail or "").removeprefix("needs ").split(",")
+    }
+    text = render(read(source), "terminal", PLAIN._replace(verbose=True, width=100))
+    assert {name for name in needed if name in metrics()} <= set(re.findall(r"\w+", text))

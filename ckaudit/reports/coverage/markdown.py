@@ -14,7 +14,11 @@ def render(found: Coverage, view: View) -> str:
     about = f"scale {found.scale} ({found.scale_reason}), stage {found.stage} ({found.stage_reason})"
     counts = [f"{level} {len(found.of(level)) - len(found.missing(level))} of {len(found.of(level))}" for level in RANKS]
     blocks = [f"### ckaudit coverage: {', '.join(counts)} recorded", foreign_text(f"{found.subject}: {about}")]
-    blocks += [foreign_text(f"Note: {note}") for note in found.notes if view.verbose or "ckaudit validate says" in note]
+    blocks += [
+        foreign_text(f"Note: {note}")
+        for note in found.notes
+        if view.verbose or "ckaudit validate says" in note or "cut off" in note
+    ]
     if view.verbose and (recorded := [row.name for row in found.rows if row.recorded]):
         blocks.append(f"Recorded: {', '.join(map(code, recorded))}")
     if found.over and found.remedies:

@@ -11,7 +11,7 @@ from ckaudit.reports.view import View
 
 UNSEEN = 100  # columns where no screen says how many
 NARROWEST, WIDEST = 40, 110
-WORTH_SAYING = ("left out, because no common name", "could also be", "ckaudit validate says")
+WORTH_SAYING = ("cut off", "left out, because no common name", "could also be", "ckaudit validate says")
 COLOURS: dict[Importance, str] = {"must": "sev1", "should": "sev2", "nice": "note"}
 
 
@@ -27,6 +27,7 @@ def render(found: Coverage, view: View) -> str:
     parts += [_remedy(each, rows, view, width) for each in shown_ones]
     told = {name for each in shown_ones for name in each.names}
     parts.append(_left(found, told, view, width))
+    parts.append(_one_sided(found, view, width))
     parts.append(_foreign(found, view, width))
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -110,6 +111,18 @@ def _left(found: Coverage, told: set[str], view: View, width: int) -> list[str]:
     if not names:
         return []
     return [paint("Not recorded, nice to have (-v says how)", "bold", view), *paragraph(", ".join(names), width)]
+
+
+def _one_sided(found: Coverage, view: View, width: int) -> list[str]:
+    """Return what is recorded while another side of it, which a check reads, is not."""
+    rows = [row for row in found.rows if row.recorded and (row.rules or row.causes)]
+    if not rows:
+        return []
+    lines = [paint("Recorded, but not from every side", "bold", view)]
+    for row in rows:
+        waiting = ", ".join((*row.rules, *row.causes))
+        lines += paragraph(f"{row.name} is there, {', '.join(row.lacks)} not: {waiting} would read more", width)
+    return lines
 
 
 def _foreign(found: Coverage, view: View, width: int) -> list[str]:
