@@ -54,6 +54,12 @@ def remedies(run: Run, lacks: Iterable[Lack]) -> tuple[Remedy, ...]:
     return tuple(_remedy(run, text, sorted(found, key=_need), trainer=trainer) for text, found in ranked)
 
 
+def line_for(name: str) -> str:
+    """Return the line that records one entry of the catalogue, whoever trains."""
+    (only,) = remedies(Run(""), [Lack(name=name, level="must", readers=())])
+    return only.line
+
+
 def is_trainers(run: Run) -> bool:
     """Return whether the run is one of the Hugging Face Trainer, whose users call no recorder themselves."""
     facts = run.manifest

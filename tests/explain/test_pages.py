@@ -15,6 +15,7 @@ from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.reports.explain import render_pages
 from ckaudit.reports.formula import readable
+from ckaudit.reports.view import View
 from ckaudit.rules import rules
 
 ROWS = [f"M{number:02d}" for number in range(1, 68)] + [f"F{number}" for number in range(1, 17)]
@@ -98,6 +99,13 @@ def test_every_number_of_a_cause_has_a_meaning(name):
     page = only(name)
     assert all(each.meaning for each in page.thresholds)
     assert {each.name for each in page.thresholds if "log odds" in each.meaning} <= {"medium", "strong"}
+
+
+def test_the_line_that_records_a_metric_is_whole():
+    assert only("residual_rms_p99").line == only("residual_rms").line == 'recorder = Recorder(model, "run/")'
+    page = only("spectral_norm")
+    assert page.line == 'recorder = Recorder(model, "run/", spectral_norms=("*.q_proj.weight", "*.k_proj.weight"))'
+    assert f"    {page.line}" in render_pages([page], "terminal", View(width=40)).splitlines()
 
 
 def test_names_and_numbers_of_a_page_are_those_of_its_metric():

@@ -60,6 +60,8 @@ def _parts(page: Page, view: View, width: int) -> Iterator[list[str]]:
     yield _thresholds(page, view, width)
     yield _table(page.table(), view, width)
     yield _table({label: ", ".join(names) for label, names in page.links.items()}, view, width)
+    if page.line:
+        yield [paint("The line that records it", "bold", view), "    " + shown(page.line, view)]
     if page.heading:
         yield [paint(line, "sev2", view) for line in fit(page.heading, width)]
         yield _sections(page, view, width)
