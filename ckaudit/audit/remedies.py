@@ -11,6 +11,7 @@ from ckaudit.run.run import Run
 TRAINER = "Hugging Face"
 TRAINER_ARGUMENT = "per_device_train_batch_size"  # only the Trainer's arguments have it
 USUAL = ("*.q_proj.weight", "*.k_proj.weight")
+PLAIN = re.compile(r"[\w.]+", re.ASCII)
 QUERY_OR_KEY = re.compile(r"q|k|qk|qkv|kv|c_attn|q_proj|k_proj|qkv_proj|query|key|query_key_value|in_proj_weight|wq|wk|wqkv")
 
 
@@ -75,7 +76,8 @@ def attention_weights(run: Run) -> str:
         parts = name.split(".")
         last = max((place for place, part in enumerate(parts) if part.isdecimal()), default=-1)
         matrix = fact.shape is UNSET or len(fact.shape) > 1
-        if last >= 0 and matrix and any(QUERY_OR_KEY.fullmatch(part) for part in parts[last + 1 :]):
+        # Only a plain name can be copied into a program.
+        if last >= 0 and matrix and PLAIN.fullmatch(name) and any(QUERY_OR_KEY.fullmatch(part) for part in parts[last + 1 :]):
             found["*." + ".".join(parts[last + 1 :])] = None
     patterns = tuple(found) or USUAL
     return "(" + ", ".join(f'"{pattern}"' for pattern in patterns) + ("," if len(patterns) == 1 else "") + ")"

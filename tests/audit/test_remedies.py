@@ -105,6 +105,7 @@ def test_a_trainers_user_is_told_the_trainers_own_ways():
         (["blocks.0.attn.q.weight", "blocks.1.attn.q.weight", "blocks.1.attn.out.weight"], '("*.attn.q.weight",)'),
         (["h.0.attn.c_attn.weight", "wte.weight"], '("*.attn.c_attn.weight",)'),
         (["layers.0.wq.weight", "layers.0.wk.weight"], '("*.wq.weight", "*.wk.weight")'),
+        (['b.0.q.weight"); evil("', "b.0.q.\n```"], '("*.q_proj.weight", "*.k_proj.weight")'),
         ([], '("*.q_proj.weight", "*.k_proj.weight")'),
     ],
 )

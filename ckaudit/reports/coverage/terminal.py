@@ -73,7 +73,9 @@ def _advice(found: Coverage, view: View, width: int) -> list[str]:
         return []
     lines = [paint(line, "bold", view) for line in fit("Not recorded, by the line that records it", width)]
     if found.over:
-        lines += paragraph("This run is over: the lines serve the next one; only ckaudit commands can still add to it.", width)
+        lines += paragraph(
+            "This run is over: the lines serve the next one. To a run folder, ckaudit commands can still add.", width
+        )
     return lines
 
 
