@@ -6,13 +6,14 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ckaudit.explain import Page, explain
+from ckaudit.explain.cited import MEANINGS
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Category, categories, entry_of
 from ckaudit.reports.explain.markdown import code, pages, text
 
 HERE = Path(__file__).parent
 # What a covered metric shares with the one that tells about it.
-SHARED = {"category", "computed", "typical", "sampling", "alert", "alert from", "recorded by"}
+SHARED = {"category", "recorded by", "cited"}
 INTRODUCTION = """# Metrics
 
 Written by `docs/make.py` from the docstrings of the metrics and the files in `ckaudit/metrics/catalogue/`; `ckaudit explain NAME`
@@ -25,7 +26,8 @@ large: a cluster and weeks) and by its stage (early: to the end of warm-up; late
 
 def document() -> str:
     """Return the whole of `docs/metrics.md`."""
-    parts = [INTRODUCTION, *("\n".join(_category(category)) for category in categories())]
+    cited = "Sources cite, by example:\n\n" + "".join(f"- {text(meaning)}\n" for meaning in MEANINGS.values())
+    parts = [INTRODUCTION, cited, *("\n".join(_category(category)) for category in categories())]
     if alone := [name for name in metrics() if entry_of(name) is None]:
         parts.append("## Metrics without a playbook\n\n" + pages([_short(page) for page in explain(alone)], level=3))
     return "\n".join(parts)
@@ -42,7 +44,8 @@ def _category(category: Category) -> Iterator[str]:
         yield f"| [{code(name)}](#{name}) | {' '.join(entry.rows)} | {' | '.join(words)} | {text(entry.alert)} |"
     yield ""
     for name, entry in category.entries.items():
-        yield pages([_page(name)], level=3)
+        page = _page(name)
+        yield pages([replace(page, facts={label: said for label, said in page.facts.items() if label != "cited"})], level=3)
         if entry.covers:
             yield pages([_short(_page(other)) for other in entry.covers], level=4)
 

@@ -76,6 +76,6 @@ def test_an_unknown_name_could_not_be_explained() -> None:
 def test_coverage_fails_only_where_it_is_strict() -> None:
     told = json.loads(ckaudit("coverage", RUNS / "healthy", "--format", "json", code=0))
     assert told["scale"] == "nano"
-    assert "Not recorded: must" in ckaudit("coverage", RUNS / "healthy", "--strict", "--stage", "early", code=1)
+    assert "Not recorded, by the line" in ckaudit("coverage", RUNS / "healthy", "--strict", "--stage", "early", code=1)
     ckaudit("coverage", RUNS / "healthy", "--scale", "huge", code=2)
     ckaudit("coverage", RUNS / "no_such_run", code=2)

@@ -1,4 +1,4 @@
-"""What a run has and what it has not: attention, experts, a loss scaler, other ranks, an accelerator."""
+"""What a run has and what it has not: attention, text, experts, a loss scaler, other ranks, an accelerator."""
 
 from collections.abc import Callable
 
@@ -8,6 +8,9 @@ from ckaudit.metrics.catalogue import Condition
 from ckaudit.run.run import Run
 
 OUR_RECORDER = "ckaudit recorder"
+# Benchmarks of any model at all, from graphs to speech: what their logs do not mention may not be there.
+TABLES = ("AlgoPerf",)
+OF_TEXT = ("tokens_seen", "tokens_per_update", "tokens_per_sec", "train_ppl", "val_ppl", "bytes_per_token")
 
 
 def why_not(run: Run, condition: Condition) -> str:
@@ -17,7 +20,34 @@ def why_not(run: Run, condition: Condition) -> str:
 
 def _attention(run: Run) -> str:
     kinds = _kinds(run)
-    return "no tensor of the model is one of attention" if kinds and "attention" not in kinds else ""
+    if kinds:
+        return "" if "attention" in kinds else "no tensor of the model is one of attention"
+    recorded = any(name.startswith("attention.") and bool(series) for name, series in run.sections.items())
+    silent = _is_table(run) and not (recorded or _says_text(run) or run.scalar("max_attn_logit") or run.scalar("attn_entropy"))
+    return "nothing in the log says that the model has attention" if silent else ""
+
+
+def _text(run: Run) -> str:
+    if _says_text(run):
+        return ""
+    if _is_table(run):
+        return "nothing in the log says that the model reads text"
+    kinds = _kinds(run)
+    return "no tensor of the model embeds tokens" if kinds and not kinds & {"embedding", "other"} else ""
+
+
+def _says_text(run: Run) -> bool:
+    facts = run.manifest
+    told = facts is not None and any(each is not UNSET for each in (facts.vocabulary, facts.tokenizer_hash))
+    return told or any(run.scalar(name) for name in OF_TEXT)
+
+
+def _is_table(run: Run) -> bool:
+    return _source(run).startswith(TABLES)
+
+
+def _source(run: Run) -> str:
+    return run.manifest.source if run.manifest and run.manifest.source is not UNSET else ""
 
 
 def _experts(run: Run) -> str:
@@ -27,11 +57,15 @@ def _experts(run: Run) -> str:
 
 
 def _loss_scaler(run: Run) -> str:
-    """Our recorder writes the scale at every step, so its absence says something; that of others does not."""
-    recorded = run.scalar("loss_scale") or run.value("optimizer.loss_scale")
-    source = run.manifest.source if run.manifest else UNSET
-    ours = source is not UNSET and source.startswith(OUR_RECORDER)
-    return "the recorder was given no loss scaler" if ours and not recorded else ""
+    """Only float16 needs one: bfloat16 has the range of float32."""
+    names = ("loss_scale", "skipped_updates", "overflow_rate")
+    if run.value("optimizer.loss_scale") or any(run.scalar(name) for name in names):
+        return ""
+    if _source(run).startswith(OUR_RECORDER):
+        return "the recorder was given no loss scaler"
+    config = run.manifest.config if run.manifest and run.manifest.config is not UNSET else {}
+    half = config.get("fp16") is True or any(fact.dtype == "float16" for fact in run.tensors.facts.values())
+    return "" if half else "nothing says that the run trains in float16, which alone needs a loss scaler"
 
 
 def _ranks(run: Run) -> str:
@@ -54,4 +88,5 @@ _ANSWERS: dict[Condition, Callable[[Run], str]] = {
     "loss_scaler": _loss_scaler,
     "ranks": _ranks,
     "device": _device,
+    "text": _text,
 }

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from ckaudit.audit.applies import why_not
+from ckaudit.audit.measure import notes_on_files
 from ckaudit.audit.open import open_run
 from ckaudit.audit.outlook import scale_of, stage_of
+from ckaudit.audit.remedies import Lack, Remedy, remedies
 from ckaudit.causes.links import causes_reading, rules_reading
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import RANKS, Entry, Importance, entries
@@ -23,11 +25,13 @@ class Row(Struct, frozen=True, kw_only=True):
         rows: Rows of the lists that it answers.
         level: How much this run needs it.
         title: What it is.
-        recorded: Whether the run has at least one value of it.
+        recorded: Whether the run has at least one value of it that rests on enough.
+        partial: Whether it has values, but of too little to count.
         beside: Metrics of the same playbook that the run has.
-        rules: Rules that read it, or what it covers and is not recorded.
-        causes: Causes that weigh the same.
-        record: The call that records it.
+        lacks: Metrics of the same playbook that the run has not.
+        rules: Rules that wait for what is missing of it: itself, or what it covers.
+        causes: Causes that wait for the same.
+        record: What records it, in words.
         not_applicable: Why it makes no sense for this run; empty: it does.
     """
 
@@ -36,7 +40,9 @@ class Row(Struct, frozen=True, kw_only=True):
     level: Importance
     title: str
     recorded: bool
+    partial: bool
     beside: tuple[str, ...]
+    lacks: tuple[str, ...]
     rules: tuple[str, ...]
     causes: tuple[str, ...]
     record: str
@@ -53,7 +59,10 @@ class Coverage(Struct, frozen=True, kw_only=True):
         stage: early, steady or late.
         stage_reason: Where that comes from.
         step: The last step recorded.
+        over: Whether the run has reached its planned end, so that what is missing can be recorded by the next one only.
         files: Files read.
+        notes: What a reader must know of how it was read, and which files could not be.
+        remedies: What to do about what is missing, the line that tells most first.
         rows: Every entry, the most needed first, in the order of the catalogue.
     """
 
@@ -63,7 +72,10 @@ class Coverage(Struct, frozen=True, kw_only=True):
     stage: str
     stage_reason: str
     step: int | None
+    over: bool
     files: int
+    notes: tuple[str, ...]
+    remedies: tuple[Remedy, ...]
     rows: tuple[Row, ...]
 
     def missing(self, level: Importance) -> list[Row]:
@@ -104,13 +116,22 @@ def coverage_of(run: Run, *, scale: str | None = None, stage: str | None = None)
     size, time = scale_of(run), stage_of(run)
     chosen = {"scale": scale or size.word, "stage": stage or time.word}
     rows = [_row(name, entry, run, level_of(entry, **chosen)) for name, entry in entries().items()]
+    rows.sort(key=lambda row: RANKS.index(row.level))
+    lacks = [
+        Lack(name=row.name, level=row.level, readers=(*row.rules, *row.causes))
+        for row in rows
+        if not row.recorded and not row.not_applicable
+    ]
     return Coverage(
         subject=run.name,
         scale_reason="as asked for" if scale else size.reason,
         stage_reason="as asked for" if stage else time.reason,
         step=run.last_step,
+        over=_is_over(run),
         files=run.files,
-        rows=tuple(sorted(rows, key=lambda row: RANKS.index(row.level))),
+        notes=(*notes_on_files(run), *run.notes),
+        remedies=remedies(run, lacks),
+        rows=tuple(rows),
         **chosen,
     )
 
@@ -126,16 +147,32 @@ def _row(name: str, entry: Entry, run: Run, level: Importance) -> Row:
     metric = metrics()[name]
     beside = tuple(each for each in entry.covers if metrics()[each](run))
     # What records the entry records what it covers.
-    gained = [name, *(each for each in entry.covers if each not in beside)]
+    lacks = tuple(each for each in entry.covers if each not in beside)
+    found = bool(metric(run))
+    whole = found and _rests_on_enough(run, name, entry)
+    waited = lacks if whole else (name, *lacks)
     return Row(
         name=name,
         rows=entry.rows,
         level=level,
         title=metric.title,
-        recorded=bool(metric(run)),
+        recorded=whole,
+        partial=found and not whole,
         beside=beside,
-        rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading(gained)),
-        causes=tuple(cause.name for cause in causes_reading(gained)),
+        lacks=lacks,
+        rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading(waited)),
+        causes=tuple(cause.name for cause in causes_reading(waited)),
         record=entry.record,
         not_applicable=why_not(run, entry.only_with),
     )
+
+
+def _rests_on_enough(run: Run, name: str, entry: Entry) -> bool:
+    """Return whether one of the numbers is there without which a metric says too little."""
+    others = [metrics()[each] for each in entry.evidence if each != name and each in metrics()]
+    return not entry.evidence or any(map(run.scalar, entry.evidence)) or any(metric(run) for metric in others)
+
+
+def _is_over(run: Run) -> bool:
+    planned = run.manifest.planned_steps if run.manifest else UNSET
+    return planned is not UNSET and run.last_step is not None and run.last_step >= planned > 0

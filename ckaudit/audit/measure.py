@@ -98,7 +98,7 @@ def measure(
 
 def measure_run(run: Run, chosen: Sequence[Metric], stretch: Stretch) -> Measurement:
     """Compute metrics of a run that is in memory."""
-    notes = [*run.notes, *_findings(run)]
+    notes = [*run.notes, *notes_on_files(run)]
     if stretch.step is not None:
         notes += notes_on_step(run, stretch.step)
         run = run.until(stretch.step)
@@ -156,7 +156,7 @@ def cut(series: Series, stretch: Stretch) -> Series:
     return replace(series, labels=labels, values=series.values[:, known], recorded=series.recorded[:, known])
 
 
-def _findings(run: Run) -> list[str]:
+def notes_on_files(run: Run) -> list[str]:
     """Return one sentence on what is wrong with the files."""
     count = len(run.findings)
     if not count:

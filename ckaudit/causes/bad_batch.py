@@ -31,6 +31,7 @@ def bad_batch(
 ) -> Iterator[Evidence]:
     """One batch makes the loss non-finite out of a healthy state.
 
+    Signs of illness within `lead` steps before the first bad value speak against it.
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = found.first(nonfinite_values)

@@ -16,7 +16,7 @@ from ckaudit.run.series import Series
     prior=-1.0,
     explains=[frequent_clipping],
     wants=[grad_global_norm, gradient_share],
-    knob="Raise the limit to about the median gradient norm of the last thousand steps, or scale the loss as the limit expects.",
+    knob="Raise the limit to the 95th percentile of the last thousand gradient norms, or scale the loss as the limit expects.",
     inspect="The gradient norm and the limit on one axis; whether the loss is a sum or a mean over tokens.",
     runbook="Nothing is broken: change the limit at the next resume, and compare the size of the updates before and after.",
 )
@@ -33,6 +33,8 @@ def clip_limit_too_low(
 ) -> Iterator[Evidence]:
     """The clipping limit lies far below the gradient's usual size, which is steady.
 
+    The norm is steady where its 95th percentile is below `steady` times its 5th, the first `warmup` steps left out. A tensor
+    with more than `most` of the squared norm is another cause.
     Weights are starting values, to be fitted on runs of known truth.
     """
     late = norm.values[norm.steps > warmup] if norm is not None else np.empty(0)

@@ -27,6 +27,7 @@ def dead_path(
 ) -> Iterator[Evidence]:
     """A path through the model is cut off from the loss.
 
+    Where more than `few` of all tensors get no gradient, it is not one path.
     Weights are starting values, to be fitted on runs of known truth.
     """
     dead = found.of(dead_parameter)

@@ -30,6 +30,7 @@ def learning_rate_too_high(
 ) -> Iterator[Evidence]:  # fmt: skip
     """The learning rate is too high for the curvature of the loss.
 
+    Updates above `large_update` of the weights are large; few recipes go beyond a learning rate of `usual_rate`.
     Weights are starting values, to be fitted on runs of known truth.
     """
     if band := [each for each in found.of(update_out_of_band) if _above(each.value, each.limit)]:

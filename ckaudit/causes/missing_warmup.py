@@ -28,6 +28,7 @@ def missing_warmup(
 ) -> Iterator[Evidence]:  # fmt: skip
     """The learning rate starts at its peak, before the optimizer knows the gradient's size.
 
+    Trouble within the first `early` steps speaks for it.
     Weights are starting values, to be fitted on runs of known truth.
     """
     if rate is not None and (start := _start_over_peak(rate)) is not None:

@@ -28,6 +28,7 @@ def one_tensor_dominates(
     """One tensor makes up nearly all of the gradient norm, so clipping starves the others.
 
     The embedding carries 95 to 99 % of it in the first steps of every healthy run: the first `warmup` steps do not count.
+    A tensor dominates with more than `most` of the squared norm.
     Weights are starting values, to be fitted on runs of known truth.
     """
     late = share.steps > warmup if share is not None else np.zeros(0, bool)

@@ -27,6 +27,7 @@ def residual_path_broken(
 ) -> Iterator[Evidence]:  # fmt: skip
     """Blocks pass no signal around themselves, so the gradient decays with depth.
 
+    The decay is steady where its spread from block to block is below `steady` of its mean.
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = found.first(vanishing_gradient)

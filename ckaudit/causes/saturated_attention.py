@@ -28,7 +28,8 @@ def saturated_attention(
 ) -> Iterator[Evidence]:  # fmt: skip
     """Attention logits have outgrown their scale, so softmax saturates.
 
-    A logit of 100 is where Kimi K2 clips; 1,000 is called unstable. Other weights are starting values.
+    A logit of 100 (`cap`) is where Kimi K2 clips; 1,000 is called unstable. A logit `growth` times its first value has grown.
+    Updates above `large_update` of the weights move everything, not the attention alone. Other weights are starting values.
     """
     if logit is not None and logit.finite.any():
         highest = np.nanmax(np.where(logit.finite, logit.values, np.nan), axis=1)  # (T,)

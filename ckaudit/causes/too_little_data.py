@@ -30,6 +30,7 @@ def too_little_data(
 ) -> Iterator[Evidence]:
     """The model memorises: it sees too little data for its capacity and its number of steps.
 
+    Validation is far from training where their gap is more than `wide` of the validation loss.
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = found.first(overfitting)

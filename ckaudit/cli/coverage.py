@@ -73,7 +73,10 @@ def command(
     strict: Strict = False,
     verbose: Verbose = False,
 ) -> int:
-    """Say which metrics a run recorded, which it should have, what they would let us judge, and how to record them."""
+    """Say which metrics a run recorded, which it should have, which checks wait for them, and how to record them.
+
+    What is missing stands below the line that records it; the line that most needed numbers and most checks wait for is first.
+    """
     one_of(format, tuple(FORMATS), "format")
     for word, choices, what in ((scale, SCALES, "scale"), (stage, STAGES, "stage")):
         if word:

@@ -6,11 +6,15 @@ import math
 from ckaudit.causes.cause import Cause
 from ckaudit.causes.links import causes_of, metric_names
 from ckaudit.contract.violations import Kind
+from ckaudit.explain.cited import cited
 from ckaudit.explain.docstring import sections, sentences_about, thresholds
 from ckaudit.explain.page import Page, Section
 from ckaudit.rules.rule import Rule
 
 SEVERITY = {"sev0": "stop the run", "sev1": "contain it quickly", "sev2": "investigate", "note": "worth knowing"}
+
+WEIGHTS = ("medium", "strong")
+WEIGHED = "added to the log odds for a reason of that strength, taken away for one against"
 
 
 def rule_page(rule: Rule) -> Page:
@@ -19,6 +23,8 @@ def rule_page(rule: Rule) -> Page:
     if rule.unit != "1":
         facts["unit"] = rule.unit
     facts["looks back"] = "to the start of the run" if rule.memory is None else f"{rule.memory} points"
+    if meanings := cited([rule.doc]):
+        facts["cited"] = meanings
     links = {
         "needs": metric_names(rule.needs),
         "looks at if recorded": metric_names(rule.wants),
@@ -50,7 +56,7 @@ def cause_page(cause: Cause) -> Page:
         name=cause.name,
         title=cause.title,
         facts={"before any evidence": f"{prior:.0%} ({cause.prior:+g} in log odds)"},
-        thresholds=thresholds(cause.function, lambda _: ""),
+        thresholds=thresholds(cause.function, lambda name: WEIGHED if name in WEIGHTS else sentences_about(name, more)),
         links={label: found for label, found in links.items() if found},
         sections=(
             *about,

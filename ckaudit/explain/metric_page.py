@@ -2,7 +2,9 @@
 
 from msgspec.structs import asdict
 
+from ckaudit.audit.remedies import line_for
 from ckaudit.causes.links import causes_reading, rules_reading
+from ckaudit.explain.cited import cited
 from ckaudit.explain.docstring import Documentation, documentation, thresholds
 from ckaudit.explain.page import Formula, Page, Section, Shapes
 from ckaudit.metrics import Metric, metrics
@@ -10,25 +12,29 @@ from ckaudit.metrics.catalogue import Category, Entry, categories, entries, entr
 
 
 def metric_page(name: str) -> Page:
-    """Return the page of a metric, with the playbook of the entry that tells about it."""
+    """Return the page of a metric, with the playbook of the entry that tells about it.
+
+    What holds for the entry's own number alone, such as how it is computed, its alert and its shapes, stands on that page only.
+    """
     metric, owner = metrics()[name], entry_of(name)
-    entry = entries()[owner] if owner else None
     told = documentation(metric.function)
-    mine = owner == name and entry is not None
-    covers = entry.covers if mine and entry else ()
+    own, entry = entries().get(name), entries()[owner] if owner else None
+    covers = own.covers if own else ()
     return Page(
         kind="metric",
         name=name,
-        ids=entry.rows if mine and entry else (),
-        also_called=entry.also_called if mine and entry else (),
+        ids=own.rows if own else (),
+        also_called=own.also_called if own else (),
         title=metric.title,
-        formulas=_formulas(told, entry if mine else None),
-        facts=_facts(metric, told, entry) | ({} if mine or not owner else {"playbook of": owner}),
-        importance={"scale": asdict(entry.scale), "stage": asdict(entry.stage)} if entry else {},
+        formulas=_formulas(told, own),
+        facts=_facts(metric, told, entry, own),
+        importance={"scale": asdict(own.scale), "stage": asdict(own.stage)} if own else {},
         thresholds=thresholds(metric.function, lambda each: told.arguments.get(each, "")),
         links=_links((name, *covers)) | ({"told together with": covers} if covers else {}),
+        line=line_for(owner) if owner else "",
         sections=_playbook(entry) if entry else (),
-        shapes=_shapes(entry) if entry else None,
+        belongs_to=owner if owner and not own else "",
+        shapes=_shapes(own) if own else None,
     )
 
 
@@ -42,20 +48,16 @@ def _formulas(told: Documentation, entry: Entry | None) -> tuple[Formula, ...]:
     return own + tuple(Formula(row=row, tex=tex) for row, tex in (entry.formulas if entry else {}).items())
 
 
-def _facts(metric: Metric, told: Documentation, entry: Entry | None) -> dict[str, str]:
-    """Return the short facts in the order to show them."""
+def _facts(metric: Metric, told: Documentation, entry: Entry | None, own: Entry | None) -> dict[str, str]:
+    """Return the short facts in the order to show them; `own` is the entry where it is the metric's own."""
     facts = {"category": category_of(entry).name} if entry else {}
     facts |= {"unit": "a pure number" if metric.unit == "1" else metric.unit, "shape": told.details.removeprefix("Shape ")}
-    facts |= {"computed": entry.computed} if entry else {}
+    facts |= {"computed": own.computed} if own else {}
     facts |= {"reads": ", ".join(metric.reads), "source": metric.source}
-    if entry:
-        facts |= {
-            "typical": entry.typical,
-            "sampling": entry.sampling,
-            "alert": entry.alert,
-            "alert from": entry.alert_source,
-            "recorded by": entry.record,
-        }
+    if own:
+        facts |= {"typical": own.typical, "sampling": own.sampling, "alert": own.alert, "alert from": own.alert_source}
+    facts |= {"recorded by": entry.record} if entry else {}
+    facts |= {"cited": cited([metric.source, own.alert_source if own else ""])}
     return {label: text for label, text in facts.items() if text}
 
 

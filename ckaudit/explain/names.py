@@ -1,5 +1,6 @@
 """Every name that can be explained, every way to spell it, and the nearest to one that is not known."""
 
+import re
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from functools import cache, partial
@@ -20,6 +21,7 @@ from ckaudit.validate import catalogue
 
 # A kind of violation is known once its module is loaded.
 KIND_MODULES = (contradictions, catalogue, faults)
+CODE = re.compile(r"([a-z]{3,4})\d{1,3}")
 
 
 class Subject(NamedTuple):
@@ -67,12 +69,19 @@ def pages_of(name: str) -> list[Page]:
 
 
 def _hint(name: str) -> str:
+    """Return what may have been meant: for a code, the codes of its family, or else the nearest names."""
+    if match := CODE.fullmatch(_key(name)):
+        codes = {word for subject in subjects() for word in subject.words[1:]}
+        if family := sorted(code for code in codes if CODE.fullmatch(_key(code)) and _key(code).startswith(match[1])):
+            return f"did you mean {_either(get_close_matches(name.strip().upper(), family, n=3, cutoff=0) or family[:3])}?"
     spelled = {_key(word): word for subject in subjects() for word in (*subject.others, *subject.words)}
     near = [spelled[key] for key in get_close_matches(_key(name), spelled, n=3, cutoff=0.65)]
-    if not near:
-        return "ckaudit explain lists every name"
-    *others, last = near
-    return f"did you mean {', '.join(others)} or {last}?" if others else f"did you mean {last}?"
+    return f"did you mean {_either(near)}?" if near else "ckaudit explain lists every name"
+
+
+def _either(words: list[str]) -> str:
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _key(name: str) -> str:

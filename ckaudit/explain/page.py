@@ -64,7 +64,9 @@ class Page(Struct, frozen=True, kw_only=True):
         importance: How much a run needs it, by "scale" and "stage" and each of their words.
         thresholds: What it can be told.
         links: Names that `explain` knows too, by how they hang together.
+        line: What records it, to be copied as it stands.
         sections: The rest, in the order to read it.
+        belongs_to: Another metric, which the sections are about: this one is another side of it. Empty: they are its own.
         shapes: How it looks when well and when ill.
     """
 
@@ -78,8 +80,15 @@ class Page(Struct, frozen=True, kw_only=True):
     importance: dict[str, dict[str, str]] = {}
     thresholds: tuple[Threshold, ...] = ()
     links: dict[str, tuple[str, ...]] = {}
+    line: str = ""
     sections: tuple[Section, ...] = ()
+    belongs_to: str = ""
     shapes: Shapes | None = None
+
+    @property
+    def heading(self) -> str:
+        """What stands over sections that are about another metric; empty where they are the page's own."""
+        return f"Of {self.belongs_to}, which this belongs to:" if self.belongs_to and self.sections else ""
 
     def table(self) -> dict[str, str]:
         """Return facts and importance, each as one line of text by its label."""

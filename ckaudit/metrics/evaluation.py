@@ -43,17 +43,21 @@ def eval_artifact_hash(run: Run) -> Series:
     $$\mathbb{1}[\,h_t = h_0\,]$$
 
     Shape (E, K): evaluations by artifacts, "eval_artifact_hash/wikitext". $h_0$ is what run.json says of the artifact, else
-    the hash of its first evaluation. Scores on both sides of a 0 do not compare.
+    the hash of its first evaluation, which is then not recorded itself: there is nothing to compare it with. Scores on both
+    sides of a 0 do not compare.
     """
     planned = run.manifest.eval_artifact_hashes if run.manifest else UNSET
     hashes = run.words("eval_artifact_hash")
     series = empty("eval_artifact_hash")
     for label, words in hashes.items():
-        expected = words.values[0] if planned is UNSET else planned.get(label, words.values[0])
-        series = filled(series, _is(expected, label, words))
+        compared = _same(label, words, None if planned is UNSET else planned.get(label))
+        series = filled(series, compared) if series else compared
     return series
 
 
-def _is(expected: str, label: str, words: Labels) -> Series:
-    same = np.array([[word == expected] for word in words.values], float)
-    return Series("eval_artifact_hash", "1", np.array(words.steps, np.int64), (label,), same, np.ones(same.shape, bool))
+def _same(label: str, words: Labels, expected: str | None) -> Series:
+    """Compare each hash with the expected one, or else with the first, which is no comparison for the first itself."""
+    same = np.array([[word == (expected or words.values[0])] for word in words.values], float)
+    if expected is None:
+        same[:1] = np.nan
+    return Series("eval_artifact_hash", "1", np.array(words.steps, np.int64), (label,), same, ~np.isnan(same))

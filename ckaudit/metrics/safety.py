@@ -67,8 +67,8 @@ def memorization_rate(run: Run) -> Series:
 
     $$100 \cdot \tfrac1P \sum_p \mathbb{1}[\,m_p = 1\,]$$
 
-    Shape (T, 1): checkpoints with probes; logged steps elsewhere, as a matcher found. Above 1 % without deduplication,
-    about ten times less with it.
+    Shape (T, 1): checkpoints with probes; logged steps elsewhere, as a matcher found. $m_p$ is the share of a
+    probe's tokens that is continued exactly.
     """
     match = probes_of(run, "exact_match", TRAIN)
     whole = replace(match, values=np.where(match.finite, 100.0 * (match.values >= 1), np.nan))

@@ -71,7 +71,7 @@ def scaling_law_exponent(run: Run) -> Series:
 def entropy_floor(run: Run) -> Series:
     r"""Loss that no amount of further training would go below, as the power law of the run has it, and its standard error.
 
-    $$E \quad \text{of} \quad L = E + A\,x^{-\alpha}$$
+    $$E \text{ of } L = E + A\,x^{-\alpha}$$
 
     Shape (F, 2): "floor" and "error", at each doubling of the points from 50 on. It holds the entropy of the text and what
     a model of this size cannot learn. The error is not recorded where the floor is 0, the least it can be, or the exponent

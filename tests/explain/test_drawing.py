@@ -61,9 +61,11 @@ def test_no_line_is_wider_than_the_screen(width, unicode):
     from rich.cells import cell_len
 
     view = View(width=width, unicode=unicode)
-    text = render_pages(explain(known_names()), "terminal", view) + render_groups(groups(), "terminal", view)
+    found = explain(known_names())
+    unbroken = {f"    {page.line}" for page in found}  # to be copied
+    text = render_pages(found, "terminal", view) + render_groups(groups(), "terminal", view)
     for line in text.splitlines():
-        assert cell_len(line) <= width, line
+        assert cell_len(line) <= width or line in unbroken, line
         assert unicode or line.isascii()
 
 

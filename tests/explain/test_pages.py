@@ -15,6 +15,9 @@ from ckaudit.explain import explain, groups, known_names
 from ckaudit.explain.docstring import documentation, sentences_about
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
+from ckaudit.reports.explain import render_pages
+from ckaudit.reports.formula import readable
+from ckaudit.reports.view import View
 from ckaudit.rules import rules
 
 ROWS = [f"M{number:02d}" for number in range(1, 68)] + [f"F{number}" for number in range(1, 17)]
@@ -62,9 +65,56 @@ def test_a_page_of_a_metric_has_definition_and_playbook():
 
 def test_a_metric_told_by_another_says_so():
     page = only("residual_rms_p99")
-    assert page.facts["playbook of"] == "residual_rms"
+    assert page.belongs_to == "residual_rms"
     assert page.ids == ()
     assert page.sections == only("M21").sections
+    assert only("M21").belongs_to == ""
+
+
+@pytest.mark.parametrize("name", [name for entry in entries().values() for name in entry.covers])
+def test_limits_of_another_number_do_not_stand_on_its_page(name):
+    page = only(name)
+    assert not {"typical", "alert", "alert from", "computed", "sampling"} & set(page.facts)
+    assert (page.shapes, page.importance) == (None, {})
+
+
+def test_what_is_about_another_number_stands_below_a_break():
+    for text in (render_pages([only("gradient_zero_fraction")], kind) for kind in ("terminal", "markdown")):
+        own, _, other = text.partition("Of gradient_norm, which this belongs to:")
+        assert "Share of each tensor's gradient elements that are exactly zero" in own
+        assert "What goes wrong" not in own
+        assert "What goes wrong" in other
+        assert "1e-10" not in text
+
+
+@pytest.mark.parametrize("code", [*metrics(), *rules()])
+def test_what_a_source_cites_is_explained(code):
+    page = only(code)
+    said = " ".join([metrics()[code].source, page.facts.get("alert from", "")] if code in metrics() else [rules()[code].doc])
+    kinds = {word.partition("-")[0].rstrip("0123456789") for word in re.findall(r"\b[A-Z]{2,4}\d?-\d", said)}
+    assert all(kind in page.facts["cited"] for kind in kinds)
+    assert ("D4.2" in page.facts.get("cited", "")) is bool(re.search(r"\bD\d\.\d", said))
+
+
+@pytest.mark.parametrize("name", causes())
+def test_every_number_of_a_cause_has_a_meaning(name):
+    page = only(name)
+    assert all(each.meaning for each in page.thresholds)
+    assert {each.name for each in page.thresholds if "log odds" in each.meaning} <= {"medium", "strong"}
+
+
+def test_the_line_that_records_a_metric_is_whole():
+    assert only("residual_rms_p99").line == only("residual_rms").line == 'recorder = Recorder(model, "run/")'
+    page = only("spectral_norm")
+    assert page.line == 'recorder = Recorder(model, "run/", spectral_norms=("*.q_proj.weight", "*.k_proj.weight"))'
+    assert f"    {page.line}" in render_pages([page], "terminal", View(width=40)).splitlines()
+
+
+def test_names_and_numbers_of_a_page_are_those_of_its_metric():
+    assert "hfu" not in only("mfu").also_called  # counts recomputed work too: another number
+    assert set(only("eval_artifact_hash").shapes.bad_values) == {0, 1}
+    (formula,) = only("entropy_floor").formulas
+    assert readable(formula.tex, unicode=False) == "E of L = E + A x^(-alpha)"
 
 
 def test_an_argument_of_a_metric_is_a_threshold_with_its_meaning():
@@ -163,6 +213,8 @@ def test_spelling_is_forgiven(typed, means):
         ("max_atn_logit", "max_attn_logit"),
         ("LOSS01", "LOSS001"),
         ("overfiting", "did you mean overfitting?"),
+        ("LOSS999", "LOSS001"),
+        ("grad9", "GRAD00"),
         ("zzzzzz", "ckaudit explain lists every name"),
     ],
 )

@@ -19,13 +19,17 @@ def test_perplexity_of_several_sets():
 def test_an_artifact_is_compared_with_the_manifest_or_with_its_first_use():
     texts = {"eval_artifact_hash/a": {1: "x", 5: "x", 9: "y"}, "eval_artifact_hash/b": {5: "z", 9: "z"}, "other": {1: "x"}}
     found = cells(eval_artifact_hash(run_of(texts=texts)))
-    assert found == {(1, "a"): 1.0, (5, "a"): 1.0, (9, "a"): 0.0, (5, "b"): 1.0, (9, "b"): 1.0}
+    assert found == {(5, "a"): 1.0, (9, "a"): 0.0, (9, "b"): 1.0}
     planned = cells(eval_artifact_hash(run_of(texts=texts, eval_artifact_hashes={"b": "other"})))
     assert planned == found | {(5, "b"): 0.0, (9, "b"): 0.0}
 
 
 def test_one_artifact_needs_no_label():
-    assert cells(eval_artifact_hash(run_of(texts={"eval_artifact_hash": {3: "q"}}))) == {(3, "eval_artifact_hash"): 1.0}
+    assert cells(eval_artifact_hash(run_of(texts={"eval_artifact_hash": {3: "q", 6: "q"}}))) == {(6, "eval_artifact_hash"): 1.0}
+    assert not eval_artifact_hash(run_of(texts={"eval_artifact_hash": {3: "q"}}))
+    assert cells(eval_artifact_hash(run_of(texts={"eval_artifact_hash/a": {3: "q"}}, eval_artifact_hashes={"a": "r"}))) == {
+        (3, "a"): 0.0
+    }
 
 
 def test_memorised_are_probes_of_training_continued_word_for_word():

@@ -3,9 +3,21 @@
 from functools import cache
 from pathlib import Path
 
-from ckaudit.metrics.catalogue.entry import RANKS, Category, Condition, Entry, Importance
+from ckaudit.metrics.catalogue.entry import RANKS, Action, Category, Condition, Entry, Importance
 
-__all__ = ["CATEGORIES", "RANKS", "Category", "Condition", "Entry", "Importance", "categories", "entries", "entry_of"]
+__all__ = [
+    "CATEGORIES",
+    "RANKS",
+    "Action",
+    "Category",
+    "Condition",
+    "Entry",
+    "Importance",
+    "actions",
+    "categories",
+    "entries",
+    "entry_of",
+]
 
 HERE = Path(__file__).parent
 CATEGORIES = ("optimization", "tensors", "behaviour", "evaluation", "data", "hardware", "safety", "observability")
@@ -25,6 +37,20 @@ def categories() -> tuple[Category, ...]:
 def entries() -> dict[str, Entry]:
     """Return every entry by name, in the order of the categories."""
     return {name: entry for category in categories() for name, entry in category.entries.items()}
+
+
+@cache
+def actions() -> dict[str, Action]:
+    """Return every line that records something, by name.
+
+    Raises:
+        msgspec.ValidationError: If the file has a field too many, too few, or of another type.
+    """
+    import tomllib
+
+    import msgspec
+
+    return msgspec.convert(tomllib.loads((HERE / "actions.toml").read_text(encoding="utf-8")), dict[str, Action])
 
 
 def entry_of(metric: str) -> str | None:

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 Importance = Literal["must", "should", "nice"]
-Condition = Literal["", "attention", "experts", "loss_scaler", "ranks", "device"]
+Condition = Literal["", "attention", "experts", "loss_scaler", "ranks", "device", "text"]
 RANKS: tuple[Importance, ...] = ("must", "should", "nice")
 
 
@@ -49,7 +49,11 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         mitigations: What to do, in order.
         good_shape: A healthy series, drawn beside the ill one on the same axis.
         bad_shape: An ill series.
-        record: The call that brings it into the run folder.
+        record: What brings it into the run folder, in words.
+        action: Name of the action that does so.
+        options: What the action's line needs for it.
+        evidence: Metrics or scalars of which one must be there for it to count as recorded, where some of what it reads
+            says too little; empty: any value counts.
         only_with: What a run must have for it to make sense; empty: every run.
         formulas: Formulas of rows that the docstring does not carry, in TeX by row.
     """
@@ -73,8 +77,33 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     good_shape: tuple[float, ...]
     bad_shape: tuple[float, ...]
     record: str
+    action: str
+    options: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
     only_with: Condition = ""
     formulas: dict[str, str] = {}
+
+
+class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line that records numbers.
+
+    Attributes:
+        call: The line, with `{options}` where those of the entries go.
+        where: Where it goes.
+        trainer: The same for the Hugging Face Trainer; empty: no other.
+        trainer_where: Where that goes.
+        trainer_gives: Options that the Trainer's line does not need.
+        like: Action whose line stands for it with the Trainer; empty: its own.
+        between: What stands before each option.
+    """
+
+    call: str
+    where: str
+    trainer: str = ""
+    trainer_where: str = ""
+    trainer_gives: tuple[str, ...] = ()
+    like: str = ""
+    between: str = ", "
 
 
 class Category(NamedTuple):

@@ -44,8 +44,13 @@ def _blocks(page: Page, view: View, level: int) -> Iterator[str]:
     if page.shapes:
         drawn = "\n".join(sketch(page.shapes, view._replace(colour=False), 84))
         yield f"```text\n{drawn}\n```"
-    yield from (_section(section) for section in page.sections)
-    yield "\n".join(_facts(page))
+    told = [_section(section) for section in page.sections]
+    if page.heading:
+        told.insert(0, f"*{text(page.heading)}*")
+        yield "\n".join(_facts(page))
+    yield from told
+    if not page.heading:
+        yield "\n".join(_facts(page))
 
 
 def _section(section: Section) -> str:

@@ -55,10 +55,16 @@ def _parts(page: Page, view: View, width: int) -> Iterator[list[str]]:
     yield [line for formula in page.formulas for line in _formula(formula.row, formula.tex, view, width)]
     if page.shapes:
         yield [f"  {line}" for line in sketch(page.shapes, view, width - 2)]
-    yield [line for section in page.sections for line in _section(section, view, width)]
+    if not page.heading:
+        yield _sections(page, view, width)
     yield _thresholds(page, view, width)
     yield _table(page.table(), view, width)
     yield _table({label: ", ".join(names) for label, names in page.links.items()}, view, width)
+    if page.line:
+        yield [paint("The line that records it", "bold", view), "    " + shown(page.line, view)]
+    if page.heading:
+        yield [paint(line, "sev2", view) for line in fit(page.heading, width)]
+        yield _sections(page, view, width)
 
 
 def _head(page: Page, view: View, width: int) -> list[str]:
@@ -83,6 +89,10 @@ def _formula(row: str, tex: str, view: View, width: int) -> list[str]:
     return lines
 
 
+def _sections(page: Page, view: View, width: int) -> list[str]:
+    return [line for section in page.sections for line in _section(section, view, width)]
+
+
 def _section(section: Section, view: View, width: int) -> list[str]:
     lines = [paint(section.title, "bold", view)]
     if section.text:
@@ -101,7 +111,10 @@ def _thresholds(page: Page, view: View, width: int) -> list[str]:
         each.name: each.default if not each.meaning or each.meaning in told else f"{each.default}: {each.meaning}"
         for each in page.thresholds
     }
-    return [paint("Weights" if page.kind == "cause" else "Thresholds", "bold", view), *_table(rows, view, width, indent="  ")]
+    return [
+        paint("Weights and limits" if page.kind == "cause" else "Thresholds", "bold", view),
+        *_table(rows, view, width, indent="  "),
+    ]
 
 
 def _table(rows: dict[str, str], view: View, width: int, *, indent: str = "") -> list[str]:

@@ -1,0 +1,273 @@
+"""Remedies: what is missing stands under the line that records it, the most telling first, and every line can be used."""
+
+import ast
+import inspect
+import re
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer.main
+
+from ckaudit.audit.coverage import coverage, coverage_of
+from ckaudit.audit.remedies import attention_weights
+from ckaudit.audit.report import triage
+from ckaudit.contract.manifest import Manifest, TensorFacts
+from ckaudit.metrics import metrics
+from ckaudit.metrics.catalogue import RANKS, actions, entries
+from ckaudit.recorder.manifest import FACTS
+from ckaudit.recorder.provenance import SOURCES
+from ckaudit.reports.coverage import render
+from ckaudit.reports.view import PLAIN, View
+from ckaudit.run.run import Run
+from ckaudit.run.series import single
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+WHISPER = FIXTURES / "real" / "hf_trainer" / "whisper_small_hi_overfit" / "trainer_state.json"
+HEALTHY = FIXTURES / "runs" / "healthy"
+read = cache(coverage)
+
+
+def run_of(names=("train_loss_raw",), *, last=100, **facts):
+    steps = np.arange(1, last + 1)
+    logged = {name: single(name, "1", steps, np.ones(last)) for name in names}
+    return Run("sample", manifest=Manifest(schema_version="ck.run.v1", **facts), scalars=logged)
+
+
+def row(found, name):
+    return next(each for each in found.rows if each.name == name)
+
+
+def remedy(found, name):
+    (only,) = [each for each in found.remedies if name in each.names]
+    return only
+
+
+@pytest.mark.parametrize("source", [HEALTHY, WHISPER])
+def test_every_missing_number_stands_under_one_line(source):
+    found = read(source)
+    names = [name for each in found.remedies for name in each.names]
+    assert sorted(names) == sorted(each.name for level in RANKS for each in found.missing(level))
+
+
+@pytest.mark.parametrize("source", [HEALTHY, WHISPER])
+def test_lines_are_sorted_by_need_then_by_what_waits(source):
+    found = read(source)
+    keys = [(RANKS.index(row(found, each.names[0]).level), -len(each.readers)) for each in found.remedies]
+    assert keys == sorted(keys)
+    for each in found.remedies:
+        inner = [
+            (RANKS.index(row(found, name).level), -len(row(found, name).rules + row(found, name).causes)) for name in each.names
+        ]
+        assert inner == sorted(inner)
+        assert set(each.readers) == {
+            reader for name in each.names for reader in (*row(found, name).rules, *row(found, name).causes)
+        }
+
+
+def test_the_line_that_most_rules_wait_for_is_first():
+    found = coverage_of(run_of())
+    assert found.remedies[0].line == "recorder.after_backward()"
+    assert "GRAD001 vanishing_gradient" in found.remedies[0].readers
+
+
+def test_one_call_of_data_records_all_that_needs_one():
+    found = read(HEALTHY)
+    line = remedy(found, "near_dup_rate")
+    assert {"train_val_overlap", "pad_fraction", "data_toxicity_rate", "pii_hit_rate"} <= set(line.names)
+    assert re.fullmatch(r"ckaudit data sample\.jsonl( --\w+ [\w.:]+){3} --into run/", line.line)
+
+
+def test_options_are_those_of_what_is_missing():
+    line = remedy(coverage_of(run_of(["train_loss_raw", "learning_rate", "update_to_weight"])), "spectral_norm").line
+    assert line.count("optimizer=optimizer") == 1
+    assert "scaler" not in line
+
+
+def test_a_trainers_user_is_told_the_trainers_own_ways():
+    found = read(WHISPER)
+    python = [each.line for each in found.remedies if not each.line.startswith(("ckaudit", '"'))]
+    assert not [line for line in python if line.startswith("recorder")]
+    assert 'callbacks=[RecorderCallback("run/"' in remedy(found, "grad_global_norm").line
+    assert remedy(found, "gradient_norm") == remedy(found, "attn_entropy") == remedy(found, "grad_global_norm")
+    assert not re.search(r"optimizer|scaler|warmup|clip", remedy(found, "lr_phase").line)
+    assert "include_num_input_tokens_seen" in remedy(found, "tokens_seen").line
+    without = coverage_of(run_of(["grad_global_norm"], source="Hugging Face trainer_state.json"))
+    assert "eval_strategy" in remedy(without, "val_loss").line
+    recorded = coverage_of(run_of(source="ckaudit recorder 0.1.0", config={"per_device_train_batch_size": 8}))
+    assert "RecorderCallback" in remedy(recorded, "learning_rate").line
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns"),
+    [
+        (["blocks.0.attn.q.weight", "blocks.1.attn.q.weight", "blocks.1.attn.out.weight"], '("*.attn.q.weight",)'),
+        (["h.0.attn.c_attn.weight", "wte.weight"], '("*.attn.c_attn.weight",)'),
+        (["layers.0.wq.weight", "layers.0.wk.weight"], '("*.wq.weight", "*.wk.weight")'),
+        (['b.0.q.weight"); evil("', "b.0.q.\n```"], '("*.q_proj.weight", "*.k_proj.weight")'),
+        ([], '("*.q_proj.weight", "*.k_proj.weight")'),
+    ],
+)
+def test_patterns_are_of_the_runs_own_names(names, patterns):
+    run = run_of(tensors={name: TensorFacts(shape=[4, 4]) for name in names})
+    assert attention_weights(run) == patterns
+
+
+def test_a_bias_has_no_singular_value():
+    tensors = {"b.0.q.weight": TensorFacts(shape=[4, 4]), "b.0.q.bias": TensorFacts(shape=[4])}
+    assert attention_weights(run_of(tensors=tensors)) == '("*.q.weight",)'
+
+
+@pytest.mark.parametrize("trainer", [False, True])
+def test_every_line_of_python_parses_and_calls_what_there_is(trainer):
+    torch = pytest.importorskip("torch")
+    assert torch
+    from ckaudit.recorder.recorder import Recorder
+
+    allowed = {*inspect.signature(Recorder).parameters, *FACTS, *SOURCES}
+    found = coverage_of(run_of([], source="Hugging Face" if trainer else "mine", planned_steps=10))
+    for each in found.remedies:
+        if each.line.startswith(("ckaudit", '"')):
+            continue
+        tree = ast.parse(each.line)
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            words = {word.arg for word in call.keywords if word.arg}
+            name = ast.unparse(call.func)
+            if name in ("Recorder", "RecorderCallback"):
+                assert words <= allowed
+            elif "recorder." in name:
+                assert callable(getattr(Recorder, name.rpartition(".")[2]))
+
+
+def test_every_command_and_option_exists():
+    from ckaudit.cli.app import build
+
+    tree = typer.main.get_command(build())
+    found = coverage_of(run_of([], vocabulary=10))
+    for each in found.remedies:
+        if each.line.startswith("ckaudit"):
+            words = each.line.split()[1:]
+            command = tree.commands[words[0]]
+            known = {option for parameter in command.params for option in parameter.opts}
+            assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_the_trainers_arguments_are_the_trainers():
+    transformers = pytest.importorskip("transformers")
+    known = inspect.signature(transformers.TrainingArguments).parameters
+    lines = [each.trainer for each in actions().values() if each.trainer.startswith("TrainingArguments")]
+    assert len(lines) == 2
+    assert all(word in known for line in lines for word in re.findall(r"(\w+)=", line))
+
+
+@pytest.mark.parametrize("name", entries())
+def test_every_entry_has_an_action(name):
+    action = actions()[entries()[name].action]
+    assert not entries()[name].options or "{options}" in action.call
+    assert action.like == "" or action.like in actions()
+    assert action.where.endswith(".")
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_lines_to_copy_are_unbroken(width):
+    found = coverage_of(run_of())
+    text = render(found, "terminal", View(width=width, verbose=True)).splitlines()
+    assert all(f"    {each.line}" in text for each in found.remedies)
+
+
+def test_where_no_check_reads_a_number_it_says_so():
+    found = read(HEALTHY)
+    text = render(found, "terminal", PLAIN._replace(verbose=True))
+    assert not any(each.readers for each in found.remedies)
+    assert text.count("no rule or cause reads these yet") == len(found.remedies)
+    mixed = coverage_of(run_of())
+    unread = [
+        name
+        for each in mixed.remedies
+        if each.readers
+        for name in each.names
+        if not (row(mixed, name).rules + row(mixed, name).causes)
+    ]
+    assert render(mixed, "terminal", PLAIN._replace(verbose=True)).count("no rule or cause reads it yet") == len(unread) > 0
+
+
+def test_a_run_that_is_over_is_told_so():
+    assert coverage_of(run_of(last=100, planned_steps=100)).over
+    assert not coverage_of(run_of(last=99, planned_steps=100)).over
+    assert not coverage_of(run_of(last=99)).over
+    assert "the next one" in render(coverage_of(run_of(last=100, planned_steps=100)), "terminal", PLAIN)
+
+
+def test_verbose_lists_what_is_recorded():
+    found = read(HEALTHY)
+    quiet, all_of_it = (render(found, "terminal", PLAIN._replace(verbose=verbose, width=100)) for verbose in (False, True))
+    assert "grad_global_norm" not in quiet
+    assert all(each.name in all_of_it.partition("Not recorded")[0] for each in found.rows if each.recorded)
+
+
+def test_columns_that_were_left_out_are_named_with_the_way_to_read_them(tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("step,loss,heldout_nll\n1,2.0,3.0\n2,1.9,2.9\n")
+    text = render(coverage(log), "terminal", PLAIN)
+    assert "heldout_nll" in text
+    assert "--map val_loss=COLUMN" in text
+    assert row(coverage(log, columns={"val_loss": "heldout_nll"}), "val_loss").recorded
+
+
+def test_a_broken_file_is_named(tmp_path):
+    (tmp_path / "scalars.jsonl").write_text('{"step":1,"train_loss_raw":2.0}\n')
+    (tmp_path / "analysis_checkpoint_step_00000001.json").write_text('{"schema_version": "ck.analysis.v1", "st')
+    for kind in ("terminal", "markdown", "json"):
+        text = render(coverage(tmp_path), kind, PLAIN._replace(width=200))
+        assert "analysis_checkpoint_step_00000001.json" in text.replace("&#95;", "_")
+        assert "ckaudit validate" in text
+
+
+def test_losses_alone_do_not_make_the_count_of_bad_places():
+    found = row(read(WHISPER), "nan_inf_events")
+    assert (found.recorded, found.partial) == (False, True)
+    assert row(coverage_of(run_of(["train_loss_raw", "grad_global_norm"])), "nan_inf_events").recorded
+    assert row(coverage_of(run_of(["nan_inf_events"])), "nan_inf_events").recorded
+
+
+def test_sessions_alone_do_not_make_the_count_of_errors():
+    found = row(read(HEALTHY), "error_event_rate")
+    assert (found.recorded, found.partial) == (False, True)
+    assert row(coverage_of(run_of(["error_event_rate"])), "error_event_rate").recorded
+
+
+def test_one_hash_compared_with_nothing_is_not_recorded(tmp_path):
+    log = tmp_path / "scalars.jsonl"
+    lines = '{"step":1,"train_loss_raw":2.0}\n{"step":1,"eval_artifact_hash/arc":"sha256:1"}\n'
+    log.write_text(lines)
+    assert not row(coverage(tmp_path), "eval_artifact_hash").recorded
+    log.write_text(lines + '{"step":2,"eval_artifact_hash/arc":"sha256:1"}\n')
+    assert row(coverage(tmp_path), "eval_artifact_hash").recorded
+
+
+def test_a_graph_network_is_not_asked_for_text_and_attention():
+    found = coverage(FIXTURES / "real" / "algoperf" / "ogbg_prodigy_overfit_s2" / "measurements.csv")
+    asked = {each.name for level in RANKS for each in found.of(level)}
+    assert not asked & {"attn_entropy", "max_attn_logit", "tokens_seen", "near_dup_rate", "rtp_toxicity_prob", "loss_scale"}
+    assert {"gradient_norm", "step_time"} <= asked
+
+
+def test_what_a_check_waits_for_is_named_though_another_side_is_recorded():
+    found = coverage_of(run_of(["attn_entropy", "update_to_weight"]))
+    assert row(found, "attn_entropy").recorded
+    assert row(found, "attn_entropy").rules == ("ATTN001 entropy_collapse",)
+    text = " ".join(render(found, "terminal", PLAIN).split())
+    assert "attn_entropy is there, normalized_attention_entropy, min_normalized_entropy not: ATTN001 entropy_collapse" in text
+
+
+@pytest.mark.parametrize("source", [FIXTURES / "runs" / "lr_too_high", WHISPER])
+def test_whatever_a_rule_was_skipped_for_is_named(source):
+    needed = {
+        word.strip()
+        for check in triage(source).checks
+        if check.reason == "not_recorded"
+        for word in (check.detail or "").removeprefix("needs ").split(",")
+    }
+    text = render(read(source), "terminal", PLAIN._replace(verbose=True, width=100))
+    assert {name for name in needed if name in metrics()} <= set(re.findall(r"\w+", text))
