@@ -66,7 +66,7 @@ def _search(log_x: Floats, y: Floats, kept: Floats, low: float, high: float) -> 
     """Close in on the exponent of each set of `kept` points, shape (G, N); return offsets, scales and exponents, (G,)."""
     sets = np.arange(len(kept))
     lows, highs = np.full(len(kept), low), np.full(len(kept), high)
-    for count, rounds in (17, 4), *[(9, 4)] * 6, *[(9, 12)] * 2:  # a rough cost tells which stretch is best
+    for count, rounds in (17, 4), *[(9, 4)] * 5, *[(9, 12)] * 2:  # a rough cost tells which stretch is best
         grid = lows[:, None] + (highs - lows)[:, None] * np.linspace(0.0, 1.0, count)  # (G, K), log of the exponent
         offset, scale, cost = _linear(np.exp(-np.exp(grid)[:, :, None] * log_x), y, kept[:, None, :], rounds=rounds)
         best = np.argmin(cost, axis=1)

@@ -31,7 +31,7 @@ class Collector:
 
     def add(self, step: int, labels: Labels, values: Iterable[Any]) -> None:
         """Add the values of one checkpoint; UNSET and None are not recorded, words are numbers."""
-        if self._labels and labels == self._labels[-1]:
+        if self._labels and labels is not self._labels[-1] and labels == self._labels[-1]:
             labels = self._labels[-1]
         values = tuple(values)
         mask = None

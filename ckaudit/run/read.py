@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ckaudit.contract.analysis import VERSION
 from ckaudit.contract.columns import table
@@ -78,6 +79,7 @@ class _Reader:
         self.sections = _by_section(self.collectors)
         self.log, self.fill = SessionLogs(), ScalarLog()
         self.tabulator = Tabulator()
+        self.names: dict[str, tuple[str, ...]] = {}
         self.notes: list[str] = []
         self.steps: list[int] = []
         self.events: list[Event] = []
@@ -159,11 +161,28 @@ class _Reader:
         for section, members in self.sections.items():
             part = getattr(document, section, UNSET)
             if part is not UNSET and section != "rank_facts":
-                _collect(step, part, members)
+                self._collect(step, section, part, members)
         for path, collector in self.grids.items():
             section, _, field = path.partition(".*.")
             layers = {name: getattr(each, field) for name, each in (getattr(document, section, UNSET) or {}).items()}
             collector.add(step, tuple(layers), layers.values())
+
+    def _collect(self, step: int, section: str, part: Any, members: list[tuple[str, Collector]]) -> None:
+        if isinstance(part, dict):
+            turned = table(part)
+            # Names come anew with every file: one set of them is compared once, and kept for all columns.
+            if turned.names == self.names.get(section):
+                turned = replace(turned, names=self.names[section])
+            self.names[section] = turned.names
+            for rest, collector in members:
+                collector.add(step, *cells_of(turned, rest.removeprefix("*.")))
+            return
+        for rest, collector in members:
+            value = getattr(part, rest) if rest else part
+            if isinstance(value, list):
+                collector.add(step, *flatten_lists((collector.path,), [value], "bucket"))
+            else:
+                collector.add(step, (collector.path,), (value,))
 
     def _ranks(self) -> None:
         """Join the facts of all ranks at each step to one row."""
@@ -220,17 +239,3 @@ def _file_facts(path: Path, document: Any) -> dict[str, Any]:
     with suppress(OSError):  # gone since it was read
         facts["file_bytes"] = float(path.stat().st_size)
     return facts if document.time is UNSET else facts | {"file_time": document.time}
-
-
-def _collect(step: int, part: Any, members: list[tuple[str, Collector]]) -> None:
-    if isinstance(part, dict):
-        turned = table(part)
-        for rest, collector in members:
-            collector.add(step, *cells_of(turned, rest.removeprefix("*.")))
-        return
-    for rest, collector in members:
-        value = getattr(part, rest) if rest else part
-        if isinstance(value, list):
-            collector.add(step, *flatten_lists((collector.path,), [value], "bucket"))
-        else:
-            collector.add(step, (collector.path,), (value,))
