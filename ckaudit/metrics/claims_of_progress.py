@@ -7,6 +7,7 @@ from msgspec import UNSET, Struct
 
 from ckaudit.metrics.claims import Bounds, claim
 from ckaudit.metrics.counters import increments, is_restart, shared_points
+from ckaudit.metrics.medians import median_of
 from ckaudit.metrics.optimizer import clip_coefficient, skipped_updates
 from ckaudit.metrics.resolution import decimal_step
 from ckaudit.run.run import Run
@@ -119,7 +120,7 @@ def _usual_speed(run: Run, windows: "_Windows", counter: str | None) -> Floats:
     known = (passed > 0) & (gained > 0) & ~is_restart(run, lines[:, 0])
     steps, speeds = steps[known], gained[known] / passed[known]
     first, last = (np.searchsorted(steps, each, side="right").tolist() for each in (windows.begins, windows.ends))
-    return np.array([np.median(speeds[a:b]) if b > a else np.nan for a, b in zip(first, last, strict=True)], float)
+    return np.array([median_of(speeds[a:b]) for a, b in zip(first, last, strict=True)], float)
 
 
 class _Windows(Struct, frozen=True, eq=False):

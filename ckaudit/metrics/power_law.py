@@ -1,8 +1,11 @@
 """A power law with an offset through noisy points, by least absolute deviations, and how sure it is."""
 
+from itertools import pairwise
+
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.metrics.medians import median_of
 from ckaudit.run.series import Floats
 
 
@@ -101,9 +104,9 @@ def _thinned(x: Floats, y: Floats, bins: int) -> tuple[Floats, Floats]:
     """Return medians over stretches of equal length in log x, shape (<= bins,); few points as they are."""
     if len(x) <= bins:
         return x, y
-    order = np.argsort(x, kind="stable")
-    x, y = x[order], y[order]
-    edges = np.geomspace(x[0], x[-1], bins + 1)[1:-1]
-    parts = [part for part in np.split(np.arange(len(x)), np.searchsorted(x, edges)) if len(part)]
-    middles = np.array([part[len(part) // 2] for part in parts])
-    return x[middles], np.array([np.median(y[part]) for part in parts])
+    if (x[1:] < x[:-1]).any():
+        order = np.argsort(x, kind="stable")
+        x, y = x[order], y[order]
+    marks = [0, *np.searchsorted(x, np.geomspace(x[0], x[-1], bins + 1)[1:-1]).tolist(), len(x)]
+    parts = [(start, end) for start, end in pairwise(marks) if end > start]
+    return x[[start + (end - start) // 2 for start, end in parts]], np.array([median_of(y[slice(*part)]) for part in parts])
