@@ -14,11 +14,14 @@ from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.digits import shorten
 from ckaudit.recorder.fingerprint import fingerprint, name_of
 from ckaudit.recorder.folder import RunFolder
+from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.memory import Memory
 from ckaudit.recorder.unread import Unread
 
 
-def finish_plain(attempt: Attempt, loss: Any, inputs: Any, batch_id: str | int | None, folder: RunFolder, memory: Memory) -> bool:
+def finish_plain(
+    attempt: Attempt, loss: Any, inputs: Any, batch_id: str | int | None, folder: RunFolder, memory: Memory, guard: Guard
+) -> bool:
     """Write the line of a step and remember it, if it is plain; tell whether it was. Otherwise nothing has been done.
 
     Args:
@@ -28,6 +31,7 @@ def finish_plain(attempt: Attempt, loss: Any, inputs: Any, batch_id: str | int |
         batch_id: The loader's own name of it.
         folder: Where the line goes.
         memory: Keeps the step.
+        guard: Keeps a disk that fails away from the rest.
     """
     unread = attempt.unread
     if unread is None or not attempt.rates or not attempt.updates or folder.is_busy:
@@ -48,7 +52,8 @@ def finish_plain(attempt: Attempt, loss: Any, inputs: Any, batch_id: str | int |
     attempt.norms = dict(zip(unread.names, numbers, strict=True))
     attempt.values = _known(attempt, batch_id, folder) | attempt.values
     memory.keep(attempt)
-    folder.append(attempt.step, attempt.time, attempt.values)
+    with guard("writing scalars.jsonl"):
+        folder.append(attempt.step, attempt.time, attempt.values)
     return True
 
 
@@ -75,4 +80,4 @@ def _are_here(unread: Unread) -> bool:
 
 
 def _are_tokens(inputs: Any) -> bool:
-    return type(inputs) is Tensor and inputs.dtype == torch.int64 and inputs.is_cpu
+    return type(inputs) is Tensor and inputs.dtype == torch.int64 and inputs.is_cpu and inputs.layout == torch.strided

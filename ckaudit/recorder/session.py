@@ -134,7 +134,8 @@ class RunSession:
         self._memory.latest, attempt.time = [], time()
         try:
             self._receive()
-            if self._is_plain(attempt) and finish_plain(attempt, loss, pair(batch)[0], batch_id, self._folder, self._memory):
+            around = self._folder, self._memory, self._guard
+            if self._is_plain(attempt) and finish_plain(attempt, loss, pair(batch)[0], batch_id, *around):
                 return
             unread = attempt.unread = attempt.unread or Unread()
             unread.loss = loss

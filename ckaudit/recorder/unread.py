@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from torch import Tensor
 
-from ckaudit.recorder.arrays import is_away
+from ckaudit.recorder.arrays import is_away, is_sharded
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.batch import pair
 from ckaudit.recorder.batches_seen import BatchesSeen
@@ -105,4 +105,5 @@ def fetch(attempt: Attempt, guard: Guard, batches: BatchesSeen) -> None:
 
 
 def _is_away(value: Any) -> TypeGuard[Tensor]:
-    return isinstance(value, Tensor) and is_away(value)
+    # Of what ranks hold together a parcel would bring this rank's part only: reading it says so.
+    return isinstance(value, Tensor) and not is_sharded(value) and is_away(value)

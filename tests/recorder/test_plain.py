@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import Recorder, session
+from ckaudit.recorder import Recorder, scalars, session
 
 PACE = {"time", "step_time", "dataloader_stall_frac", "compute_time_frac", "tokens_per_sec"}  # what no two runs have in common
 
@@ -64,3 +64,19 @@ def test_the_short_way_writes_what_the_long_way_does(
 
 def without_pace(line):
     return {name: value for name, value in line.items() if name not in PACE}
+
+
+def test_a_disk_that_fails_in_the_short_way_is_named_and_costs_no_line(
+    tiny, batches, loss_of, tmp_path, lines, counted, caplog, monkeypatch
+):
+    write, failures = scalars.ScalarLog.write, iter([False] * 9 + [True] * 3)
+
+    def fail_for_a_while(log, data):
+        if next(failures, False):
+            raise OSError("full")
+        write(log, data)
+
+    monkeypatch.setattr(scalars.ScalarLog, "write", fail_for_a_while)
+    run(tiny, batches, loss_of, tmp_path, logged=False, with_batch=True)
+    assert [line["step"] for line in lines(tmp_path)] == [*range(1, 61)]
+    assert "writing scalars.jsonl failed" in caplog.text

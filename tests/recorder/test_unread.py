@@ -113,3 +113,16 @@ def test_only_what_is_away_is_sent_for(far_away, monkeypatch):
     assert waiting.hash_of() == name
     assert waiting.loss_of() == np.float32(2.5)
     assert waiting.norms_of() == {}
+
+
+class Part(torch.Tensor):
+    """A loss of which every rank holds a part, as a DTensor is."""
+
+    def to_local(self):
+        return self
+
+
+def test_a_loss_that_ranks_hold_in_parts_is_not_sent_for(monkeypatch):
+    monkeypatch.setattr(unread, "is_away", lambda _tensor: True)
+    assert unread.Unread(loss=torch.tensor(2.0)).send()
+    assert not unread.Unread(loss=torch.tensor(2.0).as_subclass(Part)).send()
