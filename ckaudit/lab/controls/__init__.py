@@ -1,0 +1,1 @@
+"""One healthy training that looks ill in each file."""

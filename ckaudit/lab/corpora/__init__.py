@@ -1,0 +1,19 @@
+"""What the lab trains on: made by seeded generators, nothing is loaded."""
+
+from ckaudit.lab.batch import Corpus
+from ckaudit.lab.plan import Data
+
+
+def open_corpus(plan: Data, seed: int) -> Corpus:
+    """Return the corpus that a plan names.
+
+    Args:
+        plan: Which corpus, and how its batches are made.
+        seed: Decides which training rows are drawn; what is held out is always the same.
+
+    Raises:
+        KeyError: If no corpus has this name.
+    """
+    from ckaudit.lab.corpora.text import TextCorpus
+
+    return TextCorpus(plan, seed)

@@ -1,0 +1,1 @@
+"""The experiments of the curriculum, one in each file."""

@@ -1,0 +1,125 @@
+"""A small GPT with the parts that models of today are made of; a fault reaches each of them as an attribute."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from ckaudit.lab.models.mlp_block import feed_forward
+from ckaudit.lab.models.rotary import rotate
+from ckaudit.lab.plan import Gpt
+
+
+class Attention(nn.Module):
+    """Causal self-attention that shows scaled logits and probabilities as outputs of two named submodules.
+
+    Attributes:
+        scale: Multiplies the products of queries and keys.
+        gain: Multiplies what the layer adds to the stream.
+    """
+
+    def __init__(self, plan: Gpt) -> None:
+        super().__init__()
+        self.heads, self.kv_heads = plan.heads, plan.kv_heads or plan.heads
+        size = plan.width // plan.heads
+        self.q = nn.Linear(plan.width, plan.heads * size, bias=False)
+        self.k = nn.Linear(plan.width, self.kv_heads * size, bias=False)
+        self.v = nn.Linear(plan.width, self.kv_heads * size, bias=False)
+        self.q_norm = nn.RMSNorm(size) if plan.qk_norm else nn.Identity()
+        self.k_norm = nn.RMSNorm(size) if plan.qk_norm else nn.Identity()
+        self.logits = nn.Identity()
+        self.probabilities = nn.Identity()
+        self.out = nn.Linear(plan.width, plan.width, bias=False)
+        self.scale, self.gain = size**-0.5, 1.0
+        self.rotates, self.fused = plan.positions == "rope", plan.fused
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map the normed stream (B, T, D) to what the layer adds to it (B, T, D)."""
+        q, k = self.q_norm(self._split(self.q(x), self.heads)), self.k_norm(self._split(self.k(x), self.kv_heads))
+        v = self._split(self.v(x), self.kv_heads)  # (B, K, T, D/H)
+        if self.rotates:
+            q, k = rotate(q), rotate(k)
+        shared = self.heads // self.kv_heads
+        k, v = k.repeat_interleave(shared, dim=1), v.repeat_interleave(shared, dim=1)
+        return self.out(self.mix(q, k, v).transpose(1, 2).flatten(2)) * self.gain
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Return the values that each query sees, (B, H, T, D/H) all."""
+        if self.fused:
+            return scaled_dot_product_attention(q, k, v, attn_mask=self.visible(q.shape[2]), scale=self.scale)
+        scaled = (q @ k.transpose(-1, -2) * self.scale).masked_fill(~self.visible(q.shape[2]), float("-inf"))
+        return self.probabilities(self.logits(scaled).softmax(-1)) @ v
+
+    def visible(self, length: int) -> Tensor:
+        """Return which keys a query sees, (T, T): itself and what came before."""
+        return torch.ones(length, length, dtype=torch.bool).tril()
+
+    @staticmethod
+    def _split(x: Tensor, heads: int) -> Tensor:
+        return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+class Block(nn.Module):
+    """Attention and MLP, each fed by its own norm and added to the residual stream.
+
+    Attributes:
+        skip: What the stream is multiplied by on its way around a branch.
+    """
+
+    def __init__(self, plan: Gpt) -> None:
+        super().__init__()
+        self.attn_norm = norm(plan)
+        self.attn = Attention(plan)
+        self.mlp_norm = norm(plan)
+        self.mlp = feed_forward(plan)
+        self.drop = nn.Dropout(plan.dropout)
+        self.skip = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add both branches to the stream (B, T, D)."""
+        x = x * self.skip + self.drop(self.attn(self.attn_norm(x)))
+        return x * self.skip + self.drop(self.mlp(self.mlp_norm(x)))
+
+
+class MiniGPT(nn.Module):
+    """Predicts the next token.
+
+    Args:
+        plan: Its shape.
+        vocabulary: Tokens known.
+        length: Longest sequence.
+    """
+
+    def __init__(self, plan: Gpt, *, vocabulary: int, length: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, plan.width)
+        self.positions = nn.Embedding(length, plan.width) if plan.positions == "learned" else None
+        self.blocks = nn.ModuleList(Block(plan) for _ in range(plan.depth))
+        self.norm = norm(plan)
+        self.head = nn.Linear(plan.width, vocabulary, bias=False)
+        initialize(self, plan)
+        if plan.tied:
+            self.head.weight = self.tokens.weight
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Map tokens (B, T) to logits (B, T, V)."""
+        x = self.tokens(codes)
+        if self.positions is not None:
+            x = x + self.positions(torch.arange(codes.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def norm(plan: Gpt) -> nn.Module:
+    """Return a norm of the stream."""
+    return nn.RMSNorm(plan.width) if plan.norm == "rms" else nn.LayerNorm(plan.width)
+
+
+def initialize(model: nn.Module, plan: Gpt) -> None:
+    """Draw all matrices from N(0, std), those that write to the stream smaller by sqrt(2 depth), as GPT-2 does."""
+    for name, weight in model.named_parameters():
+        if weight.dim() >= 2:
+            writes = name.endswith(("attn.out.weight", "down.weight"))
+            nn.init.normal_(weight, std=plan.init_std / math.sqrt(2 * plan.depth) if writes else plan.init_std)

@@ -1,0 +1,28 @@
+"""What a training tells the recorder of itself: what a careful user would say, and nothing of the change."""
+
+from typing import Any
+
+from ckaudit.lab.batch import Corpus
+from ckaudit.lab.plan import Plan
+
+
+def facts(plan: Plan, corpus: Corpus, *, every: int = 25) -> dict[str, Any]:
+    """Return the facts of `run.json`: seed, vocabulary, length, clipping limit and the schedule that is planned.
+
+    Args:
+        plan: The training.
+        corpus: Where its batches come from.
+        every: Steps between two points of the planned learning rate, which straight lines join.
+    """
+    knots = sorted({1, max(1, plan.schedule.warmup), *range(every, plan.steps + 1, every), plan.steps})
+    told: dict[str, Any] = {
+        "seed": plan.seed,
+        "planned_steps": plan.steps,
+        "warmup_steps": plan.schedule.warmup,
+        "planned_learning_rate": [[step, plan.rate(step)] for step in knots],
+    }
+    if plan.optimizer.clip is not None:
+        told["clip_norm"] = plan.optimizer.clip
+    if plan.data.corpus not in ("points", "shapes"):
+        told |= {"vocabulary": corpus.vocabulary, "sequence_length": plan.data.length}
+    return told

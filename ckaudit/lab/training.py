@@ -1,0 +1,178 @@
+"""The training loop of the lab: a plan carried out, a change stepping in at its moments, the recorder looking on."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import SGD, AdamW, Optimizer
+
+from ckaudit.lab.batch import Batch, Corpus
+from ckaudit.lab.change import Change
+from ckaudit.lab.corpora import open_corpus
+from ckaudit.lab.models import build
+from ckaudit.lab.plan import Plan
+from ckaudit.lab.task import Evaluation, Task
+from ckaudit.lab.told import facts
+from ckaudit.recorder import Recorder
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Training:
+    """One training under way; a change reads and replaces what it needs.
+
+    Attributes:
+        plan: What is trained, the change included.
+        change: What steps in.
+        task: What the model is to do.
+        corpus: Where batches come from.
+        model: The model, without a wrapper.
+        optimizer: The optimizer.
+        scaler: The loss scaler, in float16 only.
+        recorder: What writes the run folder.
+        precision: Of the forward pass; a change may switch it.
+        step: The step under way, counted from 1.
+        tokens: Targets seen.
+        rank: Which of `plan.ranks` processes this is.
+    """
+
+    def __init__(self, plan: Plan, change: Change, folder: Path, *, rank: int = 0) -> None:
+        self.plan, self.change, self.folder, self.rank = change.plan(plan), change, folder, rank
+        self.task = Task()
+        self.corpus: Corpus = open_corpus(self.plan.data, self.plan.seed)
+        self.evaluation = Evaluation(self.task, self.corpus.held_out())
+        self.precision = self.plan.precision
+        self.step = self.tokens = 0
+        self._build()
+
+    def run(self, *, on_step: Callable[[int], object] = lambda _: None) -> None:
+        """Train to the end and close the recorder."""
+        last = self.plan.last
+        while self.step < last:
+            self.step += 1
+            self._train_step()
+            on_step(self.step)
+            if self.step == self.plan.resume_at:
+                self._stop_and_resume()
+        self.recorder.close()
+
+    def clip(self) -> None:
+        """Clip as the plan says."""
+        if self.plan.optimizer.clip is not None:
+            clip_grad_norm_(self.model.parameters(), self.plan.optimizer.clip)
+
+    def update(self) -> None:
+        """Take the optimizer's step, through the scaler where there is one."""
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+
+    def evaluate(self) -> dict[str, float]:
+        """Evaluate on the held-out batch in evaluation mode."""
+        self.model.eval()
+        values = self.evaluation.values(self.model)
+        self.model.train()
+        return values
+
+    def save(self) -> dict[str, Any]:
+        """Return all that is needed to go on as if nothing had happened."""
+        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "step": self.step}
+        if self.scaler is not None:
+            state["scaler"] = self.scaler.state_dict()
+        return deepcopy(state)
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Take over what was saved."""
+        self.model.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.step = saved["step"]
+        if self.scaler is not None:
+            self.scaler.load_state_dict(saved["scaler"])
+
+    def casting(self) -> AbstractContextManager[Any]:
+        """Return the context of a forward pass in the precision of the moment."""
+        kind = DTYPES.get(self.precision)
+        return nullcontext() if kind is None else torch.autocast("cpu", dtype=kind)
+
+    def _build(self) -> None:
+        torch.manual_seed(self.plan.seed)
+        self.model = build(self.plan.model, vocabulary=self.corpus.vocabulary, length=self.plan.data.length)
+        self.change.model(self.model)
+        self.wrapped = self._wrap(self.model)
+        self.optimizer = self._optimizer()
+        self.scaler = torch.amp.GradScaler("cpu") if self.plan.precision == "float16" else None
+        self.recorder = self._record(start_step=0)
+
+    def _wrap(self, model: nn.Module) -> nn.Module:
+        if self.plan.ranks == 1:
+            return model
+        return nn.parallel.DistributedDataParallel(model)
+
+    def _optimizer(self) -> Optimizer:
+        plan, parameters = self.plan.optimizer, self.change.trained(self.model)
+        if plan.kind == "sgd":
+            return SGD(parameters, lr=plan.peak, momentum=plan.betas[0], weight_decay=plan.weight_decay)
+        return AdamW(parameters, lr=plan.peak, betas=plan.betas, eps=plan.eps, weight_decay=plan.weight_decay)
+
+    def _record(self, *, start_step: int) -> Recorder:
+        told = self.change.facts(facts(self.plan, self.corpus))
+        return Recorder(
+            self.wrapped, self.folder, optimizer=self.optimizer, scaler=self.scaler, start_step=start_step,
+            suffix=".json.zst", **told,
+        )  # fmt: skip
+
+    def _train_step(self) -> None:
+        rate = self.change.rate(self, self.plan.rate(self.step))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.change.zero(self)
+        loss, batch = self._passes()
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
+        self.change.gradients(self)
+        self.recorder.after_backward()
+        self.change.clip(self)
+        self.change.update(self)
+        self.change.updated(self)
+        self._tell(loss, batch)
+
+    def _passes(self) -> tuple[Tensor, Batch]:
+        """Go forward and back over the parts of an update; the loss is their mean, the batch the last part."""
+        parts, losses = self.plan.accumulate * self.plan.ranks, []
+        for index in range(self.plan.accumulate):
+            part = index * self.plan.ranks + self.rank
+            batch = self.change.batch(self, self.corpus.batch(self.step, part=part, parts=parts))
+            with self.casting():
+                logits = self.task.logits(self.wrapped, batch)
+            loss = self.change.loss(self, logits, batch)
+            scaled = loss / self.plan.accumulate
+            self.change.backward(self, scaled if self.scaler is None else self.scaler.scale(scaled))
+            losses.append(loss.detach())
+            self.tokens += batch.tokens * self.plan.ranks
+        return torch.stack(losses).mean(), batch
+
+    def _tell(self, loss: Tensor, batch: Batch) -> None:
+        values: dict[str, Any] = {"tokens_seen": self.tokens}
+        if self.step % self.plan.eval_every == 0 and self.rank == 0:
+            values |= self.change.evaluate(self)
+        values = self.change.log(self, values)
+        shown = self.change.shown_loss(self, loss)
+        pair = (batch.inputs, batch.targets)
+        self.recorder.step(shown, batch=pair, batch_id=batch.id, source=batch.source, **values)
+
+    def _stop_and_resume(self) -> None:
+        saved = self.change.save(self)
+        self.recorder.close()
+        torch.manual_seed(self.plan.seed + 1)  # a new process draws other numbers
+        self.model = build(self.plan.model, vocabulary=self.corpus.vocabulary, length=self.plan.data.length)
+        self.change.model(self.model)
+        self.wrapped, self.optimizer = self._wrap(self.model), self._optimizer()
+        self.change.restore(self, saved)
+        self.recorder = self._record(start_step=self.step)
