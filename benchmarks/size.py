@@ -20,10 +20,11 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "fixtures")]
+sys.path[:0] = [str(HERE), str(HERE / "floors"), str(HERE.parent / "fixtures")]
 
 from checkpoints.qwen import LAYERS, OBSERVED, TENSORS, checkpoint, grids_in, history  # noqa: E402  stands beside the fixtures
 from pairs import machine, write_table  # noqa: E402
+from size_floor import floor  # noqa: E402
 
 from ckaudit.contract.analysis import Checkpoint  # noqa: E402  after the path is known
 from ckaudit.contract.budget import plan  # noqa: E402
@@ -96,6 +97,8 @@ def arithmetic(whole: Checkpoint) -> Iterator[str]:
     yield f"| of it numbers and words, with commas and brackets | {len(text) - names - keys:,} |"
     yield f"| the same as a table: each name and each field once, a constant column once | {table:,} |"
     yield f"| twelve grids of 32x32 bytes, in base64 | {12 * 1366:,} |"
+    for title, first in (("all statistics", False), ("the statistics of the contract's first sketch", True)):
+        yield f"| floor program: {title}, 4 digits, nothing repeated, twelve grids | {floor(document, first_sketch=first):,} |"
 
 
 def _columns(section: Mapping[str, Struct]) -> dict[str, Any]:
