@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.options import Verbose, one_of
+from ckaudit.cli.options import Verbose, one_format, one_of
 from ckaudit.cli.output import fitted, send
 from ckaudit.cli.progress import progress
 from ckaudit.reports.coverage import FORMATS, render
@@ -57,10 +57,7 @@ Map = Annotated[
     typer.Option("--map", metavar="NAME=COLUMN", help="Read NAME from COLUMN of a CSV; may be repeated.", show_default=False),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a must is missing.")]
-Format = Annotated[
-    str,
-    typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=lambda: list(FORMATS)),
-]
+Format = Annotated[str, one_format(FORMATS)]
 
 
 def command(

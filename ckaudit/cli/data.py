@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.measured import FORMATS, Classifier, Format, Into, Map, Quiet, Step, check_into, hand_out, paths
+from ckaudit.cli.measured import Classifier, Format, Into, Map, Quiet, Step, check_into, hand_out, paths, requested
 from ckaudit.cli.options import AllowEmpty, FailOn, Output, Verbose, one_of
 from ckaudit.cli.progress import progress
 from ckaudit.errors import UsageError
@@ -88,19 +88,9 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """Measure training data: mix, languages, filters, tokens, near duplicates, leaks, toxicity, personal data."""
-    from ckaudit.cli.deliver import Request
-
     at = options.step(step or None)
     check_into(into, at)
-    request = Request(
-        format=format,
-        output=output,
-        fail_on=options.severity(fail_on),
-        allow_empty=allow_empty,
-        verbose=verbose,
-        quiet=quiet,
-        formats=FORMATS,
-    )
+    request = requested(format, output, fail_on, allow_empty=allow_empty, verbose=verbose, quiet=quiet)
     from ckaudit.data import Tools, measure
     from ckaudit.data.document import COLUMNS
     from ckaudit.material.files import SampleFile, sample_files

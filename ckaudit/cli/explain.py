@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ckaudit.cli.options import one_of
+from ckaudit.cli.options import one_format, one_of
 from ckaudit.cli.output import fitted, send
 from ckaudit.reports.explain import FORMATS, render_groups, render_pages
 from ckaudit.reports.view import PLAIN
@@ -29,10 +29,6 @@ def _names() -> list[str]:
     return known_names()
 
 
-def _formats() -> list[str]:
-    return list(FORMATS)
-
-
 Names = Annotated[
     list[str] | None,
     typer.Argument(
@@ -42,10 +38,7 @@ Names = Annotated[
         autocompletion=_names,
     ),
 ]
-Format = Annotated[
-    str,
-    typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=_formats),
-]
+Format = Annotated[str, one_format(FORMATS)]
 
 
 def command(names: Names = None, *, format: Format = "terminal") -> int:  # noqa: A002  what the option is called

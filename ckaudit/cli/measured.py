@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli.options import SEVERITIES
+from ckaudit.cli.options import SEVERITIES, one_format, severity
 from ckaudit.cli.say import say
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("terminal", "json", "markdown")
 
-Format = Annotated[
-    str,
-    typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=lambda: list(FORMATS)),
-]
+Format = Annotated[str, one_format(FORMATS)]
 Map = Annotated[
     list[str] | None,
     typer.Option(
@@ -54,6 +51,29 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 def paths(names: Sequence[str]) -> list[Path]:
     """Return what was named as paths."""
     return [Path(name) for name in names]
+
+
+def requested(
+    format: str,  # noqa: A002  what the option is called
+    output: str,
+    fail_on: str,
+    *,
+    allow_empty: bool,
+    verbose: bool,
+    quiet: bool,
+) -> "Request":
+    """Return what was asked for of the product, or raise `UsageError`."""
+    from ckaudit.cli.deliver import Request
+
+    return Request(
+        format=format,
+        output=output,
+        fail_on=severity(fail_on),
+        allow_empty=allow_empty,
+        verbose=verbose,
+        quiet=quiet,
+        formats=FORMATS,
+    )
 
 
 def check_into(into: str, step: int | None) -> None:

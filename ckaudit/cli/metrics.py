@@ -42,10 +42,6 @@ Exit codes:
 FORMATS = ("terminal", "json", "csv", "parquet", "arrow")
 
 
-def _formats() -> list[str]:
-    return list(FORMATS)
-
-
 Names = Annotated[
     list[str] | None,
     typer.Argument(
@@ -63,9 +59,7 @@ Step = Annotated[
 From = Annotated[str, typer.Option("--from", metavar="N", help="Show steps from N on.", show_default=False)]
 To = Annotated[str, typer.Option("--to", metavar="N", help="Show steps up to N.", show_default=False)]
 Every = Annotated[str, typer.Option("--every", metavar="K", help="Show the last value of every K steps.", show_default=False)]
-Format = Annotated[
-    str, typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=_formats)
-]
+Format = Annotated[str, options.one_format(FORMATS)]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]

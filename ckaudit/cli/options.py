@@ -1,10 +1,10 @@
 """The options that commands share, and the reading of their words."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 SEVERITIES = ("sev0", "sev1", "sev2", "note")
 
 
-def _formats() -> list[str]:
-    return list(FORMATS)
-
-
 def _severities() -> list[str]:
     return list(SEVERITIES)
 
 
-Format = Annotated[
-    str, typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=_formats)
-]
+def one_format(names: Collection[str]) -> Any:
+    """Return the option that chooses one of a command's formats."""
+    return typer.Option(
+        "--format", "-f", metavar="FORMAT", help=f"One of {', '.join(names)}.", autocompletion=lambda: list(names)
+    )
+
+
+Format = Annotated[str, one_format(FORMATS)]
 FailOn = Annotated[
     str,
     typer.Option(

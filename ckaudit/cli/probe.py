@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.measured import FORMATS, Classifier, Format, Into, Map, Quiet, Step, check_into, hand_out, paths
+from ckaudit.cli.measured import Classifier, Format, Into, Map, Quiet, Step, check_into, hand_out, paths, requested
 from ckaudit.cli.options import AllowEmpty, FailOn, Output, Verbose, one_of
 from ckaudit.cli.progress import Tick, progress
 from ckaudit.errors import UsageError
@@ -76,23 +76,13 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """Measure how often generations are toxic, or how much of the training data they repeat."""
-    from ckaudit.cli.deliver import Request
-
     one_of(kind, KINDS, "probe")
     foreign = {"--tokens": tokens} if kind == "toxicity" else {"--classifier": classifier, "--generations": generations}
     if given := [name for name, value in foreign.items() if value]:
         raise UsageError(f"{given[0]} has no meaning for {kind}", hint="ckaudit probe --help")
     at = options.step(step or None)
     check_into(into, at)
-    request = Request(
-        format=format,
-        output=output,
-        fail_on=options.severity(fail_on),
-        allow_empty=allow_empty,
-        verbose=verbose,
-        quiet=quiet,
-        formats=FORMATS,
-    )
+    request = requested(format, output, fail_on, allow_empty=allow_empty, verbose=verbose, quiet=quiet)
     columns = options.columns(map or [])
     with progress("reading bytes", quiet=quiet) as tick:
         if kind == "toxicity":
