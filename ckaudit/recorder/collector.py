@@ -106,8 +106,10 @@ class Collector:
             # What clipping goes by is what it is told to have been.
             self.read_gradients(attempt, "pre_clip", found=found, long=VERY_LONG)
         norms = attempt.unread.norms if attempt.unread else None
-        usable = None if norms is None or held_by(self.optimizers) != self._held else norms.as_torch
-        return None if usable is None or len(usable) != len(found) or not self._held else ([*found.values()], usable)
+        if norms is None or not self._held or held_by(self.optimizers) != self._held or norms.count != len(found):
+            return None
+        usable = norms.as_torch
+        return None if usable is None else ([*found.values()], usable)
 
     def _gradients(self) -> dict[str, Tensor]:
         return present(self.parameters, self._options.grad_of)

@@ -26,7 +26,7 @@ def fingerprint(array: Array) -> Array | int:
     It costs a fifth of a cryptographic hash, and runs where the batch is, so that nothing has to wait for it.
     """
     if isinstance(array, np.ndarray):
-        return _here(dense(array).reshape(-1))
+        return fingerprint_here(dense(array).reshape(-1))
     torch = library(array)
     is_plain = array.dtype == torch.int64 and type(array) is torch.Tensor  # tokens, as they mostly come
     values = (array if is_plain else dense(array)).reshape(-1)
@@ -37,12 +37,15 @@ def fingerprint(array: Array) -> Array | int:
     return (values * _weights_on(values.device, values.shape[0])).sum()
 
 
-def _here(values: NDArray[Any]) -> int:
+def fingerprint_here(values: NDArray[Any]) -> int:
+    """Return `fingerprint` of flat values in this process's memory."""
     if values.dtype.itemsize not in WORDS:
         values = np.ascontiguousarray(values).view(np.uint8)
-    values = values[:: max(1, -(-values.shape[0] // MOST))]
-    words = values.view(WORDS[values.dtype.itemsize]).astype(np.int64, copy=False)
-    return int(np.dot(words, _weights()[: len(words)]))
+    if values.shape[0] > MOST:
+        values = values[:: -(-values.shape[0] // MOST)]
+    if values.dtype != np.int64:
+        values = values.view(WORDS[values.dtype.itemsize]).astype(np.int64)
+    return int(values.dot(_weights()[: values.shape[0]]))
 
 
 def name_of(number: int, shape: tuple[int, ...]) -> str:
@@ -51,12 +54,12 @@ def name_of(number: int, shape: tuple[int, ...]) -> str:
     >>> name_of(-1, (2, 3))
     'sum64:4e68904c31b4d5e4'
     """
-    return f"sum64:{number + sum(map(mul, shape, _of_shape())) & MASK:016x}"
+    return f"sum64:{number + _of_shape(shape) & MASK:016x}"
 
 
-@cache
-def _of_shape() -> list[int]:
-    return [int(weight) for weight in _weights()[MOST:]]
+@lru_cache
+def _of_shape(shape: tuple[int, ...]) -> int:
+    return sum(map(mul, shape, map(int, _weights()[MOST:])))
 
 
 @lru_cache(maxsize=8)

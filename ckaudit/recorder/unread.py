@@ -42,6 +42,11 @@ class Unread(Struct):
     shape: tuple[int, ...] = ()
     _parcel: Parcel | None = None
 
+    @property
+    def is_here(self) -> bool:
+        """Whether norms were taken, lie in this process's memory, and nothing lies on them."""
+        return self.norms is not None and self.norms.is_here and self.scale == 1.0
+
     def look(self, batch: Any) -> None:
         """Take the fingerprint of a batch."""
         inputs = pair(batch)[0]
@@ -60,7 +65,7 @@ class Unread(Struct):
         if self._parcel is None:
             return
         here = iter(self._parcel.open())
-        if self.norms is not None and is_away(self.norms.pieces):
+        if self.norms is not None and _is_away(self.norms.pieces):
             self.norms = replace(self.norms, pieces=next(here))
         if _is_away(self.loss):
             self.loss = next(here)
@@ -71,7 +76,7 @@ class Unread(Struct):
         """Return the norm of every gradient, without what lies on it."""
         if self.norms is None:
             return {}
-        scale, numbers = self.scale, self.norms.together(self.norms.pieces.tolist())
+        scale, numbers = self.scale, self.norms.numbers()
         return dict(zip(self.names, numbers if scale == 1.0 else [norm / scale for norm in numbers], strict=True))
 
     def loss_of(self) -> float | None:
