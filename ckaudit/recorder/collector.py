@@ -140,7 +140,7 @@ class Collector:
         """
         try:
             if found is None:
-                found = self._gradients()
+                found = present(self.parameters, self._options.grad_of)
                 attempt.versions = versions(found.values()) if self._clips else []
             self._read_gradients(attempt, source, clipping, found, long)
         finally:
@@ -159,7 +159,7 @@ class Collector:
         attempt.source = source
         found, norms = self._reach.norms(found, due=attempt.is_due, long=long)
         attempt.unread = unread = Unread(names=[*found], norms=norms)
-        if self.has_scaler():
+        if self.scaler is not None and self.has_scaler():
             unread.scale, attempt.loss_scale = loss_scale_left(self.scaler), float(self.scaler.get_scale())
             attempt.rates = learning_rates(self.optimizers)  # a skipped update does not tell its own
         if clipping is not None:

@@ -26,7 +26,7 @@ def fingerprint(array: Array) -> Array | int:
     It costs a fifth of a cryptographic hash, and runs where the batch is, so that nothing has to wait for it.
     """
     if isinstance(array, np.ndarray):
-        return fingerprint_here(dense(array).reshape(-1))
+        return _here(dense(array).reshape(-1))
     torch = library(array)
     is_plain = array.dtype == torch.int64 and type(array) is torch.Tensor  # tokens, as they mostly come
     values = (array if is_plain else dense(array)).reshape(-1)
@@ -34,18 +34,18 @@ def fingerprint(array: Array) -> Array | int:
         values = values[:: -(-values.shape[0] // MOST)]
     if not is_plain:
         values = values.view(getattr(torch, WORDS[values.dtype.itemsize])).long()
+    if values.is_cpu:
+        return torch.dot(values, _weights_on("cpu", values.shape[0]))
+    # CUDA has no such product of integers.
     return (values * _weights_on(values.device, values.shape[0])).sum()
 
 
-def fingerprint_here(values: NDArray[Any]) -> int:
-    """Return `fingerprint` of flat values in this process's memory."""
+def _here(values: NDArray[Any]) -> int:
     if values.dtype.itemsize not in WORDS:
         values = np.ascontiguousarray(values).view(np.uint8)
-    if values.shape[0] > MOST:
-        values = values[:: -(-values.shape[0] // MOST)]
-    if values.dtype != np.int64:
-        values = values.view(WORDS[values.dtype.itemsize]).astype(np.int64)
-    return int(values.dot(_weights()[: values.shape[0]]))
+    values = values[:: max(1, -(-values.shape[0] // MOST))]
+    words = values.view(WORDS[values.dtype.itemsize]).astype(np.int64, copy=False)
+    return int(np.dot(words, _weights()[: len(words)]))
 
 
 def name_of(number: int, shape: tuple[int, ...]) -> str:

@@ -52,11 +52,6 @@ class Norms(Struct, frozen=True):
     dtype: torch.dtype | None = None
 
     @property
-    def is_here(self) -> bool:
-        """Whether they are in this process's memory."""
-        return isinstance(self.pieces, list) or self.pieces.is_cpu
-
-    @property
     def as_torch(self) -> Tensor | None:
         """What `clip` can use, shape (P,); None where torch would have made other norms."""
         if self.owners is not None:

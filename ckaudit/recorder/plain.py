@@ -13,7 +13,7 @@ from torch import Tensor
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.batch import pair
 from ckaudit.recorder.digits import shorten
-from ckaudit.recorder.fingerprint import fingerprint_here, name_of
+from ckaudit.recorder.fingerprint import fingerprint, name_of
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.history import Moment
@@ -35,17 +35,18 @@ def finish_plain(
         guard: Keeps a disk that fails away from the rest.
     """
     unread = attempt.unread
-    if unread is None or not unread.is_here or not attempt.rates or not attempt.updates or folder.is_busy:
+    if unread is None or unread.norms is None or not attempt.rates or not attempt.updates or folder.is_busy:
         return False
     inputs = batch[0] if type(batch) is tuple and batch else pair(batch)[0]
-    if not _is_number(loss) or not (inputs is None or _are_tokens(inputs)):
+    is_here = type(unread.norms.pieces) is list and unread.scale == 1.0
+    if not is_here or not _is_number(loss) or not (inputs is None or _are_tokens(inputs)):
         return False
-    numbers: list[float] = unread.norms.numbers()  # type: ignore[union-attr]
+    numbers = unread.norms.numbers()
     value, norm = loss.item(), hypot(*numbers)
     if not (isfinite(norm) and isfinite(value)):
         return False
     value, norm = shorten(value), shorten(norm)
-    name = None if inputs is None else name_of(fingerprint_here(inputs.numpy().reshape(-1)), inputs.shape)
+    name = None if inputs is None else name_of(fingerprint(inputs).item(), inputs.shape)  # type: ignore[union-attr]
     norms = dict(zip(unread.names, numbers, strict=True))
     if not memory.pass_by(Moment(attempt.step, value, attempt.rates[0], name, norms), norm, min(numbers)):
         return False

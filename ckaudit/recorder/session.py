@@ -83,8 +83,10 @@ class RunSession:
     def read_gradients(self, source: GradientsSource) -> None:
         """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
         self._clock.gradients_ready()
-        self._collector.read_gradients(self._attempt, source)
-        self._collector.keep_weights(self._attempt)
+        attempt = self._attempt
+        self._collector.read_gradients(attempt, source)
+        if attempt.triggers or attempt.has_vitals:
+            self._collector.keep_weights(attempt)
 
     def read_clipped(self, max_norm: float, norm: float | None) -> None:
         """Read gradients that were clipped already, from the norm that they had before where that is known."""
@@ -239,7 +241,8 @@ class RunSession:
             attempt.triggers.append("cadence")
         if step == self._facts.get("planned_steps"):
             attempt.triggers.append("last")
-        self._memory.ask(attempt)
+        if self._memory.latest:
+            self._memory.ask(attempt)
         attempt.has_vitals = step % EVERY == 0 and not attempt.is_due
         if attempt.is_due or attempt.has_vitals:
             with self._guard("hooking the modules"):

@@ -42,11 +42,6 @@ class Unread(Struct):
     shape: tuple[int, ...] = ()
     _parcel: Parcel | None = None
 
-    @property
-    def is_here(self) -> bool:
-        """Whether norms were taken, lie in this process's memory, and nothing lies on them."""
-        return self.norms is not None and self.norms.is_here and self.scale == 1.0
-
     def look(self, batch: Any) -> None:
         """Take the fingerprint of a batch."""
         inputs = pair(batch)[0]
