@@ -157,8 +157,9 @@ class Collector:
     ) -> None:
         start = perf_counter()
         attempt.source = source
-        found, norms = self._reach.norms(found, due=attempt.is_due, long=long)
-        attempt.unread = unread = Unread(names=[*found], norms=norms)
+        found, norms = self._reach.norms(found, due=bool(attempt.triggers), long=long)
+        at_hand = dict(zip(found, norms.numbers(), strict=True)) if norms is not None and norms.are_numbers else None
+        attempt.unread = unread = Unread(names=[*found], norms=norms, at_hand=at_hand)
         if self.scaler is not None and self.has_scaler():
             unread.scale, attempt.loss_scale = loss_scale_left(self.scaler), float(self.scaler.get_scale())
             attempt.rates = learning_rates(self.optimizers)  # a skipped update does not tell its own
@@ -167,7 +168,7 @@ class Collector:
             coefficient = undone_clipping(clipping.max_norm, total, clipping.norm)
             attempt.source = "post_clip" if coefficient is None else "rescaled"
             unread.scale *= 1.0 if coefficient is None else coefficient
-        if attempt.is_due:
+        if attempt.triggers:
             attempt.gradients = self._gradient_stats(attempt, found, unread.scale)
         attempt.seconds += perf_counter() - start
 

@@ -52,6 +52,11 @@ class Norms(Struct, frozen=True):
     dtype: torch.dtype | None = None
 
     @property
+    def are_numbers(self) -> bool:
+        """Whether nothing has to be fetched."""
+        return isinstance(self.pieces, list)
+
+    @property
     def as_torch(self) -> Tensor | None:
         """What `clip` can use, shape (P,); None where torch would have made other norms."""
         if self.owners is not None:

@@ -35,19 +35,17 @@ def finish_plain(
         guard: Keeps a disk that fails away from the rest.
     """
     unread = attempt.unread
-    if unread is None or unread.norms is None or not attempt.rates or not attempt.updates or folder.is_busy:
+    if unread is None or unread.at_hand is None or not attempt.rates or not attempt.updates or folder.is_busy:
         return False
     inputs = batch[0] if type(batch) is tuple and batch else pair(batch)[0]
-    is_here = type(unread.norms.pieces) is list and unread.scale == 1.0
-    if not is_here or not _is_number(loss) or not (inputs is None or _are_tokens(inputs)):
+    if unread.scale != 1.0 or not _is_number(loss) or not (inputs is None or _are_tokens(inputs)):
         return False
-    numbers = unread.norms.numbers()
+    norms, numbers = unread.at_hand, unread.at_hand.values()
     value, norm = loss.item(), hypot(*numbers)
     if not (isfinite(norm) and isfinite(value)):
         return False
     value, norm = shorten(value), shorten(norm)
     name = None if inputs is None else name_of(fingerprint(inputs).item(), inputs.shape)  # type: ignore[union-attr]
-    norms = dict(zip(unread.names, numbers, strict=True))
     if not memory.pass_by(Moment(attempt.step, value, attempt.rates[0], name, norms), norm, min(numbers)):
         return False
     # From here on nothing turns back.

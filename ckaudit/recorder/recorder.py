@@ -17,14 +17,14 @@ from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder.gradients import clip
-from ckaudit.recorder.guard import Guard, logger
+from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.manifest import check_call
 from ckaudit.recorder.on_demand import OnDemand
 from ckaudit.recorder.provenance import model_config
 from ckaudit.recorder.ranks import Start, start
 from ckaudit.recorder.scalars import number
 from ckaudit.recorder.setup import Options, Setup
-from ckaudit.recorder.table import hookable, inner
+from ckaudit.recorder.table import hooked, inner
 from ckaudit.recorder.triggers import Limits
 
 
@@ -174,7 +174,7 @@ class Recorder(OnDemand):
                 "kv_heads": kv_heads,
                 "routers": moe_routers,
                 "experts_per_token": experts_per_token,
-                "hookable": _hookable(model, compiled=compiled),
+                "hookable": hooked(model, compiled=compiled),
             }
             self._session = start(
                 Setup(
@@ -291,13 +291,6 @@ def check_options(options: Mapping[str, Any]) -> None:
     """Raise as `Recorder` does where these keywords of it cannot be meant."""
     own = signature(Recorder).parameters.keys() - {"grids", "suffix"}
     check_call(**{name: value for name, value in options.items() if name not in own})
-
-
-def _hookable(model: nn.Module, *, compiled: bool) -> frozenset[str]:
-    names = frozenset[str]() if compiled else hookable(model)
-    if len(names) < sum(1 for _ in inner(model).named_modules()):
-        logger.warning("the model is compiled: activations and attention inside it are not recorded")
-    return names
 
 
 def _config(model: nn.Module, guard: Guard) -> dict[str, Any]:

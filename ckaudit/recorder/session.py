@@ -83,10 +83,8 @@ class RunSession:
     def read_gradients(self, source: GradientsSource) -> None:
         """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
         self._clock.gradients_ready()
-        attempt = self._attempt
-        self._collector.read_gradients(attempt, source)
-        if attempt.triggers or attempt.has_vitals:
-            self._collector.keep_weights(attempt)
+        self._collector.read_gradients(self._attempt, source)
+        self._collector.keep_weights(self._attempt)
 
     def read_clipped(self, max_norm: float, norm: float | None) -> None:
         """Read gradients that were clipped already, from the norm that they had before where that is known."""
@@ -137,8 +135,7 @@ class RunSession:
         self._meter.begin(start, attempt.seconds)
         self._memory.latest, attempt.time = [], time()
         try:
-            if self._sent is not None:
-                self._receive()
+            self._receive()
             around = self._folder, self._memory, self._guard
             if self._is_plain(attempt) and finish_plain(attempt, loss, batch, batch_id, *around):
                 return
