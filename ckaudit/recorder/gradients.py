@@ -12,6 +12,7 @@ PIECE = 2**16  # elements
 LONG = 2**20  # elements, of which torch's own norm is still right to 1e-5
 VERY_LONG = 2**25  # and to 1e-3
 FULL = (torch.float32, torch.float64)
+EPSILON = 1e-6  # what torch adds to the total norm when it clips
 MARGIN = 0.999  # of the largest norm: below it the coefficient of clipping is 1 however it is rounded
 
 
@@ -189,8 +190,8 @@ def clip(gradients: Sequence[Tensor], norms: Tensor, max_norm: float) -> Tensor:
         The total norm before clipping, as torch computes it.
     """
     total: Tensor = torch.linalg.vector_norm(norms, 2.0)
-    if total.is_cpu and total.item() < MARGIN * max_norm:
+    if total.is_cpu and total.item() + EPSILON < MARGIN * max_norm:
         return total  # torch multiplies by 1
-    coefficient = torch.clamp(max_norm / (total + 1e-6), max=1.0)
+    coefficient = torch.clamp(max_norm / (total + EPSILON), max=1.0)
     torch._foreach_mul_([*gradients], coefficient)
     return total
