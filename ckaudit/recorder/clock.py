@@ -63,7 +63,10 @@ class StepClock:
         self._waits_in_forward = waits_in_forward
         self._handles: list[Any] = []
         self._ended, self._is_plain = perf_counter(), False
-        self._begin()
+        self._forward_began: float | None = None
+        self._forward_ended: float | None = None
+        self._waited: float | None = None
+        self._passes = 0
         if module is not None and not alone:
             self._handles.append(module.register_forward_pre_hook(Hook(self._entered)))
             self._handles.append(module.register_forward_hook(Hook(self._left)))
@@ -76,15 +79,10 @@ class StepClock:
             began = self._forward_began
             self._times.append(StepTime(now - self._ended, None if began is None else began - self._ended, waited, self._passes))
         self._ended, self._is_plain = now, False
-        self._begin()
+        self._forward_began = self._forward_ended = self._waited = None
+        self._passes = 0
         if self._alone and self._module is not None:
             self._hook_some(self._module, step)
-
-    def _begin(self) -> None:
-        self._forward_began: float | None = None
-        self._forward_ended: float | None = None
-        self._waited: float | None = None
-        self._passes = 0
 
     def _hook_some(self, module: nn.Module, step: int) -> None:
         if step % EVERY >= EVERY - SAMPLED:

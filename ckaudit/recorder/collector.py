@@ -106,8 +106,10 @@ class Collector:
             # What clipping goes by is what it is told to have been.
             self.read_gradients(attempt, "pre_clip", found=found, long=VERY_LONG)
         norms = attempt.unread.norms if attempt.unread else None
-        usable = None if norms is None or held_by(self.optimizers) != self._held else norms.as_torch
-        return None if usable is None or len(usable) != len(found) or not self._held else ([*found.values()], usable)
+        if norms is None or not self._held or held_by(self.optimizers) != self._held or norms.count != len(found):
+            return None
+        usable = norms.as_torch
+        return None if usable is None else ([*found.values()], usable)
 
     def _gradients(self) -> dict[str, Tensor]:
         return present(self.parameters, self._options.grad_of)
@@ -138,7 +140,7 @@ class Collector:
         """
         try:
             if found is None:
-                found = self._gradients()
+                found = present(self.parameters, self._options.grad_of)
                 attempt.versions = versions(found.values()) if self._clips else []
             self._read_gradients(attempt, source, clipping, found, long)
         finally:
@@ -155,9 +157,10 @@ class Collector:
     ) -> None:
         start = perf_counter()
         attempt.source = source
-        found, norms = self._reach.norms(found, due=attempt.is_due, long=long)
-        attempt.unread = unread = Unread(names=[*found], norms=norms)
-        if self.has_scaler():
+        found, norms = self._reach.norms(found, due=bool(attempt.triggers), long=long)
+        at_hand = dict(zip(found, norms.numbers(), strict=True)) if norms is not None and norms.are_numbers else None
+        attempt.unread = unread = Unread(names=[*found], norms=norms, at_hand=at_hand)
+        if self.scaler is not None and self.has_scaler():
             unread.scale, attempt.loss_scale = loss_scale_left(self.scaler), float(self.scaler.get_scale())
             attempt.rates = learning_rates(self.optimizers)  # a skipped update does not tell its own
         if clipping is not None:
@@ -165,7 +168,7 @@ class Collector:
             coefficient = undone_clipping(clipping.max_norm, total, clipping.norm)
             attempt.source = "post_clip" if coefficient is None else "rescaled"
             unread.scale *= 1.0 if coefficient is None else coefficient
-        if attempt.is_due:
+        if attempt.triggers:
             attempt.gradients = self._gradient_stats(attempt, found, unread.scale)
         attempt.seconds += perf_counter() - start
 

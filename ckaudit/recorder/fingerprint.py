@@ -34,6 +34,9 @@ def fingerprint(array: Array) -> Array | int:
         values = values[:: -(-values.shape[0] // MOST)]
     if not is_plain:
         values = values.view(getattr(torch, WORDS[values.dtype.itemsize])).long()
+    if values.is_cpu:
+        return torch.dot(values, _weights_on("cpu", values.shape[0]))
+    # CUDA has no such product of integers.
     return (values * _weights_on(values.device, values.shape[0])).sum()
 
 
@@ -51,12 +54,12 @@ def name_of(number: int, shape: tuple[int, ...]) -> str:
     >>> name_of(-1, (2, 3))
     'sum64:4e68904c31b4d5e4'
     """
-    return f"sum64:{number + sum(map(mul, shape, _of_shape())) & MASK:016x}"
+    return f"sum64:{number + _of_shape(shape) & MASK:016x}"
 
 
-@cache
-def _of_shape() -> list[int]:
-    return [int(weight) for weight in _weights()[MOST:]]
+@lru_cache
+def _of_shape(shape: tuple[int, ...]) -> int:
+    return sum(map(mul, shape, map(int, _weights()[MOST:])))
 
 
 @lru_cache(maxsize=8)

@@ -12,6 +12,8 @@ PIECE = 2**16  # elements
 LONG = 2**20  # elements, of which torch's own norm is still right to 1e-5
 VERY_LONG = 2**25  # and to 1e-3
 FULL = (torch.float32, torch.float64)
+EPSILON = 1e-6  # what torch adds to the total norm when it clips
+MARGIN = 0.999  # of the largest norm: below it the coefficient of clipping is 1 however it is rounded
 
 
 def present(
@@ -36,27 +38,38 @@ def present(
 
 
 class Norms(Struct, frozen=True):
-    """L2 norms of gradients, still where the gradients are: fetching them makes the training wait.
+    """L2 norms of gradients. Those on an accelerator stay there: fetching them would make the training wait.
 
     Attributes:
-        pieces: The norm of every piece, shape (K,).
+        pieces: The norm of every piece: numbers where they are in this process's memory, else a tensor, shape (K,).
         owners: Which gradient each piece is of; None: each is whole, and all are as torch's clipping makes them.
         count: How many gradients there are.
+        dtype: Their type, where the norms are as torch makes them.
     """
 
-    pieces: Tensor
+    pieces: Tensor | list[float]
     owners: Sequence[int] | None
     count: int
+    dtype: torch.dtype | None = None
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether nothing has to be fetched."""
+        return isinstance(self.pieces, list)
 
     @property
     def as_torch(self) -> Tensor | None:
         """What `clip` can use, shape (P,); None where torch would have made other norms."""
-        return self.pieces if self.owners is None else None
+        if self.owners is not None:
+            return None
+        # Quicker than stacking tensors.
+        return torch.tensor(self.pieces, dtype=self.dtype, device="cpu") if isinstance(self.pieces, list) else self.pieces
 
-    def together(self, numbers: Sequence[float]) -> list[float]:
-        """Return the norm of every gradient from the fetched `pieces`; those of one gradient are put together in float64."""
+    def numbers(self) -> list[float]:
+        """Return the norm of every gradient, fetched; the pieces of one are put together in float64."""
+        numbers: list[float] = self.pieces if isinstance(self.pieces, list) else self.pieces.tolist()
         if self.owners is None:
-            return [*numbers]
+            return numbers
         squares = [0.0] * self.count
         for owner, norm in zip(self.owners, numbers, strict=True):
             squares[owner] += norm * norm
@@ -72,7 +85,7 @@ def take_norms(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = L
 
     Args:
         gradients: The gradients.
-        piece: Elements of a piece.
+        piece: Elements of a piece; in full precision four times as many.
         long: Elements up to which torch's norm of float32 counts as right on a CPU.
         longest: Elements of the largest, where all are known to be of the first one's type; None: that is looked up, which
             takes a quarter as long as the norms.
@@ -82,24 +95,27 @@ def take_norms(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = L
     if _is_plain(gradients, long) if longest is None else gradients[0].dtype in FULL and longest <= long:
         # Sparse gradients, and those of several devices, are not for one call.
         try:
-            return Norms(torch.stack(torch._foreach_norm(gradients, 2)), None, len(gradients))  # type: ignore[arg-type]  # noqa: SLF001
+            norms = torch._foreach_norm(gradients, 2)  # type: ignore[arg-type]  # noqa: SLF001
+            pieces = [norm.item() for norm in norms] if are_here(norms) else torch.stack(norms)
+            return Norms(pieces, None, len(gradients), gradients[0].dtype)
         except (NotImplementedError, RuntimeError):
             pass
-    pieces: list[Tensor] = []
+    parts: list[Tensor] = []
     owners: list[int] = []
     for place, gradient in enumerate(gradients):
         dense = gradient.coalesce().values() if gradient.layout == torch.sparse_coo else gradient
-        is_long = dense.device.type == "cpu" and dense.numel() > piece
-        parts = torch.split(dense.reshape(-1), piece) if is_long else (dense,)
-        pieces.extend(parts)
-        owners.extend([place] * len(parts))
-    return Norms(_together(_fused(pieces)), owners, len(gradients))
+        most = 4 * piece if dense.dtype in FULL else piece
+        own = torch.split(dense.reshape(-1), most) if dense.is_cpu and dense.numel() > most else (dense,)
+        parts.extend(own)
+        owners.extend([place] * len(own))
+    fused = _fused(parts)
+    return Norms([norm.item() for norm in fused] if are_here(fused) else _together(fused), owners, len(gradients))
 
 
 def norms_of(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = LONG) -> tuple[list[float], Tensor | None]:
     """Return the L2 norm of each gradient, with one transfer; and, where `clip` can use it, the same as one tensor."""
     taken = take_norms(gradients, piece=piece, long=long)
-    return ([], None) if taken is None else (taken.together(taken.pieces.tolist()), taken.as_torch)
+    return ([], None) if taken is None else (taken.numbers(), taken.as_torch)
 
 
 def alike(tensors: Iterable[Tensor]) -> tuple[torch.dtype | None, int]:
@@ -108,6 +124,11 @@ def alike(tensors: Iterable[Tensor]) -> tuple[torch.dtype | None, int]:
     types = {tensor.dtype for tensor in found}
     sizes = (tensor.numel() for tensor in found if tensor.device.type == "cpu")
     return (types.pop() if len(types) == 1 else None), max(sizes, default=0)
+
+
+def are_here(tensors: Sequence[Tensor]) -> bool:
+    """Tell whether all tensors are in this process's memory."""
+    return all([tensor.is_cpu for tensor in tensors])  # noqa: C419  a generator takes three times as long
 
 
 def _is_plain(gradients: Sequence[Tensor], long: int) -> bool:
@@ -169,6 +190,8 @@ def clip(gradients: Sequence[Tensor], norms: Tensor, max_norm: float) -> Tensor:
         The total norm before clipping, as torch computes it.
     """
     total: Tensor = torch.linalg.vector_norm(norms, 2.0)
-    coefficient = torch.clamp(max_norm / (total + 1e-6), max=1.0)
+    if total.is_cpu and total.item() + EPSILON < MARGIN * max_norm:
+        return total  # torch multiplies by 1
+    coefficient = torch.clamp(max_norm / (total + EPSILON), max=1.0)
     torch._foreach_mul_([*gradients], coefficient)
     return total

@@ -6,7 +6,7 @@ from ckaudit.contract.analysis import Trigger
 from ckaudit.contract.tensors import DeltaStats
 from ckaudit.contract.training import History
 from ckaudit.recorder.attempt import Attempt
-from ckaudit.recorder.history import BlackBox
+from ckaudit.recorder.history import BlackBox, Moment
 from ckaudit.recorder.triggers import Events, Limits, Patience
 
 
@@ -28,13 +28,18 @@ class Memory:
         if found := self._events.see(attempt.loss, attempt.global_norm, attempt.norms, forgive_norm=forgive_norm):
             self.latest, self._step = found, attempt.step
 
-    def stays_calm(self, loss: float, norm: float, lowest: float) -> bool:
-        """Tell whether a step of these finite numbers holds no event, and count it if so; see `Events.pass_by`."""
-        return self._events.pass_by(loss, norm, lowest)
+    def pass_by(self, moment: Moment, norm: float, lowest: float) -> bool:
+        """Keep a step of finite numbers and tell so, if it holds no event; otherwise nothing is kept, and `see` has to.
 
-    def keep(self, attempt: Attempt) -> None:
-        """Keep a finished step that holds no event."""
-        self._box.add(attempt.moment({}))
+        Args:
+            moment: The step, with its loss.
+            norm: Global gradient norm.
+            lowest: Smallest gradient norm of a tensor.
+        """
+        if not self._events.pass_by(moment.loss, norm, lowest):  # type: ignore[arg-type]
+            return False
+        self._box.add(moment)
+        return True
 
     def ask(self, attempt: Attempt) -> None:
         """Have the step that begins answer the latest events, if it has a checkpoint anyway or there may be one more."""

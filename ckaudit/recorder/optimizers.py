@@ -34,12 +34,16 @@ def listen(
     """Call `before` and `after` around every update, guarded, and return the handles of the hooks that do."""
 
     def looking_before(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        with guard("looking before the update"):
+        try:
             before(optimizer)
+        except Exception as error:  # noqa: BLE001  nothing may reach the training
+            guard.failed("looking before the update", error)
 
     def looking_after(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        with guard("looking after the update"):
+        try:
             after(optimizer)
+        except Exception as error:  # noqa: BLE001
+            guard.failed("looking after the update", error)
 
     handles: list[Any] = []
     for held in optimizers:
@@ -50,12 +54,12 @@ def listen(
 
 def learning_rates(optimizers: Sequence[Optimizer]) -> list[float]:
     """Return the learning rate of every group as it stands now; one that an optimizer does not have is left out."""
-    return [float(group["lr"]) for group in _groups(optimizers) if "lr" in group]
+    return [float(group["lr"]) for optimizer in optimizers for group in optimizer.param_groups if "lr" in group]
 
 
 def held_by(optimizers: Sequence[Optimizer]) -> int:
     """Return how many parameters the optimizers hold."""
-    return sum(len(group["params"]) for group in _groups(optimizers))
+    return sum([len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups])
 
 
 def overflowed(optimizer: Optimizer) -> bool:

@@ -11,49 +11,50 @@ import torch
 from torch import Tensor
 
 from ckaudit.recorder.attempt import Attempt
+from ckaudit.recorder.batch import pair
 from ckaudit.recorder.digits import shorten
 from ckaudit.recorder.fingerprint import fingerprint, name_of
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.history import Moment
 from ckaudit.recorder.memory import Memory
-from ckaudit.recorder.unread import Unread
 
 
 def finish_plain(
-    attempt: Attempt, loss: Any, inputs: Any, batch_id: str | int | None, folder: RunFolder, memory: Memory, guard: Guard
+    attempt: Attempt, loss: Any, batch: Any, batch_id: str | int | None, folder: RunFolder, memory: Memory, guard: Guard
 ) -> bool:
     """Write the line of a step and remember it, if it is plain; tell whether it was. Otherwise nothing has been done.
 
     Args:
         attempt: The step, with no checkpoint and no vital signs, of a training without a loss scaler.
         loss: As the training gave it.
-        inputs: The inputs of its batch; None where they are not known.
+        batch: Its batch.
         batch_id: The loader's own name of it.
         folder: Where the line goes.
         memory: Keeps the step.
         guard: Keeps a disk that fails away from the rest.
     """
     unread = attempt.unread
-    if unread is None or not attempt.rates or not attempt.updates or folder.is_busy:
+    if unread is None or unread.at_hand is None or not attempt.rates or not attempt.updates or folder.is_busy:
         return False
-    if not _is_number(loss) or not _are_here(unread) or not (inputs is None or _are_tokens(inputs)):
+    inputs = batch[0] if type(batch) is tuple and batch else pair(batch)[0]
+    if unread.scale != 1.0 or not _is_number(loss) or not (inputs is None or _are_tokens(inputs)):
         return False
-    total: Any = None if inputs is None else fingerprint(inputs)
-    numbers = unread.norms.pieces.tolist()  # type: ignore[union-attr]
+    norms, numbers = unread.at_hand, unread.at_hand.values()
     value, norm = loss.item(), hypot(*numbers)
     if not (isfinite(norm) and isfinite(value)):
         return False
     value, norm = shorten(value), shorten(norm)
-    if not memory.stays_calm(value, norm, min(numbers)):
+    name = None if inputs is None else name_of(fingerprint(inputs).item(), inputs.shape)  # type: ignore[union-attr]
+    if not memory.pass_by(Moment(attempt.step, value, attempt.rates[0], name, norms), norm, min(numbers)):
         return False
     # From here on nothing turns back.
-    attempt.loss, attempt.global_norm, attempt.unread = value, norm, None
-    attempt.input_hash = None if total is None else name_of(total.item(), inputs.shape)
-    attempt.norms = dict(zip(unread.names, numbers, strict=True))
+    attempt.loss, attempt.global_norm, attempt.norms, attempt.input_hash, attempt.unread = value, norm, norms, name, None
     attempt.values = _known(attempt, batch_id, folder) | attempt.values
-    memory.keep(attempt)
-    with guard("writing scalars.jsonl"):
+    try:
         folder.append(attempt.step, attempt.time, attempt.values)
+    except Exception as error:  # noqa: BLE001  a disk may fail in any way
+        guard.failed("writing scalars.jsonl", error)
     return True
 
 
@@ -72,11 +73,6 @@ def _known(attempt: Attempt, batch_id: str | int | None, folder: RunFolder) -> d
 
 def _is_number(loss: Any) -> bool:
     return type(loss) is Tensor and loss.dtype == torch.float32 and loss.is_cpu and loss.numel() == 1
-
-
-def _are_here(unread: Unread) -> bool:
-    norms = unread.norms
-    return norms is not None and norms.owners is None and norms.pieces.is_cpu and unread.scale == 1.0
 
 
 def _are_tokens(inputs: Any) -> bool:

@@ -17,14 +17,14 @@ from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder.gradients import clip
-from ckaudit.recorder.guard import Guard, logger
+from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.manifest import check_call
 from ckaudit.recorder.on_demand import OnDemand
 from ckaudit.recorder.provenance import model_config
 from ckaudit.recorder.ranks import Start, start
 from ckaudit.recorder.scalars import number
 from ckaudit.recorder.setup import Options, Setup
-from ckaudit.recorder.table import hookable, inner
+from ckaudit.recorder.table import hooked, inner
 from ckaudit.recorder.triggers import Limits
 
 
@@ -174,7 +174,7 @@ class Recorder(OnDemand):
                 "kv_heads": kv_heads,
                 "routers": moe_routers,
                 "experts_per_token": experts_per_token,
-                "hookable": _hookable(model, compiled=compiled),
+                "hookable": hooked(model, compiled=compiled),
             }
             self._session = start(
                 Setup(
@@ -194,9 +194,11 @@ class Recorder(OnDemand):
 
     def after_backward(self) -> None:
         """Read the gradients: once per update, after the last backward pass and AMP's unscaling, before clipping."""
-        with self._guard("reading gradients"):
+        try:
             if self._session:
                 self._session.read_gradients("pre_clip")
+        except Exception as error:  # noqa: BLE001  nothing may reach the training
+            self._guard.failed("reading gradients", error)
 
     def after_clipping(self, max_norm: float, norm: Any = None) -> None:
         """Read gradients that were clipped already: instead of `after_backward`, where a trainer leaves no other place.
@@ -221,8 +223,10 @@ class Recorder(OnDemand):
         """
         found = None
         if self._session:
-            with self._guard("reading gradients"):
+            try:
                 found = self._session.read_for_clipping(max_norm)
+            except Exception as error:  # noqa: BLE001
+                self._guard.failed("reading gradients", error)
         if found is None:
             return torch.nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
         return clip(*found, max_norm)
@@ -260,10 +264,13 @@ class Recorder(OnDemand):
             **values: More values of the line, as in `log`; a label goes in as `**{"slice_val_loss/regular": 1.8}`.
         """
         if self._session:
-            with self._guard("finishing a step"):
-                start = perf_counter()
-                self._session.log(values)
+            start = perf_counter()
+            try:
+                if values:
+                    self._session.log(values)
                 self._session.finish_step(loss, start, batch=batch, batch_id=batch_id, source=source)
+            except Exception as error:  # noqa: BLE001
+                self._guard.failed("finishing a step", error)
 
     def close(self) -> None:
         """Write the last checkpoint and the end of the session; a second call does nothing."""
@@ -284,13 +291,6 @@ def check_options(options: Mapping[str, Any]) -> None:
     """Raise as `Recorder` does where these keywords of it cannot be meant."""
     own = signature(Recorder).parameters.keys() - {"grids", "suffix"}
     check_call(**{name: value for name, value in options.items() if name not in own})
-
-
-def _hookable(model: nn.Module, *, compiled: bool) -> frozenset[str]:
-    names = frozenset[str]() if compiled else hookable(model)
-    if len(names) < sum(1 for _ in inner(model).named_modules()):
-        logger.warning("the model is compiled: activations and attention inside it are not recorded")
-    return names
 
 
 def _config(model: nn.Module, guard: Guard) -> dict[str, Any]:

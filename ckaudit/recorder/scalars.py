@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ckaudit.contract.numbers import to_word
+from ckaudit.contract.numbers import INFINITY, to_word
 from ckaudit.contract.scalars import VERSION
 from ckaudit.recorder.arrays import is_sharded, local
 from ckaudit.recorder.digits import shorten
@@ -15,6 +15,7 @@ from ckaudit.recorder.guard import Guard
 
 SCALARS_NAME = "scalars.jsonl"
 BLOCK = 2**16
+ENCODER = msgspec.json.Encoder()
 RESERVED = ("step", "time", "session", "schema_version")
 
 
@@ -32,12 +33,13 @@ class ScalarLog:
         Raises:
             UnicodeEncodeError: If a text is none.
         """
-        line: dict[str, Any] = {"step": step, "time": round(time, 3), "session": self._session}
+        line: dict[str, Any] = {"step": step, "time": round(time, 3), "session": self._session, **values}
         if not self._announced:
             line = {"schema_version": VERSION, **line}
         for name, value in values.items():
-            line[name] = to_word(value) if type(value) is float else value
-        data = msgspec.json.encode(line) + b"\n"
+            if type(value) is float and not -INFINITY < value < INFINITY:
+                line[name] = to_word(value)
+        data = ENCODER.encode(line) + b"\n"
         self._announced = True
         return data
 
@@ -47,7 +49,10 @@ class ScalarLog:
         Raises:
             OSError: If it could not be written whole; the file then ends with the line before.
         """
-        descriptor = self._open()
+        descriptor = self._descriptor
+        if descriptor is None:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            descriptor = self._descriptor = os.open(self._path, flags, 0o644)
         written = os.write(descriptor, data)
         if written < len(data):
             os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
@@ -58,11 +63,6 @@ class ScalarLog:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-
-    def _open(self) -> int:
-        if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        return self._descriptor
 
 
 def plain(value: Any) -> float | str | bool | None:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
 from ckaudit.contract.cadence import is_due
 from ckaudit.recorder.attempt import Attempt
-from ckaudit.recorder.batch import batch_facts, pair
+from ckaudit.recorder.batch import batch_facts
 from ckaudit.recorder.clock import StepClock
 from ckaudit.recorder.collector import Clipping, Collector
 from ckaudit.recorder.demands import Demands
@@ -128,14 +128,16 @@ class RunSession:
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
         """Write the line of the step under way and its checkpoint, and begin the next."""
         attempt, checkpoint = self._attempt, None
-        self._clock.finish(start, attempt.seconds, watched=attempt.is_due or attempt.has_vitals)
-        attempt.seconds += self._observer.seconds
+        watched = bool(attempt.triggers) or attempt.has_vitals
+        self._clock.finish(start, attempt.seconds, watched=watched)
+        if watched:
+            attempt.seconds += self._observer.seconds
         self._meter.begin(start, attempt.seconds)
         self._memory.latest, attempt.time = [], time()
         try:
             self._receive()
             around = self._folder, self._memory, self._guard
-            if self._is_plain(attempt) and finish_plain(attempt, loss, pair(batch)[0], batch_id, *around):
+            if self._is_plain(attempt) and finish_plain(attempt, loss, batch, batch_id, *around):
                 return
             unread = attempt.unread = attempt.unread or Unread()
             unread.loss = loss
@@ -236,7 +238,8 @@ class RunSession:
             attempt.triggers.append("cadence")
         if step == self._facts.get("planned_steps"):
             attempt.triggers.append("last")
-        self._memory.ask(attempt)
+        if self._memory.latest:
+            self._memory.ask(attempt)
         attempt.has_vitals = step % EVERY == 0 and not attempt.is_due
         if attempt.is_due or attempt.has_vitals:
             with self._guard("hooking the modules"):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ckaudit.contract.manifest import TensorFacts, TensorKind
 from ckaudit.recorder.arrays import dense, dtype_name, is_sharded, local
+from ckaudit.recorder.guard import logger
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.names import depth_of, kind_by_name
 from ckaudit.recorder.paths import PathTrace
@@ -41,6 +42,14 @@ def hookable(model: nn.Module) -> frozenset[str]:
     compiled = [module for module in model.modules() if _runs_compiled(module)]
     inside = {id(module) for outer in compiled for module in outer.modules()}
     return frozenset(name for name, module in inner(model).named_modules() if id(module) not in inside)
+
+
+def hooked(model: nn.Module, *, compiled: bool) -> frozenset[str]:
+    """Return `hookable`, nothing where the whole model will be compiled, and have the log say what is not looked at."""
+    names = frozenset[str]() if compiled else hookable(model)
+    if len(names) < sum(1 for _ in inner(model).named_modules()):
+        logger.warning("the model is compiled: activations and attention inside it are not recorded")
+    return names
 
 
 def _runs_compiled(module: nn.Module) -> bool:

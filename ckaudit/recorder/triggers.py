@@ -55,6 +55,7 @@ class Events:
         self._losses, self._average = 0, 0.0
         self._norms: deque[float] = deque()
         self._ordered: list[float] = []  # the same, sorted
+        self._spike_above, self._steep_above = math.inf, math.inf  # what the next loss and norm are held against
         self._dead: set[str] = set()
         self._nonfinite = 0
 
@@ -73,11 +74,11 @@ class Events:
         wrong_norm = norm is not None and not math.isfinite(norm) and not forgive_norm
         events: list[Trigger] = []
         if loss is not None and not wrong_loss:
-            if self._is_spike(loss):
+            if loss > self._spike_above:
                 events.append("loss_spike")
             self._count_loss(loss)
         if norm is not None and math.isfinite(norm):
-            if self._is_steep(norm):
+            if norm > self._steep_above:
                 events.append("grad_norm")
             self._count_norm(norm)
         if self._has_new_dead(norms):
@@ -94,36 +95,29 @@ class Events:
             norm: Global gradient norm, finite.
             lowest: Smallest gradient norm of a tensor.
         """
-        if self._dead or lowest < self.limits.dead_gradient_norm or self._is_spike(loss) or self._is_steep(norm):
+        if self._dead or lowest < self.limits.dead_gradient_norm or loss > self._spike_above or norm > self._steep_above:
             return False
         self._count_loss(loss)
         self._count_norm(norm)
         return True
 
-    def _is_spike(self, loss: float) -> bool:
-        if self._losses < self.limits.loss_after or not self._losses:
-            return False
-        average = self._average / (1 - self.limits.loss_decay**self._losses)
-        return loss > self.limits.loss_spike_factor * average > 0
-
     def _count_loss(self, loss: float) -> None:
-        decay = self.limits.loss_decay
+        limits, decay = self.limits, self.limits.loss_decay
         self._average = decay * self._average + (1 - decay) * loss
         self._losses += 1
-
-    def _is_steep(self, norm: float) -> bool:
-        return len(self._norms) >= self.limits.grad_norm_after and norm > self.limits.grad_norm_factor * self._median()
+        if self._losses >= limits.loss_after:
+            above = limits.loss_spike_factor * (self._average / (1 - decay**self._losses))
+            self._spike_above = above if above > 0 else math.inf
 
     def _count_norm(self, norm: float) -> None:
-        if len(self._norms) == self.limits.grad_norm_window:
-            oldest = self._norms.popleft()
-            del self._ordered[bisect_left(self._ordered, oldest)]
+        limits, ordered = self.limits, self._ordered
+        if len(ordered) == limits.grad_norm_window:
+            del ordered[bisect_left(ordered, self._norms.popleft())]
         self._norms.append(norm)
-        insort(self._ordered, norm)
-
-    def _median(self) -> float:
-        middle = len(self._ordered) // 2
-        return (self._ordered[middle] + self._ordered[-middle - 1]) / 2
+        insort(ordered, norm)
+        if len(ordered) >= limits.grad_norm_after:
+            middle = len(ordered) // 2
+            self._steep_above = limits.grad_norm_factor * ((ordered[middle] + ordered[-middle - 1]) / 2)
 
     def _has_new_dead(self, norms: Mapping[str, float]) -> bool:
         if not self._dead and min(norms.values(), default=math.inf) >= self.limits.dead_gradient_norm:

@@ -28,6 +28,7 @@ class Unread(Struct):
     Attributes:
         names: Tensors whose gradients have norms.
         norms: Their norms, as they are in memory.
+        at_hand: The same by name, where nothing has to be fetched: names are still in the cache where norms are taken.
         scale: What lies on the gradients: loss scale and clipping.
         loss: As the training gave it.
         batch: Fingerprint of the inputs, None where there are none.
@@ -36,6 +37,7 @@ class Unread(Struct):
 
     names: Sequence[str] = ()
     norms: Norms | None = None
+    at_hand: dict[str, float] | None = None
     scale: float = 1.0
     loss: Any = None
     batch: Any = None
@@ -60,7 +62,7 @@ class Unread(Struct):
         if self._parcel is None:
             return
         here = iter(self._parcel.open())
-        if self.norms is not None and is_away(self.norms.pieces):
+        if self.norms is not None and _is_away(self.norms.pieces):
             self.norms = replace(self.norms, pieces=next(here))
         if _is_away(self.loss):
             self.loss = next(here)
@@ -71,8 +73,8 @@ class Unread(Struct):
         """Return the norm of every gradient, without what lies on it."""
         if self.norms is None:
             return {}
-        scale, numbers = self.scale, self.norms.together(self.norms.pieces.tolist())
-        return dict(zip(self.names, numbers if scale == 1.0 else [norm / scale for norm in numbers], strict=True))
+        known = dict(zip(self.names, self.norms.numbers(), strict=True)) if self.at_hand is None else self.at_hand
+        return known if self.scale == 1.0 else {name: norm / self.scale for name, norm in known.items()}
 
     def loss_of(self) -> float | None:
         """Return the loss.

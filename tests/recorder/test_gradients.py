@@ -61,16 +61,31 @@ def test_missing_and_frozen_gradients_are_not_there():
     assert list(gradients.present({"used": used, "unused": unused, "frozen": frozen})) == ["used"]
 
 
-@pytest.mark.parametrize("max_norm", [0.1, 1e6])
-def test_clipping_from_known_norms_is_torchs_own_to_the_bit(max_norm):
-    ours, theirs = some(), [nn.Parameter(torch.zeros_like(tensor)) for tensor in some()]
-    for parameter, gradient in zip(theirs, some(), strict=True):
+@pytest.mark.parametrize("share", [0.01, 0.99, 1.0, 1.0005, 1.005, 1e5])
+@pytest.mark.parametrize("scale", [1.0, 1e-5])
+def test_clipping_from_known_norms_is_torchs_own_to_the_bit(share, scale):
+    ours, theirs = some(scale=scale), [nn.Parameter(torch.zeros_like(tensor)) for tensor in some()]
+    max_norm = share * np.linalg.norm(gradients.norms_of(ours)[0])
+    for parameter, gradient in zip(theirs, some(scale=scale), strict=True):
         parameter.grad = gradient
     total = gradients.clip(ours, gradients.norms_of(ours)[1], max_norm)
     assert torch.equal(total, nn.utils.clip_grad_norm_(theirs, max_norm))
     assert all(torch.equal(gradient, parameter.grad) for gradient, parameter in zip(ours, theirs, strict=True))
-    before = np.linalg.norm([np.linalg.norm(tensor.numpy()) for tensor in some()])
-    np.testing.assert_allclose(ours[0].numpy(), some()[0].numpy() * clip_coefficient(max_norm, before), rtol=1e-5)
+    before = np.linalg.norm([np.linalg.norm(tensor.numpy()) for tensor in some(scale=scale)])
+    expected = some(scale=scale)[0].numpy() * clip_coefficient(max_norm, before)
+    np.testing.assert_allclose(ours[0].numpy(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_clipping_a_gradient_that_is_not_finite_is_torchs_own(bad):
+    ours, theirs = some(), [nn.Parameter(torch.zeros_like(tensor)) for tensor in some()]
+    for parameter, gradient in zip(theirs, some(), strict=True):
+        parameter.grad = gradient
+    ours[2][1, 1] = theirs[2].grad[1, 1] = bad
+    total = gradients.clip(ours, gradients.norms_of(ours)[1], 1e6)
+    assert torch.equal(total.isnan(), nn.utils.clip_grad_norm_(theirs, 1e6).isnan())
+    for gradient, parameter in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(gradient.numpy(), parameter.grad.numpy())
 
 
 def test_half_precision_and_nothing_are_left_to_torch():

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import Recorder, parcel, session, unread
+from ckaudit.recorder import Recorder, gradients, parcel, session, unread
 
 OWN = {"time", "cost"}  # what no two runs have in common
 PACE = {"step_time", "dataloader_stall_frac", "compute_time_frac", "tokens_per_sec"}
@@ -31,6 +31,7 @@ def far_away(monkeypatch):
 
     def switch():
         monkeypatch.setattr(unread, "is_away", lambda _tensor: True)
+        monkeypatch.setattr(gradients, "are_here", lambda _tensors: False)
         monkeypatch.setattr(unread, "Parcel", Late)
         monkeypatch.setattr(session, "finish_plain", lambda *_: False)
 
