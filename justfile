@@ -38,6 +38,10 @@ fixtures:
 runs *names:
     {{ python }} fixtures/runs/make_runs.py {{ names }}
 
+# train the mixture of experts again
+experts:
+    {{ python }} fixtures/runs/make_experts.py
+
 # golden files of the renderers
 golden:
     CKAUDIT_GOLDEN=1 {{ python }} -m pytest tests/reports tests/explain

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.across import across
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.metrics.pairs import filled
 from ckaudit.metrics.probe_groups import TRAIN, probes_of
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
@@ -67,10 +67,10 @@ def memorization_rate(run: Run) -> Series:
 
     $$100 \cdot \tfrac1P \sum_p \mathbb{1}[\,m_p = 1\,]$$
 
-    Shape (T, 1): checkpoints with probes; logged steps elsewhere, as a matcher found. $m_p$ is the share of a
-    probe's tokens that is continued exactly.
+    Shape (T, K): "probes" at checkpoints with probes, where $m_p$ is the share of a probe's tokens that is continued exactly;
+    beside it logged steps, as a matcher such as `ckaudit probe memorization` found on sequences of its own.
     """
     match = probes_of(run, "exact_match", TRAIN)
     whole = replace(match, values=np.where(match.finite, 100.0 * (match.values >= 1), np.nan))
-    made = across(whole, np.nanmean, "memorization_rate", "%")
-    return filled(made, relabelled(run.scalar("memorization_rate"), "memorization_rate"))
+    logged, made = run.scalar("memorization_rate"), across(whole, np.nanmean, "probes", "%")
+    return filled(logged, made) if logged.labels else made

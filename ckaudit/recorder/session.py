@@ -46,7 +46,7 @@ class RunSession:
         self._guard, self._options, self._process = guard, setup.options, os.getpid()
         self._facts = {"world_size": world_size, **setup.facts}
         self._observer = Observer(model, guard, **setup.observe)
-        self._collector = Collector(setup, self._observer, shards)
+        self._collector, self._is_sharded = Collector(setup, self._observer, shards), shards is not None
         self._folder = RunFolder(setup.path, guard, suffix=self._collector.suffix, start_step=start_step)
         self.demands = Demands(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
         self._memory = Memory(setup.limits)
@@ -177,7 +177,9 @@ class RunSession:
             # The file cannot hold the time of its own writing, so it holds that of the file before.
             taken = attempt.seconds + perf_counter() - start + self._folder.write_seconds
             checkpoint.cost = self._meter.cost(taken)
-            self._write(checkpoint, attempt.input_hash)
+            # The other ranks know of no event: a first rank that wrote alone would have them look dead.
+            with_notes = self._is_sharded or bool({"cadence", "last"} & {*attempt.triggers})
+            self._write(checkpoint, attempt.input_hash, with_notes=with_notes)
             return checkpoint
         return None
 

@@ -205,3 +205,17 @@ def test_a_hostile_name_steers_nothing():
     run = Run("\x1b[31m|evil|", scalars=run_of().scalars)
     assert "\x1b" not in render(coverage_of(run), "terminal", PLAIN)
     assert "|evil|" not in render(coverage_of(run), "markdown", PLAIN)
+
+
+def test_nothing_is_missing_where_no_batch_came_twice():
+    healthy = coverage(RUNS / "float16_overflow")
+    assert "batch_repeat_distance" not in row(healthy, "near_dup_rate").lacks
+    assert row(healthy, "near_dup_rate").beside == ("batch_duplicate_share",)
+
+
+def test_a_run_with_everything_is_asked_for_one_thing_only():
+    found = coverage(RUNS / "experts_two_ranks")
+    assert [row.name for row in found.rows if not row.recorded and not row.not_applicable] == ["error_event_rate"]
+    text = " ".join(render(found, "terminal", PLAIN._replace(width=80)).split())
+    assert "Only those that begin with ckaudit can still" in text
+    assert "made of other records" in text

@@ -35,6 +35,8 @@ def test_one_artifact_needs_no_label():
 def test_memorised_are_probes_of_training_continued_word_for_word():
     match = {10: {"a": 1.0, "b": 0.99, "out": 1.0}, 20: {"a": 1.0, "b": 1.0, "out": 0.0}, 30: {"a": NAN}}
     held = {10: {"out": 1.0, "a": 0.0}}
-    run = run_of({"probes.*.exact_match": match, "probes.*.held_out": held}, {"memorization_rate": {30: {"x": 3.0}}})
-    expected = {10: 50.0, 20: 100.0, 30: 3.0}
-    assert cells(memorization_rate(run)) == {(step, "memorization_rate"): value for step, value in expected.items()}
+    probes = {"probes.*.exact_match": match, "probes.*.held_out": held}
+    expected = {(10, "probes"): 50.0, (20, "probes"): 100.0}
+    assert cells(memorization_rate(run_of(probes))) == expected
+    run = run_of(probes, {"memorization_rate": {20: {"memorization_rate": 3.0}}})
+    assert cells(memorization_rate(run)) == {**expected, (20, "memorization_rate"): 3.0}

@@ -22,7 +22,9 @@ def render(found: Coverage, view: View) -> str:
     if view.verbose and (recorded := [row.name for row in found.rows if row.recorded]):
         blocks.append(f"Recorded: {', '.join(map(code, recorded))}")
     if found.over and found.remedies:
-        blocks.append("This run is over: the lines serve the next one. To a run folder, ckaudit commands can still add.")
+        blocks.append(
+            "This run is over: the lines are for the next one. Only those that begin with ckaudit can still add to this one."
+        )
     levels = RANKS if view.verbose else RANKS[:2]
     blocks += [block for remedy in found.remedies if (block := _remedy(remedy, found, levels=levels))]
     return "\n\n".join(blocks) + "\n"

@@ -74,7 +74,8 @@ def _advice(found: Coverage, view: View, width: int) -> list[str]:
     lines = [paint(line, "bold", view) for line in fit("Not recorded, by the line that records it", width)]
     if found.over:
         lines += paragraph(
-            "This run is over: the lines serve the next one. To a run folder, ckaudit commands can still add.", width
+            "This run is over: the lines are for the next one. Only those that begin with ckaudit can still add to this one.",
+            width,
         )
     return lines
 
@@ -102,7 +103,7 @@ def _row(row: Row, view: View, width: int, *, alone: bool) -> Iterator[str]:
         if names:
             yield from paragraph(", ".join(names), width, first=f"{label:<9}  ", indent=" " * 10)
     if row.partial:
-        yield from paragraph("what is there rests on too little to count", width, indent=" " * 10)
+        yield from paragraph("what is there was made of other records, and rests on too little to count", width, indent=" " * 10)
     if not (row.rules or row.causes or alone):
         yield from paragraph("no rule or cause reads it yet", width, indent=" " * 10)
 

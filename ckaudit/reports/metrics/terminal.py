@@ -22,6 +22,7 @@ RIGHT = ("last", "points", "step", "of")
 SHORT_SHAPE = 12
 # What gives way on narrow screens, first to last, and to how many columns; 0: the column goes.
 GIVING_WAY = (
+    ("unit", 10),
     ("step", 0),
     ("shape", SHORT_SHAPE),
     ("where", 24),
@@ -38,7 +39,6 @@ GIVING_WAY = (
 REASONS = {"not_recorded": "not recorded", "not_in_these_steps": "not in these steps", "broke": "broken"}
 DOTS = "\N{HORIZONTAL ELLIPSIS}"
 NARROW = str.maketrans(dict.fromkeys([*LEVELS, CROSS, DOTS, *filter(None, ARROWS.values())], "#"))
-UNIT = 10  # columns of a long unit
 LEGEND = {"of": "of several labels the worst is shown", "trend": "the trend is that of the second half of the points"}
 
 
@@ -59,9 +59,10 @@ def draw(measurement: Measurement, view: View, *, each_label: bool = False, most
         each_label: Show the labels of each metric below it, not only the extreme one.
         most: Labels shown of each metric; None: all.
     """
-    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    room = max(NARROWEST, view.width or UNSEEN)
+    width = min(WIDEST, room)
     lines = [line for each in measurement.measured for line in _lines(each, view, each_label=each_label, most=most)]
-    drawn = [*_table(lines, view, width), ""] if lines else []
+    drawn = [*_table(lines, view, room), ""] if lines else []
     drawn += _missing(measurement, view, width)
     for note in measurement.notes:
         drawn += paragraph(shown(note, view), width, first="note: ", indent="")
@@ -106,14 +107,14 @@ def _table(lines: Sequence[Line], view: View, width: int) -> Iterator[str]:
     used = {name for line in lines for name, cell in line.cells.items() if cell}
     legend = "; ".join(text for name, text in LEGEND.items() if name in used and (name in widths or name == "of"))
     narrow = f"no room for {', '.join(left_out)}: --format json has everything" if left_out else ""
-    yield from (paint(line, "dim", view) for text in (legend, narrow) if text for line in paragraph(text, width, indent=""))
+    prose = min(WIDEST, width)
+    yield from (paint(line, "dim", view) for text in (legend, narrow) if text for line in paragraph(text, prose, indent=""))
 
 
 def _widths(lines: Sequence[Line], width: int) -> tuple[dict[str, int], list[str]]:
     """Return the width of each column that is shown, and the names of those that have no room."""
     shown_at_all = [name for name in HEAD if any(line.cells.get(name) for line in lines)]
     widths = {name: max(len(name), *(size(line.cells.get(name, "")) for line in lines)) for name in shown_at_all}
-    widths |= {"unit": min(widths["unit"], UNIT)} if "unit" in widths else {}
     asked = dict(widths)
     for name, least in GIVING_WAY:
         spare = width - sum(widths.values()) - 2 * (len(widths) - 1)
@@ -123,7 +124,7 @@ def _widths(lines: Sequence[Line], width: int) -> tuple[dict[str, int], list[str
             widths.pop(name, None)
         elif widths.get(name, 0) > least:
             widths[name] = least if name == "shape" else max(least, widths[name] + spare)
-    for name in ("where", "metric"):
+    for name in ("metric", "unit", "where"):  # the first are typed, and read as they stand
         if name in widths:
             spare = width - sum(widths.values()) - 2 * (len(widths) - 1)
             widths[name] = min(asked[name], widths[name] + max(spare, 0))
