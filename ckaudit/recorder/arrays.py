@@ -102,9 +102,14 @@ def ends(values: Array) -> tuple[Array, Array]:
     return (values.min(), values.max()) if isinstance(values, np.ndarray) else values.aminmax()
 
 
+def square_sum(values: Array) -> Array:
+    """Return the sum of squares of a flat array: of NumPy's without BLAS, whose threads would be those of the training."""
+    return np.einsum("i,i", values, values) if isinstance(values, np.ndarray) else values.dot(values)
+
+
 def norm(values: Array) -> float:
     """Return the L2 norm of a flat array, summed in float64."""
-    return math.sqrt(math.fsum(float(x.dot(x)) for x in map(double, pieces(values))))
+    return math.sqrt(math.fsum(float(square_sum(x)) for x in map(double, pieces(values))))
 
 
 def row_norms(rows: Array) -> Array:
@@ -112,7 +117,9 @@ def row_norms(rows: Array) -> Array:
     if not isinstance(rows, np.ndarray):
         torch = library(rows)
         return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
-    return np.linalg.norm(double(rows), axis=-1)
+    wide = double(rows)
+    found: NDArray[np.float64] = np.sqrt(np.einsum("...d,...d->...", wide, wide))
+    return found
 
 
 def bytes_hash(array: Array, *, size: int = 16) -> str:
