@@ -78,9 +78,9 @@ def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     shape = (batch, heads, queries, key.shape[2])
 
     def logits(sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
-        # Under autocast this product would be one of half precision.
-        with torch.autocast(query.device.type, enabled=False):
-            found = _products(query[:sequences, :, rows], key[:sequences])
+        # All of them need no copy.
+        some = query[:sequences] if len(rows) == queries else query[:sequences, :, rows]
+        found = _products(some, key[:sequences])
         found *= 1 / math.sqrt(size) if scale is None else scale
         keys = torch.arange(shape[3], device=query.device)
         seen = keys <= rows[:, None] if causal else torch.ones_like(keys, dtype=torch.bool).expand(len(rows), -1)
@@ -181,6 +181,12 @@ def _with_heads(tensor: Tensor) -> Tensor | None:
 
 def _products(query: Tensor, key: Tensor) -> Tensor:
     """Return the products of queries and keys in float32; neighbouring query heads share a key head where there are fewer."""
+    if torch.is_autocast_enabled(query.device.type):
+        # The product would be one of half precision.
+        with torch.autocast(query.device.type, enabled=False):
+            return _products(query, key)
     batch, heads, count, size = query.shape
+    if heads == key.shape[1]:
+        return query.float() @ key.float().transpose(-1, -2)
     groups = query.float().reshape(batch, key.shape[1], -1, count, size)
     return (groups @ key.float()[:, :, None].transpose(-1, -2)).reshape(batch, heads, count, -1)

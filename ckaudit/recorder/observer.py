@@ -1,7 +1,6 @@
 """Looks at one forward pass: hooks that are there only while a checkpoint is due."""
 
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any, Literal
@@ -177,8 +176,7 @@ class Observer:
             if not waiting or not torch.is_grad_enabled():
                 return
             waiting = False
-            with self._looking(name):
-                look(output)
+            self._looking(name, partial(look, output))
 
         self._handles.append(module.register_forward_hook(Hook(first)))
 
@@ -190,18 +188,20 @@ class Observer:
             if name in known:
                 return
             known.add(name)
-            with self._looking(f"the attention of {name}"):
+
+            def look_at() -> None:
                 if (made := call()) is not None:
                     look(name, module, made)
 
+            self._looking(f"the attention of {name}", look_at)
+
         return first
 
-    @contextmanager
-    def _looking(self, what: str) -> Iterator[None]:
+    def _looking(self, what: str, look: Callable[[], None]) -> None:
         start = perf_counter()
         # A mode that watches the model need not watch this.
         with self._guard(f"looking at {what}"), torch.no_grad(), torch._C.DisableTorchFunction():  # noqa: SLF001
-            yield
+            look()
         self._seen.seconds += perf_counter() - start
 
     def _activation(self, name: str, *, count_dead: bool) -> Callable[[Any], None]:

@@ -1,7 +1,6 @@
 """Looks that are put off until they can follow one another: in the midst of a forward pass none of their code is in the cache."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 HELD = 2**22  # elements kept for later: 16 MiB
 
@@ -13,11 +12,11 @@ class PutOff:
     right after those of another.
 
     Args:
-        looking: Guards one look, given what it is at.
+        looking: Takes one look, given what it is at, and keeps its failure away.
         most: Elements kept; where there would be more, those before are looked at first.
     """
 
-    def __init__(self, looking: Callable[[str], AbstractContextManager[None]], *, most: int = HELD) -> None:
+    def __init__(self, looking: Callable[[str, Callable[[], None]], None], *, most: int = HELD) -> None:
         self._looking, self._most = looking, most
         self._held: list[tuple[str, Callable[[], None]]] = []
         self._size = 0
@@ -37,5 +36,4 @@ class PutOff:
         """Look at all that is kept."""
         held, self._held, self._size = self._held, [], 0
         for what, look in held:
-            with self._looking(what):
-                look()
+            self._looking(what, look)
