@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct
 from ckaudit.contract.behaviour import ActivationStats
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.tensors import Histogram
-from ckaudit.recorder.arrays import Array, at_hand, dense, double, dtype_name, ends, flat, is_away, library, row_norms, to_numpy
+from ckaudit.recorder.arrays import Array, dense_at_hand, double, dtype_name, ends, flat, is_away, library, row_norms, to_numpy
 from ckaudit.recorder.digits import shortest_of
 from ckaudit.recorder.spread import histograms, quantiles_of
 from ckaudit.recorder.sweep import Swept, sweep
@@ -48,7 +48,7 @@ def note(output: Array, *, count_dead: bool = False, looked_at: int = LOOKED_AT,
         looked_at: Elements that are copied; of a larger output only every n-th token is.
         fewest: Tokens that are copied at least, however many units they have.
     """
-    values = at_hand(dense(output))
+    values = dense_at_hand(output)
     tokens = values.reshape(-1, values.shape[-1] if values.ndim else 1)
     stride = _stride(tokens.shape, values.shape[-2] if values.ndim > 1 else 1, max(looked_at, fewest * tokens.shape[-1]))
     copied = tokens[::stride]

@@ -92,6 +92,15 @@ def at_hand(array: Array) -> Array:
     return array.numpy() if array.dtype in (torch.float32, torch.float64) else array
 
 
+def dense_at_hand(array: Array) -> Array:
+    """Return `at_hand` of `dense`: the most usual tensor without all their questions, which take longer than its statistics."""
+    torch: Any = sys.modules.get("torch")
+    is_usual = torch is not None and type(array) in (torch.Tensor, torch.nn.Parameter) and array.dtype is torch.float32
+    if is_usual and array.is_cpu and array.layout is torch.strided:
+        return array.detach().numpy()
+    return at_hand(dense(array))
+
+
 def pieces(values: Array, chunk: int = CHUNK) -> list[Array]:
     """Return stretches of a flat array, `chunk` elements each, none of them empty."""
     return [values[start : start + chunk] for start in range(0, values.shape[0], chunk)]

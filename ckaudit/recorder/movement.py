@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ckaudit.contract.tensors import DeltaStats
-from ckaudit.recorder.arrays import Array, at_hand, double, is_away, library, line, square_sum, to_numpy, widened
+from ckaudit.recorder.arrays import Array, dense_at_hand, double, is_away, library, square_sum, to_numpy, widened
 from ckaudit.recorder.digits import shortest_of
 from ckaudit.recorder.reference import Reference
 from ckaudit.recorder.sweep import STRETCH, stretches
@@ -28,7 +28,7 @@ def distances(
         sizes: Norms of the first, where they are known.
         chunk: Elements taken at a time.
     """
-    first, second = ([at_hand(line(each)) for each in side] for side in (ones, others))
+    first, second = ([dense_at_hand(each).reshape(-1) for each in side] for side in (ones, others))
     apart, own = ([0.0] * len(first) for _ in range(2))
     for group in stretches(first, chunk):
         now, then = ([widened(side[owner][start:end]) for owner, start, end in group] for side in (first, second))

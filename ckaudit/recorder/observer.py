@@ -242,7 +242,7 @@ class Observer:
         elif isinstance(groups, int) and groups > 1:
             # The keys may have been repeated before the call.
             sample = replace(sample, kv_heads=call.shape[1] // groups)
-        size, look = sample.probabilities.numel(), partial(self._sampled, name or "model", sample, grid)
+        size, look = 2 * sample.probabilities.numel(), partial(self._sampled, name or "model", sample, grid)
         if self._put_off.has_room(size):
             self._put_off.add(f"the attention of {name}", size, look)
         else:

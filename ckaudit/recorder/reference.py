@@ -10,7 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from ckaudit.contract.write import write_atomic
-from ckaudit.recorder.arrays import Array, at_hand, flat, line, norm, to_numpy, widened
+from ckaudit.recorder.arrays import Array, dense_at_hand, flat, norm, to_numpy, widened
 from ckaudit.recorder.spread import stride_of
 
 REFERENCE_NAME = "reference.npz"
@@ -90,4 +90,4 @@ def _entry(tensor: Array) -> Entry:
 
 def _strided(tensor: Array) -> NDArray[np.floating]:
     """Return the elements at the tensor's stride; where they are all, and at hand, they are not a copy."""
-    return to_numpy(widened(at_hand(line(tensor))[:: stride_of(tensor.shape)]))
+    return to_numpy(widened(dense_at_hand(tensor).reshape(-1)[:: stride_of(tensor.shape)]))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.tensors import PERCENTILE_LEVELS, Histogram
-from ckaudit.recorder.arrays import Array, at_hand, double, ends, is_away, library, line, square_sum, to_numpy, widened
+from ckaudit.recorder.arrays import Array, dense_at_hand, double, ends, is_away, library, square_sum, to_numpy, widened
 from ckaudit.recorder.digits import shortest_of, significant_all
 from ckaudit.recorder.spread import EXACT_UP_TO, histograms, quantiles_of, strided
 
@@ -128,9 +128,8 @@ def sweep(
         chunk: Elements taken at a time, on an accelerator sixty-four times as many.
         magnitudes: Whether the mean magnitude is taken as well.
     """
-    flats = [
-        at_hand(line(array)) for array in arrays
-    ]  # widened a stretch at a time: a model of half precision is not copied whole
+    # Widened a stretch at a time: a model of half precision is not copied whole.
+    flats = [dense_at_hand(array).reshape(-1) for array in arrays]
     rows: list[list[Row]] = [[] for _ in flats]
     samples: list[list[Values]] = [[] for _ in flats]
     strides = [strided(array.shape, exact_up_to) for array in arrays]

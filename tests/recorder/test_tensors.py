@@ -6,6 +6,7 @@ import torch
 
 from ckaudit.contract.encode import significant
 from ckaudit.contract.grids import unpack
+from ckaudit.recorder.arrays import dense
 from ckaudit.recorder.digits import shorten, shorten_all, significant_all
 from ckaudit.recorder.gradient_stats import gradient_stats
 from ckaudit.recorder.spread import histograms, quantiles_of, stride_of
@@ -211,7 +212,7 @@ def measured(tensors=None, **options):
 def test_tensors_measured_on_their_device_and_here_are_the_same(monkeypatch):
     here = measured(scale=8.0)
     monkeypatch.setattr("ckaudit.recorder.sweep.is_away", lambda _array: True)
-    monkeypatch.setattr("ckaudit.recorder.sweep.at_hand", lambda array: array)
+    monkeypatch.setattr("ckaudit.recorder.sweep.dense_at_hand", dense)
     for found, expected in zip(measured(scale=8.0), here, strict=True):
         assert found[1:] == expected[1:]
         for name in expected[0].__struct_fields__:
