@@ -38,21 +38,30 @@ def sample_grid(values: ArrayLike) -> Floats:
 def pack(values: ArrayLike) -> PackedGrid:
     """Return finite values as bytes: value = min + (max - min) * byte / 255, off by at most half of such a step."""
     array = np.asarray(values, dtype=np.float64)
-    low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+    return _packed(array, *_ends(array))
+
+
+def _ends(values: Floats) -> tuple[float, float]:
+    """Return the smallest and the largest value; NaN where there is one, 0 of none."""
+    return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+
+
+def _packed(values: Floats, low: float, high: float) -> PackedGrid:
     scale = (high - low) or 1.0
-    data = np.rint((array - low) / scale * 255).astype(np.uint8)
-    return PackedGrid("q8", list(array.shape), low, high, b64encode(data.tobytes()).decode("ascii"))
+    data = np.rint((values - low) / scale * 255).astype(np.uint8)
+    return PackedGrid("q8", list(values.shape), low, high, b64encode(data.tobytes()).decode("ascii"))
+
+
+def _packed_where_possible(values: Floats) -> PackedGrid | None:
+    """Return values as bytes; None where a cell is not finite, or the range is beyond the largest float."""
+    low, high = _ends(values)
+    return _packed(values, low, high) if math.isfinite(high - low) else None
 
 
 def nest(values: ArrayLike, digits: int | None = 4) -> list[list[Number]]:
     """Return a matrix as nested numbers of so many digits (None: all), with words where they are not finite."""
     rows = np.asarray(values, dtype=np.float64).tolist()
     return [[to_word(value) for value in row] if digits is None else significant(row, digits) for row in rows]
-
-
-def can_pack(values: Floats) -> bool:
-    """Return whether bytes can hold a matrix: a non-finite cell has none, nor has a range beyond the largest float."""
-    return bool(np.isfinite(values).all()) and (not values.size or math.isfinite(float(values.max()) - float(values.min())))
 
 
 def encode_grid(values: ArrayLike, encoding: Literal["nested", "q8"], digits: int | None = 4) -> Grid:
@@ -64,13 +73,15 @@ def encode_grid(values: ArrayLike, encoding: Literal["nested", "q8"], digits: in
         digits: Digits of nested numbers; None: all.
     """
     array = np.asarray(values, dtype=np.float64)
-    return pack(array) if encoding == "q8" and can_pack(array) else nest(array, digits)
+    packed = _packed_where_possible(array) if encoding == "q8" else None
+    return nest(array, digits) if packed is None else packed
 
 
 def encode_grids(values: ArrayLike, encoding: Literal["nested", "q8"], digits: int | None = 4) -> PackedGrid | list[Grid]:
     """Return a stack of matrices (H, r, c): packed as one, or a list of nested ones."""
     array = np.asarray(values, dtype=np.float64)
-    return pack(array) if encoding == "q8" and can_pack(array) else [nest(matrix, digits) for matrix in array]
+    packed = _packed_where_possible(array) if encoding == "q8" else None
+    return [nest(matrix, digits) for matrix in array] if packed is None else packed
 
 
 def unpack(grid: PackedGrid | Sequence[Grid] | Sequence[Sequence[Number]]) -> Floats:

@@ -8,10 +8,11 @@ from msgspec import UNSET, Struct
 
 from ckaudit.contract.behaviour import ActivationStats
 from ckaudit.contract.numbers import Number
-from ckaudit.recorder.arrays import Array, at_hand, dense, double, dtype_name, ends, flat, is_away, library, row_norms, to_numpy
+from ckaudit.contract.tensors import Histogram
+from ckaudit.recorder.arrays import Array, dense_at_hand, double, dtype_name, ends, flat, is_away, library, row_norms, to_numpy
 from ckaudit.recorder.digits import shortest_of
-from ckaudit.recorder.spread import quantiles_of
-from ckaudit.recorder.sweep import Measured, measure
+from ckaudit.recorder.spread import histograms, quantiles_of
+from ckaudit.recorder.sweep import Swept, sweep
 
 LOOKED_AT, TOKENS = 2**13, 64  # elements of one output, and fewest tokens that make a percentile
 
@@ -47,7 +48,7 @@ def note(output: Array, *, count_dead: bool = False, looked_at: int = LOOKED_AT,
         looked_at: Elements that are copied; of a larger output only every n-th token is.
         fewest: Tokens that are copied at least, however many units they have.
     """
-    values = at_hand(dense(output))
+    values = dense_at_hand(output)
     tokens = values.reshape(-1, values.shape[-1] if values.ndim else 1)
     stride = _stride(tokens.shape, values.shape[-2] if values.ndim > 1 else 1, max(looked_at, fewest * tokens.shape[-1]))
     copied = tokens[::stride]
@@ -72,20 +73,30 @@ def activation_stats(outputs: Sequence[Output]) -> list[ActivationStats]:
     $\max_{b,l} |H_{b,l,j}| < 10^{-3}$ (F8); an outlier lies beyond six standard deviations of the mean (M22).
     Extremes, dead units and `nonfinite_count` are of all elements, the others of the finite ones among the tokens looked at.
     """
-    measured = measure([output.tokens for output in outputs], exact_up_to=2 * LOOKED_AT, magnitudes=True)
+    swept = sweep([output.tokens for output in outputs], exact_up_to=2 * LOOKED_AT, magnitudes=True)
+    bins = histograms([found.ordered for found in swept])
     spreads = quantiles_of([_token_rms(output.tokens) for output in outputs], (50, 99))
-    numbers = [_numbers(output, found, spread) for output, found, spread in zip(outputs, measured, spreads, strict=True)]
+    numbers = [_numbers(output, found, spread) for output, found, spread in zip(outputs, swept, spreads, strict=True)]
     written = iter(shortest_of([number for each in numbers for number in each]))
     return [
-        _stats(output, found, [next(written) for _ in each])
-        for output, found, each in zip(outputs, measured, numbers, strict=True)
+        _stats(output, found, histogram, [next(written) for _ in each])
+        for output, found, histogram, each in zip(outputs, swept, bins, numbers, strict=True)
     ]
 
 
-def dead_units(tokens: Array, *, dead_below: float = 1e-3) -> Array:
-    """Return how many units no token moves beyond `dead_below` (F8), from values of shape (tokens, units)."""
+def dead_units(tokens: Array, *, dead_below: float = 1e-3, first: int = 64) -> Array:
+    """Return how many units no token moves beyond `dead_below` (F8), from values of shape (tokens, units).
+
+    Where nothing waits for a device, so many tokens are looked at first: the units that they move need no further look.
+    """
+    if not is_away(tokens) and tokens.shape[0] > first:
+        tokens = tokens[:, _are_silent(tokens[:: tokens.shape[0] // first], dead_below)]
+    return _are_silent(tokens, dead_below).sum()
+
+
+def _are_silent(tokens: Array, dead_below: float) -> Array:
     lib = library(tokens)
-    return ((lib.amax(tokens, 0) < dead_below) & (lib.amin(tokens, 0) > -dead_below)).sum()
+    return (lib.amax(tokens, 0) < dead_below) & (lib.amin(tokens, 0) > -dead_below)
 
 
 def _stride(shape: Sequence[int], length: int, most: int) -> int:
@@ -115,7 +126,7 @@ def _token_rms(tokens: Array) -> Array:
     return np.sort(norms[np.isfinite(norms)])
 
 
-def _numbers(output: Output, found: Measured, spread: Sequence[float]) -> list[float]:
+def _numbers(output: Output, found: Swept, spread: Sequence[float]) -> list[float]:
     """Return extremes, mean, deviation, rms, mean magnitude, sparsity, outlier rate and the two percentiles of tokens."""
     moments = found.moments
     if not moments.numel:
@@ -125,7 +136,7 @@ def _numbers(output: Output, found: Measured, spread: Sequence[float]) -> list[f
     return [float(output.low), float(output.high), *rest, *spread]
 
 
-def _outlier_rate(tokens: Array, found: Measured, *, distance: float = 6.0) -> float:
+def _outlier_rate(tokens: Array, found: Swept, *, distance: float = 6.0) -> float:
     """Return the share of finite elements that lie further from the mean than `distance` deviations, the k of M22."""
     moments, reach = found.moments, distance * found.moments.std
     if not moments.finite or (moments.max - moments.mean <= reach and moments.mean - moments.min <= reach):
@@ -134,12 +145,12 @@ def _outlier_rate(tokens: Array, found: Measured, *, distance: float = 6.0) -> f
     return int((far & library(tokens).isfinite(flat(tokens))).sum()) / moments.finite
 
 
-def _stats(output: Output, found: Measured, numbers: Sequence[Number]) -> ActivationStats:
+def _stats(output: Output, found: Swept, histogram: Histogram | None, numbers: Sequence[Number]) -> ActivationStats:
     stats = ActivationStats(shape=list(output.shape), dtype=output.dtype, nonfinite_count=int(output.nonfinite))
     if not numbers:
         return stats
     stats.min, stats.max, stats.mean, stats.std, stats.rms, stats.mean_abs, stats.sparsity, stats.outlier_rate, *rest = numbers
-    stats.histogram = found.histogram or UNSET
+    stats.histogram = histogram or UNSET
     stats.sampled = UNSET if found.moments.numel == math.prod(output.shape) else found.moments.numel
     if output.shape:
         stats.p50, stats.p99 = rest

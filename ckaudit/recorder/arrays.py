@@ -92,6 +92,15 @@ def at_hand(array: Array) -> Array:
     return array.numpy() if array.dtype in (torch.float32, torch.float64) else array
 
 
+def dense_at_hand(array: Array) -> Array:
+    """Return `at_hand` of `dense`: the most usual tensor without all their questions, which take longer than its statistics."""
+    torch: Any = sys.modules.get("torch")
+    is_usual = torch is not None and type(array) in (torch.Tensor, torch.nn.Parameter) and array.dtype is torch.float32
+    if is_usual and array.is_cpu and array.layout is torch.strided:
+        return array.detach().numpy()
+    return at_hand(dense(array))
+
+
 def pieces(values: Array, chunk: int = CHUNK) -> list[Array]:
     """Return stretches of a flat array, `chunk` elements each, none of them empty."""
     return [values[start : start + chunk] for start in range(0, values.shape[0], chunk)]
@@ -102,9 +111,14 @@ def ends(values: Array) -> tuple[Array, Array]:
     return (values.min(), values.max()) if isinstance(values, np.ndarray) else values.aminmax()
 
 
+def square_sum(values: Array) -> Array:
+    """Return the sum of squares of a flat array: of NumPy's without BLAS, whose threads would be those of the training."""
+    return np.einsum("i,i", values, values) if isinstance(values, np.ndarray) else values.dot(values)
+
+
 def norm(values: Array) -> float:
     """Return the L2 norm of a flat array, summed in float64."""
-    return math.sqrt(math.fsum(float(x.dot(x)) for x in map(double, pieces(values))))
+    return math.sqrt(math.fsum(float(square_sum(x)) for x in map(double, pieces(values))))
 
 
 def row_norms(rows: Array) -> Array:
@@ -112,7 +126,9 @@ def row_norms(rows: Array) -> Array:
     if not isinstance(rows, np.ndarray):
         torch = library(rows)
         return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
-    return np.linalg.norm(double(rows), axis=-1)
+    wide = double(rows)
+    found: NDArray[np.float64] = np.sqrt(np.einsum("...d,...d->...", wide, wide))
+    return found
 
 
 def bytes_hash(array: Array, *, size: int = 16) -> str:

@@ -175,10 +175,11 @@ def kinds(
     query's own. positional: more than `mass` on one key at most 8 places before or after, the test that Voita et al.
     (2019, ACL) made with its neighbours. Else content.
     """
-    average = to_numpy(average)
-    first = average[:, rows, 0].mean(-1).tolist() if rows.any() else [math.nan] * average.shape[0]
+    average, count = to_numpy(average), int(rows.sum())
+    first = (average[:, rows, 0].sum(-1) / count).tolist() if count else [math.nan] * average.shape[0]
     mass_at = _offset_mass(average, rows, own)
-    on_diagonal, near = mass_at[:, FARTHEST_OFFSET].tolist(), np.delete(mass_at, FARTHEST_OFFSET, 1).max(1).tolist()
+    beside = [*range(FARTHEST_OFFSET), *range(FARTHEST_OFFSET + 1, mass_at.shape[1])]
+    on_diagonal, near = mass_at[:, FARTHEST_OFFSET].tolist(), mass_at[:, beside].max(1).tolist()
     return [
         "uniform"
         if even > uniform

@@ -3,15 +3,17 @@
 from struct import Struct
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ckaudit.contract.numbers import Number, to_word
 
-DIGITS = (7, 8, 9)  # nine name every float32; few statistics need less than seven
+DIGITS = np.array([[7], [8], [9]])  # nine name every float32; few statistics need less than seven
 FORMS = ("%.7g", "%.8g", "%.9g")
 FLOAT32 = Struct("f")
 
 SMALLEST, LARGEST = 1e-37, 1e38  # magnitudes that a float32 holds in full
+TENS = 10.0 ** np.arange(23)  # those that a float64 holds exactly
+LOWEST, HIGHEST = 1e-13, 1e15  # magnitudes whose ninth digit is reached with one of them
 
 
 def shorten_all(values: ArrayLike) -> list[float]:
@@ -23,20 +25,46 @@ def shorten_all(values: ArrayLike) -> list[float]:
     [0.1, 1e+300, inf]
     """
     exact = np.asarray(values, dtype=np.float64)
-    with np.errstate(over="ignore"):
-        narrow = exact.astype(np.float32)
     found: list[float] = exact.tolist()
-    left = [index for index, value in enumerate(found) if SMALLEST < abs(value) < LARGEST]
-    texts: list[float] = narrow.tolist()
-    for digits in DIGITS:
-        rounded = [float(f"{texts[index]:.{digits}g}") for index in left]
-        right = np.array(rounded, dtype=np.float32) == narrow[left]
-        for index, value in zip(left, rounded, strict=True):
-            found[index] = value
-        left = [index for index, is_right in zip(left, right.tolist(), strict=True) if not is_right]
-        if not left:
-            break
+    size = np.abs(exact)
+    usual = ((size > LOWEST) & (size < HIGHEST)).nonzero()[0]
+    narrow = exact[usual].astype(np.float32)
+    candidates = _rounded(narrow.astype(np.float64), DIGITS)  # (3, n)
+    first = (candidates.astype(np.float32) == narrow).argmax(0)
+    for index, value in zip(usual.tolist(), candidates[first, np.arange(usual.size)].tolist(), strict=True):
+        found[index] = value
+    if usual.size < size.size:
+        for index in ((size <= LOWEST) | (size >= HIGHEST)).nonzero()[0].tolist():
+            found[index] = shorten(found[index])
     return found
+
+
+def _rounded(values: NDArray[np.float64], digits: int | NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return values of ordinary magnitude with so many digits: as the float64 nearest to each decimal, which text gives.
+
+    A whole number below 2^53, multiplied or divided once by a power of ten that is exact, is rounded once.
+    """
+    places = digits - 1 - np.floor(np.log10(np.abs(values))).astype(np.intp)
+    up, down = TENS[np.maximum(places, 0)], TENS[np.maximum(-places, 0)]
+    found: NDArray[np.float64] = np.rint(values * up / down) / up * down
+    return found
+
+
+def significant_all(values: NDArray[np.float64], digits: int = 4) -> list[list[Number]]:
+    """Return rows of numbers, shape (P, n), as `contract.encode.significant` writes each.
+
+    >>> significant_all(np.array([[0.123456, -98765.4], [0.0, float("inf")]]))
+    [[0.1235, -98770.0], [0.0, 'Infinity']]
+    """
+    size = np.abs(values)
+    usual = (size > LOWEST) & (size < HIGHEST)
+    if usual.all():
+        return _rounded(values, digits).tolist()  # type: ignore[no-any-return]
+    found = values.copy()
+    found[usual] = _rounded(values[usual], digits)
+    rest = ~usual & (size > 0)
+    found[rest] = [float(f"{value:.{digits}g}") for value in values[rest].tolist()]
+    return [[to_word(value) for value in row] for row in found.tolist()]
 
 
 def shorten(value: float) -> float:

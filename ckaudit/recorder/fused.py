@@ -6,13 +6,14 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ckaudit.contract.behaviour import AttentionStats
 from ckaudit.contract.grids import encode_grids, sample_indices
-from ckaudit.recorder.arrays import double, to_numpy
+from ckaudit.recorder.arrays import at_hand, double, to_numpy
 from ckaudit.recorder.attention import Queries, attention_stats, max_logits
 from ckaudit.recorder.digits import shortest
 
@@ -49,11 +50,15 @@ class Sample(Struct, frozen=True):
         probabilities: After softmax, (b, H, n, K); nothing where a query may see no key.
         logits: Before it, minus infinity where a key must not be seen.
         queries: Where they stand and how many keys they see.
+        kv_heads: Key heads, where several query heads share one.
+        cells: Probabilities of the first sequence at the queries and keys of a grid, (H, r, c), where asked for.
     """
 
     probabilities: Tensor
     logits: Tensor
     queries: Queries
+    kv_heads: int | None = None
+    cells: Tensor | None = None
 
 
 def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
@@ -73,9 +78,9 @@ def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     shape = (batch, heads, queries, key.shape[2])
 
     def logits(sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
-        # Under autocast this product would be one of half precision.
-        with torch.autocast(query.device.type, enabled=False):
-            found = _products(query[:sequences, :, rows], key[:sequences])
+        # All of them need no copy.
+        some = query[:sequences] if len(rows) == queries else query[:sequences, :, rows]
+        found = _products(some, key[:sequences])
         found *= 1 / math.sqrt(size) if scale is None else scale
         keys = torch.arange(shape[3], device=query.device)
         seen = keys <= rows[:, None] if causal else torch.ones_like(keys, dtype=torch.bool).expand(len(rows), -1)
@@ -118,7 +123,9 @@ def sampled(size: int, count: int) -> NDArray[np.intp]:
     return np.arange(count) * (size - 1) // max(count - 1, 1)
 
 
-def take(call: Call, *, queries: int, sequences: int = SEQUENCES, largest: int = LARGEST) -> Sample | None:
+def take(
+    call: Call, *, queries: int, sequences: int = SEQUENCES, largest: int = LARGEST, with_cells: bool = False
+) -> Sample | None:
     """Return a sample of a call's queries; None where it has none, or no keys.
 
     Args:
@@ -126,13 +133,18 @@ def take(call: Call, *, queries: int, sequences: int = SEQUENCES, largest: int =
         queries: Most queries of each sequence.
         sequences: Most sequences of the batch.
         largest: Most logits; fewer sequences, then fewer queries are taken where there would be more.
+        with_cells: Whether a grid is wanted, which has its own queries, those of every grid.
     """
     batch, heads, count, keys = call.shape
     if not math.prod(call.shape):
         return None
     room = largest // (heads * keys)
     sequences = max(1, min(batch, sequences, room // queries))
-    return _sample(call, sequences, sampled(count, max(2, min(queries, room // sequences))))
+    sample = _sample(call, sequences, sampled(count, max(2, min(queries, room // sequences))))
+    if not with_cells:
+        return sample
+    rows, columns = (sample_indices(size) for size in (count, keys))
+    return replace(sample, cells=_sample(call, 1, rows).probabilities[0][..., columns])
 
 
 def _sample(call: Call, sequences: int, places: NDArray[np.intp]) -> Sample:
@@ -140,28 +152,23 @@ def _sample(call: Call, sequences: int, places: NDArray[np.intp]) -> Sample:
     count = seen.sum(-1).broadcast_to(logits.shape[:-1])  # (b, H, n)
     logits = logits.masked_fill(~seen, -math.inf)
     probabilities = logits.softmax(-1).masked_fill((count == 0)[..., None], 0.0)
-    return Sample(probabilities, logits, Queries(places + call.first, count.double()))
+    return Sample(probabilities, logits, Queries(places + call.first, count.double()), call.kv_heads)
 
 
-def call_stats(
-    call: Call, *, queries: int, causal: bool | None = None, grid: Literal["nested", "q8"] | None = None
+def sample_stats(
+    sample: Sample, *, causal: bool | None = None, grid: Literal["nested", "q8"] | None = None
 ) -> tuple[AttentionStats, float | None] | None:
-    """Return the statistics of a call and the smallest normalized entropy of its heads, over a sample of its queries.
+    """Return the statistics of a call's sampled queries, and the smallest normalized entropy of its heads.
 
-    None where none of them may see a key. The arguments are those of `take` and of `attention_stats`; the grid has its own
-    queries, those of every grid.
+    None where none of them may see a key. The arguments are those of `attention_stats`; a grid is of the sample's cells.
     """
-    sample = take(call, queries=queries)
-    if sample is None or not bool((sample.queries.seen > 0).any()):
+    if not bool((sample.queries.seen > 0).any()):
         return None
     stats, lowest = attention_stats(sample.probabilities, causal=causal, queries=sample.queries)
-    stats.max_logit_per_head = [shortest(value) for value in max_logits(sample.logits)]
-    if call.kv_heads is not None:
-        stats.kv_heads = call.kv_heads
-    if grid:
-        rows, columns = (sample_indices(size) for size in call.shape[2:])
-        sampled_rows = _sample(call, 1, rows).probabilities[0]
-        stats.sampled_qk_grid_32x32_per_head = encode_grids(to_numpy(double(sampled_rows[..., columns])), grid)
+    stats.max_logit_per_head = [shortest(value) for value in max_logits(at_hand(sample.logits))]
+    stats.kv_heads = UNSET if sample.kv_heads is None else sample.kv_heads
+    if grid and sample.cells is not None:
+        stats.sampled_qk_grid_32x32_per_head = encode_grids(to_numpy(double(sample.cells)), grid)
     return stats, lowest
 
 
@@ -174,6 +181,12 @@ def _with_heads(tensor: Tensor) -> Tensor | None:
 
 def _products(query: Tensor, key: Tensor) -> Tensor:
     """Return the products of queries and keys in float32; neighbouring query heads share a key head where there are fewer."""
+    if torch.is_autocast_enabled(query.device.type):
+        # The product would be one of half precision.
+        with torch.autocast(query.device.type, enabled=False):
+            return _products(query, key)
     batch, heads, count, size = query.shape
+    if heads == key.shape[1]:
+        return query.float() @ key.float().transpose(-1, -2)
     groups = query.float().reshape(batch, key.shape[1], -1, count, size)
     return (groups @ key.float()[:, :, None].transpose(-1, -2)).reshape(batch, heads, count, -1)

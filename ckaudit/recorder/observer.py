@@ -1,12 +1,12 @@
 """Looks at one forward pass: hooks that are there only while a checkpoint is due."""
 
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -14,12 +14,13 @@ from ckaudit.contract.sizes import Part
 from ckaudit.recorder.activation_stats import Output, activation_stats, note
 from ckaudit.recorder.activations import chosen_modules, is_function, matches, output_tensor
 from ckaudit.recorder.attention import attention_stats, four_dimensional, max_logits
-from ckaudit.recorder.fused import SEQUENCES, Call, call_stats
+from ckaudit.recorder.fused import SEQUENCES, Call, Sample, sample_stats, take
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.intercept import AttentionWatch
 from ckaudit.recorder.moe import CAPACITY, CHOICES, may_route, moe_stats, told
 from ckaudit.recorder.names import depth_of, layer_names
+from ckaudit.recorder.put_off import PutOff
 from ckaudit.recorder.seen import Seen
 from ckaudit.recorder.vitals import Readings, Vitals, blocks
 
@@ -76,6 +77,7 @@ class Observer:
         self._handles: list[RemovableHandle] = []
         self._expects, self._has_said_unseen = frozenset[str](), False
         self._outputs: dict[str, Output] = {}
+        self._put_off = PutOff(self._looking)
         self._seen, self._readings, self._counts_dead = Seen(), Readings(), False
 
     @property
@@ -139,6 +141,7 @@ class Observer:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._put_off.look()
         if self._watch:
             self._watch.detach()
             self._say_unseen(self._expects & self._watch.ran)
@@ -173,8 +176,7 @@ class Observer:
             if not waiting or not torch.is_grad_enabled():
                 return
             waiting = False
-            with self._looking(name):
-                look(output)
+            self._looking(name, partial(look, output))
 
         self._handles.append(module.register_forward_hook(Hook(first)))
 
@@ -186,18 +188,20 @@ class Observer:
             if name in known:
                 return
             known.add(name)
-            with self._looking(f"the attention of {name}"):
+
+            def look_at() -> None:
                 if (made := call()) is not None:
                     look(name, module, made)
 
+            self._looking(f"the attention of {name}", look_at)
+
         return first
 
-    @contextmanager
-    def _looking(self, what: str) -> Iterator[None]:
+    def _looking(self, what: str, look: Callable[[], None]) -> None:
         start = perf_counter()
         # A mode that watches the model need not watch this.
         with self._guard(f"looking at {what}"), torch.no_grad(), torch._C.DisableTorchFunction():  # noqa: SLF001
-            yield
+            look()
         self._seen.seconds += perf_counter() - start
 
     def _activation(self, name: str, *, count_dead: bool) -> Callable[[Any], None]:
@@ -209,12 +213,18 @@ class Observer:
     def _attention(self, layer: str, grid: Literal["nested", "q8"] | None) -> Callable[[Any], None]:
         def look(tensor: Tensor) -> None:
             some = tensor[:SEQUENCES]
-            self._seen.attention[layer], lowest = attention_stats(some, causal=self._causal, grid=grid)
-            if self._kv_heads is not None:
-                self._seen.attention[layer].kv_heads = self._kv_heads
-            self._seen.entropies += [] if lowest is None else [lowest]
+            if self._put_off.has_room(some.numel()):
+                self._put_off.add(layer, some.numel(), partial(self._shown, layer, some.clone(), grid))
+            else:
+                self._shown(layer, some, grid)
 
         return _with_attention(look)
+
+    def _shown(self, layer: str, probabilities: Tensor, grid: Literal["nested", "q8"] | None) -> None:
+        self._seen.attention[layer], lowest = attention_stats(probabilities, causal=self._causal, grid=grid)
+        if self._kv_heads is not None:
+            self._seen.attention[layer].kv_heads = self._kv_heads
+        self._seen.entropies += [] if lowest is None else [lowest]
 
     def _logit(self, layer: str) -> Callable[[Any], None]:
         def look(tensor: Tensor) -> None:
@@ -223,17 +233,26 @@ class Observer:
         return _with_attention(look)
 
     def _computed(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None) -> None:
-        found = call_stats(call, queries=self._queries, causal=self._causal, grid=grid)
-        if found is None:
+        sample = take(call, queries=self._queries, with_cells=grid is not None)
+        if sample is None:
             return
-        stats, lowest = found
         groups = getattr(module, "num_key_value_groups", 1)
         if self._kv_heads is not None:
-            stats.kv_heads = self._kv_heads
+            sample = replace(sample, kv_heads=self._kv_heads)
         elif isinstance(groups, int) and groups > 1:
             # The keys may have been repeated before the call.
-            stats.kv_heads = call.shape[1] // groups
-        self._seen.computed[name or "model"] = stats
+            sample = replace(sample, kv_heads=call.shape[1] // groups)
+        size, look = 2 * sample.probabilities.numel(), partial(self._sampled, name or "model", sample, grid)
+        if self._put_off.has_room(size):
+            self._put_off.add(f"the attention of {name}", size, look)
+        else:
+            look()
+
+    def _sampled(self, name: str, sample: Sample, grid: Literal["nested", "q8"] | None) -> None:
+        found = sample_stats(sample, causal=self._causal, grid=grid)
+        if found is None:
+            return
+        self._seen.computed[name], lowest = found
         self._seen.entropies += [] if lowest is None else [lowest]
 
     def _routing(self, name: str) -> Callable[[Any], None]:

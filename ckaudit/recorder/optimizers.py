@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
+import torch
 from msgspec import UNSET
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.training import OptimizerGroup, OptimizerState
-from ckaudit.recorder.arrays import dense
+from ckaudit.recorder.arrays import dense, is_sharded
 from ckaudit.recorder.digits import shortest
 from ckaudit.recorder.gradients import all_finite
 from ckaudit.recorder.guard import Guard
@@ -103,7 +104,7 @@ def state_finite(optimizers: Sequence[Optimizer]) -> bool | None:
     tensors = [value for optimizer in optimizers for state in optimizer.state.values() for value in _moments(state)]
     if not tensors:
         return None
-    return all_finite([dense(tensor) for tensor in tensors])
+    return all_finite([tensor if _is_whole(tensor) else dense(tensor) for tensor in tensors])
 
 
 def clip_coefficient(clip_norm: float, norm: float) -> float:
@@ -145,3 +146,7 @@ def _group(group: Mapping[str, Any], rate: float | None) -> OptimizerGroup:
 
 def _moments(state: Mapping[str, Any]) -> list[Tensor]:
     return [value for value in state.values() if isinstance(value, Tensor) and value.is_floating_point() and value.numel()]
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    return tensor.layout == torch.strided and not is_sharded(tensor)

@@ -92,6 +92,7 @@ class OwnTensors:
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self.sample: WeightSample | None = WeightSample(weights)
         self._dtype, self._longest = alike(weights.values())
+        self._sizes: dict[str, float] | None = None  # the norms of the weights, from the sweep to the movement of one step
 
     def join(self, start_step: int) -> None:
         """Do nothing."""
@@ -114,7 +115,7 @@ class OwnTensors:
 
     def look(
         self,
-        duty: Duty,  # noqa: ARG002
+        duty: Duty,
         tensors: Mapping[str, Tensor],
         look: Look[T],
         *,
@@ -122,8 +123,10 @@ class OwnTensors:
         reference: Reference | None = None,  # noqa: ARG002
     ) -> dict[str, T]:
         """Look at all tensors in one sweep."""
-        swept = measure([*tensors.values()], scale=scale)
-        return {name: look(name, tensor, one) for (name, tensor), one in zip(tensors.items(), swept, strict=True)}
+        measured = measure([*tensors.values()], scale=scale)
+        if duty == "weights":
+            self._sizes = {name: one.moments.norm for name, one in zip(tensors, measured, strict=True)}
+        return {name: look(name, tensor, one) for (name, tensor), one in zip(tensors.items(), measured, strict=True)}
 
     def finish(self, duty: Duty) -> None:
         """Do nothing."""
@@ -144,7 +147,8 @@ class OwnTensors:
         optimizers: Sequence[Optimizer],  # noqa: ARG002
     ) -> tuple[dict[str, DeltaStats], float | None]:
         """Compare the weights with their copies, and with step 0."""
-        return movement(weights, before, reference)
+        sizes, self._sizes = self._sizes, None
+        return movement(weights, before, reference, sizes=sizes)
 
     def state_finite(self, optimizers: Sequence[Optimizer]) -> bool | None:
         """Look at the state."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from ckaudit.contract.write import write_atomic
-from ckaudit.recorder.arrays import Array, flat, norm, to_numpy
+from ckaudit.recorder.arrays import Array, dense_at_hand, flat, norm, to_numpy, widened
 from ckaudit.recorder.spread import stride_of
 
 REFERENCE_NAME = "reference.npz"
@@ -85,9 +85,9 @@ class Reference:
 
 
 def _entry(tensor: Array) -> Entry:
-    return Entry(norm(flat(tensor)), tuple(tensor.shape), _strided(tensor))
+    return Entry(norm(flat(tensor)), tuple(tensor.shape), _strided(tensor).copy())
 
 
 def _strided(tensor: Array) -> NDArray[np.floating]:
-    values: NDArray[np.floating] = to_numpy(flat(tensor)[:: stride_of(tensor.shape)]).copy()
-    return values
+    """Return the elements at the tensor's stride; where they are all, and at hand, they are not a copy."""
+    return to_numpy(widened(dense_at_hand(tensor).reshape(-1)[:: stride_of(tensor.shape)]))

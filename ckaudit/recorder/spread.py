@@ -55,14 +55,15 @@ def histograms(ordered: Sequence[Values], *, bins: int = BINS) -> list[Histogram
     ends = np.array([(values[0], values[-1]) if values.size else (0.0, 1.0) for values in ordered], np.float64).reshape(-1, 2)
     room = np.where(ends[:, 0] == ends[:, 1], np.maximum(0.5, np.abs(ends[:, 0])), 0.0)
     low, high = ends[:, 0] - room, ends[:, 1] + room
-    edges = np.linspace(low, high, bins + 1, axis=1)[:, 1:-1]  # (P, bins - 1)
-    below = [values.searchsorted(at) for values, at in zip(ordered, _in_type_of(ordered, edges), strict=True)]
-    sizes = [values.size for values in ordered]
-    marks = np.array([[0, *row.tolist(), size] for row, size in zip(below, sizes, strict=True)], np.intp).reshape(-1, bins + 1)
-    ranges = np.array(shortest_of(np.stack([low, high], 1).reshape(-1)), dtype=object).reshape(-1, 2).tolist()
+    edges = np.arange(1, bins) * ((high - low) / bins)[:, None] + low[:, None]  # (P, bins - 1)
+    marks = np.zeros((len(ordered), bins + 1), np.intp)
+    for row, (values, at) in enumerate(zip(ordered, _in_type_of(ordered, edges), strict=True)):
+        marks[row, 1:-1], marks[row, -1] = values.searchsorted(at), values.size
+    written = iter(shortest_of(np.stack([low, high], 1).reshape(-1)))
+    counts = (marks[:, 1:] - marks[:, :-1]).tolist()
     return [
-        Histogram(BinRange(ends_of, bins), counts) if size else None
-        for ends_of, counts, size in zip(ranges, np.diff(marks, axis=1).tolist(), sizes, strict=True)
+        Histogram(BinRange([*ends_of], bins), each) if values.size else None
+        for values, ends_of, each in zip(ordered, zip(written, written, strict=True), counts, strict=True)
     ]
 
 

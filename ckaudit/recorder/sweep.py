@@ -2,17 +2,16 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
+from itertools import accumulate, starmap
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ckaudit.contract.encode import significant
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.tensors import PERCENTILE_LEVELS, Histogram
-from ckaudit.recorder.arrays import Array, double, ends, is_away, library, line, to_numpy, widened
-from ckaudit.recorder.digits import shortest_of
+from ckaudit.recorder.arrays import Array, dense_at_hand, double, ends, is_away, library, square_sum, to_numpy, widened
+from ckaudit.recorder.digits import shortest_of, significant_all
 from ckaudit.recorder.spread import EXACT_UP_TO, histograms, quantiles_of, strided
 
 STRETCH = 2**16  # elements that are looked at together: as float64 they fit a processor's second cache
@@ -45,12 +44,26 @@ class Moments(Struct, frozen=True):
         return self.numel - self.finite
 
 
-class Measured(Struct, frozen=True):
-    """What a sweep tells of one tensor.
+class Swept(Struct, frozen=True):
+    """What a sweep finds of one tensor.
 
     Attributes:
         moments: Of all its elements.
-        numbers: Norm, mean, standard deviation, minimum, maximum and share of zeros, as they are written.
+        ordered: The finite elements among those looked at for their distribution, sorted.
+        sampled: How many were looked at for it; None: all of them.
+    """
+
+    moments: Moments
+    ordered: Values
+    sampled: int | None
+
+
+class Measured(Struct, frozen=True):
+    """What a sweep tells of one tensor, as it is written.
+
+    Attributes:
+        moments: Of all its elements.
+        numbers: Norm, mean, standard deviation, minimum, maximum and share of zeros.
         percentiles: At the contract's seven levels, with 4 digits.
         histogram: Of its finite elements; None where there are none.
         sampled: How many elements the last two have looked at; None: all of them.
@@ -78,14 +91,35 @@ class Row(Struct, frozen=True):
 
 
 def measure(
+    arrays: Sequence[Array], *, scale: float = 1.0, exact_up_to: int = EXACT_UP_TO, chunk: int = STRETCH
+) -> list[Measured]:
+    """Return the statistics of each tensor as they are written; see `sweep`."""
+    swept = sweep(arrays, scale=scale, exact_up_to=exact_up_to, chunk=chunk)
+    ordered = [one.ordered for one in swept]
+    levels = significant_all(np.array(quantiles_of(ordered, PERCENTILE_LEVELS)).reshape(-1, len(PERCENTILE_LEVELS)))
+    return [
+        Measured(one.moments, numbers, percentiles, bins, one.sampled)
+        for one, numbers, percentiles, bins in zip(swept, _written(swept), levels, histograms(ordered), strict=True)
+    ]
+
+
+def _written(swept: Sequence[Swept]) -> Iterator[list[Number]]:
+    """Yield each tensor's numbers as they are written."""
+    found = [one.moments for one in swept]
+    each = [(one.norm, one.mean, one.std, one.min, one.max, one.zeros / max(one.numel, 1)) for one in found]
+    written = iter(shortest_of([number for numbers in each for number in numbers]))
+    return ([next(written) for _ in numbers] for numbers in each)
+
+
+def sweep(
     arrays: Sequence[Array],
     *,
     scale: float = 1.0,
     exact_up_to: int = EXACT_UP_TO,
     chunk: int = STRETCH,
     magnitudes: bool = False,
-) -> list[Measured]:
-    """Return the statistics of each tensor, of its elements divided by `scale`.
+) -> list[Swept]:
+    """Return moments and sorted elements of each tensor, of its elements divided by `scale`.
 
     Args:
         arrays: Tensors of any shapes and types, NumPy's or torch's.
@@ -94,34 +128,33 @@ def measure(
         chunk: Elements taken at a time, on an accelerator sixty-four times as many.
         magnitudes: Whether the mean magnitude is taken as well.
     """
-    look_there, look_here = partial(_rows_there, magnitudes=magnitudes), partial(_rows_here, magnitudes=magnitudes)
-    flats = [line(array) for array in arrays]  # widened a stretch at a time: a model of half precision is not copied whole
+    # Widened a stretch at a time: a model of half precision is not copied whole.
+    flats = [dense_at_hand(array).reshape(-1) for array in arrays]
     rows: list[list[Row]] = [[] for _ in flats]
     samples: list[list[Values]] = [[] for _ in flats]
     strides = [strided(array.shape, exact_up_to) for array in arrays]
     for group in stretches(flats, chunk):
         pieces: Sequence[Array] = [widened(flats[owner][start:end]) for owner, start, end in group]
-        found, pieces = (look_there if is_away(pieces[0]) else look_here)(pieces, scale)
+        found, pieces = (_rows_there if is_away(pieces[0]) else _rows_here)(pieces, scale, magnitudes=magnitudes)
         # A sample goes on where the stretch before left it.
         seen = [piece[-start % strides[owner] :: strides[owner]] for piece, (owner, start, _) in zip(pieces, group, strict=True)]
         for (owner, _, _), row, values in zip(group, found, _apart(seen, scale), strict=True):
             rows[owner].append(row)
             # A view would keep all of its stretch.
             samples[owner].append(values.copy() if row.finite == row.size else values[np.isfinite(values)])
-    ordered = [np.sort(np.concatenate([np.zeros(0, np.float32), *parts])) for parts in samples]
-    spreads = zip(quantiles_of(ordered, PERCENTILE_LEVELS), histograms(ordered), strict=True)
-    merged = [_merged(each) for each in rows]
     return [
-        Measured(made, numbers, significant(levels), bins, _sampled(made.numel, stride))
-        for made, numbers, (levels, bins), stride in zip(merged, _written(merged), spreads, strides, strict=True)
+        Swept(_merged(each), _sorted(parts), -(-values.shape[0] // stride) if stride > 1 else None)
+        for each, parts, values, stride in zip(rows, samples, flats, strides, strict=True)
     ]
 
 
-def _written(merged: Sequence[Moments]) -> Iterator[list[Number]]:
-    """Yield each tensor's numbers as they are written."""
-    each = [(one.norm, one.mean, one.std, one.min, one.max, one.zeros / max(one.numel, 1)) for one in merged]
-    found = iter(shortest_of([number for numbers in each for number in numbers]))
-    return ([next(found) for _ in numbers] for numbers in each)
+def _sorted(parts: Sequence[Values]) -> Values:
+    """Return all elements of arrays in order; they may be written over."""
+    if not parts:
+        return np.zeros(0, np.float32)
+    values = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    values.sort()
+    return values
 
 
 def moments(values: Array, *, chunk: int = STRETCH) -> Moments:
@@ -187,24 +220,45 @@ def _rows_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tu
     """Return the sums of stretches, in float64, and the stretches as NumPy's, divided by `scale`."""
     values = laid(pieces)
     values = values if scale == 1.0 else values / scale
-    sizes = np.array([piece.shape[0] for piece in pieces])
-    places = np.cumsum(sizes) - sizes
     with np.errstate(invalid="ignore", over="ignore"):
-        x = values.astype(np.float64)
-        mean = np.add.reduceat(x, places) / sizes
-        low, high = np.minimum.reduceat(values, places), np.maximum.reduceat(values, places)
-        is_zero = values == 0
-        zeros = np.add.reduceat(is_zero, places, dtype=np.intp) if is_zero.any() else np.zeros_like(places)
-        squares = np.add.reduceat(np.multiply(x, x, out=x), places)
-        absolute = np.add.reduceat(np.abs(values), places, dtype=np.float64) if magnitudes else np.full_like(mean, math.nan)
-        m2 = squares - sizes * mean * mean
-    columns = (sizes, sizes, squares, absolute, zeros, mean, m2, low, high)
-    rows = [Row(*numbers) for numbers in zip(*(column.tolist() for column in columns), strict=True)]
-    stretches = np.split(values, places[1:])
+        if len(pieces) == 1:
+            row = _sums_of_one(values, magnitudes=magnitudes)
+            return [row if row.m2 > CANCELLED * row.squares else _by_itself(values, row.squares)], [values]
+        sizes = [piece.shape[0] for piece in pieces]
+        ends = [*accumulate(sizes)]
+        starts = [0, *ends[:-1]]
+        rows = _sums_of_many(values, sizes, starts, magnitudes=magnitudes)
+    apart = [values[start:end] for start, end in zip(starts, ends, strict=True)]
     # Where the mean is far from 0, the difference of two large numbers says nothing of the spread.
-    for index in np.flatnonzero(~(m2 > CANCELLED * squares)).tolist():
-        rows[index] = _by_itself(stretches[index], rows[index].squares)
-    return rows, stretches
+    kept = [
+        row if row.m2 > CANCELLED * row.squares else _by_itself(stretch, row.squares)
+        for row, stretch in zip(rows, apart, strict=True)
+    ]
+    return kept, apart
+
+
+def _sums_of_one(values: Values, *, magnitudes: bool) -> Row:
+    """Return the sums of one stretch whose elements are all finite; of another, sums that are not."""
+    x, size = values.astype(np.float64), values.size
+    squares, mean = float(square_sum(x)), float(x.sum()) / size
+    low, high = float(values.min()), float(values.max())
+    zeros = int(np.count_nonzero(values == 0))
+    absolute = float(np.abs(x, out=x).sum()) if magnitudes else math.nan
+    return Row(size, size, squares, absolute, zeros, mean, squares - size * mean * mean, low, high)
+
+
+def _sums_of_many(values: Values, sizes: Sequence[int], starts: Sequence[int], *, magnitudes: bool) -> Iterator[Row]:
+    """Yield the same of stretches that lie end to end in `values`."""
+    x, counts = values.astype(np.float64), np.array(sizes)
+    mean = np.add.reduceat(x, starts) / counts
+    low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+    is_zero = values == 0
+    zeros = np.add.reduceat(is_zero, starts, dtype=np.intp) if is_zero.any() else np.zeros_like(counts)
+    absolute = np.add.reduceat(np.abs(x), starts) if magnitudes else np.full_like(mean, math.nan)
+    squares = np.add.reduceat(np.multiply(x, x, out=x), starts)
+    m2 = squares - counts * mean * mean
+    columns = (counts, counts, squares, absolute, zeros, mean, m2, low, high)
+    return starmap(Row, zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _by_itself(stretch: Values, squares: float) -> Row:
@@ -238,7 +292,3 @@ def _merged(rows: Sequence[Row]) -> Moments:
     norm = math.sqrt(squares) if squares >= 0 else math.nan
     zeros, size = sum(row.zeros for row in rows), sum(row.size for row in rows)
     return Moments(size, count, mean, m2, low, high, norm, absolute, zeros)
-
-
-def _sampled(size: int, stride: int) -> int | None:
-    return -(-size // stride) if stride > 1 else None

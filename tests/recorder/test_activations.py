@@ -61,6 +61,18 @@ def test_a_unit_is_dead_where_no_token_moves_it():
     assert not activation_stats([note(hidden)])[0].dead_units
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_token_among_many_brings_a_unit_to_life(dtype):
+    hidden = torch.zeros(30, 64, 40, dtype=dtype)
+    hidden[..., ::2] = 1.0
+    for unit in range(1, 40, 4):
+        hidden[unit % 30, (7 * unit) % 64, unit] = -0.5
+    hidden[3, 5, 7] = torch.nan
+    x = hidden.double().numpy().reshape(-1, 40)
+    expected = sum(bool(np.abs(x[:, unit]).max() < 1e-3) for unit in range(40))
+    assert activation_stats([note(hidden, count_dead=True)])[0].dead_units == expected == 9
+
+
 def test_places_of_a_convolution_are_no_units():
     assert not activation_stats([note(torch.zeros(2, 3, 4, 4), count_dead=True)])[0].dead_units
 

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from ckaudit.contract.grids import sample_indices, unpack
 from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder import Recorder, intercept, observer
-from ckaudit.recorder.fused import call_stats, fused_call, sampled, softmax_call, take
+from ckaudit.recorder.fused import fused_call, sample_stats, sampled, softmax_call, take
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.observer import Observer
 from ckaudit.validate import validate
@@ -23,6 +23,10 @@ from tests.recorder.llama import llama
 
 EVERY = [Cadence(until=None, every=1)]
 BATCH, HEADS, SIZE = 2, 4, 8
+
+
+def call_stats(call, queries, grid=None, **options):
+    return sample_stats(take(call, queries=queries, with_cells=grid is not None), grid=grid, **options)
 
 
 def tensors(queries, keys, heads=HEADS, kv_heads=HEADS, dtype=torch.float32):
@@ -297,7 +301,7 @@ def test_whichever_name_a_model_calls_it_is_that_of_the_probabilities_path(way, 
 
 
 def test_a_model_that_shows_its_probabilities_is_not_seen_twice(tiny, batches, monkeypatch):
-    monkeypatch.setattr(observer, "call_stats", lambda *_, **__: pytest.fail("seen twice"))
+    monkeypatch.setattr(observer, "take", lambda *_, **__: pytest.fail("seen twice"))
     assert set(attention_of(tiny(), batches(1)[0][0]).attention) == {"layer.0", "layer.1"}
 
 
@@ -406,7 +410,7 @@ class Checkpointed(nn.Module):
 def test_a_recomputed_forward_pass_counts_once(reentrant, batches, loss_of, monkeypatch):
     batch, looks = batches(1)[0], []
     plain = attention_of(fused_model(), batch[0])
-    monkeypatch.setattr(observer, "call_stats", lambda *args, **kwargs: looks.append(1) or call_stats(*args, **kwargs))
+    monkeypatch.setattr(observer, "take", lambda *args, **kwargs: looks.append(1) or take(*args, **kwargs))
     model = Checkpointed(fused_model(), reentrant=reentrant)
     watching = observe(model)
     watching.attach("q8", frozenset({0, 1}))
@@ -494,7 +498,7 @@ def test_a_watch_that_fails_leaves_the_forward_pass_alone(batches, monkeypatch):
 
 def test_a_look_that_fails_leaves_the_forward_pass_alone(batches, monkeypatch, caplog):
     caplog.set_level(logging.WARNING, "ckaudit.recorder")
-    monkeypatch.setattr(observer, "call_stats", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(observer, "take", lambda *_, **__: 1 / 0)
     model, tokens, guard = fused_model(), batches(1)[0][0], Guard()
     expected_output = model(tokens)
     watching = observe(model, guard)

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from ckaudit.contract.encode import significant
 from ckaudit.contract.grids import unpack
-from ckaudit.recorder.digits import shorten, shorten_all
+from ckaudit.recorder.arrays import dense
+from ckaudit.recorder.digits import shorten, shorten_all, significant_all
 from ckaudit.recorder.gradient_stats import gradient_stats
 from ckaudit.recorder.spread import histograms, quantiles_of, stride_of
-from ckaudit.recorder.sweep import measure, moments
+from ckaudit.recorder.sweep import measure, moments, sweep
 from ckaudit.recorder.weights import weight_stats
 
 LEVELS = (1, 5, 25, 50, 75, 95, 99)
@@ -189,25 +191,45 @@ def many():
 @pytest.mark.parametrize("chunk", [1_000, 2**22])
 @pytest.mark.parametrize("scale", [1.0, 1024.0])
 def test_tensors_measured_together_and_apart_are_the_same(chunk, scale):
-    together = measure(many(), scale=scale, chunk=chunk, magnitudes=True)
+    together = measured(scale=scale, chunk=chunk)
     for tensor, found in zip(many(), together, strict=True):
-        alone = measure([tensor], scale=scale, magnitudes=True)[0]
-        assert (found.percentiles, found.histogram, found.sampled) == (alone.percentiles, alone.histogram, alone.sampled)
-        for name in alone.moments.__struct_fields__:
-            np.testing.assert_allclose(getattr(found.moments, name), getattr(alone.moments, name), rtol=1e-12, err_msg=name)
+        (alone,) = measured([tensor], scale=scale)
+        assert found[1:] == alone[1:]
+        for name in alone[0].__struct_fields__:
+            np.testing.assert_allclose(getattr(found[0], name), getattr(alone[0], name), rtol=1e-12, err_msg=name)
+
+
+def measured(tensors=None, **options):
+    """The moments of tensors, magnitudes among them, and what is told of their distributions."""
+    tensors = many() if tensors is None else tensors
+    told, swept = measure(tensors, **options), sweep(tensors, magnitudes=True, **options)
+    return [
+        (moments.moments, one.percentiles, one.histogram, one.sampled, moments.ordered.size)
+        for one, moments in zip(told, swept, strict=True)
+    ]
 
 
 def test_tensors_measured_on_their_device_and_here_are_the_same(monkeypatch):
-    here = measure(many(), scale=8.0, magnitudes=True)
+    here = measured(scale=8.0)
     monkeypatch.setattr("ckaudit.recorder.sweep.is_away", lambda _array: True)
-    for found, expected in zip(measure(many(), scale=8.0, magnitudes=True), here, strict=True):
-        assert (found.percentiles, found.histogram, found.sampled) == (expected.percentiles, expected.histogram, expected.sampled)
-        for name in expected.moments.__struct_fields__:
-            wanted = getattr(expected.moments, name)
-            np.testing.assert_allclose(getattr(found.moments, name), wanted, rtol=1e-7, atol=1e-12, err_msg=name)
+    monkeypatch.setattr("ckaudit.recorder.sweep.dense_at_hand", dense)
+    for found, expected in zip(measured(scale=8.0), here, strict=True):
+        assert found[1:] == expected[1:]
+        for name in expected[0].__struct_fields__:
+            wanted = getattr(expected[0], name)
+            np.testing.assert_allclose(getattr(found[0], name), wanted, rtol=1e-7, atol=1e-12, err_msg=name)
 
 
 def test_numbers_shortened_together_and_apart_are_the_same():
     random_numbers = np.random.default_rng(0)
     values = random_numbers.normal(size=500) * 10.0 ** random_numbers.uniform(-36, 37, 500)
     assert shorten_all(values) == [shorten(value) for value in values.tolist()]
+
+
+def test_rows_of_numbers_are_rounded_as_each_is():
+    random_numbers = np.random.default_rng(1)
+    values = random_numbers.normal(size=(500, 7)) * 10.0 ** random_numbers.uniform(-30, 30, (500, 1))
+    values[0, :5] = [0.0, np.nan, np.inf, -np.inf, 999.95]
+    values[1] = [0.1, 0.00099999999, 1e-13, 1e15, 12345.0, -1234.5, 1233.5]
+    assert significant_all(values) == [significant(row) for row in values.tolist()]
+    assert significant_all(values[1:2]) == [significant(values[1].tolist())]
