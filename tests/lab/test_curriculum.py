@@ -65,5 +65,5 @@ def test_a_page_shows_what_each_training_recorded_and_what_the_audit_says(tmp_pa
     for arm in study.arms:
         assert f"| {arm.name} | {arm.report.severity or 'none'} | {arm.report.verdict} |" in text
         first = column(arm.folder, "train_loss_raw")[0]
-        assert re.search(rf"\| {arm.name} \| train_loss_raw \| {first:.4g} ", text)
+        assert re.search(rf"\| {arm.name} \| {first:.4g} ", text)
     assert "| cut off for good | blocks.1.attn.q.weight | 0 |" in text

@@ -3,14 +3,27 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ckaudit.lab.change import Change
+from ckaudit.lab.plan import Gpt, Plan
 from ckaudit.lab.story import experiment
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class AttentionScale(Change):
+class Choosy(Change):
+    """A model with rotary positions and a gated MLP, trained twice as long: its heads find what to look at."""
+
+    def plan(self, plan: Plan) -> Plan:
+        """Change the model and the length."""
+        assert isinstance(plan.model, Gpt)
+        model = replace(plan.model, positions="rope", activation="swiglu", hidden=128)
+        return replace(plan, model=model, steps=2 * plan.steps)
+
+
+class AttentionScale(Choosy):
     """The logits of attention are multiplied by `strength`."""
 
     def model(self, model: "nn.Module") -> None:
@@ -26,7 +39,7 @@ class AttentionScale(Change):
         *("train_loss_raw", "normalized_attention_entropy", "min_normalized_entropy", "sharp_share", "dead_head_fraction"),
         *("uniform_head_fraction", "max_attn_logit"),
     ),
-    steps=(1, 10, 20, 30, 50, 100, 120),
+    steps=(1, 10, 20, 30, 50, 100, 150, 200, 250),
 )
 def head_entropy() -> Mapping[str, Change]:
     """How choosy each head is, from the first step on.
@@ -39,4 +52,4 @@ def head_entropy() -> Mapping[str, Change]:
     Look at the smallest entropy at steps 10 to 50, head by head: early collapse is the sign, a low value at the
     end is not. The loss tells the three apart only later.
     """
-    return {"healthy": Change(), "logits x100": AttentionScale(0, 100), "logits x0.01": AttentionScale(0, 0.01)}
+    return {"healthy": Choosy(), "logits x100": AttentionScale(0, 100), "logits x0.01": AttentionScale(0, 0.01)}

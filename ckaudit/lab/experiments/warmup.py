@@ -24,7 +24,7 @@ class Warmup(Change):
         *("train_loss_raw", "learning_rate", "grad_global_norm", "update_to_weight_global", "min_normalized_entropy"),
         *("relative_movement/blocks.*.attn.q.weight", "val_loss"),
     ),
-    steps=(1, 2, 5, 10, 20, 50, 100, 120),
+    steps=(1, 2, 5, 10, 20, 50, 100, 125),
 )
 def warmup() -> Mapping[str, Change]:
     """Warm-up, and how the first steps go without it.
