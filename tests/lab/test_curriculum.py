@@ -52,7 +52,7 @@ def test_maps_are_drawn_in_shades_of_the_root() -> None:
 def test_a_change_is_said_with_its_numbers() -> None:
     assert said(Change()) == "nothing"
     arms = experiments()["enlarged_weights"].arms
-    assert said(arms["x5, clipped"]) == "The matrices of all blocks are multiplied by 5 after step 100."
+    assert said(arms["x5, clipped"]) == "The matrices of all blocks are multiplied by 5 after step 75."
 
 
 @pytest.mark.torch
