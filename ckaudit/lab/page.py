@@ -58,7 +58,7 @@ def _verdict(report: Report) -> list[str]:
 
 def is_map(look: str) -> bool:
     """Return whether an experiment looks at sampled matrices, by their path in a checkpoint, and not at a metric."""
-    return ".*." in look
+    return ".*." in look and "/" not in look
 
 
 def _numbers(look: str, steps: Sequence[int], measured: Mapping[str, Mapping[str, Measured]]) -> Iterator[str]:
