@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class BrokenMask(Change):
     """Every query of every block sees every key, also those of tokens that are to be predicted.
 
-    Half of the attention lies above the diagonal from the first step on, and the loss falls far below what can be known.
+    Half of the attention lies above the diagonal from the first step on; the loss looks healthy until the model finds out.
     """
 
     def model(self, model: "nn.Module") -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class WeightsZeroedMid(Change):
     """All matrices of the MLP in block 1 are zero after the update of the onset.
 
-    With both of its sides zero it gets gradients of exactly zero for ever; the loss jumps a little and recovers without it.
+    Its gradients are exactly zero for one step, until the optimizer's momentum has moved it; the loss jumps and recovers.
     """
 
     def updated(self, training: "Training") -> None:
