@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 @fault(
     group="code",
     truth="softmax_applied_twice",
-    symptoms=("loss_not_falling", "vanishing_gradient"),
-    consequences=("overfitting", "weights_shrink", "dead_parameter", "update_out_of_band", "loss_spike", "zero_gradients"),
+    symptoms=("loss_not_falling", "train_val_inverted"),
+    consequences=("overfitting", "vanishing_gradient", "weights_shrink", "dead_parameter", "update_out_of_band", "loss_spike", "zero_gradients"),
     detectable=60,
 )
 class DoubleSoftmax(Change):
