@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     group="code",
     truth="softmax_applied_twice",
     symptoms=("loss_not_falling", "train_val_inverted"),
-    consequences=("overfitting", "vanishing_gradient", "weights_shrink", "dead_parameter", "update_out_of_band", "loss_spike", "zero_gradients"),
+    consequences=(
+        "overfitting",
+        "vanishing_gradient",
+        "weights_shrink",
+        "dead_parameter",
+        "update_out_of_band",
+        "loss_spike",
+        "zero_gradients",
+    ),
     detectable=60,
 )
 class DoubleSoftmax(Change):
