@@ -25,6 +25,9 @@ class EmptyBatch(Change):
     """All targets of one batch are padding, so that the mean over those that count is 0 / 0.
 
     The loss of that step is NaN and every gradient exactly zero; the training goes on unharmed.
+
+    Seen under seed 0, with an onset of 31: a NaN in the loss of one step, a gradient norm of 0, the next loss as if nothing
+    had been.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":

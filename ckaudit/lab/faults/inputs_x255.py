@@ -33,6 +33,9 @@ class InputsX255(Change):
 
     It is as if only one of two pipelines divided by 255.
     What the first convolution puts out is as much larger; batch norm hides it from the loss, but not from evaluations.
+
+    Seen under seed 0: outputs of the first convolution of 133 (healthy 0.5), the same training loss, a validation loss of 2.3
+    at step 150 (healthy 0.46).
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":

@@ -26,6 +26,8 @@ class LabelsNoiseCnn(Change):
     """A share `strength` of the classes of each training batch is drawn at random; evaluations have the right ones.
 
     The training loss stays above the validation loss by what the random classes cost.
+
+    Seen under seed 0: at step 150 a training loss of 1.70 (healthy 0.47) above a validation loss of 0.98 (healthy 0.46).
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":

@@ -27,6 +27,9 @@ class ZeroProj(Change):
     """What the attention of block 1 adds to the stream is multiplied by zero, from the first step on.
 
     Its tensors have gradients of exactly zero, and only weight decay moves them.
+
+    Seen under seed 0: gradients of six tensors are exactly 0 from the first step on, their relative update is 1e-4 at most
+    where neighbours have 0.05; the loss is that of the healthy run to 0.01.
     """
 
     def model(self, model: "nn.Module") -> None:
