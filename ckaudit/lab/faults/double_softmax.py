@@ -17,13 +17,8 @@ if TYPE_CHECKING:
     truth="softmax_applied_twice",
     symptoms=("loss_not_falling", "train_val_inverted"),
     consequences=(
-        "overfitting",
-        "vanishing_gradient",
-        "weights_shrink",
-        "dead_parameter",
-        "update_out_of_band",
-        "loss_spike",
-        "zero_gradients",
+        *("overfitting", "vanishing_gradient", "weights_shrink", "dead_parameter", "update_out_of_band"),
+        *("loss_spike", "zero_gradients"),
     ),
     detectable=60,
 )

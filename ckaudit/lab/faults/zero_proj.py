@@ -14,12 +14,7 @@ if TYPE_CHECKING:
     truth="dead_path",
     symptoms=("dead_parameter", "zero_gradients", "layer_not_contributing"),
     consequences=(
-        "vanishing_gradient",
-        "weights_shrink",
-        "uniform_heads",
-        "update_out_of_band",
-        "barely_moving",
-        "activation_drift",
+        *("vanishing_gradient", "weights_shrink", "uniform_heads", "update_out_of_band", "barely_moving", "activation_drift"),
     ),
     place=("blocks.1.attn*", "layer.1*"),
 )
