@@ -22,6 +22,9 @@ class NoZeroGrad(Change):
     """Gradients are never cleared, so that each step applies its own and what is left of those before it.
 
     What clipping has let through stays in: the norm of the gradient is higher, and its direction hardly changes with the batch.
+
+    Seen under seed 0: a gradient norm of 1.2 to 2.2 that never falls below 1, updates twice as large, outputs of an MLP ten
+    times as large, entropies of 0.77 at step 70 (healthy 0.95), a loss of 2.19 at step 150 (healthy 1.84).
     """
 
     def zero(self, training: "Training") -> None:
