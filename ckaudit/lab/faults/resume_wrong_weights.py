@@ -25,6 +25,9 @@ class ResumeWrongWeights(Change):
     """The training is stopped and taken up again at the onset; the weights of block `strength` are not found in what was saved.
 
     That block has new random weights after the seam, and the loss jumps until they are learnt again.
+
+    Seen under seed 0, with an onset of 41: norms in block 1 fall by a fifth at the seam, its distance from the first weights
+    doubles; in the loss nothing that early.
     """
 
     def plan(self, plan: Plan) -> Plan:
