@@ -64,6 +64,9 @@ def _numbers(look: str, steps: Sequence[int], arms: Sequence[Arm]) -> Iterator[s
     yield from (f"### {name}", "", f"{found[0][1].title} Unit: {_unit(found[0][1])}.", "")
     rows = [[arm.name, label, *cells] for arm, measured in found for label, cells in _rows(measured.series, pattern, steps)]
     used = [0, 1, *(column for column in range(2, 2 + len(steps)) if any(row[column] for row in rows))]
+    if len(used) == 2:
+        yield "Not recorded at these steps."
+        return
     head = ["arm", "of", *(f"step {step}" for step in steps)]
     yield from _table([head[column] for column in used], [[row[column] for column in used] for row in rows])
 

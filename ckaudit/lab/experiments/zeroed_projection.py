@@ -42,7 +42,7 @@ def zeroed_projection() -> Mapping[str, Change]:
     values get nothing, the projection itself does, and from the second step on all of them learn. The first is a fault, the
     second a common initialization.
 
-    Look at the gradient norms of block 1, tensor by tensor, at step 1 and step 10, and at the relative movement at the end.
+    Look at the gradient norms of block 1, tensor by tensor, at step 10, and at the relative movement at the end.
     The weights without a gradient still shrink a little, by weight decay.
     """
     return {"healthy": Change(), "cut off for good": ZeroedAttention(), "starts as zeros": ZeroWeight()}
