@@ -11,6 +11,8 @@ from ckaudit.lab.plan import Data
 from ckaudit.run.read import read_run
 from tests.lab.tiny import TINY, Seen, same, started, train
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def healthy() -> Seen:
