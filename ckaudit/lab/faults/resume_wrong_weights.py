@@ -26,8 +26,8 @@ class ResumeWrongWeights(Change):
 
     That block has new random weights after the seam, and the loss jumps until they are learnt again.
 
-    Seen under seed 0, with an onset of 41: norms in block 1 fall by a fifth at the seam, its distance from the first weights
-    doubles; in the loss nothing that early.
+    Seen under seed 0: a loss of 2.05 and a gradient norm of 4.5 after 1.85 and 1.3, and both back after three steps; with an
+    onset of 41 norms in block 1 fall by a fifth and nothing shows in the loss.
     """
 
     def plan(self, plan: Plan) -> Plan:
