@@ -25,7 +25,7 @@ class ResumeOldWeights(Change):
 
     All weights go back a little at the seam, and so does the loss.
 
-    Seen under seed 0, with an onset of 71: a loss of 3.3 after 2.1, and a way back as long as the steps that were lost.
+    Seen under seed 0: a loss of 2.03 after 1.85, and of 1.93 after eight more steps.
     """
 
     _old: dict[str, Any]
