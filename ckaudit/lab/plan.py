@@ -167,7 +167,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
             case "stairs":
                 return 1 - math.floor(min(done, 1 - 1e-9) * self.periods) / (self.periods - 1)
             case "restarts":
-                return (1 + math.cos(math.pi * (done * self.periods % 1))) / 2
+                return (1 + math.cos(math.pi * (min(done, 1 - 1e-9) * self.periods % 1))) / 2
         return 1.0
 
 
