@@ -14,8 +14,8 @@ def facts(plan: Plan, corpus: Corpus, *, every: int = 25) -> dict[str, Any]:
         corpus: Where its batches come from.
         every: Steps between two points of the planned learning rate, which straight lines join.
     """
-    jumps = {near for step in range(2, plan.steps + 1) if _jumps(plan, step) for near in (step - 1, step)}
-    knots = sorted({1, max(1, plan.schedule.warmup), *range(every, plan.steps + 1, every), *jumps, plan.steps})
+    bends = {step for step in range(2, plan.steps) if _bends(plan, step)}
+    knots = sorted({1, max(1, plan.schedule.warmup), *range(every, plan.steps + 1, every), *bends, plan.steps})
     told: dict[str, Any] = {
         "seed": plan.seed,
         "planned_steps": plan.steps,
@@ -29,6 +29,6 @@ def facts(plan: Plan, corpus: Corpus, *, every: int = 25) -> dict[str, Any]:
     return told
 
 
-def _jumps(plan: Plan, step: int, *, least: float = 0.1) -> bool:
-    """Whether the learning rate goes from the step before to this one by more than `least` of its peak."""
-    return abs(plan.rate(step) - plan.rate(step - 1)) > least * plan.optimizer.peak
+def _bends(plan: Plan, step: int, *, least: float = 0.002) -> bool:
+    """Whether the learning rate has a corner or a jump at a step: a second difference of `least` of its peak."""
+    return abs(plan.rate(step + 1) - 2 * plan.rate(step) + plan.rate(step - 1)) > least * plan.optimizer.peak

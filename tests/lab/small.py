@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 from msgspec.structs import replace
 
 from ckaudit.contract.files import read_bytes
@@ -24,6 +25,7 @@ PICTURES = replace(SMALL, model=Cnn(channels=4, depth=1), data=Data(corpus="shap
 
 def trained(change: Change, folder: Path, plan: Plan = SMALL, *, stop: int | None = None) -> Training:
     """Train to `stop`, or to the end of the plan, and let the change finish its files."""
+    torch.set_num_threads(1)  # a model as small as this one is slower on several
     training = Training(plan, change, folder)
     training.plan = replace(training.plan, stop=stop or training.plan.stop)
     training.run()

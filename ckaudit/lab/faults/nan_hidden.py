@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     truth="nan_hidden_by_logger",
     acceptable=("nonfinite_operation",),
     symptoms=("hidden_nonfinite", "nonfinite_values"),
-    consequences=("impossible_value", "skipped_updates", "loss_below_floor", "barely_moving"),
+    consequences=("impossible_value", "skipped_updates", "loss_below_floor", "barely_moving", "update_out_of_band"),
     dev=Amount(onset=150, strength=20),
     test=Amount(onset=310, strength=3),
     detectable=2,

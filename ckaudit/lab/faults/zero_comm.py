@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     group="system",
     truth="gradients_lost_in_communication",
     symptoms=("zero_gradients", "dead_parameter"),
-    dev=Amount(strength=0.05),
-    test=Amount(onset=150, strength=0.1),
+    dev=Amount(strength=0.02),
+    test=Amount(onset=100, strength=0.015),
     detectable=150,
 )
 class ZeroComm(Change):
