@@ -154,7 +154,7 @@ def test_a_trunk_that_is_frozen_stays(tmp_path: Path) -> None:
 
 
 def test_a_finetuning_begins_with_what_was_learnt(tmp_path: Path) -> None:
-    trained(SmallLrFinetune(), tmp_path / "fine", stop=1)
+    trained(SmallLrFinetune(), tmp_path / "fine", replace(SMALL, steps=80), stop=1)
     trained(Change(), tmp_path / "plain", stop=1)
     fine, plain = (column(tmp_path / name, "train_loss_raw")[1] for name in ("fine", "plain"))
     assert fine < plain - 1
