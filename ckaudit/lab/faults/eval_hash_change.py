@@ -23,8 +23,7 @@ RARE = 0.02  # share of a text below which a token may change its place
     detectable=25,
 )
 class EvalHashChange(Change):
-    """From the onset on evaluations use another tokenizer, in which tokens have changed places pair by pair that
-    make up the share `strength` of a text.
+    """From the onset on evaluations use another tokenizer: tokens that make up the share `strength` of a text changed places.
 
     The logged hash of the tokenizer changes and the held-out loss steps up, while the training loss falls on.
     """
