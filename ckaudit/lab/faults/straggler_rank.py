@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     truth="straggler",
     symptoms=("straggler",),
     consequences=("step_time_jump",),
-    dev=Amount(strength=6),
-    test=Amount(onset=60, strength=4),
+    dev=Amount(strength=3),
+    test=Amount(onset=60, strength=2),
     detectable=50,
 )
 class StragglerRank(Change):
