@@ -37,4 +37,4 @@ class DeadRelu(Change):
 
         blocks: Any = model.get_submodule("blocks")
         for block in blocks:
-            block.mlp.up.bias = nn.Parameter(full((block.mlp.up.out_features,), -self.strength))
+            block.mlp.up.bias = nn.Parameter(full((block.mlp.up.out_features,), -float(self.strength)))
