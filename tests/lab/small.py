@@ -28,19 +28,26 @@ def made(name: str, *, onset: int = 0, strength: float = 1.0) -> Change:
     return Change() if name == "healthy" else faults()[name].change(onset, strength)
 
 
-def built(change: Change, *, model: Model | None = None) -> Training:
+def built(change: Change, *, model: Model = PLAN.model, data: Data = PLAN.data) -> Training:
     """Return a training that has not begun."""
     torch.set_num_threads(1)
     with TemporaryDirectory() as folder:
-        training = Training(PLAN if model is None else replace(PLAN, model=model), change, Path(folder) / "run")
+        training = Training(replace(PLAN, model=model, data=data), change, Path(folder) / "run")
         training.recorder.close()
         return training
 
 
-def watched(change: Change, look: Callable[[Training], Seen], *, steps: int = 6, model: Model | None = None) -> list[Seen]:
+def watched(
+    change: Change,
+    look: Callable[[Training], Seen],
+    *,
+    steps: int = 6,
+    model: Model = PLAN.model,
+    data: Data = PLAN.data,
+) -> list[Seen]:
     """Train a few steps and return what was seen after each."""
     torch.set_num_threads(1)
-    plan = replace(PLAN if model is None else replace(PLAN, model=model), stop=steps)
+    plan = replace(PLAN, model=model, data=data, stop=steps)
     seen: list[Seen] = []
     with TemporaryDirectory() as folder:
         training = Training(plan, change, Path(folder) / "run")
