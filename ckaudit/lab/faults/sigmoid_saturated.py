@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     place=("blocks.*.mlp*",),
     dev=Amount(strength=60),
     test=Amount(strength=40),
+    harmless=True,
 )
 class SigmoidSaturated(Change):
     """MLPs have a sigmoid, and the weights before it are drawn `strength` times too large.
