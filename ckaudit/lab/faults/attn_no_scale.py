@@ -23,15 +23,18 @@ if TYPE_CHECKING:
     test=Amount(strength=5),
 )
 class AttnNoScale(Change):
-    """A block has one large head, whose logits are plain products of queries and keys.
+    """A block has one large head, whose logits, an output of a module, are plain products of queries and keys.
 
     Query and key weights are drawn `strength` times larger than the others: 7 gives 48 channels of about unit variance.
-    SEEN
+    Seen under seed 0: at step 10 logits reach 30 (healthy: 0.1) and the sharpest head's entropy is 0.03 of its maximum
+    (1.0); at step 100 it is still 0.10 (0.91) and the loss 2.06 (1.94).
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Make one head of all."""
-        return replace(plan, model=replace(plan.model, heads=1, kv_heads=None)) if isinstance(plan.model, Gpt) else plan
+        """Make one head of all, and write attention out."""
+        if not isinstance(plan.model, Gpt):
+            return plan
+        return replace(plan, model=replace(plan.model, heads=1, kv_heads=None, fused=False))
 
     def model(self, model: "nn.Module") -> None:
         """Take the scale away."""

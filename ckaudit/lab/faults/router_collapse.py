@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class RouterCollapse(Change):
     """Each router has a bias, which starts at `strength` for its first expert; the load-balance loss is left out.
 
-    SEEN
+    Seen under seed 0: all 2,048 tokens of a batch want the first expert from the first step to at least the hundredth, 69 %
+    are dropped, and three of four experts get no gradient; the loss does not show it (2.07 at step 100, healthy: 2.08).
     """
 
     def model(self, model: "nn.Module") -> None:
