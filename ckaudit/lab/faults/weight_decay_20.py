@@ -26,8 +26,7 @@ from ckaudit.lab.story import Amount, fault
 class WeightDecay20(Change):
     """AdamW's weight decay is `strength`.
 
-    Seen under seed 0: between steps 20 and 40 the spread of weights halves and the stream with it, updates are 4 to 6 % of
-    the weights (healthy: 1 %), and after a first fall to 3.8 the loss rises again (healthy: 2.5 at step 40).
+    SEEN
     """
 
     def plan(self, plan: Plan) -> Plan:
