@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     place=("blocks.*.attn*", "layer.*"),
     dev=Amount(strength=50),
     test=Amount(strength=30),
+    detectable=30,
 )
 class AttnScaleX50(Change):
     """The products of queries and keys, an output of a module, are multiplied by `strength` times what they should be.
