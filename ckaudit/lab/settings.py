@@ -51,7 +51,7 @@ def setting(family: Family, seed: int) -> Plan:
     """
     text = _TEXTS[seed]
     size = _SIZES[split_of(seed)]
-    optimizer = Optimizer(peak=1e-3 * size, weight_decay=0.01 * size)
+    decay = 0.01 * size
     match family:
         case "gpt":
             plan = text
@@ -62,9 +62,11 @@ def setting(family: Family, seed: int) -> Plan:
         case "lstm":
             plan = replace(text, model=Lstm(width=32 + 32 * size))
         case "mlp":
-            plan = replace(text, model=Mlp(depth=2 + size), data=Data(corpus="points", batch_size=64), optimizer=optimizer)
+            data, optimizer = Data(corpus="points", batch_size=64), Optimizer(peak=1e-3 * size, weight_decay=decay)
+            plan = replace(text, model=Mlp(depth=2 + size), data=data, optimizer=optimizer)
         case "cnn":
-            plan = replace(text, model=Cnn(depth=1 + size), data=Data(corpus="shapes", batch_size=32), optimizer=optimizer)
+            data, optimizer = Data(corpus="shapes", batch_size=32), Optimizer(peak=4e-3 / size, weight_decay=decay)
+            plan = replace(text, model=Cnn(depth=1 + size), data=data, optimizer=optimizer)
     return replace(plan, seed=seed)
 
 
