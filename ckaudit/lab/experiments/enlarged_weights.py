@@ -47,8 +47,8 @@ def enlarged_weights() -> Mapping[str, Change]:
     After the update of step 75 the matrices of all blocks are multiplied by five. The loss of step 76 is that of a
     stranger, and the gradient norm is four times what it was. Afterwards updates are smaller beside the weights, since
     the weights have grown and Adam's updates have not. With the limit at 1 the coefficient says how much is cut. Adam hides
-    most of the difference between the arms: it divides by its own second moment, so that what one huge gradient does, with or without
-    clipping, is mostly to make the following updates small.
+    most of the difference between the arms: it divides by its own second moment, so that what one huge gradient does, with
+    or without clipping, is mostly to make the following updates small.
 
     Look at the weight norms at step 80, the only series that name the cause: no optimizer moves a weight by four times its
     size in one step. Then compare how fast the two arms come back.
