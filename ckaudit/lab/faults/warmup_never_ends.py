@@ -23,8 +23,8 @@ class WarmupNeverEnds(Change):
     """After the warm-up the learning rate goes on rising, `strength` times as fast, until the run ends.
 
     Seen under seed 0: at step 100 the rate is 0.031 where 0.0028 is planned, logits reach 20 (healthy: 4) and the stream is
-    ten times as large; the loss, at first the better for it, stops at 1.2 from step 250 on (1.24 at the end and falling).
-    At a strength of 1 it only helps, at 12 it stays at 2.0.
+    ten times as large; the loss, at first the better for it, stops at 1.2 from step 250 on, where the healthy one ends at
+    1.24 and still falls. At a strength of 1 it only helps, at 12 the loss stays at 2.0.
     """
 
     def rate(self, training: "Training", rate: float) -> float:
