@@ -157,6 +157,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     def _height(self, done: float) -> float:
         """Return the height between end and peak, 0 to 1, when a share of the schedule is done."""
+        before_end = min(done, 1 - 1e-9)  # the last step belongs to the last period
         match self.shape:
             case "linear":
                 return 1 - done
@@ -165,9 +166,9 @@ class Schedule(Struct, frozen=True, kw_only=True):
             case "plateau":
                 return min(1.0, (1 - done) / self.tail)
             case "stairs":
-                return 1 - math.floor(min(done, 1 - 1e-9) * self.periods) / (self.periods - 1)
+                return 1 - math.floor(before_end * self.periods) / (self.periods - 1)
             case "restarts":
-                return (1 + math.cos(math.pi * (done * self.periods % 1))) / 2
+                return (1 + math.cos(math.pi * (before_end * self.periods % 1))) / 2
         return 1.0
 
 

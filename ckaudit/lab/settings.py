@@ -17,7 +17,7 @@ _TEXTS = {
     0: Plan(data=Data(corpus="verbs")),
     1: Plan(
         model=Gpt(norm="layer", activation="relu"),
-        data=Data(corpus="mixture"),
+        data=Data(corpus="mixture", batch_size=18, length=112),
         schedule=Schedule(shape="plateau", warmup=40),
     ),
     2: Plan(
@@ -26,18 +26,18 @@ _TEXTS = {
         schedule=Schedule(shape="linear", final=0.0),
     ),
     10: Plan(
-        model=Gpt(width=128, depth=4, hidden=512, norm="layer", fused=True),
-        data=Data(corpus="letters", batch_size=16, length=64),
+        model=Gpt(width=96, depth=4, hidden=384, norm="layer", fused=True),
+        data=Data(corpus="letters", batch_size=14, length=80),
         optimizer=Optimizer(peak=1.5e-3, betas=(0.9, 0.98)),
         schedule=Schedule(shape="cosine", warmup=50, final=0.05),
         steps=500,
     ),
     11: Plan(
         model=Gpt(width=96, depth=6, heads=6, hidden=256, positions="rope", activation="swiglu", qk_norm=True, tied=True),
-        data=Data(corpus="letters", tokens="bpe", batch_size=24, length=40),
+        data=Data(corpus="letters", tokens="bpe", batch_size=20, length=36),
         optimizer=Optimizer(peak=2e-3, weight_decay=0.05),
         schedule=Schedule(shape="plateau", warmup=25, final=0.02, tail=0.3),
-        steps=450,
+        steps=400,
     ),
 }
 _SIZES: dict[Split, int] = {"dev": 1, "test": 2}
@@ -51,7 +51,7 @@ def setting(family: Family, seed: int) -> Plan:
     """
     text = _TEXTS[seed]
     size = _SIZES[split_of(seed)]
-    optimizer = Optimizer(peak=1e-3 * size, weight_decay=0.01 * size)
+    decay = 0.01 * size
     match family:
         case "gpt":
             plan = text
@@ -62,9 +62,11 @@ def setting(family: Family, seed: int) -> Plan:
         case "lstm":
             plan = replace(text, model=Lstm(width=32 + 32 * size))
         case "mlp":
-            plan = replace(text, model=Mlp(depth=2 + size), data=Data(corpus="points", batch_size=64), optimizer=optimizer)
+            data, optimizer = Data(corpus="points", batch_size=64), Optimizer(peak=1e-3 * size, weight_decay=decay)
+            plan = replace(text, model=Mlp(depth=2 + size), data=data, optimizer=optimizer)
         case "cnn":
-            plan = replace(text, model=Cnn(depth=1 + size), data=Data(corpus="shapes", batch_size=32), optimizer=optimizer)
+            data, optimizer = Data(corpus="shapes", batch_size=32), Optimizer(peak=4e-3 / size, weight_decay=decay)
+            plan = replace(text, model=Cnn(depth=1 + size), data=data, optimizer=optimizer)
     return replace(plan, seed=seed)
 
 

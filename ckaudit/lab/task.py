@@ -26,6 +26,10 @@ class Task:
         """Return the mean over the targets that count; 0 / 0 where none does."""
         return self.losses(logits, batch).sum() / (batch.targets != IGNORED).sum()
 
+    def auxiliary(self, model: nn.Module) -> Tensor | float:
+        """Return what modules of the model add to the loss of training after a forward pass, such as that of a router."""
+        return sum(getattr(module, "auxiliary", 0.0) for module in model.modules())
+
 
 class Evaluation:
     """What a model makes of the held-out batch, in pieces that fit in memory."""

@@ -154,7 +154,7 @@ class Training:
             batch = self.change.batch(self, self.corpus.batch(self.step, part=part, parts=parts))
             with self.casting():
                 logits = self.task.logits(self.wrapped, batch)
-            loss = self.change.loss(self, logits, batch)
+            loss = self.change.loss(self, logits, batch) + self.task.auxiliary(self.model)
             scaled = loss / self.plan.accumulate
             self.change.backward(self, scaled if self.scaler is None else self.scaler.scale(scaled))
             losses.append(loss.detach())

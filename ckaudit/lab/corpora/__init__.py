@@ -14,6 +14,14 @@ def open_corpus(plan: Data, seed: int) -> Corpus:
     Raises:
         KeyError: If no corpus has this name.
     """
+    if plan.corpus == "points":
+        from ckaudit.lab.corpora.points import points
+
+        return points(plan, seed)
+    if plan.corpus == "shapes":
+        from ckaudit.lab.corpora.shapes import shapes
+
+        return shapes(plan, seed)
     from ckaudit.lab.corpora.text import TextCorpus
 
     return TextCorpus(plan, seed)

@@ -1,91 +1,105 @@
 """Batches of tokens, cut from lines that are drawn anew for each batch or once for a training set."""
 
+from collections.abc import Mapping
 from random import Random
-from typing import Protocol
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from ckaudit.lab.batch import Batch
-from ckaudit.lab.corpora import verbs
+from ckaudit.lab.corpora.epochs import row_number
 from ckaudit.lab.corpora.line import Line
+from ckaudit.lab.corpora.pairs import pair_tokens
+from ckaudit.lab.corpora.sources import TEXTS
 from ckaudit.lab.corpora.tokens import Characters, Tokens
 from ckaudit.lab.plan import Data
 
+GOLDEN = 0.6180339887498949
 
-class Maker(Protocol):
-    """Draws lines."""
 
-    def __call__(self, rng: Random, *, held: bool) -> Line:
-        """Draw one line, of those held out or of all others."""
-        ...
+class Row(Struct, frozen=True):
+    """The lines of a row and its tokens, one more than it has predictions; `slices` says what each target counts for."""
+
+    lines: list[Line]
+    codes: list[int]
+    slices: list[str | None]
 
 
 class TextCorpus:
-    """Rows of tokens, one line of text after the other; every row begins with a line break.
+    """Rows of tokens, one line of text after the other, all of one source; every row begins with a line break.
 
     Args:
         plan: Which lines, cut into what, and how many in a row and a batch.
         seed: Of the training rows.
+
+    Raises:
+        KeyError: If no corpus, or no source in `shares`, has this name.
     """
 
     def __init__(self, plan: Data, seed: int) -> None:
         self._plan, self._seed = plan, seed
-        self._maker: Maker = verbs.draw
-        self.tokens: Tokens = Characters()
+        self._sources = TEXTS[plan.corpus]
+        self.tokens: Tokens = Characters() if plan.tokens == "characters" else pair_tokens(plan.corpus)
         self.vocabulary = self.tokens.count
+        self._even = dict.fromkeys(self._sources, 1.0)
+        self._shares = {name: self._even[name] * share for name, share in plan.shares.items()} or self._even
 
     def batch(self, step: int, *, part: int = 0, parts: int = 1) -> Batch:
-        """Return the batch of a step, or a part of it."""
+        """Return the batch of a step, or a part of it: the same rows, however many parts it comes in."""
         rows = self._plan.batch_size // parts
-        if self._plan.rows is None:
-            rng = Random(f"{self._seed}/{step}/{part}")
-            return self._stack([self._draw_row(rng, held=False) for _ in range(rows)], id=f"{step}/{part}")
         first = (step - 1) * self._plan.batch_size + part * rows
-        return self._stack([self._kept_row(first + index) for index in range(rows)], id=f"{step}/{part}")
+        return self._stack([self._training_row(first + index) for index in range(rows)], id=f"{step}/{part}")
 
     def held_out(self) -> Batch:
-        """Return the held-out rows, the same under every seed; with nothing held apart, rows of the training set."""
-        rng = Random("held out") if self._plan.held_apart else Random(f"{self._seed}/1/0")
-        rows = [self._draw_row(rng, held=self._plan.held_apart) for _ in range(self._plan.held_rows)]
-        return self._stack(rows)
+        """Return the held-out rows: the same ones under every seed, of all sources alike.
 
-    def _kept_row(self, number: int) -> list[Line]:
-        """Return a row of a training set that is gone through in epochs, each in an order of its own."""
-        count = self._plan.rows or 1
-        epoch, place = divmod(number, count)
-        order = Random(f"{self._seed}/order/{epoch}").sample(range(count), count)
-        return self._draw_row(Random(f"{self._seed}/row/{order[place]}"), held=False)
+        With nothing held apart they are the first rows of the training set.
+        """
+        count = self._plan.held_rows
+        if not self._plan.held_apart:
+            return self._stack([self._training_row(number) for number in range(count)])
+        return self._stack([self._row("held out", number, self._even, held=True) for number in range(count)])
 
-    def _draw_row(self, rng: Random, *, held: bool) -> list[Line]:
-        lines: list[Line] = []
-        length = 0
-        while length <= self._plan.length:
-            lines.append(self._maker(rng, held=held))
-            length += len(self.tokens.encode(lines[-1].text)) + 1
-        return lines
+    def _training_row(self, number: int) -> Row:
+        number = row_number(number, rows=self._plan.rows, seed=self._seed)
+        return self._row(f"{self._seed}/row", number, self._shares, held=False)
 
-    def _stack(self, rows: list[list[Line]], *, id: str | None = None) -> Batch:  # noqa: A002
+    def _row(self, name: str, number: int, shares: Mapping[str, float], *, held: bool) -> Row:
+        """Draw a row; steps of the golden section through the shares give every batch nearly the same of each source."""
+        rng, draw = Random(f"{name}/{number}"), self._sources[_at(number * GOLDEN % 1, shares)]
+        row = Row([], [self.tokens.line_break], [])
+        while len(row.codes) <= self._plan.length:
+            line = draw(rng, held=held)
+            codes = [*self.tokens.encode(line.text), self.tokens.line_break]
+            row.lines.append(line)
+            row.codes.extend(codes)
+            row.slices.extend([line.slice] * len(codes))
+        return row
+
+    def _stack(self, rows: list[Row], *, id: str | None = None) -> Batch:  # noqa: A002
         length = self._plan.length
-        codes = torch.tensor([self._codes(row)[: length + 1] for row in rows])  # (B, T + 1)
-        sources = {line.source for row in rows for line in row}
+        codes = torch.tensor([row.codes[: length + 1] for row in rows])  # (B, T + 1)
+        sources = {line.source for row in rows for line in row.lines}
         return Batch(
             inputs=codes[:, :-1].contiguous(),
             targets=codes[:, 1:].contiguous(),
             source=next(iter(sources)) if len(sources) == 1 else None,
             id=id,
-            slices=self._slices(rows),
+            slices=_slices([row.slices[:length] for row in rows]),
         )
 
-    def _codes(self, row: list[Line]) -> list[int]:
-        line_break = self.tokens.line_break
-        codes = [line_break]
-        for line in row:
-            codes += [*self.tokens.encode(line.text), line_break]
-        return codes
 
-    def _slices(self, rows: list[list[Line]]) -> dict[str, Tensor]:
-        names = sorted({line.slice for row in rows for line in row if line.slice})
-        marks = [[line.slice for line in row for _ in range(len(self.tokens.encode(line.text)) + 1)] for row in rows]
-        length = self._plan.length
-        return {name: torch.tensor([[mark == name for mark in row[:length]] for row in marks]) for name in names}
+def _at(place: float, shares: Mapping[str, float]) -> str:
+    """Return the name that lies at a place, 0 to 1, of shares laid end to end."""
+    left = place * sum(shares.values())
+    for name, share in shares.items():
+        left -= share
+        if left < 0:
+            return name
+    return name
+
+
+def _slices(marks: list[list[str | None]]) -> dict[str, Tensor]:
+    names = sorted({mark for row in marks for mark in row if mark})
+    return {name: torch.tensor([[mark == name for mark in row] for row in marks]) for name in names}

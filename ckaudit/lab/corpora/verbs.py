@@ -5,8 +5,8 @@ letter at home". A tenth of the (subject, verb, complement) combinations is held
 """
 
 from random import Random
-from zlib import crc32
 
+from ckaudit.lab.corpora.apart import choose
 from ckaudit.lab.corpora.line import Line
 
 REGULAR = ("work", "play", "walk", "talk", "listen", "watch", "study", "finish", "start", "look", "want", "like")
@@ -88,18 +88,15 @@ def conjugate(verb: str, tense: str, subject: str) -> str:
     return past(verb, subject) if tense == "past" else present(verb, subject)
 
 
-def held_out(subject: str, verb: str, complement: str, *, share: int = 10) -> bool:
-    """Whether training never sees this combination: one in `share`, by a checksum of its words."""
-    return crc32(f"{subject}|{verb}|{complement}".encode()) % share == 0
+def combination(rng: Random) -> tuple[str, str, str]:
+    """Draw a subject, a verb and a complement that goes with it."""
+    subject, verb = rng.choice(SUBJECTS), rng.choice(REGULAR + IRREGULAR)
+    return subject, verb, rng.choice(COMPLEMENTS[verb])
 
 
 def draw(rng: Random, *, held: bool) -> Line:
     """Draw one sentence, from the held-out combinations or from all others; its slice is "regular" or "irregular"."""
-    while True:
-        subject, verb = rng.choice(SUBJECTS), rng.choice(REGULAR + IRREGULAR)
-        complement = rng.choice(COMPLEMENTS[verb])
-        if held_out(subject, verb, complement) == held:
-            break
+    subject, verb, complement = choose(rng, combination, held=held)
     tense = rng.choice(tuple(TIMES))
     clause = f"{subject} {conjugate(verb, tense, subject)} {complement}{rng.choice(PLACES)}"
     time = rng.choice(TIMES[tense])

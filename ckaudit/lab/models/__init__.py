@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from ckaudit.lab.plan import Gpt, Model
+from ckaudit.lab.plan import Cnn, Gpt, Llama, Lstm, Mlp, Model
 
 
 def build(plan: Model, *, vocabulary: int, length: int) -> nn.Module:
@@ -18,4 +18,19 @@ def build(plan: Model, *, vocabulary: int, length: int) -> nn.Module:
             from ckaudit.lab.models.gpt import MiniGPT
 
             return MiniGPT(plan, vocabulary=vocabulary, length=length)
-    raise NotImplementedError(plan)
+        case Llama():
+            from ckaudit.lab.models.llama import llama
+
+            return llama(plan, vocabulary=vocabulary, length=length)
+        case Lstm():
+            from ckaudit.lab.models.lstm import LstmModel
+
+            return LstmModel(plan, vocabulary=vocabulary)
+        case Mlp():
+            from ckaudit.lab.models.classifiers import MlpModel
+
+            return MlpModel(plan, classes=vocabulary)
+        case Cnn():
+            from ckaudit.lab.models.classifiers import CnnModel
+
+            return CnnModel(plan, classes=vocabulary)

@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from ckaudit.lab.models.switch import Switch
 from ckaudit.lab.plan import Gpt
 
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
@@ -38,4 +39,5 @@ class Gated(nn.Module):
 
 def feed_forward(plan: Gpt) -> nn.Module:
     """Return the layer that the plan asks for."""
-    return Gated(plan) if plan.activation == "swiglu" else FeedForward(plan)
+    layer = Gated if plan.activation == "swiglu" else FeedForward
+    return Switch(plan, [layer(plan) for _ in range(plan.experts)]) if plan.experts else layer(plan)
