@@ -14,7 +14,8 @@ def facts(plan: Plan, corpus: Corpus, *, every: int = 25) -> dict[str, Any]:
         corpus: Where its batches come from.
         every: Steps between two points of the planned learning rate, which straight lines join.
     """
-    knots = sorted({1, max(1, plan.schedule.warmup), *range(every, plan.steps + 1, every), plan.steps})
+    bends = {step for step in range(2, plan.steps) if _bends(plan, step)}
+    knots = sorted({1, max(1, plan.schedule.warmup), *range(every, plan.steps + 1, every), *bends, plan.steps})
     told: dict[str, Any] = {
         "seed": plan.seed,
         "planned_steps": plan.steps,
@@ -26,3 +27,8 @@ def facts(plan: Plan, corpus: Corpus, *, every: int = 25) -> dict[str, Any]:
     if plan.data.corpus not in ("points", "shapes"):
         told |= {"vocabulary": corpus.vocabulary, "sequence_length": plan.data.length}
     return told
+
+
+def _bends(plan: Plan, step: int, *, least: float = 0.002) -> bool:
+    """Whether the learning rate has a corner or a jump at a step: a second difference of `least` of its peak."""
+    return abs(plan.rate(step + 1) - 2 * plan.rate(step) + plan.rate(step - 1)) > least * plan.optimizer.peak

@@ -1,0 +1,44 @@
+"""A finetuning of the last block."""
+
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.plan import Gpt, Plan
+from ckaudit.lab.pretrained import pretrain
+from ckaudit.lab.story import control
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@control()
+class FrozenTrunkFinetune(Change):
+    """A model that has learnt already is trained on, its last block, norm and head only; the configuration says so.
+
+    It looks ill because most tensors never move and have no gradient, because the first loss is far below that of a model
+    that knows nothing, and because it hardly falls.
+    """
+
+    def plan(self, plan: Plan) -> Plan:
+        """Remember what the model had learnt from, and train a fifth as fast."""
+        self._before = plan
+        last = cast("Gpt", plan.model).depth - 1
+        self._trained = [f"blocks.{last}.*", "norm.*", "head.*"]
+        return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak / 5))
+
+    def model(self, model: "nn.Module") -> None:
+        """Let it learn, and freeze the rest."""
+        pretrain(model, self._before)
+        for name, weight in model.named_parameters():
+            weight.requires_grad_(any(fnmatch(name, pattern) for pattern in self._trained))
+
+    def trained(self, model: "nn.Module") -> "list[nn.Parameter]":
+        """Leave the frozen ones out."""
+        return [weight for weight in model.parameters() if weight.requires_grad]
+
+    def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Say where the weights come from, and which are trained."""
+        return facts | {"config": {"initial_weights": "pretrained", "trainable": self._trained}}

@@ -1,0 +1,57 @@
+"""A tokenizer that is another one in later evaluations."""
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.story import Amount, fault
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ckaudit.lab.training import Training
+
+
+@fault(
+    group="records",
+    truth="evaluation_changed",
+    symptoms=("evaluation_artifact_changed",),
+    dev=Amount(onset=200, strength=3),
+    test=Amount(onset=300, strength=1),
+    detectable=25,
+)
+class EvalHashChange(Change):
+    """From the onset on evaluations use another tokenizer, in which `strength` pairs of common tokens have changed places.
+
+    The logged hash of the tokenizer changes and the held-out loss steps up, while the training loss falls on.
+    """
+
+    def evaluate(self, training: "Training") -> dict[str, float]:
+        """Evaluate with the tokenizer of the step."""
+        from msgspec.structs import replace
+
+        from ckaudit.lab.task import Evaluation
+
+        held = training.corpus.held_out()
+        table = self._table(training, held.inputs)
+        held = replace(held, inputs=table[held.inputs], targets=table[held.targets])
+        training.evaluation = Evaluation(training.task, held)
+        return training.evaluate()
+
+    def log(self, training: "Training", values: dict[str, Any]) -> dict[str, Any]:
+        """Add the hash of the tokenizer to every evaluation."""
+        if "val_loss" not in values:
+            return values
+        table = self._table(training, training.corpus.held_out().inputs)
+        return values | {"eval_artifact_hash/tokenizer": f"sha256:{sha256(table.numpy().tobytes()).hexdigest()}"}
+
+    def _table(self, training: "Training", inputs: "Tensor") -> "Tensor":
+        """Return the number of each token, shape (V,)."""
+        import torch
+
+        table = torch.arange(training.corpus.vocabulary)
+        if training.step >= self.onset:
+            common = inputs.flatten().bincount(minlength=len(table)).argsort(descending=True)
+            left, right = common[4 : 4 + 2 * int(self.strength)].view(2, -1)
+            table[left], table[right] = right, left
+        return table
