@@ -1,7 +1,9 @@
-"""A training that takes a second, for tests of what a change does to it."""
+"""Trainings that take a second, for tests of what a change does to them."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 import msgspec
 import torch
@@ -9,8 +11,9 @@ from msgspec.structs import replace
 
 from ckaudit.contract.files import read_bytes
 from ckaudit.lab.change import Change
-from ckaudit.lab.plan import Cnn, Data, Gpt, Plan, Schedule
+from ckaudit.lab.plan import Cnn, Data, Gpt, Model, Optimizer, Plan, Schedule
 from ckaudit.lab.run_files import checkpoints
+from ckaudit.lab.story import faults
 from ckaudit.lab.training import Training
 
 SMALL = Plan(
@@ -51,3 +54,55 @@ def documents(folder: Path) -> dict[int, dict[str, Any]]:
 def told(folder: Path) -> dict[str, Any]:
     """Return `run.json`."""
     return msgspec.json.decode((folder / "run.json").read_bytes())
+
+
+PLAN = Plan(
+    model=Gpt(width=16, depth=2, heads=2, hidden=24),
+    data=Data(batch_size=4, length=12, held_rows=4),
+    optimizer=Optimizer(peak=0.012),
+    schedule=Schedule(shape="linear", warmup=2, final=0.0),
+    steps=12,
+)
+Seen = TypeVar("Seen")
+
+
+def made(name: str, *, onset: int = 0, strength: float = 1.0) -> Change:
+    """Return a fault; "healthy" is the change that does nothing."""
+    return Change() if name == "healthy" else faults()[name].change(onset, strength)
+
+
+def built(change: Change, *, model: Model = PLAN.model, data: Data = PLAN.data) -> Training:
+    """Return a training that has not begun."""
+    torch.set_num_threads(1)
+    with TemporaryDirectory() as folder:
+        training = Training(replace(PLAN, model=model, data=data), change, Path(folder) / "run")
+        training.recorder.close()
+        return training
+
+
+def watched(
+    change: Change,
+    look: Callable[[Training], Seen],
+    *,
+    steps: int = 6,
+    model: Model = PLAN.model,
+    data: Data = PLAN.data,
+) -> list[Seen]:
+    """Train a few steps and return what was seen after each."""
+    torch.set_num_threads(1)
+    plan = replace(PLAN, model=model, data=data, stop=steps)
+    seen: list[Seen] = []
+    with TemporaryDirectory() as folder:
+        training = Training(plan, change, Path(folder) / "run")
+        training.run(on_step=lambda _: seen.append(look(training)))
+    return seen
+
+
+def weights(training: Training) -> dict[str, torch.Tensor]:
+    """Return a copy of every weight."""
+    return {name: weight.detach().clone() for name, weight in training.model.named_parameters()}
+
+
+def gradients(training: Training) -> dict[str, torch.Tensor]:
+    """Return a copy of every gradient, as it was when the optimizer took it."""
+    return {name: weight.grad.clone() for name, weight in training.model.named_parameters() if weight.grad is not None}

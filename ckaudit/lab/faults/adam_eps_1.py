@@ -1,0 +1,27 @@
+"""An epsilon of Adam that outweighs the gradient's size."""
+
+from msgspec.structs import replace
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.plan import Plan
+from ckaudit.lab.story import Amount, fault
+
+
+@fault(
+    group="optimization",
+    truth="adam_epsilon_too_large",
+    acceptable=("learning_rate_too_low",),
+    symptoms=("update_out_of_band", "barely_moving", "loss_not_falling"),
+    consequences=("uniform_heads",),
+    dev=Amount(strength=1),
+    test=Amount(strength=0.3),
+)
+class AdamEps1(Change):
+    """AdamW divides by the root of the second moment plus `strength`.
+
+    SEEN
+    """
+
+    def plan(self, plan: Plan) -> Plan:
+        """Raise epsilon."""
+        return replace(plan, optimizer=replace(plan.optimizer, eps=self.strength))

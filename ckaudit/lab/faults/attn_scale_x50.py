@@ -1,0 +1,31 @@
+"""Attention logits many times too large."""
+
+from typing import TYPE_CHECKING, Any
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.story import Amount, fault
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@fault(
+    group="model",
+    truth="saturated_attention",
+    symptoms=("entropy_collapse", "logit_growth"),
+    consequences=("vanishing_gradient", "loss_not_falling", "update_out_of_band", "exploding_gradient", "frequent_clipping"),
+    place=("blocks.*.attn*", "layer.*"),
+    dev=Amount(strength=50),
+    test=Amount(strength=30),
+)
+class AttnScaleX50(Change):
+    """The products of queries and keys are multiplied by `strength` times what they should be.
+
+    SEEN
+    """
+
+    def model(self, model: "nn.Module") -> None:
+        """Enlarge the scale."""
+        blocks: Any = model.get_submodule("blocks")
+        for block in blocks:
+            block.attn.scale *= self.strength

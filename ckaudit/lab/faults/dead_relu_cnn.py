@@ -1,0 +1,32 @@
+"""Channels of a convolution that never fire, because the batch norm before their ReLU has biases far below zero."""
+
+from typing import TYPE_CHECKING, Any
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.story import Amount, fault
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@fault(
+    group="model",
+    truth="dead_units",
+    symptoms=("dead_units", "zero_gradients"),
+    consequences=("loss_not_falling", "layer_not_contributing", "vanishing_gradient", "barely_moving"),
+    place=("layers.*",),
+    dev=Amount(strength=0.9),
+    test=Amount(strength=0.75),
+    family="cnn",
+)
+class DeadReluCnn(Change):
+    """A share `strength` of the last convolution's channels starts with a bias of -20 behind its batch norm.
+
+    SEEN
+    """
+
+    def model(self, model: "nn.Module") -> None:
+        """Lower the biases."""
+        layers: Any = model.get_submodule("layers")
+        bias = layers[-1].norm.bias.data
+        bias[: round(len(bias) * self.strength)] = -20.0

@@ -1,0 +1,27 @@
+"""Dropout that removes most of what blocks add."""
+
+from msgspec.structs import replace
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.plan import Gpt, Plan
+from ckaudit.lab.story import Amount, fault
+
+
+@fault(
+    group="model",
+    truth="dropout_too_high",
+    symptoms=("train_val_inverted", "loss_not_falling", "gradient_noise_too_high"),
+    consequences=("activation_drift", "exploding_gradient", "zero_gradients", "dominant_tensor", "loss_spike"),
+    dev=Amount(strength=0.9),
+    test=Amount(strength=0.8),
+    detectable=50,
+)
+class DropoutHeavy(Change):
+    """Of what attention and MLP add to the stream, dropout removes a share `strength`.
+
+    SEEN
+    """
+
+    def plan(self, plan: Plan) -> Plan:
+        """Raise dropout."""
+        return replace(plan, model=replace(plan.model, dropout=self.strength)) if isinstance(plan.model, Gpt) else plan

@@ -1,0 +1,31 @@
+"""Initial matrices a few times too large."""
+
+from typing import TYPE_CHECKING
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.story import Amount, fault
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@fault(
+    group="initialization",
+    truth="init_too_large",
+    symptoms=("weight_scale_off", "initial_loss_off"),
+    consequences=("update_out_of_band", "logit_growth"),
+    dev=Amount(strength=5),
+    test=Amount(strength=4),
+    harmless=True,
+)
+class InitX5(Change):
+    """All matrices are drawn `strength` times too large.
+
+    SEEN
+    """
+
+    def model(self, model: "nn.Module") -> None:
+        """Enlarge the matrices."""
+        for weight in model.parameters():
+            if weight.dim() >= 2:
+                weight.data.mul_(self.strength)

@@ -1,0 +1,33 @@
+"""A schedule that is at its floor when half of the run is still to come."""
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.story import Amount, fault
+
+if TYPE_CHECKING:
+    from ckaudit.lab.training import Training
+
+
+@fault(
+    group="optimization",
+    truth="schedule_horizon_wrong",
+    acceptable=("learning_rate_too_low",),
+    symptoms=("schedule_off_plan", "loss_not_falling"),
+    consequences=("update_out_of_band", "barely_moving"),
+    dev=Amount(onset=31, strength=0.4),
+    test=Amount(onset=26, strength=0.3),
+    detectable=30,
+)
+class LrDecayEarlyFloor(Change):
+    """The learning rate reaches a tenth of its peak after `strength` of the steps and stays there.
+
+    SEEN
+    """
+
+    def rate(self, training: "Training", rate: float) -> float:
+        """Give what a schedule of fewer steps gives."""
+        plan = training.plan
+        return plan.optimizer.peak * replace(plan.schedule, final=0.1).factor(training.step, round(plan.steps * self.strength))

@@ -1,0 +1,34 @@
+"""A learning rate too high for attention, behind a clipping limit that hides it."""
+
+from msgspec.structs import replace
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.plan import Plan
+from ckaudit.lab.story import Amount, fault
+
+
+@fault(
+    group="optimization",
+    truth="learning_rate_too_high",
+    acceptable=("missing_warmup",),
+    symptoms=("update_out_of_band", "entropy_collapse", "logit_growth", "loss_spike", "loss_not_falling", "weights_grow"),
+    consequences=(
+        "activation_drift",
+        "exploding_gradient",
+        "frequent_clipping",
+        "vanishing_gradient",
+        "dead_parameter",
+        "dead_units",
+    ),
+    dev=Amount(strength=30),
+    test=Amount(strength=20),
+)
+class LrHigh(Change):
+    """The peak learning rate is `strength` times the healthy one; gradients are clipped as ever.
+
+    SEEN
+    """
+
+    def plan(self, plan: Plan) -> Plan:
+        """Raise the peak."""
+        return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak * self.strength))

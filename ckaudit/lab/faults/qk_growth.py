@@ -1,0 +1,42 @@
+"""Query and key weights that grow at every step."""
+
+from typing import TYPE_CHECKING, Any
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.story import Amount, fault
+
+if TYPE_CHECKING:
+    from ckaudit.lab.training import Training
+
+
+@fault(
+    group="model",
+    truth="attention_logits_grow",
+    acceptable=("weights_changed_outside_optimizer",),
+    symptoms=("logit_growth", "weights_grow", "entropy_collapse"),
+    consequences=(
+        "exploding_gradient",
+        "vanishing_gradient",
+        "frequent_clipping",
+        "update_out_of_band",
+        "weights_jump",
+        "loss_spike",
+    ),
+    place=("blocks.*.attn*", "layer.*"),
+    dev=Amount(onset=100, strength=1.04),
+    test=Amount(onset=200, strength=1.03),
+    detectable=30,
+)
+class QkGrowth(Change):
+    """From step `onset` on query and key weights are multiplied by `strength` after each update.
+
+    SEEN
+    """
+
+    def updated(self, training: "Training") -> None:
+        """Let the weights grow from the onset on."""
+        if training.step >= self.onset:
+            blocks: Any = training.model.get_submodule("blocks")
+            for block in blocks:
+                block.attn.q.weight.data.mul_(self.strength)
+                block.attn.k.weight.data.mul_(self.strength)

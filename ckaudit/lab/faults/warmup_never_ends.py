@@ -1,0 +1,31 @@
+"""A warm-up that goes on to the end of the run."""
+
+from typing import TYPE_CHECKING
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.story import Amount, fault
+
+if TYPE_CHECKING:
+    from ckaudit.lab.training import Training
+
+
+@fault(
+    group="optimization",
+    truth="warmup_never_ends",
+    acceptable=("learning_rate_too_high", "schedule_not_stepping"),
+    symptoms=("schedule_off_plan", "logit_growth", "entropy_collapse", "update_out_of_band"),
+    consequences=("weights_grow", "activation_drift", "loss_spike", "loss_rises", "exploding_gradient", "frequent_clipping"),
+    dev=Amount(onset=41, strength=1.0),
+    test=Amount(onset=51, strength=0.6),
+    detectable=30,
+)
+class WarmupNeverEnds(Change):
+    """After the warm-up the learning rate goes on rising, `strength` times as fast, until the run ends.
+
+    SEEN
+    """
+
+    def rate(self, training: "Training", rate: float) -> float:
+        """Give what lies on the line."""
+        peak, warmup = training.plan.optimizer.peak, training.plan.schedule.warmup
+        return rate if training.step <= warmup else peak * (1 + self.strength * (training.step - warmup) / warmup)

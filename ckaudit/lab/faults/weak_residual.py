@@ -1,0 +1,30 @@
+"""Blocks that pass on only part of what comes to them."""
+
+from typing import TYPE_CHECKING, Any
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.story import Amount, fault
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@fault(
+    group="model",
+    truth="residual_path_broken",
+    symptoms=("vanishing_gradient", "activation_drift"),
+    consequences=("loss_not_falling", "uniform_heads", "update_out_of_band"),
+    dev=Amount(strength=0.3),
+    test=Amount(strength=0.4),
+)
+class WeakResidual(Change):
+    """On its way around attention and around the MLP the stream is multiplied by `strength`, in every block.
+
+    SEEN
+    """
+
+    def model(self, model: "nn.Module") -> None:
+        """Weaken the way around."""
+        blocks: Any = model.get_submodule("blocks")
+        for block in blocks:
+            block.skip = self.strength

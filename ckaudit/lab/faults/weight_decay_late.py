@@ -1,0 +1,39 @@
+"""Weight decay that becomes too strong in the middle of the run."""
+
+from typing import TYPE_CHECKING
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.story import Amount, fault
+
+if TYPE_CHECKING:
+    from ckaudit.lab.training import Training
+
+
+@fault(
+    group="optimization",
+    truth="weight_decay_too_high",
+    symptoms=("weights_shrink", "loss_rises"),
+    consequences=(
+        "loss_not_falling",
+        "uniform_heads",
+        "vanishing_gradient",
+        "activation_drift",
+        "update_out_of_band",
+        "loss_spike",
+    ),
+    dev=Amount(onset=150, strength=20),
+    test=Amount(onset=200, strength=15),
+    detectable=40,
+)
+class WeightDecayLate(Change):
+    """From step `onset` on AdamW's weight decay is `strength`.
+
+    SEEN
+    """
+
+    def update(self, training: "Training") -> None:
+        """Raise the decay from the onset on."""
+        if training.step >= self.onset:
+            for group in training.optimizer.param_groups:
+                group["weight_decay"] = self.strength
+        training.update()
