@@ -35,6 +35,9 @@ class Change:
         """Return the parameters that the optimizer is given."""
         return list(model.parameters())
 
+    def begin(self, training: "Training") -> None:
+        """Change anything before a step; `training.step` is its number."""
+
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
         """Change a batch when it comes from the loader; `training.step` is the step it is for."""
         return batch

@@ -132,6 +132,7 @@ class Training:
         )  # fmt: skip
 
     def _train_step(self) -> None:
+        self.change.begin(self)
         rate = self.change.rate(self, self.plan.rate(self.step))
         for group in self.optimizer.param_groups:
             group["lr"] = rate

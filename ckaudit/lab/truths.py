@@ -102,6 +102,7 @@ SYMPTOMS = {
     "validation_noise": "Two evaluations of the same weights differ.",
     "exploding_gradient": "The gradient norm leaves its range.",
     "frequent_clipping": "Clipping acts at almost every step.",
+    "gradients_carried_over": "The gradient hardly changes from step to step: it holds that of the steps before.",
     "gradient_noise_too_high": "The gradient changes direction from step to step.",
     # of tensors
     "vanishing_gradient": "The gradient shrinks on its way back to a block.",

@@ -1,0 +1,35 @@
+"""Evaluations with dropout."""
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.plan import Gpt, Plan
+from ckaudit.lab.story import Amount, fault
+
+if TYPE_CHECKING:
+    from ckaudit.lab.training import Training
+
+
+@fault(
+    group="code",
+    truth="evaluation_in_training_mode",
+    symptoms=("validation_noise",),
+    dev=Amount(strength=0.2),
+    test=Amount(strength=0.1),
+    detectable=50,
+)
+class EvalWithDropout(Change):
+    """The model has dropout of `strength` and is not put into evaluation mode.
+
+    Each validation loss is too high by what dropout costs, as noisy as the units dropped, and not below the training loss.
+    """
+
+    def plan(self, plan: Plan) -> Plan:
+        """Give the model dropout."""
+        return replace(plan, model=replace(plan.model, dropout=self.strength)) if isinstance(plan.model, Gpt) else plan
+
+    def evaluate(self, training: "Training") -> dict[str, float]:
+        """Evaluate in the mode of training."""
+        return training.evaluation.values(training.model)

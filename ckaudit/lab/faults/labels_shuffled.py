@@ -1,0 +1,34 @@
+"""Targets in a random order."""
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.story import fault
+
+if TYPE_CHECKING:
+    from ckaudit.lab.batch import Batch
+    from ckaudit.lab.training import Training
+
+
+@fault(
+    group="code",
+    truth="targets_misaligned",
+    symptoms=("target_misalignment", "loss_not_falling"),
+    consequences=("uniform_heads", "train_val_inverted", "dominant_tensor", "vanishing_gradient", "update_out_of_band"),
+)
+class LabelsShuffled(Change):
+    """The targets of each training batch are permuted, as by a loader that shuffles inputs and targets apart.
+
+    The loss stops at the entropy of single tokens, for nothing else can be learnt.
+    """
+
+    def batch(self, training: "Training", batch: "Batch") -> "Batch":
+        """Permute the targets."""
+        import torch
+
+        from ckaudit.lab.chance import chance
+
+        order = torch.randperm(batch.targets.numel(), generator=chance(training))
+        return replace(batch, targets=batch.targets.flatten()[order].view_as(batch.targets))

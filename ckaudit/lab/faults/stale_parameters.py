@@ -1,0 +1,29 @@
+"""An optimizer made before the model was rebuilt."""
+
+from typing import TYPE_CHECKING
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.story import fault
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@fault(
+    group="code",
+    truth="not_in_optimizer",
+    acceptable=("updates_not_applied",),
+    symptoms=("missing_in_optimizer", "barely_moving", "loss_not_falling"),
+    consequences=("gradients_carried_over", "exploding_gradient", "frequent_clipping", "skipped_updates", "uniform_heads"),
+)
+class StaleParameters(Change):
+    """The optimizer holds copies of the parameters, as when it is made before the model is wrapped or moved.
+
+    It clears and updates the copies: the model's gradients add up and nothing moves.
+    """
+
+    def trained(self, model: "nn.Module") -> "list[nn.Parameter]":
+        """Give the optimizer copies."""
+        from torch.nn import Parameter
+
+        return [Parameter(parameter.detach().clone()) for parameter in model.parameters()]
