@@ -13,7 +13,8 @@ from ckaudit.lab.change import Change
 from ckaudit.lab.recipe import Recipe
 
 HERE = Path(__file__).parent
-LOOP = ("batch.py", "change.py", "corpora", "models", "plan.py", "task.py", "told.py", "training.py")
+LABELS_ONLY = ("story.py", "truths.py")
+LOOP = ("batch.py", "change.py", "corpora", "models", "plan.py", "processes.py", "task.py", "told.py", "training.py")
 LABELS = ("fault", "control")  # decorators that say what a change is, and do nothing to it
 
 
@@ -40,11 +41,11 @@ class Made(Struct, frozen=True, kw_only=True):
 def made(recipe: Recipe) -> Made:
     """Return the fingerprint of what a recipe makes today."""
     amount = f"{recipe.amount.onset} {recipe.amount.strength}"
-    codes = [code(Path(file)) for kind in getmro(type(recipe.change)) if (file := _own_file(kind))]
+    files = [Path(file) for kind in getmro(type(recipe.change)) if (file := _own_file(kind))]
     return Made(
         name=recipe.name,
         seed=recipe.seed,
-        change=_digest(amount, *codes),
+        change=_digest(amount, *map(code, with_helpers(files))),
         plan=_digest(repr(recipe.change.plan(recipe.plan))),
         loop=_loop(),
         recorder=__version__,
@@ -62,6 +63,7 @@ def must_be_trained_again(then: Made, now: Made) -> bool:
     return (then.change, then.plan) != (now.change, now.plan)
 
 
+@cache
 def code(path: Path) -> str:
     """Return the code of a file in one fixed layout, without comments, docstrings and labels."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -71,6 +73,19 @@ def code(path: Path) -> str:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return ast.unparse(tree)
+
+
+def with_helpers(files: list[Path]) -> list[Path]:
+    """Return files of changes, and those files of the lab that they import and other trainings need not have."""
+    found = list(files)
+    for file in found:  # it grows under way
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ckaudit.lab."):
+                other = HERE / (node.module or "").removeprefix("ckaudit.lab.").replace(".", "/")
+                other = other.with_suffix(".py")
+                if other.is_file() and other.name not in (*LOOP, *LABELS_ONLY) and other.parent.name not in LOOP:
+                    found += [] if other in found else [other]
+    return found
 
 
 def _is_label(decorator: ast.expr) -> bool:

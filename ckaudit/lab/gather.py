@@ -76,10 +76,9 @@ def train(name: str, seed: int, cache: Path) -> int:
 
     from ckaudit.lab.record import record
 
-    what = recipe(name, seed)
     with TemporaryDirectory(prefix="ckaudit-lab-") as folder:
-        record(what, Path(folder), grids="none")
-        return keep(cache, what, Path(folder))
+        record(recipe(name, seed), Path(folder), grids="none")
+        return keep(cache, recipe(name, seed), Path(folder))
 
 
 def _start(what: Recipe, cache: Path) -> Running:

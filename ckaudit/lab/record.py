@@ -21,7 +21,7 @@ def record(
 ) -> None:
     """Train and record into a folder that is empty or not there; what is written holds nothing of the label.
 
-    The training has one thread, so that its numbers do not depend on how many processors there are.
+    Each rank has one thread, so that its numbers do not depend on how many processors there are.
 
     Args:
         recipe: What is trained.
@@ -38,12 +38,11 @@ def record(
         need("transformers", "transformers")
     import torch
 
-    from ckaudit.lab.training import Training
+    from ckaudit.lab.processes import train
 
     torch.set_num_threads(1)
     plan = recipe.plan if stop is None else replace(recipe.plan, stop=stop)
-    Training(plan, recipe.change, folder, grids=grids).run(on_step=on_step)
-    recipe.change.finished(folder)
+    train(plan, recipe.change, folder, grids=grids, on_step=on_step)
 
 
 def clear(folder: Path, *, force: bool) -> None:
