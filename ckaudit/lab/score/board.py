@@ -80,7 +80,7 @@ class Baseline(Struct, frozen=True, kw_only=True):
 
 
 class PeerScore(Struct, frozen=True, kw_only=True):
-    """How another tool did on the same runs; for a tool without steps and rules any alarm counts as a detection.
+    """How a tool did by a measure that suits all of them: any alarm counts, whenever and whatever for.
 
     Attributes:
         name: The tool.
@@ -120,7 +120,7 @@ class Board(Struct, frozen=True, kw_only=True):
         baseline: What naming the most frequent truth would give.
         outcomes: Fault by fault and seed by seed.
         controls: Control by control and seed by seed.
-        peers: Other tools.
+        peers: Other tools, ours first; empty: none was asked.
     """
 
     split: Split

@@ -6,10 +6,11 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
+from ckaudit.contract.report import SEVERITIES, Severity
 from ckaudit.lab.score.verdict import Seen, Verdict
 from ckaudit.lab.story import Fault
 
-COUNTING = ("sev0", "sev1", "sev2")
+GRAVE, COUNTING = ("sev0", "sev1"), ("sev0", "sev1", "sev2")
 
 
 class FaultOutcome(Struct, frozen=True, kw_only=True):
@@ -32,6 +33,7 @@ class FaultOutcome(Struct, frozen=True, kw_only=True):
         delay_steps: Steps from when it could be seen to the first step of the finding; None: it was not detected.
         delay_checkpoints: Checkpoints between the two, the last included.
         false: Rules of findings of sev0 to sev2 before the onset, or of what is neither its symptom nor its consequence.
+        worst: The gravest finding of any kind at any time; None: there is none.
         error: Why the audit broke.
     """
 
@@ -51,6 +53,7 @@ class FaultOutcome(Struct, frozen=True, kw_only=True):
     delay_steps: int | None
     delay_checkpoints: int | None
     false: tuple[str, ...]
+    worst: Severity | None = None
     error: str = ""
 
 
@@ -92,6 +95,7 @@ def of_fault(fault: Fault, seed: int, onset: int, said: Verdict) -> FaultOutcome
         delay_steps=steps,
         delay_checkpoints=checkpoints,
         false=_names(seen for seen in counting if _is_false(seen, fault, onset)),
+        worst=min((seen.severity for seen in said.seen), key=SEVERITIES.index, default=None),
         error=said.error,
     )  # fmt: skip
 

@@ -1,9 +1,11 @@
-"""What other tools said, held against the labels."""
+"""Tools compared by one measure: any alarm counts, whenever and whatever for."""
 
 from collections.abc import Sequence
 
+from ckaudit import __version__
 from ckaudit.lab.peers.peer import Peer, Said
 from ckaudit.lab.score.board import PeerScore
+from ckaudit.lab.score.outcome import COUNTING, GRAVE, ControlOutcome, FaultOutcome
 from ckaudit.lab.score.wilson import share
 from ckaudit.lab.story import Fault
 
@@ -23,4 +25,21 @@ def peer_score(peer: Peer, heard: Sequence[tuple[Fault | None, Said]]) -> PeerSc
         healthy_failed=share(sum(said.level == "fail" for said in well), len(well)),
         healthy_flagged=share(sum(said.level in ("fail", "warn") for said in well), len(well)),
         errors=sum(said.level == "error" for _, said in heard),
+    )
+
+
+def our_score(outcomes: Sequence[FaultOutcome], controls: Sequence[ControlOutcome], *, bare: bool) -> PeerScore:
+    """Add up what our auditor said by the same measure: sev0 and sev1 fail a run, sev2 warns of it."""
+    ill = [each for each in outcomes if not each.harmless]
+    return PeerScore(
+        name="ckaudit",
+        version=__version__,
+        reads="scalars and run.json" if bare else "run folder",
+        failed=share(sum(each.worst in GRAVE for each in ill), len(ill)),
+        flagged=share(sum(each.worst in COUNTING for each in ill), len(ill)),
+        first_right=share(sum(each.first_right for each in ill), len(ill)),
+        top3=share(sum(each.top3 for each in ill), len(ill)),
+        healthy_failed=share(sum(bool(each.grave) for each in controls), len(controls)),
+        healthy_flagged=share(sum(bool(each.grave or each.sev2) for each in controls), len(controls)),
+        errors=sum(bool(each.error) for each in outcomes) + sum(bool(each.error) for each in controls),
     )

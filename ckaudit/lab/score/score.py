@@ -16,7 +16,7 @@ from ckaudit.lab.peers.peer import Peer, Said, ask
 from ckaudit.lab.recipe import Recipe, recipe, recipes
 from ckaudit.lab.score.board import Board, Score, board
 from ckaudit.lab.score.outcome import of_control, of_fault
-from ckaudit.lab.score.rivals import peer_score
+from ckaudit.lab.score.rivals import our_score, peer_score
 from ckaudit.lab.score.verdict import Verdict, judge, strip
 from ckaudit.lab.settings import Split
 from ckaudit.lab.story import controls, faults
@@ -77,7 +77,7 @@ def score(
         tool=f"ckaudit {__version__}",
         bare=bare,
         only=only,
-        boards=[_board(split, heard, peers) for split in splits],
+        boards=[_board(split, heard, peers, bare=bare) for split in splits],
         missing={_id(entry): entry.why or entry.state for entry in entries if not entry.usable},
         older={_id(entry): entry.why for entry in entries if entry.state == "older"},
         broken={f"{name}.{seed}": said.error for name, seed, said, _ in heard if said.error},
@@ -98,7 +98,7 @@ def _hear(work: tuple[Path, str, int, bool, tuple[Peer, ...]]) -> Heard:
         return name, seed, judge(folder), {peer.name: ask(peer, folder) for peer in peers}
 
 
-def _board(split: Split, heard: Sequence[Heard], peers: Sequence[Peer]) -> Board:
+def _board(split: Split, heard: Sequence[Heard], peers: Sequence[Peer], *, bare: bool) -> Board:
     ill, well = [], []
     told = [(recipe(name, seed), said, others) for name, seed, said, others in heard]
     told = [each for each in told if each[0].split == split]
@@ -110,7 +110,8 @@ def _board(split: Split, heard: Sequence[Heard], peers: Sequence[Peer]) -> Board
             well.append(of_control(made.name, made.seed, expected, said))
     truths = [(faults()[made.name] if made.kind == "fault" else None, others) for made, _, others in told]
     scores = [peer_score(peer, [(fault, others[peer.name]) for fault, others in truths if peer.name in others]) for peer in peers]
-    return replace(board(split, ill, well), peers=scores)
+    ours = [our_score(ill, well, bare=bare)] if peers else []
+    return replace(board(split, ill, well), peers=[*ours, *scores])
 
 
 def _id(entry: Entry) -> str:

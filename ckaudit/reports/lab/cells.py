@@ -4,7 +4,7 @@ from ckaudit.lab.score.board import Board, Faults, PeerScore
 from ckaudit.lab.score.wilson import Share
 
 HEAD = ("", "runs", "detected", "cause", "acceptable", "top 3", "place", "false", "delay")
-PEER_HEAD = ("", "fails", "fails or warns", "cause", "top 3", "healthy: fails", "healthy: fails or warns")
+PEER_HEAD = ("", "reads", "fails", "or warns", "cause", "top 3", "healthy: fails", "or warns")
 LEGEND = (
     "detected: a finding of sev0 to sev2 of the right kind, at or after the onset",
     "cause: the first one named is the truth; acceptable: or may be taken for it; top 3: the truth is among three",
@@ -28,9 +28,9 @@ def percent(share: Share, *, interval: bool = True) -> str:
     return f"{text} [{100 * share.low:.0f}-{100 * share.high:.0f}]" if interval else text
 
 
-def summary(board: Board) -> Table:
+def summary(board: Board, *, interval: bool = True) -> Table:
     """Return the heading, a line of all faults, and one of each group."""
-    return [HEAD, *(_line(each, interval=True) for each in (board.all, *board.groups))]
+    return [HEAD, *(_line(each, interval=interval) for each in (board.all, *board.groups))]
 
 
 def each_fault(board: Board) -> Table:
@@ -62,29 +62,14 @@ def alarms(board: Board) -> Table:
     return [(rule, str(count)) for rule, count in board.healthy.rules.items()]
 
 
-def peers(board: Board) -> Table:
-    """Return the heading and a line of each other tool, ours above them."""
-    ours = (
-        "ckaudit",
-        "",
-        percent(board.all.detected),
-        percent(board.all.first_right),
-        percent(board.all.top3),
-        percent(board.healthy.grave),
-        _either(board),
-    )
-    return [PEER_HEAD, ours, *map(_peer, board.peers)]
+def peers(board: Board, *, interval: bool = True) -> Table:
+    """Return the heading and a line of each tool."""
+    return [PEER_HEAD, *(_peer(each, interval=interval) for each in board.peers)]
 
 
-def _either(board: Board) -> str:
-    from ckaudit.lab.score.wilson import share
-
-    return percent(share(sum(bool(each.grave or each.sev2) for each in board.controls), len(board.controls)))
-
-
-def _peer(peer: PeerScore) -> tuple[str, ...]:
+def _peer(peer: PeerScore, *, interval: bool) -> tuple[str, ...]:
     shares = (peer.failed, peer.flagged, peer.first_right, peer.top3, peer.healthy_failed, peer.healthy_flagged)
-    return (f"{peer.name} {peer.version}", *map(percent, shares))
+    return (f"{peer.name} {peer.version}", peer.reads, *(percent(each, interval=interval) for each in shares))
 
 
 def _line(found: Faults, *, interval: bool) -> tuple[str, ...]:

@@ -27,9 +27,9 @@ def _board(board: Board) -> Iterator[str]:
         yield "### Rules that find something in healthy runs"
         yield table([("rule", "runs"), *cells.alarms(board)])
     if board.peers:
-        yield "### Other tools on the same runs"
+        yield "### Tools on the same runs"
         yield table(cells.peers(board))
-        yield "They are given a log without tensors. Any alarm of theirs counts as a detection, whenever and whatever for."
+        yield "Any alarm counts here, whenever and whatever for: logs do not say more. Messages in words are read generously."
     yield "### Fault by fault"
     yield table(cells.each_fault(board))
 

@@ -1,6 +1,6 @@
 """A score on a screen: all and by group, healthy runs, other tools; each fault where everything is asked for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ckaudit.lab.score.board import Board, Score
 from ckaudit.reports.lab import cells
@@ -8,7 +8,7 @@ from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import paragraph
 from ckaudit.reports.view import View
 
-WIDEST = 110
+WIDEST = 130
 FEW = 8  # names of a list
 
 
@@ -22,15 +22,22 @@ def render(score: Score, view: View) -> str:
 
 
 def _board(board: Board, view: View, width: int) -> Iterator[list[str]]:
-    yield [paint(f"{board.split} split", "bold", view), *table(cells.summary(board), view)]
+    yield [paint(f"{board.split} split", "bold", view), *_fitting(cells.summary, board, view, width)]
     yield table(cells.healthy(board), view)
     if board.healthy.rules:
         told = ", ".join(f"{rule} {count}" for rule, count in cells.alarms(board))
         yield paragraph(shown(told, view), width, first="healthy runs by rule: ")
     if board.peers:
-        yield table(cells.peers(board), view)
+        yield _fitting(cells.peers, board, view, width)
     if view.verbose:
         yield table(cells.each_fault(board), view)
+
+
+def _fitting(make: Callable[..., cells.Table], board: Board, view: View, width: int) -> list[str]:
+    """Return a table with intervals where there is room for them, else without."""
+    rows = make(board)
+    total = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2
+    return table(rows if total <= width else make(board, interval=False), view)
 
 
 def table(rows: cells.Table, view: View) -> list[str]:
