@@ -26,7 +26,7 @@ def record(
     Args:
         recipe: What is trained.
         folder: The run folder.
-        stop: Last step; None: as planned.
+        stop: Last step, where the plan goes so far; None: as planned.
         grids: How sampled weights and attention are written; "none" is small, and no verdict rests on them.
         on_step: Called after each step.
 
@@ -41,7 +41,7 @@ def record(
     from ckaudit.lab.processes import train
 
     torch.set_num_threads(1)
-    plan = recipe.plan if stop is None else replace(recipe.plan, stop=stop)
+    plan = recipe.plan if stop is None else replace(recipe.plan, stop=min(stop, recipe.change.plan(recipe.plan).last))
     train(plan, recipe.change, folder, grids=grids, on_step=on_step)
 
 

@@ -56,7 +56,8 @@ def command(name: Name, *, seed: Seed = "0", out: Out = "", stop: Stop = "", for
     last = options.step(stop or None, "--stop")
     folder = Path(out or f"runs/{name}")
     clear(folder, force=force)
-    total = what.change.plan(what.plan).steps if last is None else last
+    planned = what.change.plan(what.plan).last
+    total = planned if last is None else min(last, planned)
     with progress("training step", quiet=quiet) as tick:
         record(what, folder, stop=last, on_step=(lambda step: tick(step, total)) if tick else lambda _: None)
     if not quiet:

@@ -22,7 +22,7 @@ Examples:
   ckaudit lab score --split both --peers .venv-peers/bin/python --write
 \b
 Every scoring of the test split adds a line to docs/benchmark-history.csv,
-where there is a folder docs: how often it was looked at belongs to the result.
+where there is a folder docs: how often one looked belongs to the result.
 \b
 Exit codes:
   0  scored

@@ -7,6 +7,8 @@ from ckaudit.reports.explain.markdown import text
 from ckaudit.reports.lab import cells
 from ckaudit.reports.view import View
 
+FEW = 12  # names of a list
+
 
 def render(score: Score, view: View) -> str:  # noqa: ARG001  paper has room for everything
     """Return every table of every split."""
@@ -14,7 +16,8 @@ def render(score: Score, view: View) -> str:  # noqa: ARG001  paper has room for
     parts.append("\n".join(f"- {text(line)}" for line in cells.LEGEND))
     for what, found in (("Not recorded, so not scored", score.missing), ("Broke the audit", score.broken)):
         if found:
-            parts.append(f"{what}: {', '.join(text(name) for name in found)}.")
+            more = f" and {len(found) - FEW} more" if len(found) > FEW else ""
+            parts.append(f"{what}: {', '.join(map(text, list(found)[:FEW]))}{more}.")
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,0 +1,158 @@
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckaudit.cli.run import run
+from ckaudit.lab.cache import keep
+from ckaudit.lab.recipe import recipe
+
+RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Keep recorded runs under the names of the lab's trainings that they resemble."""
+    folder = tmp_path_factory.mktemp("cache")
+    for name, seed, recorded in (
+        ("healthy", 0, "healthy"),
+        ("lr_too_high", 0, "lr_too_high"),
+        ("lr_too_high", 10, "lr_too_high"),
+    ):
+        keep(folder, recipe(name, seed), RUNS / recorded)
+    return str(folder)
+
+
+def said(capfd, *arguments):
+    code = run(["lab", *arguments])
+    return code, *capfd.readouterr()
+
+
+def test_list_is_whole_as_json_and_needs_no_torch():
+    script = "import sys; from ckaudit.cli.run import run; run(['lab', 'list', '-f', 'json']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert list(found) == ["faults", "controls", "experiments"]
+    fault = next(each for each in found["faults"] if each["name"] == "lr_too_high")
+    assert (fault["truth"], fault["group"], fault["family"], fault["dev"]["onset"]) == (
+        "learning_rate_too_high", "optimization", "gpt", 0,
+    )  # fmt: skip
+
+
+def test_list_fits_a_screen(capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    code, out, _ = said(capfd, "list")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 60
+    assert "lr_too_high" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "lr_to_high"], ("no fault, control or healthy training called 'lr_to_high'", "did you mean lr_too_high")),
+        (["run", "healthy", "--seed", "7"], ("no split of the lab has the seed 7", "dev 0, 1, 2; test 10, 11")),
+        (["run", "healthy", "--seed", "x"], ("--seed 'x' is not a whole number", "digits")),
+        (["run", "healthy", "--out", "used"], ("used holds notes.txt", "--out")),
+        (["score", "--split", "train"], ("unknown split 'train'", "dev, test, both")),
+        (["score", "--cache", "empty"], ("empty has no recording of these", "ckaudit lab record")),
+        (["score", "--only", "x*"], ("no fault or control matches 'x*'", "ckaudit lab list")),
+        (["record", "--jobs", "0"], ("--jobs '0' is not a number of at least 1", "--jobs 2")),
+        (["score", "--peers", "/nowhere/python"], ("/nowhere/python cannot be run", "name a Python interpreter")),
+        (["curriculum", "EXP-99"], ("unknown experiment 'EXP-99'", "")),
+    ],
+)
+def test_what_cannot_be_meant_is_told(here, capfd, arguments, told):
+    (here / "used").mkdir()
+    (here / "used" / "notes.txt").touch()
+    code, out, err = said(capfd, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert all(part in err for part in told)
+
+
+def test_without_torch_a_training_says_what_to_install(here, capfd, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    code, _, err = said(capfd, "run", "healthy")
+    assert code == 2
+    assert "hint: pip install 'ckaudit[torch]'" in err
+    assert said(capfd, "record", "--cache", "x")[0] == 2
+
+
+def test_score_prints_tables_and_what_is_missing(here, cache, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = said(capfd, "score", "--cache", cache, "--only", "*h*")
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+    lines = [line.split() for line in out.splitlines()]
+    assert ["all", "1", "100", "%", "100", "%"] in [line[:6] for line in lines]
+    assert "healthy runs with sev0 or sev1" in out
+    assert "without a recording, not scored" in out
+    assert "dev split" in out
+    assert "test split" not in out
+
+
+def test_score_as_json_is_the_same_twice(here, cache, capfd):
+    one, other = (said(capfd, "score", "--cache", cache, "--only", "lr_too_high", "-f", "json")[1] for _ in range(2))
+    assert one == other
+    found = json.loads(one)
+    assert (found["schema_version"], found["only"], found["bare"]) == ("ck.lab_score.v1", "lr_too_high", False)
+    outcome = found["boards"][0]["outcomes"][0]
+    assert (outcome["name"], outcome["detected"], outcome["first_right"], outcome["cause"]) == (
+        "lr_too_high", True, True, "learning_rate_too_high",
+    )  # fmt: skip
+    assert found["missing"] == {"lr_too_high.1": "missing", "lr_too_high.2": "missing"}
+
+
+def test_bare_shows_the_auditor_only_the_log(here, cache, capfd):
+    found = json.loads(said(capfd, "score", "--cache", cache, "--only", "lr_too_high", "--bare", "-f", "json")[1])
+    assert found["boards"][0]["outcomes"][0]["detected"]
+    assert found["bare"]
+    assert not found["broken"]
+
+
+def test_every_look_at_the_test_split_is_written_down(here, cache, capfd):
+    (here / "docs").mkdir()
+    for _ in range(2):
+        assert said(capfd, "score", "--split", "test", "--cache", cache)[2] == "added a line to docs/benchmark-history.csv\n"
+    said(capfd, "score", "--cache", cache)
+    rows = list(csv.DictReader((here / "docs" / "benchmark-history.csv").read_text().splitlines()))
+    assert [(row["runs"], row["detected"], row["first_cause"], row["healthy_sev2"]) for row in rows] == [
+        ("1", "1.0000", "1.0000", "")
+    ] * 2
+
+
+def test_the_document_is_written_between_its_marks(here, cache, capfd):
+    assert said(capfd, "score", "--cache", cache, "--write")[0] == 2
+    (here / "docs").mkdir()
+    said(capfd, "score", "--cache", cache, "--write")
+    path = here / "docs" / "benchmark.md"
+    path.write_text(path.read_text().replace("# Benchmark", "# Benchmark\n\nBy hand.") + "\nBelow.\n")
+    before = path.read_text()
+    said(capfd, "score", "--cache", cache, "--write")
+    assert path.read_text() == before
+    assert "\nBy hand.\n" in before
+    assert before.endswith("\nBelow.\n")
+    assert "`ckaudit lab score --split dev --write`" in before
+    assert "| lr_too_high | 1 | 100 % |" in before
+    path.write_text("nothing of ours")
+    assert said(capfd, "score", "--cache", cache, "--write")[0] == 2
+
+
+@pytest.mark.parametrize("command", ["list", "run", "record", "score", "curriculum"])
+def test_help_fits_a_screen_and_has_examples_and_exit_codes(capfd, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = said(capfd, command, "--help")
+    assert code == 0
+    assert f"Examples:\n    ckaudit lab {command}" in out
+    assert "Exit codes:\n    0  " in out
+    assert max(map(len, out.splitlines())) <= 80
