@@ -89,7 +89,8 @@ class Experiment(Struct, frozen=True, kw_only=True):
         title: The docstring's first sentence.
         story: The whole docstring.
         arms: Name of each training and the change that makes it.
-        look: Metrics that its page compares.
+        look: Metrics that its page compares, each alone or with a pattern of its labels, as in gradient_norm/blocks.1.*.
+        steps: Steps at which they are compared.
         family: The kind of model.
     """
 
@@ -99,6 +100,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
     story: str
     arms: Mapping[str, Change]
     look: tuple[str, ...]
+    steps: tuple[int, ...]
     family: Family
 
 
@@ -152,13 +154,16 @@ def experiment(
     id: str,  # noqa: A002  the mission's word
     *,
     look: tuple[str, ...],
+    steps: tuple[int, ...] = (1, 10, 50, 100, 150),
     family: Family = "gpt",
 ) -> Callable[[Callable[[], Mapping[str, Change]]], Experiment]:
     """Enter a function that returns the arms of an experiment into the curriculum; see `Experiment`."""
 
     def enter(arms: Callable[[], Mapping[str, Change]]) -> Experiment:
         _, title, story = _read(arms)
-        made = Experiment(name=arms.__name__, id=id, title=title, story=story, arms=arms(), look=look, family=family)
+        made = Experiment(
+            name=arms.__name__, id=id, title=title, story=story, arms=arms(), look=look, steps=steps, family=family
+        )  # fmt: skip
         _EXPERIMENTS[made.name] = made
         return made
 

@@ -94,11 +94,16 @@ def combination(rng: Random) -> tuple[str, str, str]:
     return subject, verb, rng.choice(COMPLEMENTS[verb])
 
 
-def draw(rng: Random, *, held: bool) -> Line:
-    """Draw one sentence, from the held-out combinations or from all others; its slice is "regular" or "irregular"."""
+def sentence(rng: Random, *, held: bool) -> tuple[str, str]:
+    """Draw one sentence, from the held-out combinations or from all others, and the verb it is about."""
     subject, verb, complement = choose(rng, combination, held=held)
     tense = rng.choice(tuple(TIMES))
     clause = f"{subject} {conjugate(verb, tense, subject)} {complement}{rng.choice(PLACES)}"
     time = rng.choice(TIMES[tense])
-    text = f"{time} {clause}" if rng.random() < 0.5 else f"{clause} {time}"
+    return (f"{time} {clause}" if rng.random() < 0.5 else f"{clause} {time}"), verb
+
+
+def draw(rng: Random, *, held: bool) -> Line:
+    """Draw one sentence as a line; its slice is "regular" or "irregular"."""
+    text, verb = sentence(rng, held=held)
     return Line(text=text, slice="irregular" if verb in IRREGULAR else "regular")

@@ -1,0 +1,134 @@
+"""The page of an experiment, in Markdown: what was changed, what the audit says, and the numbers at fixed steps."""
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from inspect import cleandoc
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.audit.measure import Measured, measure
+from ckaudit.audit.open import open_run
+from ckaudit.contract.report import Report
+from ckaudit.lab.change import Change
+from ckaudit.lab.story import Experiment
+from ckaudit.run.run import Grids
+from ckaudit.run.series import Floats, Series
+
+SHADES = " .:-=+*#%@"
+
+
+class Arm(Struct, frozen=True, kw_only=True):
+    """One training of an experiment and what the audit says of it."""
+
+    name: str
+    change: Change
+    folder: Path
+    report: Report
+
+
+def page(experiment: Experiment, arms: Sequence[Arm]) -> str:
+    """Return the page of an experiment that was carried out."""
+    story = experiment.story.removeprefix(experiment.title).strip()
+    lines = [f"# {experiment.id}: {experiment.title.rstrip('.')}", "", story, "", "## What was changed", ""]
+    lines += _table(["arm", "change"], [[arm.name, said(arm.change)] for arm in arms])
+    lines += ["", "## What the audit says", ""]
+    lines += _table(["arm", "severity", "verdict"], [[arm.name, *_verdict(arm.report)] for arm in arms])
+    lines += ["", "## Numbers", ""]
+    for look in experiment.look:
+        draw = _maps if ".*." in look else _numbers
+        lines += [*draw(look, experiment.steps, arms), ""]
+    return "\n".join(lines)
+
+
+def said(change: Change) -> str:
+    """Return what a change does, in its own words with its own numbers."""
+    if type(change) is Change:
+        return "nothing"
+    first = cleandoc(type(change).__doc__ or "").partition("\n")[0]
+    return first.replace("`strength`", f"{change.strength:g}").replace("`onset`", f"{change.onset}")
+
+
+def _verdict(report: Report) -> list[str]:
+    return [report.severity or "none", report.verdict]
+
+
+def _numbers(look: str, steps: Sequence[int], arms: Sequence[Arm]) -> Iterator[str]:
+    """Draw one metric: a row for each arm and label, a column for each step at which any arm has a value."""
+    name, _, pattern = look.partition("/")
+    found = [(arm, measured) for arm in arms for measured in measure(arm.folder, names=[name]).measured]
+    if not found:
+        yield from (f"### {name}", "", "Not recorded.")
+        return
+    yield from (f"### {name}", "", f"{found[0][1].title} Unit: {_unit(found[0][1])}.", "")
+    rows = [[arm.name, label, *cells] for arm, measured in found for label, cells in _rows(measured.series, pattern, steps)]
+    used = [0, 1, *(column for column in range(2, 2 + len(steps)) if any(row[column] for row in rows))]
+    if len(used) == 2:
+        yield "Not recorded at these steps."
+        return
+    head = ["arm", "of", *(f"step {step}" for step in steps)]
+    yield from _table([head[column] for column in used], [[row[column] for column in used] for row in rows])
+
+
+def _rows(series: Series, pattern: str, steps: Sequence[int]) -> Iterator[tuple[str, list[str]]]:
+    for column in chosen(series, pattern):
+        at = {int(step): float(value) for step, value in zip(series.steps, series.values[:, column], strict=True)}
+        known = dict(zip(series.steps.tolist(), series.recorded[:, column].tolist(), strict=True))
+        yield series.labels[column], [f"{at[step]:.4g}" if known.get(step) else "" for step in steps]
+
+
+def chosen(series: Series, pattern: str, *, most: int = 8) -> list[int]:
+    """Return the columns shown: all that fit the pattern, or some of them where there are more than `most`.
+
+    Of labels that are counted, such as blocks, every so many; of others the lowest and the highest at the last step.
+    """
+    columns = [index for index, label in enumerate(series.labels) if fnmatchcase(label, pattern or "*")]
+    if len(columns) <= most:
+        return columns
+    if all(series.labels[column][-1].isdecimal() for column in columns):
+        return [columns[index] for index in np.linspace(0, len(columns) - 1, most).round().astype(int)]
+    last = np.flatnonzero(series.recorded[:, columns].any(axis=1))[-1]
+    ranked = sorted(columns, key=lambda column: float(np.nan_to_num(series.values[last, column])), reverse=True)
+    return ranked[: most // 2] + ranked[-(most // 2) :]
+
+
+def _unit(measured: Measured) -> str:
+    return "a pure number" if measured.unit == "1" else measured.unit
+
+
+def _maps(look: str, _: Sequence[int], arms: Sequence[Arm]) -> Iterator[str]:
+    """Draw the matrices of the last step that has any, layer by layer, heads side by side."""
+    yield from (f"### {look.rpartition('.')[2]}", "")
+    for arm in arms:
+        grids = open_run(arm.folder, reads=frozenset({look}), columns={}).grids.get(look, Grids())
+        last = max(grids.steps, default=None)
+        for step, label, values in zip(grids.steps, grids.labels, grids.values, strict=True):
+            if step == last:
+                yield from (f"{arm.name}, {label} at step {step}:", "", "```text", *side_by_side(values), "```", "")
+
+
+def side_by_side(heads: Floats, *, size: int = 16) -> list[str]:
+    """Draw maps (H, r, c) beside each other in shades, darker for more; each is pooled to at most `size` rows and columns."""
+    pooled = [_pooled(head, size) for head in heads]
+    drawn = [[_shaded(row, head.max()) for row in head] for head in pooled]
+    return [" | ".join(rows).rstrip() for rows in zip(*drawn, strict=True)]
+
+
+def _pooled(head: Floats, size: int) -> Floats:
+    """Return the means of squares of a map, (r, c) to at most (size, size)."""
+    step = max(1, -(-max(head.shape) // size))
+    rows, columns = (np.arange(0, length, step) for length in head.shape)
+    sums = np.add.reduceat(np.add.reduceat(head, rows, axis=0), columns, axis=1)
+    counts = np.add.reduceat(np.add.reduceat(np.ones_like(head), rows, axis=0), columns, axis=1)
+    return np.asarray(sums / counts)
+
+
+def _shaded(row: Floats, top: float) -> str:
+    """Return a row in shades of the root of each value over the largest one, so that small values are seen too."""
+    return "".join(SHADES[round((value / top) ** 0.5 * (len(SHADES) - 1))] if top > 0 else SHADES[0] for value in row)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    cells = [list(head), ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return [f"| {' | '.join(row)} |" for row in cells]
