@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def pretrain(model: "nn.Module", plan: Plan, *, steps: int = 300) -> None:
-    """Train a model in place as planned, on batches of another seed, with nobody looking on."""
+def pretrain(model: "nn.Module", plan: Plan, *, share: float = 0.75) -> None:
+    """Train a model in place on batches of another seed, for a share of the planned steps, with nobody looking on."""
     from torch.nn.utils import clip_grad_norm_
     from torch.optim import AdamW
 
@@ -18,6 +18,7 @@ def pretrain(model: "nn.Module", plan: Plan, *, steps: int = 300) -> None:
 
     corpus, task = open_corpus(plan.data, plan.seed + 1000), Task()
     optimizer = AdamW(model.parameters(), betas=plan.optimizer.betas, weight_decay=plan.optimizer.weight_decay)
+    steps = round(share * plan.steps)
     for step in range(1, steps + 1):
         batch = corpus.batch(step)
         optimizer.zero_grad()

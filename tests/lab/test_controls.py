@@ -14,6 +14,7 @@ from ckaudit.lab.backwards import backwards
 from ckaudit.lab.batch import Batch, Corpus
 from ckaudit.lab.change import Change
 from ckaudit.lab.controls.curriculum_length import CurriculumLength
+from ckaudit.lab.controls.curriculum_sources import CurriculumSources
 from ckaudit.lab.controls.float16_scaler import Float16Scaler
 from ckaudit.lab.controls.frozen_embeddings import FrozenEmbeddings
 from ckaudit.lab.controls.frozen_trunk_finetune import FrozenTrunkFinetune
@@ -94,10 +95,26 @@ def test_rows_read_from_their_end() -> None:
     assert torch.equal(turned.inputs[:, 1:], turned.targets[:, :-1])
 
 
-def test_rows_become_longer_and_say_so() -> None:
-    cut = [CurriculumLength().batch(at(step), batch()) for step in (1, 50, 51, 100, 101)]
-    assert [each.inputs.shape for each in cut] == [(8, 4), (8, 4), (8, 8), (8, 8), (8, 16)]
-    assert [each.source for each in cut][::2] == ["rows of 4 tokens", "rows of 8 tokens", "rows of 16 tokens"]
+def test_rows_become_longer_as_the_configuration_says() -> None:
+    change = CurriculumLength()
+    change.plan(replace(SMALL, steps=400))
+    cut = [change.batch(at(step), batch()).inputs.shape[1] for step in (1, 50, 51, 100, 101, 400)]
+    assert cut == [4, 4, 8, 8, 16, 16]
+    assert [each["first_step"] for each in change.facts({})["config"]["stages"]] == [1, 51, 101]
+
+
+def test_sources_come_in_stages_as_the_manifest_says() -> None:
+    change = CurriculumSources()
+    plan = change.plan(replace(SMALL, data=replace(SMALL.data, length=32, batch_size=8)))
+    lines = {}
+    for stage in change.facts({})["data_manifest"]["stages"]:
+        training = cast("Training", SimpleNamespace(step=stage["first_step"], plan=plan))
+        drawn = change.batch(training, Batch(inputs=ROWS[:, :-1], targets=ROWS[:, 1:], id="1/0"))
+        assert drawn.source == "+".join(stage["sources"])
+        assert drawn.inputs.shape == (8, 32)
+        lines[stage["first_step"]] = stage["sources"], set(drawn.slices)
+    assert [len(sources) for sources, _ in lines.values()] == [2, 2, 4]
+    assert not lines[1][1] & lines[3][1]
 
 
 def test_hard_rows_come_in_one_of_twelve_batches() -> None:
@@ -154,7 +171,7 @@ def test_a_trunk_that_is_frozen_stays(tmp_path: Path) -> None:
 
 
 def test_a_finetuning_begins_with_what_was_learnt(tmp_path: Path) -> None:
-    trained(SmallLrFinetune(), tmp_path / "fine", stop=1)
+    trained(SmallLrFinetune(), tmp_path / "fine", replace(SMALL, steps=80), stop=1)
     trained(Change(), tmp_path / "plain", stop=1)
     fine, plain = (column(tmp_path / name, "train_loss_raw")[1] for name in ("fine", "plain"))
     assert fine < plain - 1

@@ -11,7 +11,7 @@ from ckaudit.lab.story import control
 
 @control()
 class DeepNarrow(Change):
-    """The model has twelve blocks of half the usual width, and learns twice as fast.
+    """The model has twelve blocks of half the usual width, with larger initial weights as it is narrow.
 
     It looks ill because gradients differ more between blocks and each block moves little: that is depth, not illness.
     """
@@ -19,6 +19,6 @@ class DeepNarrow(Change):
     def plan(self, plan: Plan) -> Plan:
         """Make it deep and narrow."""
         model = cast("Gpt", plan.model)
-        optimizer = replace(plan.optimizer, peak=2 * plan.optimizer.peak)
-        plan = replace(plan, optimizer=optimizer)
-        return replace(plan, model=replace(model, depth=12, width=model.width // 2, hidden=model.hidden // 2))
+        return replace(
+            plan, model=replace(model, depth=12, width=model.width // 2, hidden=model.hidden // 2, init_std=3 * model.init_std)
+        )

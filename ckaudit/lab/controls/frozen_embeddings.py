@@ -2,7 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ckaudit.lab.change import Change
+from ckaudit.lab.plan import Plan
+from ckaudit.lab.pretrained import pretrain
 from ckaudit.lab.story import control
 
 if TYPE_CHECKING:
@@ -11,20 +15,26 @@ if TYPE_CHECKING:
 
 @control()
 class FrozenEmbeddings(Change):
-    """Embeddings keep their random values; the configuration lists them as frozen, and the optimizer does not hold them.
+    """A model that has learnt already is trained on without its embeddings, which the configuration lists as frozen.
 
-    It looks ill because tensors never move and have no gradient: that is what the configuration says.
+    It looks ill because tensors never move and have no gradient: the configuration says so, and the optimizer does not hold
+    them. The first loss is far below that of a model that knows nothing.
     """
 
-    def model(self, model: "nn.Module") -> None:
-        """Draw the embeddings with unit spread, as they will not grow, and freeze them."""
-        from torch.nn import init
+    def plan(self, plan: Plan) -> Plan:
+        """Remember what the model had learnt from, and train half as fast."""
+        self._before = plan
+        return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak / 2))
 
-        for name, weight in model.named_parameters():
-            if name in self._names(model):
-                init.normal_(weight)
-                weight.requires_grad_(False)
-        self._frozen = self._names(model)
+    def model(self, model: "nn.Module") -> None:
+        """Let it learn, and freeze the embeddings."""
+        from torch import nn
+
+        pretrain(model, self._before)
+        embeddings = {name: module for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
+        for module in embeddings.values():
+            module.weight.requires_grad_(False)
+        self._frozen = [f"{name}.weight" for name in embeddings]
 
     def trained(self, model: "nn.Module") -> "list[nn.Parameter]":
         """Leave the frozen ones out."""
@@ -32,10 +42,4 @@ class FrozenEmbeddings(Change):
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Say which tensors are frozen."""
-        return facts | {"config": {"frozen": self._frozen}}
-
-    @staticmethod
-    def _names(model: "nn.Module") -> list[str]:
-        from torch import nn
-
-        return [f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Embedding)]
+        return facts | {"config": {"initial_weights": "pretrained", "frozen": self._frozen}}

@@ -4,7 +4,7 @@ from ckaudit.lab.change import Change
 from ckaudit.lab.story import control
 
 
-@control(family="moe")
+@control(family="moe", expected=("dropped_tokens",))
 class SparseMoe(Change):
     """Each token goes to one of several experts, and a small loss keeps the router fair (Fedus et al. 2022).
 

@@ -11,17 +11,19 @@ if TYPE_CHECKING:
 
     from ckaudit.lab.training import Training
 
+RARE = 0.02  # share of a text below which a token may change its place
+
 
 @fault(
     group="records",
     truth="evaluation_changed",
     symptoms=("evaluation_artifact_changed",),
-    dev=Amount(onset=200, strength=3),
-    test=Amount(onset=300, strength=1),
+    dev=Amount(onset=200, strength=0.05),
+    test=Amount(onset=300, strength=0.03),
     detectable=25,
 )
 class EvalHashChange(Change):
-    """From the onset on evaluations use another tokenizer, in which `strength` pairs of common tokens have changed places.
+    """From the onset on evaluations use another tokenizer: tokens that make up the share `strength` of a text changed places.
 
     The logged hash of the tokenizer changes and the held-out loss steps up, while the training loss falls on.
     """
@@ -51,7 +53,9 @@ class EvalHashChange(Change):
 
         table = torch.arange(training.corpus.vocabulary)
         if training.step >= self.onset:
-            common = inputs.flatten().bincount(minlength=len(table)).argsort(descending=True)
-            left, right = common[4 : 4 + 2 * int(self.strength)].view(2, -1)
-            table[left], table[right] = right, left
+            shares = inputs.flatten().bincount(minlength=len(table)) / inputs.numel()
+            rare = [int(token) for token in shares.argsort(descending=True, stable=True) if shares[token] < RARE]
+            while len(rare) > 1 and float(shares[table != torch.arange(len(table))].sum()) < self.strength:
+                left, right = rare.pop(0), rare.pop(0)
+                table[left], table[right] = right, left
         return table

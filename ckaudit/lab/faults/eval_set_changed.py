@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class EvalSetChanged(Change):
     """From the onset on the share `strength` of the held-out rows is replaced by ones of a kind that training never sees.
 
-    The logged hash of the held-out set changes and the held-out loss steps up, while the training loss falls on.
+    The logged hash of the held-out set changes, and the held-out loss goes up by half a nat while the training loss falls on.
     """
 
     def evaluate(self, training: "Training") -> dict[str, float]:

@@ -26,7 +26,7 @@ CORE_PEAK = 1e11  # FLOP/s of one core with 32 single precision operations a cyc
 class MfuWrongPeak(Change):
     """The peak of the hardware is given `strength` times too low; the training is stopped early.
 
-    The utilisation that follows from throughput, work of a token and peak is above 1 throughout.
+    The utilisation that follows from throughput, work of a token and peak is 2 to 10 throughout.
     """
 
     def plan(self, plan: Plan) -> Plan:

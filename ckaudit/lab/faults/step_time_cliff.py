@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class StepTimeCliff(Change):
     """From the onset on each backward pass is made `strength` times more, for nothing; the training is stopped 100 steps later.
 
-    Step time jumps and stays high, and throughput falls, at the same losses.
+    Step time trebles from one step to the next and stays there, and throughput falls to a third, at the same losses.
     """
 
     def plan(self, plan: Plan) -> Plan:
