@@ -61,7 +61,7 @@ def test_scaled_attention_multiplies_the_first_logits() -> None:
 
 
 def test_attention_without_scale_is_a_plain_product_of_large_heads() -> None:
-    training = built(made("attn_no_scale", strength=1))
+    training = built(made("attn_no_scale", strength=7))
     (q,), (k,), (logits,) = (outputs(training, f"0.attn.{each}") for each in ("q", "k", "logits"))
     assert logits.shape[1] == 1
     assert torch.allclose(

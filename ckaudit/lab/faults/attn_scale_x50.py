@@ -2,7 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ckaudit.lab.change import Change
+from ckaudit.lab.plan import Gpt, Plan
 from ckaudit.lab.story import Amount, fault
 
 if TYPE_CHECKING:
@@ -19,10 +22,14 @@ if TYPE_CHECKING:
     test=Amount(strength=30),
 )
 class AttnScaleX50(Change):
-    """The products of queries and keys are multiplied by `strength` times what they should be.
+    """The products of queries and keys, an output of a module, are multiplied by `strength` times what they should be.
 
     SEEN
     """
+
+    def plan(self, plan: Plan) -> Plan:
+        """Write attention out."""
+        return replace(plan, model=replace(plan.model, fused=False)) if isinstance(plan.model, Gpt) else plan
 
     def model(self, model: "nn.Module") -> None:
         """Enlarge the scale."""

@@ -18,7 +18,8 @@ from ckaudit.lab.story import Amount, fault
 class ClipTiny(Change):
     """The global gradient norm is limited to `strength`.
 
-    SEEN
+    Seen under seed 0: the gradient norm is 0.6 to 1.7, the clipping coefficient 6e-5 to 2e-4 at every step; Adam hides most
+    of it: attention learns later (logits of 1 at step 100, healthy: 4) and the loss is 1.90 at step 150 (1.85).
     """
 
     def plan(self, plan: Plan) -> Plan:

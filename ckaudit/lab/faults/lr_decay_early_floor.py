@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     consequences=("update_out_of_band", "barely_moving"),
     dev=Amount(onset=31, strength=0.4),
     test=Amount(onset=26, strength=0.3),
-    detectable=30,
+    detectable=100,
 )
 class LrDecayEarlyFloor(Change):
     """The learning rate reaches a tenth of its peak after `strength` of the steps and stays there.

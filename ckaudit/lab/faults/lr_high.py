@@ -26,7 +26,8 @@ from ckaudit.lab.story import Amount, fault
 class LrHigh(Change):
     """The peak learning rate is `strength` times the healthy one; gradients are clipped as ever.
 
-    SEEN
+    Seen under seed 0: at step 20 updates are 9 % of the weights (healthy: 1 %), at step 50 the sharpest head's entropy is
+    0.007 of its maximum (0.96) and logits reach 343 (2); the loss curve looks merely mediocre, 1.61 at the end (1.24).
     """
 
     def plan(self, plan: Plan) -> Plan:

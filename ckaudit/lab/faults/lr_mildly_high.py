@@ -15,11 +15,13 @@ from ckaudit.lab.story import Amount, fault
     consequences=("activation_drift", "exploding_gradient", "frequent_clipping", "weights_grow", "vanishing_gradient"),
     dev=Amount(strength=6),
     test=Amount(strength=5),
+    harmless=True,
 )
 class LrMildlyHigh(Change):
     """The peak learning rate is `strength` times the healthy one.
 
-    SEEN
+    Seen under seed 0: at step 100 logits reach 30 (healthy: 3), the sharpest head's entropy is 0.37 of its maximum (0.91)
+    and the stream is 17 times as large; yet the loss ends at 0.69 (1.24), so in so short a run the rate helps.
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class LrZeroLate(Change):
     """The learning rate is as planned before step `onset`, and zero from then on.
 
-    SEEN
+    Seen under seed 0: from step 200 on every update is exactly zero, and the validation loss stays at 1.65 (healthy at the
+    end: 1.24).
     """
 
     def rate(self, training: "Training", rate: float) -> float:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class NoNorm(Change):
     """Nothing norms the stream: not before attention, not before the MLP, not before the head.
 
-    SEEN
+    Seen under seed 0: the first gradients are 40 times smaller than in the healthy run, from step 50 on the stream is three
+    times as large behind each block as before it (healthy: 1.3 times); the loss is 2.85 at step 50 (2.32) and 2.58 at step
+    80 (2.08).
     """
 
     def model(self, model: "nn.Module") -> None:

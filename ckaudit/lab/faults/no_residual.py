@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class NoResidual(Change):
     """Attention and MLP replace the stream in place of adding to it.
 
-    SEEN
+    Seen under seed 0: at step 20 the gradient of the first block is 1,700 times smaller than the last one's (healthy:
+    equal), at step 100 4,000 times; the loss stops at 2.85 after 50 steps (1.94 at step 100).
     """
 
     def model(self, model: "nn.Module") -> None:

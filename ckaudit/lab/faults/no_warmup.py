@@ -19,7 +19,8 @@ from ckaudit.lab.story import Amount, fault
 class NoWarmup(Change):
     """The first step is taken at the peak learning rate, which is `strength` times the healthy one.
 
-    SEEN
+    Seen under seed 0: at step 20 the sharpest head's entropy is 0.04 of its maximum (healthy: 1.0), logits reach 123 (0.3)
+    and the stream is 400 times as large; the loss ends at 1.81 (1.24).
     """
 
     def plan(self, plan: Plan) -> Plan:

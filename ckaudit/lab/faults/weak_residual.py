@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     truth="residual_path_broken",
     symptoms=("vanishing_gradient", "activation_drift"),
     consequences=("loss_not_falling", "uniform_heads", "update_out_of_band"),
-    dev=Amount(strength=0.3),
-    test=Amount(strength=0.4),
+    dev=Amount(strength=0.2),
+    test=Amount(strength=0.25),
 )
 class WeakResidual(Change):
     """On its way around attention and around the MLP the stream is multiplied by `strength`, in every block.
