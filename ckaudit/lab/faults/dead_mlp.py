@@ -27,6 +27,9 @@ class DeadMlp(Change):
     """What the MLP of block 1 adds to the stream is multiplied by zero from the onset on.
 
     Its tensors have gradients of exactly zero from then on; the loss jumps a little and is made up for by the other blocks.
+
+    Seen under seed 0, with an onset of 31: gradients of three tensors exactly 0 from then on, relative updates a tenth of
+    those of neighbours; the loss is 0.01 higher.
     """
 
     def begin(self, training: "Training") -> None:

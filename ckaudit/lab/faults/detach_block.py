@@ -23,6 +23,8 @@ class DetachBlock(Change):
     """The stream is detached before block `strength`, so that neither the blocks before it nor the embeddings get a gradient.
 
     The forward pass is whole: the loss falls, only less.
+
+    Seen under seed 0: ten tensors have no gradient and do not move; at step 60 the loss is 2.32 instead of 2.18.
     """
 
     def model(self, model: "nn.Module") -> None:

@@ -23,12 +23,19 @@ if TYPE_CHECKING:
 class EvalWithDropout(Change):
     """The model has dropout of `strength` and is not put into evaluation mode.
 
-    Each validation loss is too high by what dropout costs, as noisy as the units dropped, and not below the training loss.
+    Each validation loss is too high by what dropout costs, and as noisy as the units dropped. The recorder has the held-out
+    batch pinned and evaluates it without dropout at the same weights.
     """
 
     def plan(self, plan: Plan) -> Plan:
         """Give the model dropout."""
         return replace(plan, model=replace(plan.model, dropout=self.strength)) if isinstance(plan.model, Gpt) else plan
+
+    def begin(self, training: "Training") -> None:
+        """Show the recorder the held-out batch, which it evaluates as it should be."""
+        if training.step == 1:
+            held = training.corpus.held_out()
+            training.recorder.pin((held.inputs, held.targets), shift=0, held_out=True)
 
     def evaluate(self, training: "Training") -> dict[str, float]:
         """Evaluate in the mode of training."""

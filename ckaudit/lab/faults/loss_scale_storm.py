@@ -9,6 +9,8 @@ from ckaudit.lab.plan import Plan
 from ckaudit.lab.story import Amount, fault
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ckaudit.lab.training import Training
 
 
@@ -22,16 +24,24 @@ if TYPE_CHECKING:
     detectable=60,
 )
 class LossScaleStorm(Change):
-    """The loss scaler of a training in float16 doubles its scale after every `strength` good steps.
+    """The loss scaler doubles its scale after every `strength` good steps; gradients pass through half precision.
 
-    It overflows as often and the update of that step is skipped; the loss hardly shows it.
+    They overflow as often and the update of that step is skipped; the loss hardly shows it.
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Train in float16."""
+        """Train with a loss scaler."""
         return replace(plan, precision="float16")
 
     def begin(self, training: "Training") -> None:
-        """Let the scale grow fast."""
+        """Let the scale grow fast; the forward pass in half precision would take ten times as long on a CPU."""
+        training.precision = "float32"
         if training.scaler is not None:
             training.scaler.set_growth_interval(int(self.strength))
+
+    def backward(self, training: "Training", loss: "Tensor") -> None:
+        """Round the scaled gradients to half precision, where large ones are infinite."""
+        super().backward(training, loss)
+        for parameter in training.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.copy_(parameter.grad.half())

@@ -27,6 +27,9 @@ class LrResumeJump(Change):
     """The training is stopped and taken up again at the onset, with `strength` times the planned learning rate from then on.
 
     Learning rate and updates jump together at the seam, and the loss follows.
+
+    Seen under seed 0, with an onset of 41: a rate of 0.030 after 0.003, a gradient norm of 40 two steps later, a loss that
+    goes from 2.4 to 4.3, relative updates of 0.065 (healthy 0.010).
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -20,6 +20,8 @@ class MaskOffByOne(Change):
     """Every query sees the next key besides, which is the very token that it is to predict.
 
     A band above the diagonal gets attention from the first step on, and the loss falls towards zero.
+
+    Seen under seed 0: a mass of 0.06 to 0.12 above the diagonal from step 10 on; a loss of 0.82 at step 100 (healthy 1.92).
     """
 
     def model(self, model: "nn.Module") -> None:

@@ -19,6 +19,9 @@ class MissingInOptimizer(Change):
     """The parameters of block 2 are not given to the optimizer: they get gradients and never move.
 
     The loss looks healthy.
+
+    Seen under seed 0: eight trainable tensors in no group, with gradients and relative updates of 0; the loss is that of the
+    healthy run to 0.01.
     """
 
     def trained(self, model: "nn.Module") -> "list[nn.Parameter]":

@@ -24,6 +24,8 @@ class NanInject(Change):
     """The loss of one step is NaN, as after a division by zero somewhere in it.
 
     Gradients of that step are NaN, and so are all weights from then on.
+
+    Seen under seed 0, with an onset of 31: loss and gradient norm NaN from that step on, and so the next validation loss.
     """
 
     def loss(self, training: "Training", logits: "Tensor", batch: "Batch") -> "Tensor":

@@ -23,6 +23,9 @@ class NoShift(Change):
     """The target of every token is the token itself; evaluations are right.
 
     The training loss falls to zero and the validation loss rises without end.
+
+    Seen under seed 0: all targets are the inputs beside them; a training loss of 0.08 at step 60 and a validation loss of
+    5.2.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":

