@@ -148,6 +148,27 @@ def test_the_document_is_written_between_its_marks(here, cache, capfd):
     assert said(capfd, "score", "--cache", cache, "--write")[0] == 2
 
 
+def test_the_curriculum_prints_the_page_of_an_experiment(here, capfd, monkeypatch):
+    pytest.importorskip("torch")
+    from ckaudit.lab import curriculum
+
+    asked = []
+    study = curriculum.Study((), "# What differs\n")
+    monkeypatch.setattr(curriculum, "study", lambda experiment, folder: asked.append((experiment.id, folder)) or study)
+    code, out, err = said(capfd, "curriculum", "exp-4")
+    assert (code, out, asked) == (0, "# What differs\n", [("EXP-4", Path("runs"))])
+    name = err.rpartition("runs/")[2].strip().removesuffix(".md")
+    (here / "runs" / name).mkdir()
+    code, _, err = said(capfd, "curriculum", name)
+    assert (code, len(asked)) == (2, 1)
+    assert "is there already" in err
+
+
+def test_the_curriculum_lists_its_experiments(capfd):
+    code, out, _ = said(capfd, "curriculum")
+    assert (code, out.splitlines()[0]) == (0, "experiments (12)")
+
+
 @pytest.mark.parametrize("command", ["list", "run", "record", "score", "curriculum"])
 def test_help_fits_a_screen_and_has_examples_and_exit_codes(capfd, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")

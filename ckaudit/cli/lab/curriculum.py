@@ -7,6 +7,7 @@ import typer
 
 from ckaudit.cli.options import one_of
 from ckaudit.cli.output import fitted, send
+from ckaudit.cli.say import say
 from ckaudit.errors import UsageError
 from ckaudit.reports.view import PLAIN
 
@@ -14,7 +15,7 @@ EPILOG = """
 \b
 Examples:
   ckaudit lab curriculum
-  ckaudit lab curriculum EXP-4 --out runs/exp4
+  ckaudit lab curriculum EXP-4 --out lab
 \b
 Exit codes:
   0  trained, audited and told
@@ -38,12 +39,12 @@ Name = Annotated[
     ),
 ]
 Out = Annotated[
-    str, typer.Option("--out", "-o", metavar="DIR", help="Folder for its runs; without it runs/NAME.", show_default=False)
+    str, typer.Option("--out", "-o", metavar="DIR", help="Folder for its runs and its page; without it runs.", show_default=False)
 ]
 
 
 def command(name: Name = "", *, out: Out = "") -> int:
-    """Run an experiment to its end, and say what to look at."""
+    """Run an experiment to its end and print its page: what differs between its trainings, and what to look at."""
     from ckaudit.lab.story import experiments
 
     known = experiments()
@@ -54,5 +55,17 @@ def command(name: Name = "", *, out: Out = "") -> int:
         send(on_screen({}, {}, known, view), encoding)
         return 0
     ids = {each.id: each.name for each in known.values()}
-    chosen = ids.get(name) or one_of(name, list(known), "experiment")
-    raise UsageError(f"{chosen} cannot be run yet", hint=f"its runs would go to {Path(out or f'runs/{chosen}')}")
+    chosen = known[ids.get(name.upper()) or one_of(name, list(known), "experiment")]
+    folder = Path(out or "runs")
+    if (folder / chosen.name).exists():
+        raise UsageError(f"{folder / chosen.name} is there already", hint="delete it, or name another folder: --out DIR")
+    from ckaudit.lab.record import need
+
+    need("torch", "torch")
+    from ckaudit.lab.curriculum import study
+
+    folder.mkdir(parents=True, exist_ok=True)
+    say(f"{len(chosen.arms)} trainings: {', '.join(chosen.arms)}")
+    send(study(chosen, folder).page, encoding)
+    say(f"its runs are in {folder / chosen.name}, its page is {folder / chosen.name}.md")
+    return 0

@@ -36,7 +36,8 @@ def on_screen(
     for group in sorted({each.group for each in faults.values()}):
         members = [each for each in faults.values() if each.group == group]
         parts.append([paint(f"{group} ({len(members)} faults)", "bold", view), *_lines(members, view, width)])
-    parts.append([paint(f"healthy, but looks ill ({len(controls)})", "bold", view), *_lines(controls.values(), view, width)])
+    if controls:
+        parts.append([paint(f"healthy, but looks ill ({len(controls)})", "bold", view), *_lines(controls.values(), view, width)])
     if experiments:
         parts.append([paint(f"experiments ({len(experiments)})", "bold", view), *_lines(experiments.values(), view, width)])
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
