@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from ckaudit.cli.run import run
+from ckaudit.contract.files import read_bytes
+from ckaudit.lab import archive
 from ckaudit.lab.cache import keep
 from ckaudit.lab.recipe import recipe
 
@@ -23,13 +25,19 @@ def here(tmp_path, monkeypatch):
 def cache(tmp_path_factory):
     """Keep recorded runs under the names of the lab's trainings that they resemble."""
     folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive, "LEVEL", 1)  # these are large, and made once
+        _keep_all(folder)
+    return str(folder)
+
+
+def _keep_all(folder):
     for name, seed, recorded in (
         ("healthy", 0, "healthy"),
         ("lr_too_high", 0, "lr_too_high"),
         ("lr_too_high", 10, "lr_too_high"),
     ):
         keep(folder, recipe(name, seed), RUNS / recorded)
-    return str(folder)
 
 
 def said(capfd, *arguments):
@@ -86,6 +94,20 @@ def test_without_torch_a_training_says_what_to_install(here, capfd, monkeypatch)
     assert code == 2
     assert "hint: pip install 'ckaudit[torch]'" in err
     assert said(capfd, "record", "--cache", "x")[0] == 2
+
+
+@pytest.mark.torch
+def test_a_run_is_recorded_and_holds_nothing_of_its_label(here, capfd):
+    pytest.importorskip("torch")
+    code, out, err = said(capfd, "run", "lr_too_high", "--stop", "2", "--out", "x")
+    assert (code, out, err) == (0, "", "recorded x\nnext: ckaudit triage x\n")
+    files = {file.name: read_bytes(file, file.name) for file in (here / "x").iterdir() if ".json" in file.name}
+    assert {"run.json", "scalars.jsonl", "analysis_checkpoint_step_00000002.json.zst"} <= files.keys()
+    manifest = json.loads(files["run.json"])
+    assert not {"name", "config"} & manifest.keys()
+    assert not [word for word in (b"lr_too", b"too high", b"fault", b"lrtoohigh") if word in b"".join(files.values()).lower()]
+    code, _, err = said(capfd, "run", "healthy", "--stop", "2", "--out", "x")
+    assert (code, "--force replaces it" in err) == (2, True)
 
 
 def test_score_prints_tables_and_what_is_missing(here, cache, capfd, monkeypatch):
