@@ -5,8 +5,10 @@ from functools import cache
 from hashlib import sha256
 from inspect import getmro, getsourcefile
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import fields
 
 from ckaudit import __version__
 from ckaudit.lab.change import Change
@@ -46,7 +48,7 @@ def made(recipe: Recipe) -> Made:
         name=recipe.name,
         seed=recipe.seed,
         change=_digest(amount, *map(code, with_helpers(files))),
-        plan=_digest(repr(recipe.change.plan(recipe.plan))),
+        plan=_digest(spelled(recipe.change.plan(recipe.plan))),
         loop=_loop(),
         recorder=__version__,
     )
@@ -61,6 +63,19 @@ def differences(then: Made, now: Made) -> list[str]:
 def must_be_trained_again(then: Made, now: Made) -> bool:
     """Tell whether a recording is of another training; a younger loop or recorder alone is only said."""
     return (then.change, then.plan) != (now.change, now.plan)
+
+
+def spelled(plan: Any) -> str:
+    """Return a plan in words without its defaults, so that a new option does not make another plan of every old one.
+
+    >>> from ckaudit.lab.plan import Mlp, Plan
+    >>> spelled(Plan(model=Mlp(depth=2), seed=1))
+    'Plan(model=Mlp(depth=2), seed=1)'
+    """
+    if not isinstance(plan, Struct):
+        return repr(plan)
+    told = ((each.name, getattr(plan, each.name), each.default) for each in fields(plan))
+    return f"{type(plan).__name__}({', '.join(f'{name}={spelled(value)}' for name, value, default in told if value != default)})"
 
 
 @cache

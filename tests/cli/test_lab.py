@@ -10,6 +10,7 @@ from ckaudit.cli.run import run
 from ckaudit.contract.files import read_bytes
 from ckaudit.lab import archive
 from ckaudit.lab.cache import keep
+from ckaudit.lab.gather import Done
 from ckaudit.lab.recipe import recipe
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
@@ -108,6 +109,58 @@ def test_a_run_is_recorded_and_holds_nothing_of_its_label(here, capfd):
     assert not [word for word in (b"lr_too", b"too high", b"fault", b"lrtoohigh") if word in b"".join(files.values()).lower()]
     code, _, err = said(capfd, "run", "healthy", "--stop", "2", "--out", "x")
     assert (code, "--force replaces it" in err) == (2, True)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Put a function in the place of the trainings: those of seed 1 fail, the others take a minute each."""
+    asked = []
+
+    def gather(recipes, cache, *, jobs, on_done):
+        asked.append((cache, jobs, [f"{each.name}.{each.seed}" for each in recipes]))
+        done = [
+            Done(name=each.name, seed=each.seed, seconds=60, **({"error": "it broke"} if each.seed == 1 else {"size": 150_000}))
+            for each in recipes
+        ]
+        for each in done:
+            on_done(each)
+        return done
+
+    monkeypatch.setattr("ckaudit.lab.gather.gather", gather)
+    return asked
+
+
+def test_record_trains_what_is_missing_and_lists_what_failed(here, cache, capfd, trained):
+    pytest.importorskip("torch")
+    code, out, err = said(capfd, "record", "--cache", cache, "--only", "lr_too_high", "--jobs", "1")
+    assert trained == [(Path(cache), 1, ["lr_too_high.1", "lr_too_high.2"])]
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
+        f"2 of 3 trainings to record in {cache}",
+        "1 of 2: lr_too_high under seed 1, 60 s, failed; about 1 min left",
+        "2 of 2: lr_too_high under seed 2, 60 s, 150 KB",
+        "failed: lr_too_high under seed 1: it broke",
+        "1 recorded, 1 failed",
+    ]
+
+
+def test_record_fresh_trains_everything_and_nothing_is_done_twice(here, cache, capfd, trained):
+    pytest.importorskip("torch")
+    assert said(capfd, "record", "--cache", cache, "--only", "lr_too_high", "--split", "test", "--fresh")[0] == 0
+    assert trained == [(Path(cache), 2, ["lr_too_high.10", "lr_too_high.11"])]
+    trained.clear()
+    keep(Path(cache), recipe("healthy_mlp", 1), RUNS / "nan_batch")
+    keep(Path(cache), recipe("healthy_mlp", 2), RUNS / "nan_batch")
+    keep(Path(cache), recipe("healthy_mlp", 0), RUNS / "nan_batch")
+    code, _, err = said(capfd, "record", "--cache", cache, "--only", "healthy_mlp")
+    assert (code, err, trained) == (0, f"0 of 3 trainings to record in {cache}\n", [])
+
+
+def test_score_fresh_trains_first(here, cache, capfd, trained):
+    pytest.importorskip("torch")
+    code, _, err = said(capfd, "score", "--cache", cache, "--only", "lr_too_high", "--fresh", "--jobs", "1")
+    assert trained == [(Path(cache), 1, ["lr_too_high.0", "lr_too_high.1", "lr_too_high.2"])]
+    assert (code, "1 failed" in err) == (0, True)
 
 
 def test_score_prints_tables_and_what_is_missing(here, cache, capfd, monkeypatch):
