@@ -1,6 +1,6 @@
 """The page of an experiment, in Markdown: what was changed, what the audit says, and the numbers at fixed steps."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from inspect import cleandoc
 from pathlib import Path
@@ -36,9 +36,11 @@ def page(experiment: Experiment, arms: Sequence[Arm]) -> str:
     lines += ["", "## What the audit says", ""]
     lines += _table(["arm", "severity", "verdict"], [[arm.name, *_verdict(arm.report)] for arm in arms])
     lines += ["", "## Numbers", ""]
+    names = sorted({look.partition("/")[0] for look in experiment.look if not is_map(look)})
+    measured = {arm.name: {each.name: each for each in measure(arm.folder, names=names).measured} for arm in arms}
     for look in experiment.look:
-        draw = _maps if ".*." in look else _numbers
-        lines += [*draw(look, experiment.steps, arms), ""]
+        drawn = _maps(look, arms) if is_map(look) else _numbers(look, experiment.steps, measured)
+        lines += [*drawn, ""]
     return "\n".join(lines)
 
 
@@ -54,15 +56,20 @@ def _verdict(report: Report) -> list[str]:
     return [report.severity or "none", report.verdict]
 
 
-def _numbers(look: str, steps: Sequence[int], arms: Sequence[Arm]) -> Iterator[str]:
+def is_map(look: str) -> bool:
+    """Return whether an experiment looks at sampled matrices, by their path in a checkpoint, and not at a metric."""
+    return ".*." in look
+
+
+def _numbers(look: str, steps: Sequence[int], measured: Mapping[str, Mapping[str, Measured]]) -> Iterator[str]:
     """Draw one metric: a row for each arm and label, a column for each step at which any arm has a value."""
     name, _, pattern = look.partition("/")
-    found = [(arm, measured) for arm in arms for measured in measure(arm.folder, names=[name]).measured]
+    found = [(arm, metrics[name]) for arm, metrics in measured.items() if name in metrics]
     if not found:
         yield from (f"### {name}", "", "Not recorded.")
         return
     yield from (f"### {name}", "", f"{found[0][1].title} Unit: {_unit(found[0][1])}.", "")
-    rows = [[arm.name, label, *cells] for arm, measured in found for label, cells in _rows(measured.series, pattern, steps)]
+    rows = [[arm, label, *cells] for arm, metric in found for label, cells in _rows(metric.series, pattern, steps)]
     used = [0, 1, *(column for column in range(2, 2 + len(steps)) if any(row[column] for row in rows))]
     if len(used) == 2:
         yield "Not recorded at these steps."
@@ -97,7 +104,7 @@ def _unit(measured: Measured) -> str:
     return "a pure number" if measured.unit == "1" else measured.unit
 
 
-def _maps(look: str, _: Sequence[int], arms: Sequence[Arm]) -> Iterator[str]:
+def _maps(look: str, arms: Sequence[Arm]) -> Iterator[str]:
     """Draw the matrices of the last step that has any, layer by layer, heads side by side."""
     yield from (f"### {look.rpartition('.')[2]}", "")
     for arm in arms:

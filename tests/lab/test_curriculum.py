@@ -58,11 +58,12 @@ def test_a_change_is_said_with_its_numbers() -> None:
 @pytest.mark.torch
 def test_a_page_shows_what_each_training_recorded_and_what_the_audit_says(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(curriculum, "short", lambda _: replace(SHORT, stop=10))
-    study = curriculum.study(experiments()["zeroed_projection"], tmp_path)
-    assert (tmp_path / "zeroed_projection.md").read_text() == study.page
-    assert study.page.startswith("# EXP-4: One projection is cut off")
+    study, other = curriculum.studies([experiments()["zeroed_projection"], experiments()["movement_ranking"]], tmp_path)
+    assert study.arms[0].folder == other.arms[0].folder == tmp_path / "healthy" / "gpt"
+    text = (tmp_path / "zeroed_projection.md").read_text()
+    assert text.startswith("# EXP-4: One projection is cut off")
     for arm in study.arms:
-        assert f"| {arm.name} | {arm.report.severity or 'none'} | {arm.report.verdict} |" in study.page
+        assert f"| {arm.name} | {arm.report.severity or 'none'} | {arm.report.verdict} |" in text
         first = column(arm.folder, "train_loss_raw")[0]
-        assert re.search(rf"\| {arm.name} \| train_loss_raw \| {first:.4g} ", study.page)
-    assert "| cut off for good | blocks.1.attn.q.weight | 0 |" in study.page
+        assert re.search(rf"\| {arm.name} \| train_loss_raw \| {first:.4g} ", text)
+    assert "| cut off for good | blocks.1.attn.q.weight | 0 |" in text

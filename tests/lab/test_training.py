@@ -63,6 +63,15 @@ def test_bfloat16_rounds_the_forward_pass_and_leaves_weights_in_float32(tmp_path
         assert rounded.model(codes()).dtype == torch.bfloat16
 
 
+def test_experts_work_in_half_precision_too() -> None:
+    layer, x = model_of(replace(SMALL, experts=3)).blocks[0].mlp, torch.randn(2, 10, 16)
+    exact = layer(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = layer(x)
+    assert rounded.dtype == torch.float32
+    assert torch.allclose(rounded, exact, atol=0.02 * float(exact.detach().abs().max()))
+
+
 def test_float16_scales_the_loss_and_records_gradients_without_the_scale(tmp_path) -> None:
     training = trained(replace(SHORT, precision="float16"), tmp_path / "half")
     trained(SHORT, tmp_path / "exact")

@@ -17,12 +17,12 @@ class Deep(Change):
     """A narrow model of the shape of Qwen3 0.6B: 28 blocks, grouped queries, rotary positions, gated MLP, tied head."""
 
     def plan(self, plan: Plan) -> Plan:
-        """Replace the model, and train for 60 steps on half batches."""
+        """Replace the model, and train for 40 steps on half batches."""
         model = Gpt(
             width=32, depth=28, heads=4, kv_heads=2, hidden=96, positions="rope", activation="swiglu", qk_norm=True, tied=True
         )  # fmt: skip
         data = replace(plan.data, batch_size=8, held_rows=32)
-        return replace(plan, model=model, data=data, steps=60)
+        return replace(plan, model=model, data=data, steps=40)
 
 
 class DeepDamped(Deep):
@@ -38,7 +38,7 @@ class DeepDamped(Deep):
 @experiment(
     "EXP-10",
     look=("train_loss_raw", "grad_global_norm", "block_gradient_norm", "waterfall_ratio", "residual_rms"),
-    steps=(1, 10, 20, 40, 60),
+    steps=(1, 10, 20, 30, 40),
 )
 def deep_waterfall() -> Mapping[str, Change]:
     """The gradient's way back through 28 blocks.

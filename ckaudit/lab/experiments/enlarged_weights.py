@@ -39,7 +39,7 @@ class EnlargedUnclipped(Enlarged):
         *("train_loss_raw", "val_loss", "grad_global_norm", "clip_coefficient", "update_to_weight_global"),
         *("weight_norm/blocks.1.*", "max_attn_logit"),
     ),
-    steps=(50, 99, 100, 101, 102, 105, 110, 125, 150),
+    steps=(50, 99, 100, 101, 102, 105, 110, 120),
 )
 def enlarged_weights() -> Mapping[str, Change]:
     """Weights times five: what the jump looks like, and who recovers.

@@ -26,7 +26,7 @@ class AttentionScale(Change):
         *("train_loss_raw", "normalized_attention_entropy", "min_normalized_entropy", "sharp_share", "dead_head_fraction"),
         *("uniform_head_fraction", "max_attn_logit"),
     ),
-    steps=(1, 10, 20, 30, 50, 100, 150),
+    steps=(1, 10, 20, 30, 50, 100, 120),
 )
 def head_entropy() -> Mapping[str, Change]:
     """How choosy each head is, from the first step on.

@@ -51,7 +51,7 @@ class Unrotated(Modern):
 @experiment(
     "EXP-12",
     look=("train_loss_raw", "val_loss", "grad_global_norm", "max_attn_logit", "min_normalized_entropy", "head_kind_share"),
-    steps=(50, 100, 101, 105, 110, 125, 150),
+    steps=(50, 100, 101, 105, 110, 120),
 )
 def load_bearing_paths() -> Mapping[str, Change]:
     """Norm of queries and keys, and rotation: which of them the model leans on.

@@ -42,7 +42,7 @@ class Switch(nn.Module):
         out = torch.zeros_like(x)
         for index, expert in enumerate(self.experts):
             mine = kept[..., index]
-            out[mine] = expert(x[mine]) * most[mine][:, None]
+            out[mine] = (expert(x[mine]) * most[mine][:, None]).to(out.dtype)  # half precision inside an autocast
         self.auxiliary = self.balance * self.load_balance(shares, wanted)
         return out
 
