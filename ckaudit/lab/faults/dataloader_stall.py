@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class DataloaderStall(Change):
     """From the onset on each batch comes late, by `strength` times what the rest of a step takes; the training is stopped early.
 
-    The forward pass starts late in every step, so that a large share of a step is spent on input, while the losses are those of
-    the healthy run.
+    The forward pass starts late in every step, so that two thirds of a step are spent on input where it were a twentieth, while
+    the losses are those of the healthy run.
     """
 
     def __init__(self, onset: int = 0, strength: float = 1.0) -> None:

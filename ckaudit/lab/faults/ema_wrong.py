@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class EmaWrong(Change):
     """The configuration says that the loss is averaged with a factor of 0.98, but the logged average takes `strength`.
 
-    It lags far behind the losses it is made of.
+    After 400 steps it is still at 3.6 nats, where no loss of the last 300 was above 2.
     """
 
     def __init__(self, onset: int = 0, strength: float = 1.0) -> None:

@@ -25,7 +25,7 @@ RARE = 0.02  # share of a text below which a token may change its place
 class EvalHashChange(Change):
     """From the onset on evaluations use another tokenizer: tokens that make up the share `strength` of a text changed places.
 
-    The logged hash of the tokenizer changes and the held-out loss steps up, while the training loss falls on.
+    The logged hash of the tokenizer changes, and the held-out loss goes up by half a nat while the training loss falls on.
     """
 
     def evaluate(self, training: "Training") -> dict[str, float]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class StragglerRank(Change):
     """Of two ranks, the second makes each forward pass `strength` times more from the onset on; the training is stopped early.
 
-    The files of the ranks say that the second takes longer by itself, and the first waits for gradients.
+    The files of the ranks say that the second takes three times as long by itself, and the first waits for gradients.
     """
 
     def __init__(self, onset: int = 0, strength: float = 1.0) -> None:
