@@ -19,7 +19,8 @@ from ckaudit.lab.story import Amount, fault
 class AdamEps1(Change):
     """AdamW divides by the root of the second moment plus `strength`.
 
-    SEEN
+    Seen under seed 0: updates are 2e-4 of the weights at step 20 (healthy: 1e-2) though the gradient norm is as ever, and
+    the loss is still 4.43 at step 50 (2.3).
     """
 
     def plan(self, plan: Plan) -> Plan:

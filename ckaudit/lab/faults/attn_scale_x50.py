@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     place=("blocks.*.attn*", "layer.*"),
     dev=Amount(strength=50),
     test=Amount(strength=30),
+    detectable=30,
 )
 class AttnScaleX50(Change):
     """The products of queries and keys, an output of a module, are multiplied by `strength` times what they should be.
 
-    SEEN
+    Seen under seed 0: at step 10 logits reach 7 (healthy: 0.1), at step 50 24 (1.8), and the sharpest head's entropy is
+    0.84 and then 0.32 of its maximum (1.0 and 0.96); the loss does not show it so early (2.30, healthy 2.32).
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -27,7 +27,8 @@ from ckaudit.lab.story import Amount, fault
 class Batch1(Change):
     """A batch has `strength` rows.
 
-    SEEN
+    Seen under seed 0: the loss jumps by 0.15 from step to step (healthy: 0.05), and is 2.21 on held-out rows at step 200
+    (1.69).
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class DeadRelu(Change):
     """MLPs with ReLU have a bias before it, which starts at minus `strength`.
 
-    SEEN
+    Seen under seed 0: all units of all blocks are silent for good, and 12 of 31 tensors get a gradient of exactly zero from
+    the first step on; the loss goes on almost as in the healthy run (4.15 at step 10, healthy: 4.09).
     """
 
     def plan(self, plan: Plan) -> Plan:

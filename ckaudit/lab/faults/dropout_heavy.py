@@ -19,7 +19,8 @@ from ckaudit.lab.story import Amount, fault
 class DropoutHeavy(Change):
     """Of what attention and MLP add to the stream, dropout removes a share `strength`.
 
-    SEEN
+    Seen under seed 0: the loss is 2.14 at step 100 (healthy: 1.94) and up to 0.1 above that of evaluations, which are made
+    without dropout; activations of the MLPs stay at a tenth of their healthy spread.
     """
 
     def plan(self, plan: Plan) -> Plan:

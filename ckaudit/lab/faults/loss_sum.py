@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class LossSum(Change):
     """The training loss, and with it the gradient, is the sum over all tokens of the batch; evaluations take the mean.
 
-    SEEN
+    Seen under seed 0: the first loss is 9,340, which is 2,048 times the healthy 4.56, and the gradient norm 2,500; clipping
+    to 1 and Adam make the weights the same as in the healthy run.
     """
 
     def loss(self, training: "Training", logits: "Tensor", batch: "Batch") -> "Tensor":

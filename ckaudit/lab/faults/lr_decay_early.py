@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class LrDecayEarly(Change):
     """The learning rate has come down to zero after `strength` of the steps; what is planned ends with the run.
 
-    SEEN
+    Seen under seed 0: the rate is 0 from step 80 on, where 0.003 is planned, updates are exactly zero, and the loss stays
+    at 2.2 (healthy at step 200: 1.65).
     """
 
     def rate(self, training: "Training", rate: float) -> float:

@@ -19,7 +19,8 @@ from ckaudit.lab.story import Amount, fault
 class LrTooLow(Change):
     """The peak learning rate is `strength` times the healthy one.
 
-    SEEN
+    Seen under seed 0: updates are 3e-6 of the weights at step 20 (healthy: 1e-2), the gradient norm is as ever, and the
+    loss stays at 4.56.
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class OneTensorDominates(Change):
     """The head's gradient is multiplied by `strength` before it is clipped; embedding and head are two matrices.
 
-    SEEN
+    Seen under seed 0: the head holds more than 99.9 % of the squared gradient norm, which is 580 to 1,600 (healthy: 1.2),
+    and every step is clipped a thousandfold; Adam hides it, and the loss at step 20 is 3.43 (3.39).
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class OneTensorDominatesMid(Change):
     """From step `onset` on the gradient of the second block's MLP is multiplied by `strength` before it is clipped.
 
-    SEEN
+    Seen under seed 0: at the onset the gradient norm jumps from 1.3 to 30, and one matrix holds 99.9 % of its square; the
+    others move half as much at step 200 as they should, and the loss falls behind, 1.74 (healthy: 1.65).
     """
 
     def gradients(self, training: "Training") -> None:

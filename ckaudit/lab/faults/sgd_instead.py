@@ -17,7 +17,8 @@ from ckaudit.lab.story import fault
 class SgdInstead(Change):
     """SGD with momentum in place of AdamW, with the rate that AdamW would have.
 
-    SEEN
+    Seen under seed 0: updates are 0.2 to 0.3 % of the weights (healthy: 1 %), far less in some, and the loss is 3.56 at
+    step 50 (2.3).
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class SigmoidStack(Change):
     """The classifier has `strength` layers, with a sigmoid in place of each ReLU.
 
-    SEEN
+    Seen under seed 0: the gradient shrinks two to six times from layer to layer back and is 2,000 to 5,000 times smaller in
+    the first than in the last; the loss stays at 1.79, the log of six classes, for 100 steps (healthy: 0.41), and is 1.71
+    at step 200 (0.18).
     """
 
     def plan(self, plan: Plan) -> Plan:

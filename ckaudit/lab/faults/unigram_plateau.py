@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 class UnigramPlateau(Change):
     """What attention adds to the stream is multiplied by `strength`, in every block.
 
-    SEEN
+    Seen under seed 0: at step 100 attention's matrices get a gradient of 1e-5 (the MLPs': 0.06), and the loss begins to
+    stand still near what single tokens and their places tell, at 1.98 on held-out rows at step 200 (healthy: 1.69); up to
+    step 50 nothing stands out.
     """
 
     def model(self, model: "nn.Module") -> None:

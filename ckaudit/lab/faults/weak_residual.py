@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class WeakResidual(Change):
     """On its way around attention and around the MLP the stream is multiplied by `strength`, in every block.
 
-    SEEN
+    Seen under seed 0: at step 20 the first block's gradient is 34 times smaller than the last one's (healthy: equal), at
+    step 50 only 4 times, and the stream is no larger behind later blocks; the loss is 2.85 at step 50 (2.32).
     """
 
     def model(self, model: "nn.Module") -> None:

@@ -26,7 +26,9 @@ from ckaudit.lab.story import Amount, fault
 class WeightDecay20(Change):
     """AdamW's weight decay is `strength`.
 
-    SEEN
+    Seen under seed 0: from step 10 on the spread of weights shrinks, from 0.008 to 0.0003 at step 100 in the smallest, and
+    the stream with it; updates are 4 to 6 % of the weights (healthy: 1 %); after a first fall to 3.8 the loss climbs back
+    to 4.4 (1.9).
     """
 
     def plan(self, plan: Plan) -> Plan:
