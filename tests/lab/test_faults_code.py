@@ -8,7 +8,10 @@ from torch import Tensor
 
 from ckaudit.lab.batch import IGNORED
 from ckaudit.lab.plan import Data
+from ckaudit.run.read import read_run
 from tests.lab.tiny import TINY, Seen, same, started, train
+
+pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +106,17 @@ def test_how_far_ahead_a_model_sees(fault: str | None, strength: float, first: i
         other[0, 9] += 1
         differs = (training.model(codes) != training.model(other)).any(-1)[0]
     assert int(differs.nonzero()[0]) == first
+
+
+@pytest.mark.parametrize(("fault", "leaking"), [(None, []), ("mask_leak_one_block", ["layer.1"])])
+def test_attention_that_is_fused_is_recorded(fault: str | None, leaking: list[str]) -> None:
+    plan = replace(TINY, model=replace(TINY.model, fused=True), steps=10)
+    with started(fault, plan, strength=3) as (training, _):
+        training.run()
+        mass = read_run(training.folder).series("attention", "upper_triangle_mass_per_head")
+    assert mass.labels == tuple(f"layer.{layer}/head.{head}" for layer in range(3) for head in range(2))
+    over = {label.partition("/")[0] for label, value in zip(mass.labels, mass.values[-1], strict=True) if value > 0}
+    assert sorted(over) == leaking
 
 
 def test_targets_are_shuffled_apart_from_inputs() -> None:

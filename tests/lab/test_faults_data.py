@@ -11,6 +11,8 @@ from ckaudit.lab.corpora.sources import TEXTS
 from ckaudit.lab.plan import Cnn, Data, Plan
 from tests.lab.tiny import TINY, Seen, started, train
 
+pytestmark = pytest.mark.torch
+
 PICTURES = replace(TINY, model=Cnn(channels=2, depth=1), data=Data(corpus="shapes", batch_size=4, held_rows=4))
 
 

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from tests.lab.tiny import TINY, Seen, same, started, train
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def healthy() -> Seen:

@@ -5,6 +5,8 @@ import torch
 
 from tests.lab.tiny import Seen, same, train
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def healthy() -> Seen:

@@ -61,12 +61,14 @@ def started(name: str | None, plan: Plan = TINY, *, onset: int = 0, strength: fl
     """Build a training, without a fault or with one, and note what happens when it runs."""
     seen = Seen()
     kind = faults()[name].change if name else Change
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with TemporaryDirectory() as folder:
         training = Training(plan, _watched(kind, seen)(onset, strength), Path(folder))
         seen.weights[0] = weights(training)
         yield training, seen
         training.recorder.close()
+    torch.set_num_threads(threads)
 
 
 def train(name: str | None, plan: Plan = TINY, *, onset: int = 0, strength: float = 1.0, **changed: Any) -> Seen:

@@ -27,6 +27,9 @@ class Drift(Change):
     """From the onset on a share `strength` of the vocabulary is permuted, in inputs and targets, as by another tokenizer.
 
     The training loss jumps and is learnt down again, while the validation loss, on the old tokens, stays high.
+
+    Seen under seed 0, with an onset of 61: a loss of 8.4 after 2.2 and of 3.0 after twenty steps, a gradient norm of 28, a
+    validation loss of 5.1 (healthy 2.1).
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":

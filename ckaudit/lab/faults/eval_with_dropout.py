@@ -25,6 +25,9 @@ class EvalWithDropout(Change):
 
     Each validation loss is too high by what dropout costs, and as noisy as the units dropped. The recorder has the held-out
     batch pinned and evaluates it without dropout at the same weights.
+
+    Seen under seed 0: validation losses of 2.329 and 2.025 where the pinned batch gives 2.307 and 1.996, at steps 50 and 100;
+    they lie at the training loss.
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -24,6 +24,9 @@ class JunkBatchOne(Change):
     """In the batch of one step a share `strength` of the rows is random tokens, their targets the next ones.
 
     The loss jumps for one step, with a gradient of unusual size; weights and later losses hardly notice.
+
+    Seen under seed 0, with an onset of 41: a loss of 6.6 and a gradient norm of 10 in one step, 2.6 and 4 in the next, and
+    all as before two steps later.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":

@@ -24,6 +24,9 @@ class JunkShard(Change):
     """For `strength` steps from the onset on the batches are random tokens, their targets the next ones.
 
     The loss jumps above that of a model that knows nothing, the tokens are spread over the whole vocabulary, and both recover.
+
+    Seen under seed 0, with an onset of 41: losses of 6.6 and 4.5 to 5.0 after 2.5, a gradient norm of 10 (healthy 0.6), and a
+    loss of 3.0 six steps after the last bad one.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":

@@ -24,6 +24,9 @@ class LabelNoise(Change):
     """A share `strength` of the targets of each training batch is drawn at random; evaluations have the right ones.
 
     The training loss stays above the validation loss by what the random targets cost.
+
+    Seen under seed 0: 0.7 of the targets are the next input; a training loss of 3.31 above a validation loss of 2.41 at step
+    75 (healthy 2.09 and 2.08).
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":

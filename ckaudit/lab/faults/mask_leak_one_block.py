@@ -25,6 +25,9 @@ class MaskLeakOneBlock(Change):
     """Queries of block 1 see `strength` keys beyond their own; attention is fused, so that no module shows its weights.
 
     Only that block puts weight above the diagonal, and the loss falls below what can be known.
+
+    Seen under seed 10: a mass of 0.12 above the diagonal in block 1 alone, from the first checkpoint on; under seed 0 a loss
+    of 1.79 at step 100 (healthy 1.92).
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -25,6 +25,9 @@ class ResumeWrongWeights(Change):
     """The training is stopped and taken up again at the onset; the weights of block `strength` are not found in what was saved.
 
     That block has new random weights after the seam, and the loss jumps until they are learnt again.
+
+    Seen under seed 0: a loss of 2.05 and a gradient norm of 4.5 after 1.85 and 1.3, and both back after three steps; with an
+    onset of 41 norms in block 1 fall by a fifth and nothing shows in the loss.
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     place=("head*", "tokens*"),
     dev=Amount(onset=151),
     test=Amount(onset=281),
+    detectable=50,
 )
 class TyingLost(Change):
     """Embedding and head are one matrix until the training is taken up again, with a model that has two, equal at first.
