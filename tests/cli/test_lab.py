@@ -223,25 +223,25 @@ def test_the_document_is_written_between_its_marks(here, cache, capfd):
     assert said(capfd, "score", "--cache", cache, "--write")[0] == 2
 
 
-def test_the_curriculum_prints_the_page_of_an_experiment(here, capfd, monkeypatch):
+@pytest.mark.parametrize(("name", "count"), [("exp-4", 1), ("", 12)])
+def test_the_curriculum_prints_the_page_of_each_experiment(here, capfd, monkeypatch, name, count):
     pytest.importorskip("torch")
     from ckaudit.lab import curriculum
 
-    asked = []
-    study = curriculum.Study((), "# What differs\n")
-    monkeypatch.setattr(curriculum, "study", lambda experiment, folder: asked.append((experiment.id, folder)) or study)
-    code, out, err = said(capfd, "curriculum", "exp-4")
-    assert (code, out, asked) == (0, "# What differs\n", [("EXP-4", Path("runs"))])
-    name = err.rpartition("runs/")[2].strip().removesuffix(".md")
-    (here / "runs" / name).mkdir()
-    code, _, err = said(capfd, "curriculum", name)
-    assert (code, len(asked)) == (2, 1)
-    assert "is there already" in err
+    def studies(chosen, folder):
+        for experiment in chosen:
+            page = folder / f"{experiment.id}.md"
+            page.write_text(f"# {experiment.id}\n")
+            yield curriculum.Study(experiment, (), page)
 
-
-def test_the_curriculum_lists_its_experiments(capfd):
-    code, out, _ = said(capfd, "curriculum")
-    assert (code, out.splitlines()[0]) == (0, "experiments (12)")
+    monkeypatch.setattr(curriculum, "studies", studies)
+    arguments = ["curriculum", *([name] if name else []), "--out", "x"]
+    code, out, err = said(capfd, *arguments)
+    ids = [f"EXP-{number}" for number in range(1, 13)] if count == 12 else ["EXP-4"]
+    assert (code, out) == (0, "".join(f"# {each}\n" for each in ids))
+    assert [line for line in err.splitlines() if line.startswith("wrote")] == [f"wrote x/{each}.md" for each in ids]
+    code, _, err = said(capfd, *arguments)
+    assert (code, "x is in use" in err) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["list", "run", "record", "score", "curriculum"])

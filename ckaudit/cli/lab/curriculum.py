@@ -15,7 +15,7 @@ EPILOG = """
 \b
 Examples:
   ckaudit lab curriculum
-  ckaudit lab curriculum EXP-4 --out lab
+  ckaudit lab curriculum EXP-4 --out runs/exp4
 \b
 Exit codes:
   0  trained, audited and told
@@ -33,39 +33,33 @@ Name = Annotated[
     str,
     typer.Argument(
         metavar="[NAME]",
-        help="An experiment, or its number such as EXP-4; without one, all are listed.",
+        help="An experiment, or its number such as EXP-4; without one, all of them.",
         show_default=False,
         autocompletion=_names,
     ),
 ]
-Out = Annotated[
-    str, typer.Option("--out", "-o", metavar="DIR", help="Folder for its runs and its page; without it runs.", show_default=False)
-]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Empty or new folder for runs and pages.")]
 
 
-def command(name: Name = "", *, out: Out = "") -> int:
-    """Run an experiment to its end and print its page: what differs between its trainings, and what to look at."""
+def command(name: Name = "", *, out: Out = "runs/curriculum") -> int:
+    """Run the experiments, or one of them, and print the page of each: what differs between trainings, and what to look at."""
     from ckaudit.lab.story import experiments
 
     known = experiments()
-    view, encoding = fitted(PLAIN, drawn=True)
-    if not name:
-        from ckaudit.reports.lab.catalogue import on_screen
-
-        send(on_screen({}, {}, known, view), encoding)
-        return 0
     ids = {each.id: each.name for each in known.values()}
-    chosen = known[ids.get(name.upper()) or one_of(name, list(known), "experiment")]
-    folder = Path(out or "runs")
-    if (folder / chosen.name).exists():
-        raise UsageError(f"{folder / chosen.name} is there already", hint="delete it, or name another folder: --out DIR")
+    chosen = [known[ids.get(name.upper()) or one_of(name, list(known), "experiment")]] if name else list(known.values())
+    folder = Path(out)
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise UsageError(f"{folder} is in use", hint="name an empty folder, or a new one: --out DIR")
     from ckaudit.lab.record import need
 
     need("torch", "torch")
-    from ckaudit.lab.curriculum import study
+    from ckaudit.lab.curriculum import studies
 
+    _, encoding = fitted(PLAIN, drawn=True)
     folder.mkdir(parents=True, exist_ok=True)
-    say(f"{len(chosen.arms)} trainings: {', '.join(chosen.arms)}")
-    send(study(chosen, folder).page, encoding)
-    say(f"its runs are in {folder / chosen.name}, its page is {folder / chosen.name}.md")
+    say(f"{sum(len(each.arms) for each in chosen)} trainings in {folder}")
+    for study in studies(chosen, folder):
+        send(study.page.read_text(encoding="utf-8"), encoding)
+        say(f"wrote {study.page}")
     return 0
