@@ -6,9 +6,11 @@ from ckaudit.contract.report import Diagnosis, Evidence, Finding, Report
 from ckaudit.lab.change import Change
 from ckaudit.lab.score.board import board
 from ckaudit.lab.score.outcome import FaultOutcome, of_control, of_fault
+from ckaudit.lab.score.score import chosen
 from ckaudit.lab.score.verdict import Seen, Verdict, verdict
 from ckaudit.lab.score.wilson import share
 from ckaudit.lab.score.words import ALSO, MISSING, words
+from ckaudit.lab.settings import Split
 from ckaudit.lab.story import Amount, Fault
 from ckaudit.lab.truths import SYMPTOMS
 from ckaudit.validate.outcomes import outcomes as validate_outcomes
@@ -184,3 +186,14 @@ def test_every_violation_answers_to_words_of_the_labels() -> None:
     assert {*ALSO, *MISSING} <= names
     for name in names:
         assert set(words(Finding(code="X", name=name, severity="sev1", message=""))) <= SYMPTOMS.keys()
+
+
+def test_trainings_are_chosen_by_name_or_by_name_and_seed() -> None:
+    def ids(*splits: Split, only: str) -> list[str]:
+        return [f"{each.name}.{each.seed}" for each in chosen(splits, only)]
+
+    assert ids("dev", only="healthy_m*.1,lr_too_high") == [
+        "lr_too_high.0", "healthy_moe.1", "healthy_mlp.1", "lr_too_high.1", "lr_too_high.2",
+    ]  # fmt: skip
+    assert ids("test", only="healthy.11") == ["healthy.11"]
+    assert len(ids("dev", "test", only="")) == len(ids("dev", only="*")) + len(ids("test", only="*"))

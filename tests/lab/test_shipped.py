@@ -19,7 +19,7 @@ MAX_BYTES = 250_000
 def test_a_shipped_recording_is_of_today_and_small(entry: str) -> None:
     name, _, seed = entry.rpartition(".")
     found = look(SHIPPED, recipe(name, int(seed)))
-    again = f"ckaudit lab record --fresh --cache fixtures/lab --only {name} --split {recipe(name, int(seed)).split}"
+    again = f"ckaudit lab record --fresh --cache fixtures/lab --only {entry} --split both"
     assert found.usable, f"{found.state}: {found.why}; {again}"
     assert found.path.stat().st_size <= MAX_BYTES
 

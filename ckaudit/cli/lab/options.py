@@ -33,7 +33,9 @@ Cache = Annotated[
 ]
 Only = Annotated[
     str,
-    typer.Option("--only", metavar="PATTERN", help="Only names that match, as in 'lr_*'.", show_default=False),
+    typer.Option(
+        "--only", metavar="PATTERNS", help="Only names, or name.seed, that match, as in 'lr_*,healthy.0'.", show_default=False
+    ),
 ]
 Jobs = Annotated[str, typer.Option("--jobs", "-j", metavar="N", help="Processes at a time.")]
 

@@ -25,12 +25,18 @@ Heard = tuple[str, int, Verdict, dict[str, Said]]  # name, seed, ours, and what 
 
 
 def chosen(splits: Sequence[Split], only: str = "") -> list[Recipe]:
-    """Return the trainings of splits whose names match a pattern; empty: all.
+    """Return the trainings of splits whose name, or name.seed, matches one of several patterns; empty: all.
 
     Raises:
         UsageError: If none does.
     """
-    found = [each for split in splits for each in recipes(split) if fnmatchcase(each.name, only or "*")]
+    patterns = only.split(",") if only else ["*"]
+    found = [
+        each
+        for split in splits
+        for each in recipes(split)
+        if any(fnmatchcase(name, pattern) for name in (each.name, f"{each.name}.{each.seed}") for pattern in patterns)
+    ]
     if not found:
         raise UsageError(
             f"no fault or control matches {only!r}", hint="ckaudit lab list names them all; * stands for any letters"
@@ -53,7 +59,7 @@ def score(
     Args:
         cache: Where recordings are kept.
         splits: Which trainings.
-        only: Pattern of names; empty: all.
+        only: Patterns of names, or of name.seed, with commas between; empty: all.
         bare: Show the auditor only the log of scalars and `run.json`.
         peers: Other tools that are shown the same logs.
         jobs: Processes at work.
