@@ -1,6 +1,7 @@
 """Many trainings into the cache, each in a process of its own, so that one that fails or is killed costs only itself."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -95,12 +96,26 @@ def _start(what: Recipe, cache: Path) -> Running:
 def _work(name: str, seed: int, cache: Path, answer: "Connection") -> None:
     """Run in the process of one training."""
     import os
+    import signal
 
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, _leave)
     os.nice(10)  # hours of training leave the machine usable
     try:
-        answer.send((train(name, seed, cache), ""))
+        told = (train(name, seed, cache), "")
     except Exception as error:  # noqa: BLE001  whatever a training dies of is told, and the others go on
-        answer.send((0, f"{type(error).__name__}: {error}"))
+        told = (0, f"{type(error).__name__}: {error}")
+    with suppress(BrokenPipeError):  # who asked may be gone; what was trained is kept
+        answer.send(told)
+
+
+def _leave(number: int, frame: object) -> None:
+    """Leave without a word, but not without tidying up."""
+    import logging
+    import sys
+
+    logging.disable()  # the recorder would tell that its folder has gone
+    sys.exit(128 + number)
 
 
 def _ended(running: Running) -> Done:
