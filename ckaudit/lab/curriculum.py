@@ -21,7 +21,7 @@ class Study(Struct, frozen=True):
     page: Path
 
 
-def short(family: Family, *, seed: int = 0, steps: int = 120) -> Plan:
+def short(family: Family, *, seed: int = 0, steps: int = 125) -> Plan:
     """Return the healthy training that arms change: that of the lab with fewer steps and half of its batch."""
     plan = setting(family, seed)
     return replace(plan, steps=steps, data=replace(plan.data, batch_size=plan.data.batch_size // 2, held_rows=64))

@@ -58,7 +58,7 @@ def _verdict(report: Report) -> list[str]:
 
 def is_map(look: str) -> bool:
     """Return whether an experiment looks at sampled matrices, by their path in a checkpoint, and not at a metric."""
-    return ".*." in look
+    return ".*." in look and "/" not in look
 
 
 def _numbers(look: str, steps: Sequence[int], measured: Mapping[str, Mapping[str, Measured]]) -> Iterator[str]:
@@ -70,8 +70,9 @@ def _numbers(look: str, steps: Sequence[int], measured: Mapping[str, Mapping[str
         return
     yield from (f"### {name}", "", f"{found[0][1].title} Unit: {_unit(found[0][1])}.", "")
     rows = [[arm, label, *cells] for arm, metric in found for label, cells in _rows(metric.series, pattern, steps)]
-    used = [0, 1, *(column for column in range(2, 2 + len(steps)) if any(row[column] for row in rows))]
-    if len(used) == 2:
+    told = [column for column in range(2, 2 + len(steps)) if any(row[column] for row in rows)]
+    used = [0, *([] if {row[1] for row in rows} == {name} else [1]), *told]
+    if not told:
         yield "Not recorded at these steps."
         return
     head = ["arm", "of", *(f"step {step}" for step in steps)]

@@ -154,7 +154,7 @@ def experiment(
     id: str,  # noqa: A002  the mission's word
     *,
     look: tuple[str, ...],
-    steps: tuple[int, ...] = (1, 10, 30, 60, 100, 120),
+    steps: tuple[int, ...] = (1, 10, 30, 50, 100, 125),
     family: Family = "gpt",
 ) -> Callable[[Callable[[], Mapping[str, Change]]], Experiment]:
     """Enter a function that returns the arms of an experiment into the curriculum; see `Experiment`."""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab import curriculum
 from ckaudit.lab.change import Change
-from ckaudit.lab.page import chosen, said, side_by_side
+from ckaudit.lab.page import chosen, is_map, said, side_by_side
 from ckaudit.lab.story import experiments
 from ckaudit.metrics import metrics
 from ckaudit.run.series import Series
@@ -23,7 +23,7 @@ def series(labels, values):
 def test_there_are_twelve_experiments_and_they_look_at_metrics_that_exist() -> None:
     found = experiments().values()
     assert [each.id for each in found] == [f"EXP-{number}" for number in range(1, 13)]
-    looks = {look.partition("/")[0] for each in found for look in each.look if ".*." not in look}
+    looks = {look.partition("/")[0] for each in found for look in each.look if not is_map(look)}
     assert looks <= metrics().keys()
     assert all(len(each.arms) > 1 for each in found)
 
@@ -52,7 +52,7 @@ def test_maps_are_drawn_in_shades_of_the_root() -> None:
 def test_a_change_is_said_with_its_numbers() -> None:
     assert said(Change()) == "nothing"
     arms = experiments()["enlarged_weights"].arms
-    assert said(arms["x5, clipped"]) == "The matrices of all blocks are multiplied by 5 after step 100."
+    assert said(arms["x5, clipped"]) == "The matrices of all blocks are multiplied by 5 after step 75."
 
 
 @pytest.mark.torch
@@ -65,5 +65,5 @@ def test_a_page_shows_what_each_training_recorded_and_what_the_audit_says(tmp_pa
     for arm in study.arms:
         assert f"| {arm.name} | {arm.report.severity or 'none'} | {arm.report.verdict} |" in text
         first = column(arm.folder, "train_loss_raw")[0]
-        assert re.search(rf"\| {arm.name} \| train_loss_raw \| {first:.4g} ", text)
+        assert re.search(rf"\| {arm.name} \| {first:.4g} ", text)
     assert "| cut off for good | blocks.1.attn.q.weight | 0 |" in text

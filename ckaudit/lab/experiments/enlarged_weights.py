@@ -39,18 +39,18 @@ class EnlargedUnclipped(Enlarged):
         *("train_loss_raw", "val_loss", "grad_global_norm", "clip_coefficient", "update_to_weight_global"),
         *("weight_norm/blocks.1.*", "max_attn_logit"),
     ),
-    steps=(50, 99, 100, 101, 102, 105, 110, 120),
+    steps=(50, 75, 76, 77, 80, 90, 100, 125),
 )
 def enlarged_weights() -> Mapping[str, Change]:
     """Weights times five: what the jump looks like, and who recovers.
 
-    After the update of step 100 the matrices of all blocks are multiplied by five. The loss of step 101 is that of a
-    stranger. Update over weight drops to a fifth at once, since the weights are larger and Adam's updates are not; the
-    gradient norm jumps. With the limit at 1 the coefficient says how much is cut. Adam hides most of the
-    difference between the arms: it divides by its own second moment, so that what one huge gradient does, with or without
-    clipping, is mostly to make the following updates small.
+    After the update of step 75 the matrices of all blocks are multiplied by five. The loss of step 76 is that of a
+    stranger, and the gradient norm is four times what it was. Afterwards updates are smaller beside the weights, since
+    the weights have grown and Adam's updates have not. With the limit at 1 the coefficient says how much is cut. Adam hides
+    most of the difference between the arms: it divides by its own second moment, so that what one huge gradient does, with
+    or without clipping, is mostly to make the following updates small.
 
-    Look at the weight norms at step 100, the only series that name the cause: no optimizer moves a weight by four times its
+    Look at the weight norms at step 80, the only series that name the cause: no optimizer moves a weight by four times its
     size in one step. Then compare how fast the two arms come back.
     """
-    return {"healthy": Change(), "x5, clipped": Enlarged(100, 5), "x5, not clipped": EnlargedUnclipped(100, 5)}
+    return {"healthy": Change(), "x5, clipped": Enlarged(75, 5), "x5, not clipped": EnlargedUnclipped(75, 5)}

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ckaudit.lab.change import Change
+from ckaudit.lab.experiments.head_entropy import Choosy
 from ckaudit.lab.story import experiment
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class CopiedHeads(Change):
+class CopiedHeads(Choosy):
     """All heads of block 1 start as copies of its first one."""
 
     def model(self, model: "nn.Module") -> None:
@@ -26,6 +27,7 @@ class CopiedHeads(Change):
 @experiment(
     "EXP-9",
     look=("train_loss_raw", "head_similarity", "head_kind_share", "attention.*.sampled_qk_grid_32x32_per_head"),
+    steps=(10, 50, 100, 150, 200, 250),
 )
 def head_redundancy() -> Mapping[str, Change]:
     """What heads look at, and which of them do the same.
@@ -38,4 +40,4 @@ def head_redundancy() -> Mapping[str, Change]:
     apart. The maps below show the first sequence of the last step, queries downwards and keys to the right: a line beside the
     diagonal is a head of neighbours, a column at the left one of the first token.
     """
-    return {"healthy": Change(), "copied heads": CopiedHeads()}
+    return {"healthy": Choosy(), "copied heads": CopiedHeads()}

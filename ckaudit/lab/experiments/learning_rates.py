@@ -28,9 +28,10 @@ def learning_rates() -> Mapping[str, Change]:
     """The learning rate from far too low to far too high.
 
     The peak is 0.01, 1, 10 and 100 times the healthy one. Update over weight tells the four apart from the first steps on,
-    long before the loss does: the band of a healthy training is about 1e-4 to 1e-2. Too low is a slow but
-    steady loss and weights that stay where they started; too high is a loss that falls for some steps, then jumps and
-    stays on a plateau, with heads that look at one key only.
+    long before the loss does: about 1e-4, 1e-2, 5e-2 and 1e-1 at step 10. Too low is a slow but
+    steady loss and weights that stay where they started. Too high is a loss that falls faster than any other for ten steps
+    and then stays on a plateau, with heads that look at one key only. Ten times is not too high for so short a training: its
+    loss is the lowest, while its sharpest head is on the way to collapse.
 
     Look at update over weight at step 10, then at the loss at the end of the warm-up.
     """

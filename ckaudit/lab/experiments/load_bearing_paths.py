@@ -51,16 +51,16 @@ class Unrotated(Modern):
 @experiment(
     "EXP-12",
     look=("train_loss_raw", "val_loss", "grad_global_norm", "max_attn_logit", "min_normalized_entropy", "head_kind_share"),
-    steps=(50, 100, 101, 105, 110, 120),
+    steps=(50, 75, 76, 80, 90, 100, 125),
 )
 def load_bearing_paths() -> Mapping[str, Change]:
     """Norm of queries and keys, and rotation: which of them the model leans on.
 
-    After step 100 one of the two is taken away in every layer, and the training goes on. The jump of the loss at step 101
+    After step 75 one of the two is taken away in every layer, and the training goes on. The jump of the loss at step 76
     says how much the model leaned on that path; what remains of it at the end, how much it needs it.
 
     Without the norm logits are on another scale at once, and entropies with them: the knowledge is still there, at the wrong
     temperature. Without the rotation the model no longer knows where a token stands, so that heads of the
     previous character lose what they look at.
     """
-    return {"both kept": Modern(100), "norm taken away": Unnormed(100), "rotation stopped": Unrotated(100)}
+    return {"both kept": Modern(75), "norm taken away": Unnormed(75), "rotation stopped": Unrotated(75)}

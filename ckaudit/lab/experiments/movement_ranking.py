@@ -29,8 +29,8 @@ def movement_ranking() -> Mapping[str, Change]:
     others, the loss falls, and no curve of the loss would tell; the ranking by relative movement does, from the tenth step
     on.
 
-    Look at the two lists from their ends. In a healthy training core projections are at the top, since they start small,
-    with the gains of norms at the bottom, since they start at one. A tensor at exactly 0 with a gradient is not slow but
-    forgotten.
+    Look at the two lists from their ends. In a healthy training the head and the projections that write to the stream are at
+    the top, since they start small, with the gains of norms at the bottom, since they start at one. A tensor at exactly 0
+    with a gradient is not slow but forgotten.
     """
     return {"healthy": Change(), "two matrices left out": LeftOut()}

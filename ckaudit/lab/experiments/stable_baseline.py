@@ -31,8 +31,8 @@ def stable_baseline() -> Mapping[str, Change]:
     by heart: every other experiment is read against them.
 
     The first loss lies near the logarithm of the vocabulary, and the loss falls at once. The gradient reaches every block
-    within a factor of ten, the first block getting most. An update moves the weights by about a thousandth of their
-    size once the warm-up is over. The stream grows from block to block, slowly, and attention starts even (near 1) and
-    becomes choosy within a hundred steps.
+    within a factor of ten, the first block getting most. An update moves the weights by about a hundredth of their size
+    at the peak of the learning rate, and by a thousandth at its end. The stream grows from block to block, slowly. Attention
+    starts even (near 1); the last block becomes choosy first, and in so short a training not by much.
     """
     return {"healthy": Change(), "another seed": OtherSeed()}

@@ -24,7 +24,7 @@ class Warmup(Change):
         *("train_loss_raw", "learning_rate", "grad_global_norm", "update_to_weight_global", "min_normalized_entropy"),
         *("relative_movement/blocks.*.attn.q.weight", "val_loss"),
     ),
-    steps=(1, 2, 5, 10, 20, 50, 100, 120),
+    steps=(1, 2, 5, 10, 20, 50, 100, 125),
 )
 def warmup() -> Mapping[str, Change]:
     """Warm-up, and how the first steps go without it.
@@ -34,6 +34,7 @@ def warmup() -> Mapping[str, Change]:
     has the size of the learning rate in every element, in whatever direction that one batch pointed.
 
     Look at update over weight and at the gradient norm of the first ten steps, and at how far the queries have come at step
-    10. Then see what is left of it at the end: a bad start is not always paid for later.
+    10. Then see what is left of it at the end: without a warm-up the loss falls fastest for five steps and then stays where it
+    is, and the longer the warm-up, the lower the loss ends.
     """
     return {"healthy": Change(), "none": Warmup(0, 0), "30 steps": Warmup(0, 30), "100 steps": Warmup(0, 100)}

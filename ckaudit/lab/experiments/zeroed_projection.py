@@ -43,6 +43,7 @@ def zeroed_projection() -> Mapping[str, Change]:
     second a common initialization.
 
     Look at the gradient norms of block 1, tensor by tensor, at step 10, and at the relative movement at the end.
-    The weights without a gradient still shrink a little, by weight decay.
+    The weights without a gradient still shrink a little, by weight decay, all by the same share. The projection that started
+    as zeros is missing there: nothing can be related to a norm of zero.
     """
     return {"healthy": Change(), "cut off for good": ZeroedAttention(), "starts as zeros": ZeroWeight()}
