@@ -19,7 +19,8 @@ from ckaudit.lab.story import Amount, fault
 class ClipLow(Change):
     """SGD with momentum at a rate that suits it, a hundred times Adam's, and the gradient norm limited to `strength`.
 
-    SEEN
+    Seen under seed 0: the clipping coefficient is 0.015 to 0.03, updates are 0.25 % of the weights at step 50 (limited to
+    1: 1.0 %) and the loss is 3.01 (limited to 1: 2.24).
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class InitX5(Change):
     """All matrices are drawn `strength` times too large.
 
-    SEEN
+    Seen under seed 0: weights have a spread of 0.1 (healthy: 0.02) and the first loss is 4.78 (log of the vocabulary:
+    4.56); the loss is lower than the healthy one ever after, 1.78 at step 100 (1.94).
     """
 
     def model(self, model: "nn.Module") -> None:

@@ -18,7 +18,8 @@ from ckaudit.lab.story import Amount, fault
 class LrLow(Change):
     """The peak learning rate is `strength` times the healthy one.
 
-    SEEN
+    Seen under seed 0: updates are 0.05 % of the weights at step 50 (healthy: 1 %), and the loss is 4.2 and falls slowly
+    (2.3).
     """
 
     def plan(self, plan: Plan) -> Plan:

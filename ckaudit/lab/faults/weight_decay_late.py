@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class WeightDecayLate(Change):
     """From step `onset` on AdamW's weight decay is `strength`.
 
-    SEEN
+    Seen under seed 0: updates jump to 5 % of every tensor at the onset (healthy: 0.04 to 2.4 %), all weights shrink by that
+    much a step, and the loss climbs from 1.8 to 3.7 in 40 steps.
     """
 
     def update(self, training: "Training") -> None:
