@@ -28,8 +28,8 @@ class DeadMlp(Change):
 
     Its tensors have gradients of exactly zero from then on; the loss jumps a little and is made up for by the other blocks.
 
-    Seen under seed 0, with an onset of 31: gradients of three tensors exactly 0 from then on, relative updates a tenth of
-    those of neighbours; the loss is 0.01 higher.
+    Seen under seed 0: gradients of three tensors exactly 0 from step 150 on; a loss of 1.91 after 1.83, back after three
+    steps.
     """
 
     def begin(self, training: "Training") -> None:

@@ -27,6 +27,9 @@ class RepeatBatchLate(Change):
     """From the onset on every step gets the batch of the step before the onset, while the loader goes on counting.
 
     The training loss dives, the validation loss rises.
+
+    Seen under seed 0, with an onset of 61: one hash; a training loss that goes from 2.2 to 1.36 in 40 steps, a validation
+    loss from 2.2 to 2.46.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":

@@ -27,8 +27,9 @@ class WeightsZeroedMid(Change):
 
     Its gradients are exactly zero for one step, until the optimizer's momentum has moved it; the loss jumps and recovers.
 
-    Seen under seed 0, with an onset of 41: three tensors with gradients of 0 in the step after it, outputs of that MLP a fortieth
-    of the healthy ones after nine; no more than 0.02 in the loss.
+    Seen under seed 0: a loss of 1.85 and a gradient norm of 4.4 after 1.65 and 1.6, three tensors with gradients of 0 in that
+    step; with an onset of 41 outputs of that MLP are a fortieth of the healthy ones after nine steps, and the loss hardly
+    moves.
     """
 
     def updated(self, training: "Training") -> None:
