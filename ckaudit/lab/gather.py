@@ -109,7 +109,7 @@ def _work(name: str, seed: int, cache: Path, answer: "Connection") -> None:
         answer.send(told)
 
 
-def _leave(number: int, frame: object) -> None:
+def _leave(number: int, _frame: object) -> None:
     """Leave without a word, but not without tidying up."""
     import logging
     import sys
