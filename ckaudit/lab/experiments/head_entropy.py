@@ -44,9 +44,10 @@ class AttentionScale(Choosy):
 def head_entropy() -> Mapping[str, Change]:
     """How choosy each head is, from the first step on.
 
-    All heads start even, with a normalized entropy near 1, and become choosy at their own pace between steps 50 and 150. With logits a hundred times too large, as after a forgotten division by the root of the head's size or a
-    broken norm of queries and keys, they become choosy while the learning rate still warms up, before they know what to look
-    for. With logits a hundred times too small they stay even for long, and the model has to do without attention.
+    All heads start even, with a normalized entropy near 1, and become choosy at their own pace between steps 50 and 150.
+    With logits a hundred times too large, as after a forgotten division by the root of the head's size or a broken norm of
+    queries and keys, they become choosy while the learning rate still warms up, before they know what to look for. With
+    logits a hundred times too small they stay even for long, and the model has to do without attention.
 
     Look at the smallest entropy at steps 10 to 50, head by head: early collapse is the sign, a low value at the
     end is not. The loss tells the even heads apart from step 100 on. Sharp ones cost nothing in so small a task, although
