@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     acceptable=("learning_rate_too_high", "schedule_not_stepping"),
     symptoms=("schedule_off_plan", "logit_growth", "entropy_collapse", "update_out_of_band"),
     consequences=("weights_grow", "activation_drift", "loss_spike", "loss_rises", "exploding_gradient", "frequent_clipping"),
-    dev=Amount(onset=41, strength=1.0),
-    test=Amount(onset=51, strength=0.6),
+    dev=Amount(onset=41, strength=4.0),
+    test=Amount(onset=51, strength=3.0),
     detectable=30,
 )
 class WarmupNeverEnds(Change):
     """After the warm-up the learning rate goes on rising, `strength` times as fast, until the run ends.
 
-    SEEN
+    Seen under seed 0: at step 100 the rate is 0.031 where 0.0028 is planned, logits reach 20 (healthy: 4) and the stream is
+    ten times as large; the loss, at first the better for it, stops at 1.2 from step 250 on, where the healthy one ends at
+    1.24 and still falls. At a strength of 1 it only helps, at 12 the loss stays at 2.0.
     """
 
     def rate(self, training: "Training", rate: float) -> float:
