@@ -27,8 +27,8 @@ class Bitflip(Change):
 
     One tensor moves by far more than the optimizer can move it; the loss jumps in the next step.
 
-    Seen under seed 0, with an onset of 31: a loss that jumps from 2.7 to 4.5, a norm of one tensor that goes from 1.8 to
-    9973, outputs of that layer of -1696; the loss needs the rest of the run to recover.
+    Seen under seed 0: a relative update of all weights of 1.0 at step 150 (healthy 0.006), a loss of 4.3 and a gradient norm
+    of 39 after 1.85 and 1.3, and still 3.7 after ten steps.
     """
 
     def updated(self, training: "Training") -> None:

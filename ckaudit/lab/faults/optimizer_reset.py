@@ -25,8 +25,8 @@ class OptimizerReset(Change):
 
     The first updates go by single gradients and are several times too large; the loss jumps for a step or two.
 
-    Seen under seed 0, with an onset of 41: a loss of 3.7 and a gradient norm of 18 in the step after the seam (2.4 and 0.6
-    before), both back after two more.
+    Seen under seed 0: a loss of 2.5 and a gradient norm of 7.3 in the second step after the seam, 1.85 and 1.3 before it, and
+    back after six more; the first step itself shows nothing.
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     ),
     place=("blocks.1*", "block.1", "layer.1*"),
     dev=Amount(onset=150, strength=5),
-    test=Amount(onset=250, strength=3),
+    test=Amount(onset=265, strength=3),
 )
 class WeightsX5Mid(Change):
     """All matrices of block 1 are multiplied by `strength` after the update of the onset.
 
     The weights of one block jump, the loss jumps in the next step and recovers.
 
-    Seen under seed 0, with an onset of 41: a loss 0.3 higher in the next step and 0.06 after twenty, entropies of 0.64
-    (healthy 0.96), logits of 8 (1.7), outputs of one MLP 26 times as large.
+    Seen under seed 0: a relative update of all weights of 0.6 at step 150 (healthy 0.006), a loss of 4.7 after 1.85 and 2.8
+    fifteen steps later.
     """
 
     def updated(self, training: "Training") -> None:
