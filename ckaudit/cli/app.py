@@ -1,6 +1,6 @@
 """The Typer application: the list of commands and what they share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -8,6 +8,7 @@ import typer
 from typer.main import get_command
 
 from ckaudit.cli import convert, coverage, data, explain, hash_artifacts, metrics, probe, triage, validate
+from ckaudit.cli.lab import app as lab
 from ckaudit.cli.version import print_version
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -38,6 +39,7 @@ def build() -> typer.Typer:
     app.command("data", epilog=data.EPILOG)(data.command)
     app.command("probe", epilog=probe.EPILOG)(probe.command)
     app.command("hash", epilog=hash_artifacts.EPILOG)(hash_artifacts.command)
+    app.add_typer(lab.build(), name="lab")
     return app
 
 
@@ -69,6 +71,13 @@ class AsTyped:
 def _take_as_typed(command: Any) -> None:
     # Typer 0.29 loads pydantic, 50 ms, to turn words into words. Versions without this attribute never read it.
     context = SimpleNamespace(help_option_names=SETTINGS["help_option_names"])
-    for each in (command, *command.commands.values()):
+    for each in _all(command):
         for parameter in each.get_params(context):
             parameter._runtime_param = AsTyped  # noqa: SLF001
+
+
+def _all(command: Any) -> Iterator[Any]:
+    """Yield a command and, of a group, every command in it."""
+    yield command
+    for each in getattr(command, "commands", {}).values():
+        yield from _all(each)

@@ -29,7 +29,7 @@ def encode(document: msgspec.Struct | dict[str, Any], suffix: str = ".json") -> 
     data = msgspec.json.encode(document, enc_hook=_plain)
     if b"null" in data:  # which is also how msgspec writes a float that is not finite
         data = msgspec.json.encode(_with_words(msgspec.to_builtins(document, enc_hook=_plain)))
-    return _pack(data, suffix)
+    return pack(data, suffix)
 
 
 def significant(values: Iterable[float], digits: int = 4) -> list[Number]:
@@ -57,7 +57,8 @@ def _with_words(value: Any) -> Any:
     return value
 
 
-def _pack(data: bytes, suffix: str) -> bytes:
+def pack(data: bytes, suffix: str) -> bytes:
+    """Return bytes packed as a file with this suffix is; equal ones give equal ones."""
     if suffix == ".json.gz":
         return gzip.compress(data, mtime=0)
     if suffix == ".json.zst":

@@ -1,11 +1,14 @@
 """Rows of a batch read from their end: a second language, of the same letters."""
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
-from ckaudit.lab.batch import Batch
+if TYPE_CHECKING:
+    from ckaudit.lab.batch import Batch
 
 
-def backwards(batch: Batch, rows: int) -> Batch:
+def backwards(batch: "Batch", rows: int) -> "Batch":
     """Return the batch of tokens with its first `rows` rows read from their end."""
     import torch
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, AdamW, Optimizer
 
+from ckaudit.contract.grids import GridEncoding
 from ckaudit.lab.batch import Batch, Corpus
 from ckaudit.lab.change import Change
 from ckaudit.lab.corpora import open_corpus
@@ -39,9 +40,11 @@ class Training:
         step: The step under way, counted from 1.
         tokens: Targets seen.
         rank: Which of `plan.ranks` processes this is.
+        grids: How sampled weights and attention are recorded.
     """
 
-    def __init__(self, plan: Plan, change: Change, folder: Path, *, rank: int = 0) -> None:
+    def __init__(self, plan: Plan, change: Change, folder: Path, *, rank: int = 0, grids: GridEncoding = "q8") -> None:
+        self.grids: GridEncoding = grids
         self.plan, self.change, self.folder, self.rank = change.plan(plan), change, folder, rank
         self.task = Task()
         self.corpus: Corpus = open_corpus(self.plan.data, self.plan.seed)
@@ -125,7 +128,7 @@ class Training:
         told = self.change.facts(facts(self.plan, self.corpus))
         return Recorder(
             self.wrapped, self.folder, optimizer=self.optimizer, scaler=self.scaler, start_step=start_step,
-            suffix=".json.zst", **told,
+            suffix=".json.zst", grids=self.grids, **told,
         )  # fmt: skip
 
     def _train_step(self) -> None:

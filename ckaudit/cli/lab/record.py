@@ -1,0 +1,85 @@
+"""`ckaudit lab record`: the recordings that the score needs, trained once and kept."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ckaudit.cli.lab.options import Cache, Jobs, Only, SplitName, cache_folder, count, splits
+from ckaudit.cli.say import say
+
+if TYPE_CHECKING:
+    from ckaudit.lab.gather import Done
+
+EPILOG = """
+\b
+Examples:
+  ckaudit lab record
+  ckaudit lab record --split test --only 'resume_*'
+  ckaudit lab record --split both --fresh --jobs 4
+\b
+What is there is left alone, so that a recording that was stopped goes on
+where it was; what was made by another version of a fault is trained again.
+\b
+Exit codes:
+  0  everything is recorded
+  1  some trainings failed, the others are recorded
+  2  could not train
+"""
+
+Fresh = Annotated[bool, typer.Option("--fresh", help="Train everything again, also what is there.")]
+
+
+def command(*, split: SplitName = "dev", cache: Cache = "", only: Only = "", jobs: Jobs = "2", fresh: Fresh = False) -> int:
+    """Train what is missing in the cache, each training in a process of its own with one thread."""
+    failed = train_missing(split, cache, only, jobs=count(jobs, "--jobs"), fresh=fresh)
+    return 1 if failed else 0
+
+
+def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) -> "list[Done]":
+    """Train and keep what has no usable recording, or everything; return what failed."""
+    from ckaudit.lab.cache import look
+    from ckaudit.lab.gather import gather
+    from ckaudit.lab.record import need
+    from ckaudit.lab.score.score import chosen
+
+    folder = cache_folder(cache)
+    entries = [look(folder, each) for each in chosen(splits(split), only)]
+    due = [entry for entry in entries if fresh or not entry.usable]
+    older = sum(entry.state == "older" for entry in entries)
+    say(f"{len(due)} of {len(entries)} trainings to record in {folder}")
+    say(f"{older} are of an older loop or recorder; --fresh trains them again" if older and not fresh else "")
+    if not due:
+        return []
+    need("torch", "torch")
+    report = _Report(len(due), jobs)
+    done = gather([entry.recipe for entry in due], folder, jobs=jobs, on_done=report)
+    failed = [each for each in done if each.error]
+    for each in failed:
+        say(f"failed: {each.name} under seed {each.seed}: {each.error}")
+    say(f"{len(done) - len(failed)} recorded, {len(failed)} failed")
+    return failed
+
+
+class _Report:
+    """A line for each training that has ended, with an estimate of what is left."""
+
+    def __init__(self, total: int, jobs: int) -> None:
+        self._total, self._jobs, self._done, self._seconds = total, jobs, 0, 0.0
+
+    def __call__(self, done: "Done") -> None:
+        self._done += 1
+        self._seconds += done.seconds
+        left = self._seconds / self._done * (self._total - self._done) / self._jobs
+        what = "failed" if done.error else f"{done.size / 1000:.0f} KB"
+        told = f"{self._done} of {self._total}: {done.name} under seed {done.seed}, {done.seconds:.0f} s, {what}"
+        say(f"{told}; about {_duration(left)} left" if self._done < self._total else told)
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in words, rounded up.
+
+    >>> _duration(59), _duration(3600 * 3 + 60)
+    ('1 min', '3 h 1 min')
+    """
+    hours, minutes = divmod(int(-(-seconds // 60)), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

@@ -1,0 +1,66 @@
+"""`ckaudit lab run`: one training, recorded as any other."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ckaudit.cli import options
+from ckaudit.cli.progress import progress
+from ckaudit.cli.say import say
+
+EPILOG = """
+\b
+Examples:
+  ckaudit lab run lr_too_high --out runs/x && ckaudit triage runs/x
+  ckaudit lab run healthy --seed 10
+  ckaudit lab run dead_relu --stop 100 --out runs/short
+\b
+Seeds 0, 1, 2 are the dev split, 10 and 11 the test split: each seed has its
+own model, corpus and schedule. The folder holds nothing of what was done.
+\b
+Exit codes:
+  0  trained and recorded
+  2  could not train: an unknown name, no PyTorch, a folder that is in use
+"""
+
+
+def _names() -> list[str]:
+    from ckaudit.lab.recipe import names
+
+    return names()
+
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A fault or a control of ckaudit lab list, or healthy.",
+        show_default=False,
+        autocompletion=_names,
+    ),
+]
+Seed = Annotated[str, typer.Option("--seed", metavar="N", help="0, 1, 2, 10 or 11.")]
+Out = Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Run folder; without it runs/NAME.", show_default=False)]
+Stop = Annotated[str, typer.Option("--stop", metavar="N", help="Last step; without it, all of them.", show_default=False)]
+Force = Annotated[bool, typer.Option("--force", help="Replace a run that is there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
+
+
+def command(name: Name, *, seed: Seed = "0", out: Out = "", stop: Stop = "", force: Force = False, quiet: Quiet = False) -> int:
+    """Train one fault, one control or a healthy model on the CPU, and record it; needs the torch extra."""
+    from ckaudit.lab.recipe import recipe
+    from ckaudit.lab.record import clear, record
+
+    what = recipe(name, options.step(seed, "--seed") or 0)
+    last = options.step(stop or None, "--stop")
+    folder = Path(out or f"runs/{name}")
+    clear(folder, force=force)
+    planned = what.change.plan(what.plan).last
+    total = planned if last is None else min(last, planned)
+    with progress("training step", quiet=quiet) as tick:
+        record(what, folder, stop=last, on_step=(lambda step: tick(step, total)) if tick else lambda _: None)
+    if not quiet:
+        say(f"recorded {folder}")
+        say(f"next: ckaudit triage {folder}")
+    return 0

@@ -1,0 +1,85 @@
+"""`ckaudit lab score`: how often the auditor is right."""
+
+from typing import Annotated
+
+import typer
+
+from ckaudit.cli.lab.options import Cache, Jobs, Only, SplitName, cache_folder, count, splits
+from ckaudit.cli.lab.record import Fresh, train_missing
+from ckaudit.cli.options import Verbose, one_of
+from ckaudit.cli.output import check_folder, fitted, send
+from ckaudit.cli.progress import progress
+from ckaudit.cli.say import say
+from ckaudit.reports.lab import FORMATS, render
+from ckaudit.reports.view import View
+
+EPILOG = """
+\b
+Examples:
+  ckaudit lab score
+  ckaudit lab score --split test --format json -o score.json
+  ckaudit lab score --only 'lr_*' --bare --verbose
+  ckaudit lab score --split both --peers .venv-peers/bin/python --write
+\b
+Every scoring of the test split adds a line to docs/benchmark-history.csv,
+where there is a folder docs: how often one looked belongs to the result.
+\b
+Exit codes:
+  0  scored
+  1  a run broke the audit
+  2  nothing is recorded
+"""
+
+Format = Annotated[
+    str,
+    typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=lambda: list(FORMATS)),
+]
+Output = Annotated[
+    str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
+]
+Bare = Annotated[bool, typer.Option("--bare", help="Show the auditor only scalars.jsonl and run.json.")]
+Write = Annotated[bool, typer.Option("--write", help="Write the tables into docs/benchmark.md.")]
+Peers = Annotated[
+    str,
+    typer.Option(
+        "--peers",
+        metavar="PYTHON",
+        help="An interpreter that has trainproof, runmedic or runwise: score them too.",
+        show_default=False,
+    ),
+]
+
+
+def command(
+    *,
+    split: SplitName = "dev",
+    cache: Cache = "",
+    only: Only = "",
+    bare: Bare = False,
+    fresh: Fresh = False,
+    peers: Peers = "",
+    format: Format = "terminal",  # noqa: A002  what the option is called
+    output: Output = "",
+    write: Write = False,
+    jobs: Jobs = "2",
+    verbose: Verbose = False,
+) -> int:
+    """Audit every recording, hold the verdicts against the truth, and print how often they are right."""
+    one_of(format, tuple(FORMATS), "format")
+    check_folder(output)
+    chosen, workers = splits(split), count(jobs, "--jobs")
+    from ckaudit.lab.peers import installed
+    from ckaudit.lab.score.publish import add_history, write_document
+    from ckaudit.lab.score.score import score
+
+    others = installed(peers) if peers else []
+    if fresh:
+        train_missing(split, cache, only, jobs=workers, fresh=True)
+    with progress("auditing run") as tick:
+        found = score(cache_folder(cache), chosen, only=only, bare=bare, peers=others, jobs=workers, progress=tick)
+    view, encoding = fitted(View(verbose=verbose), drawn=format == "terminal" and not output)
+    send(render(found, format, view), encoding, output)
+    say(f"wrote {output}" if output else "")
+    say(add_history(found) if "test" in chosen else "")
+    say(write_document(found, render(found, "markdown")) if write else "")
+    return 1 if found.broken else 0

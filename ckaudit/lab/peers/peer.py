@@ -1,0 +1,108 @@
+"""What a peer is: how it is called, how its answer is read, and what its words mean."""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from ckaudit.errors import UsageError
+from ckaudit.lab.peers.log import write_log
+
+Level = Literal["fail", "warn", "clean", "error"]
+Answer = tuple[Level, list[str]]
+SECONDS = 60  # the slowest of them takes one
+
+_VERSIONS = """
+import json, sys
+from importlib.metadata import PackageNotFoundError, version
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = version(name)
+    except PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+
+
+class Peer(Struct, frozen=True, kw_only=True):
+    """One other tool.
+
+    Attributes:
+        name: Its package.
+        reads: What it is given.
+        arguments: What follows the interpreter on the command line, for a log.
+        read: Makes its level and its messages, gravest first, of what it prints.
+        means: Patterns of messages, and the truth of the lab that each means; a message may mean several, in this order.
+        python: The interpreter that has it.
+        version: Its version.
+    """
+
+    name: str
+    reads: str
+    arguments: Callable[[Path], list[str]]
+    read: Callable[[str], Answer]
+    means: tuple[tuple[str, str], ...]
+    python: str = ""
+    version: str = ""
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """What a peer said of one run.
+
+    Attributes:
+        level: Whether it fails the run, warns of it, or finds it clean; "error": it could not read it.
+        causes: What its messages mean, in their order.
+        messages: The messages.
+        version: The peer's version.
+    """
+
+    level: Level
+    causes: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+    version: str = ""
+
+
+def ask(peer: Peer, folder: Path) -> Said:
+    """Let a peer judge the log of a run."""
+    log = folder / "log.jsonl"
+    try:
+        write_log(folder, log)
+        done = _run([peer.python, *peer.arguments(log)])
+        level, messages = peer.read(done)
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError) as error:
+        return Said(level="error", messages=(str(error),), version=peer.version)
+    finally:
+        log.unlink(missing_ok=True)
+    return Said(level=level, causes=meaning(messages, peer.means), messages=tuple(messages), version=peer.version)
+
+
+def meaning(messages: Sequence[str], means: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the truths that messages mean, in their order, each once.
+
+    >>> meaning(["loss is NaN", "lr too high"], [("lr too high", "learning_rate_too_high")])
+    ('learning_rate_too_high',)
+    """
+    found = [truth for message in messages for pattern, truth in means if re.search(pattern, message, re.IGNORECASE)]
+    return tuple(dict.fromkeys(found))
+
+
+def versions(python: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the versions of the packages that an interpreter has.
+
+    Raises:
+        UsageError: If it cannot be run.
+    """
+    try:
+        found: dict[str, str] = json.loads(_run([python, "-c", _VERSIONS, *names]))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise UsageError(f"--peers: {python} cannot be run: {error}", hint="name a Python interpreter") from None
+    return found
+
+
+def _run(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False).stdout  # noqa: S603

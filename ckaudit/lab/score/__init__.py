@@ -1,0 +1,1 @@
+"""The score of an auditor on trainings whose truth is known."""

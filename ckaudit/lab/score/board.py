@@ -1,0 +1,233 @@
+"""Outcomes added up: shares with their intervals, in all, by group and by fault."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+from typing import Literal
+
+from msgspec import Struct
+
+from ckaudit.lab.score.outcome import ControlOutcome, FaultOutcome
+from ckaudit.lab.score.wilson import Share, share
+from ckaudit.lab.settings import Split
+
+VERSION: Literal["ck.lab_score.v1"] = "ck.lab_score.v1"
+
+
+class Faults(Struct, frozen=True, kw_only=True):
+    """Faults added up, those without consequence left out.
+
+    Attributes:
+        name: Of the group or fault; "all".
+        detected: Runs with a finding of the right kind.
+        first_right: Runs whose first cause is the truth.
+        acceptable: Runs whose first cause is the truth or may be taken for it.
+        top3: Runs with the truth among the first three.
+        place_right: Runs, of those that have a place, where it is named.
+        false: Runs with a finding before the fault, or of something else.
+        delay_steps: Median over detected runs, in steps.
+        delay_checkpoints: The same in checkpoints.
+        causes: First causes named in place of the truth, the most frequent first; "-": none was.
+    """
+
+    name: str
+    detected: Share
+    first_right: Share
+    acceptable: Share
+    top3: Share
+    place_right: Share
+    false: Share
+    delay_steps: float | None
+    delay_checkpoints: float | None
+    causes: tuple[str, ...]
+
+
+class Harmless(Struct, frozen=True, kw_only=True):
+    """Faults without consequence: a note is all that they deserve.
+
+    Attributes:
+        noted: Runs with at least a note.
+        flagged: Runs with a finding of sev0 to sev2 of the fault itself, which is more than it deserves.
+        false: Runs with a finding of sev0 to sev2 of something else.
+    """
+
+    noted: Share
+    flagged: Share
+    false: Share
+
+
+class Healthy(Struct, frozen=True, kw_only=True):
+    """Healthy runs added up.
+
+    Attributes:
+        grave: Runs with a finding of sev0 or sev1.
+        sev2: Runs with one of sev2.
+        notes: Runs with a note.
+        rules: Runs in which a rule found something of sev0 to sev2, by rule, the most frequent first.
+    """
+
+    grave: Share
+    sev2: Share
+    notes: Share
+    rules: dict[str, int]
+
+
+class Baseline(Struct, frozen=True, kw_only=True):
+    """What one would score by always naming the most frequent truth."""
+
+    cause: str
+    first_right: Share
+
+
+class PeerScore(Struct, frozen=True, kw_only=True):
+    """How a tool did by a measure that suits all of them: any alarm counts, whenever and whatever for.
+
+    Attributes:
+        name: The tool.
+        version: Its version.
+        reads: What it was given.
+        failed: Fault runs that it fails.
+        flagged: Fault runs that it fails or warns of.
+        first_right: Fault runs whose first message means the truth.
+        top3: Fault runs with the truth among its first three messages.
+        healthy_failed: Healthy runs that it fails.
+        healthy_flagged: Healthy runs that it fails or warns of.
+        errors: Runs that it could not read.
+    """
+
+    name: str
+    version: str
+    reads: str
+    failed: Share
+    flagged: Share
+    first_right: Share
+    top3: Share
+    healthy_failed: Share
+    healthy_flagged: Share
+    errors: int
+
+
+class Board(Struct, frozen=True, kw_only=True):
+    """The score of one split.
+
+    Attributes:
+        split: Which.
+        all: Every fault.
+        groups: By group.
+        faults: By fault.
+        harmless: Faults without consequence.
+        healthy: Controls and plain healthy runs.
+        baseline: What naming the most frequent truth would give.
+        outcomes: Fault by fault and seed by seed.
+        controls: Control by control and seed by seed.
+        peers: Other tools, ours first; empty: none was asked.
+    """
+
+    split: Split
+    all: Faults
+    groups: list[Faults]
+    faults: list[Faults]
+    harmless: Harmless
+    healthy: Healthy
+    baseline: Baseline | None
+    outcomes: list[FaultOutcome]
+    controls: list[ControlOutcome]
+    peers: list[PeerScore] = []
+
+
+class Score(Struct, frozen=True, kw_only=True):
+    """What `ckaudit lab score` says.
+
+    Attributes:
+        schema_version: Which contract this follows.
+        tool: Name and version of the auditor.
+        bare: Whether the auditor saw only `scalars.jsonl` and `run.json`.
+        only: Which names were scored; empty: all.
+        boards: One for each split.
+        missing: Trainings that have no usable recording, as name.seed.
+        older: Recordings of an older loop or recorder, and what is not as it was.
+        broken: Runs that broke the audit, and how.
+    """
+
+    schema_version: Literal["ck.lab_score.v1"] = VERSION
+    tool: str
+    bare: bool
+    only: str
+    boards: list[Board]
+    missing: dict[str, str]
+    older: dict[str, str]
+    broken: dict[str, str]
+
+
+def board(split: Split, outcomes: Sequence[FaultOutcome], controls: Sequence[ControlOutcome]) -> Board:
+    """Add the outcomes of a split up."""
+    harmful = [each for each in outcomes if not each.harmless]
+    return Board(
+        split=split,
+        all=faults("all", harmful),
+        groups=_by(harmful, lambda each: each.group),
+        faults=_by(harmful, lambda each: each.name),
+        harmless=_harmless([each for each in outcomes if each.harmless]),
+        healthy=_healthy(controls),
+        baseline=_baseline(harmful),
+        outcomes=list(outcomes),
+        controls=list(controls),
+    )
+
+
+def faults(name: str, outcomes: Sequence[FaultOutcome]) -> Faults:
+    """Add outcomes up under a name."""
+    placed = [each for each in outcomes if each.place_right is not None]
+    wrong = Counter(each.cause or "-" for each in outcomes if not each.first_right)
+    return Faults(
+        name=name,
+        detected=_share(each.detected for each in outcomes),
+        first_right=_share(each.first_right for each in outcomes),
+        acceptable=_share(each.acceptable for each in outcomes),
+        top3=_share(each.top3 for each in outcomes),
+        place_right=_share(bool(each.place_right) for each in placed),
+        false=_share(bool(each.false) for each in outcomes),
+        delay_steps=_median(each.delay_steps for each in outcomes),
+        delay_checkpoints=_median(each.delay_checkpoints for each in outcomes),
+        causes=tuple(cause for cause, _ in sorted(wrong.items(), key=lambda item: (-item[1], item[0]))),
+    )
+
+
+def _by(outcomes: Sequence[FaultOutcome], key: Callable[[FaultOutcome], str]) -> list[Faults]:
+    return [faults(name, [each for each in outcomes if key(each) == name]) for name in sorted(set(map(key, outcomes)))]
+
+
+def _harmless(outcomes: Sequence[FaultOutcome]) -> Harmless:
+    return Harmless(
+        noted=_share(each.noted for each in outcomes),
+        flagged=_share(each.detected for each in outcomes),
+        false=_share(bool(each.false) for each in outcomes),
+    )
+
+
+def _healthy(controls: Sequence[ControlOutcome]) -> Healthy:
+    rules = Counter(rule for each in controls for rule in {*each.grave, *each.sev2})
+    return Healthy(
+        grave=_share(bool(each.grave) for each in controls),
+        sev2=_share(bool(each.sev2) for each in controls),
+        notes=_share(bool(each.notes) for each in controls),
+        rules=dict(sorted(rules.items(), key=lambda item: (-item[1], item[0]))),
+    )
+
+
+def _baseline(outcomes: Sequence[FaultOutcome]) -> Baseline | None:
+    truths = Counter(each.truth for each in outcomes)
+    if not truths:
+        return None
+    cause, hits = min(truths.items(), key=lambda item: (-item[1], item[0]))
+    return Baseline(cause=cause, first_right=share(hits, len(outcomes)))
+
+
+def _share(hits: Iterable[bool]) -> Share:
+    found = list(hits)
+    return share(sum(found), len(found))
+
+
+def _median(values: Iterable[int | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return float(median(found)) if found else None

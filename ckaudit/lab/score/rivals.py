@@ -1,0 +1,45 @@
+"""Tools compared by one measure: any alarm counts, whenever and whatever for."""
+
+from collections.abc import Sequence
+
+from ckaudit import __version__
+from ckaudit.lab.peers.peer import Peer, Said
+from ckaudit.lab.score.board import PeerScore
+from ckaudit.lab.score.outcome import COUNTING, GRAVE, ControlOutcome, FaultOutcome
+from ckaudit.lab.score.wilson import share
+from ckaudit.lab.story import Fault
+
+
+def peer_score(peer: Peer, heard: Sequence[tuple[Fault | None, Said]]) -> PeerScore:
+    """Add up what a tool said: of faults that have a consequence, and of healthy runs, which have no fault."""
+    ill = [(fault, said) for fault, said in heard if fault is not None and not fault.harmless]
+    well = [said for fault, said in heard if fault is None]
+    return PeerScore(
+        name=peer.name,
+        version=next((said.version for _, said in heard if said.version), ""),
+        reads=peer.reads,
+        failed=share(sum(said.level == "fail" for _, said in ill), len(ill)),
+        flagged=share(sum(said.level in ("fail", "warn") for _, said in ill), len(ill)),
+        first_right=share(sum(fault.truth in said.causes[:1] for fault, said in ill), len(ill)),
+        top3=share(sum(fault.truth in said.causes[:3] for fault, said in ill), len(ill)),
+        healthy_failed=share(sum(said.level == "fail" for said in well), len(well)),
+        healthy_flagged=share(sum(said.level in ("fail", "warn") for said in well), len(well)),
+        errors=sum(said.level == "error" for _, said in heard),
+    )
+
+
+def our_score(outcomes: Sequence[FaultOutcome], controls: Sequence[ControlOutcome], *, bare: bool) -> PeerScore:
+    """Add up what our auditor said by the same measure: sev0 and sev1 fail a run, sev2 warns of it."""
+    ill = [each for each in outcomes if not each.harmless]
+    return PeerScore(
+        name="ckaudit",
+        version=__version__,
+        reads="scalars and run.json" if bare else "run folder",
+        failed=share(sum(each.worst in GRAVE for each in ill), len(ill)),
+        flagged=share(sum(each.worst in COUNTING for each in ill), len(ill)),
+        first_right=share(sum(each.first_right for each in ill), len(ill)),
+        top3=share(sum(each.top3 for each in ill), len(ill)),
+        healthy_failed=share(sum(bool(each.grave) for each in controls), len(controls)),
+        healthy_flagged=share(sum(bool(each.grave or each.sev2) for each in controls), len(controls)),
+        errors=sum(bool(each.error) for each in outcomes) + sum(bool(each.error) for each in controls),
+    )

@@ -1,0 +1,107 @@
+"""What our auditor says of one run, as far as it is scored: `triage` and `validate` together."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec import Struct
+
+from ckaudit.contract.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.contract.report import Diagnosis, Finding, Report, Severity
+from ckaudit.errors import CkauditError
+from ckaudit.lab.score.words import words
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """One finding.
+
+    Attributes:
+        words: What it is called, in the words of `SYMPTOMS`.
+        severity: How grave it is.
+        first: First step; None: it is of the whole run.
+        last: Last step.
+        places: What it names.
+    """
+
+    words: tuple[str, ...]
+    severity: Severity
+    first: int | None = None
+    last: int | None = None
+    places: tuple[str, ...] = ()
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What was said of one run.
+
+    Attributes:
+        seen: Every finding.
+        causes: The diagnoses, likeliest first.
+        places: What the first of them names.
+        checkpoints: Steps that have a checkpoint.
+        error: Why the audit broke; empty: it did not.
+    """
+
+    seen: tuple[Seen, ...] = ()
+    causes: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    checkpoints: tuple[int, ...] = ()
+    error: str = ""
+
+
+def judge(folder: Path) -> Verdict:
+    """Audit a run folder as the commands do."""
+    from ckaudit.audit import triage
+    from ckaudit.validate import validate
+
+    steps = sorted(
+        {int(found["step"]) for file in folder.iterdir() if (found := CHECKPOINT_NAME.match(file.name)) and found["step"]}
+    )
+    try:
+        validated = validate([folder])
+        return verdict(triage(folder), validated, tuple(steps))
+    except CkauditError as error:
+        return Verdict(checkpoints=tuple(steps), error=str(error))
+    except Exception as error:  # noqa: BLE001  one run that breaks the auditor must not end the score: it is listed
+        return Verdict(checkpoints=tuple(steps), error=f"{type(error).__name__}: {error}")
+
+
+def verdict(triaged: Report, validated: Report, checkpoints: tuple[int, ...]) -> Verdict:
+    """Put two reports of one run together; what both found counts once."""
+    findings = {_key(finding): finding for finding in (*validated.findings, *triaged.findings)}
+    first = triaged.diagnoses[0] if triaged.diagnoses else None
+    return Verdict(
+        seen=tuple(_seen(finding) for finding in findings.values()),
+        causes=tuple(each.cause for each in triaged.diagnoses),
+        places=_places(first) if first else (),
+        checkpoints=checkpoints,
+    )
+
+
+def strip(folder: Path) -> None:
+    """Leave in a run folder only its log of scalars and `run.json`."""
+    for file in folder.iterdir():
+        if file.name != MANIFEST_NAME and not SCALARS_NAME.match(file.name):
+            file.unlink()
+
+
+def _seen(finding: Finding) -> Seen:
+    first = _step_of(finding)
+    last = first if finding.last_step is None else finding.last_step
+    return Seen(words=words(finding), severity=finding.severity, first=first, last=last, places=_places(finding))
+
+
+def _step_of(finding: Finding) -> int | None:
+    """Return the first step, or that of the checkpoint that is at fault."""
+    if finding.first_step is not None:
+        return finding.first_step
+    name = CHECKPOINT_NAME.match(finding.file.rpartition("/")[2]) if finding.file else None
+    return int(name["step"]) if name and name["step"] else None
+
+
+def _places(told: Finding | Diagnosis) -> tuple[str, ...]:
+    where: Iterable[str] = (told.where,) if told.where else ()
+    also = told.also if isinstance(told, Finding) else []
+    return tuple(dict.fromkeys((*where, *also, *told.path)))
+
+
+def _key(finding: Finding) -> tuple[object, ...]:
+    return (words(finding), finding.severity, finding.where, finding.first_step, finding.file, finding.line, finding.pointer)

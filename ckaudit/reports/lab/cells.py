@@ -1,0 +1,87 @@
+"""The tables of a score as rows of cells, the same on a screen and on paper."""
+
+from ckaudit.lab.score.board import Board, Faults, PeerScore
+from ckaudit.lab.score.wilson import Share
+
+HEAD = ("", "runs", "detected", "cause", "acceptable", "top 3", "place", "false", "delay")
+PEER_HEAD = ("", "reads", "fails", "or warns", "cause", "top 3", "healthy: fails", "or warns")
+LEGEND = (
+    "detected: a finding of sev0 to sev2 of the right kind, at or after the onset",
+    "cause: the first one named is the truth; acceptable: or may be taken for it; top 3: the truth is among three",
+    "place: the layer or tensor is named, where there is one",
+    "false: runs with a finding of sev0 to sev2 before the onset, or of something else",
+    "delay: median from when it could be seen to the first step of the finding, in steps / checkpoints",
+    "in brackets: Wilson 95 %",
+)
+Table = list[tuple[str, ...]]
+
+
+def percent(share: Share, *, interval: bool = True) -> str:
+    """Return a share as a cell.
+
+    >>> percent(Share(hits=9, of=10, share=0.9, low=0.596, high=0.982))
+    '90 % [60-98]'
+    """
+    if share.share is None or share.low is None or share.high is None:
+        return "-"
+    text = f"{100 * share.share:.0f} %"
+    return f"{text} [{100 * share.low:.0f}-{100 * share.high:.0f}]" if interval else text
+
+
+def summary(board: Board, *, interval: bool = True) -> Table:
+    """Return the heading, a line of all faults, and one of each group."""
+    return [HEAD, *(_line(each, interval=interval) for each in (board.all, *board.groups))]
+
+
+def each_fault(board: Board) -> Table:
+    """Return the heading and a line of each fault, with what is named in place of its truth."""
+    lines = [(*_line(each, interval=False), ", ".join(each.causes)) for each in board.faults]
+    return [(*HEAD, "first cause where wrong"), *lines]
+
+
+def healthy(board: Board) -> Table:
+    """Return shares of healthy runs, faults without consequence, and the baseline."""
+    rows: Table = [
+        ("healthy runs with sev0 or sev1", _count(board.healthy.grave)),
+        ("healthy runs with sev2", _count(board.healthy.sev2)),
+        ("healthy runs with a note", _count(board.healthy.notes)),
+    ]
+    if board.harmless.noted.of:
+        rows += [
+            ("harmless faults noted", _count(board.harmless.noted)),
+            ("harmless faults taken for sev2 or worse", _count(board.harmless.flagged)),
+            ("runs of harmless faults with something false", _count(board.harmless.false)),
+        ]
+    if board.baseline is not None:
+        rows.append((f"cause right by always saying {board.baseline.cause}", _count(board.baseline.first_right)))
+    return rows
+
+
+def alarms(board: Board) -> Table:
+    """Return the rules that find something in healthy runs, and in how many."""
+    return [(rule, str(count)) for rule, count in board.healthy.rules.items()]
+
+
+def peers(board: Board, *, interval: bool = True) -> Table:
+    """Return the heading and a line of each tool."""
+    return [PEER_HEAD, *(_peer(each, interval=interval) for each in board.peers)]
+
+
+def _peer(peer: PeerScore, *, interval: bool) -> tuple[str, ...]:
+    shares = (peer.failed, peer.flagged, peer.first_right, peer.top3, peer.healthy_failed, peer.healthy_flagged)
+    return (f"{peer.name} {peer.version}", peer.reads, *(percent(each, interval=interval) for each in shares))
+
+
+def _line(found: Faults, *, interval: bool) -> tuple[str, ...]:
+    shares = (found.detected, found.first_right, found.acceptable, found.top3, found.place_right, found.false)
+    return (found.name, str(found.detected.of), *(percent(each, interval=interval) for each in shares), _delay(found))
+
+
+def _delay(found: Faults) -> str:
+    if found.delay_steps is None or found.delay_checkpoints is None:
+        return "-"
+    return f"{found.delay_steps:g} / {found.delay_checkpoints:g}"
+
+
+def _count(share: Share) -> str:
+    return f"{share.hits} of {share.of}: {percent(share)}" if share.of else "none recorded"

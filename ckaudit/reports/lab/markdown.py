@@ -1,0 +1,43 @@
+"""A score as Markdown: what stands in `docs/benchmark.md`."""
+
+from collections.abc import Iterator
+
+from ckaudit.lab.score.board import Board, Score
+from ckaudit.reports.explain.markdown import text
+from ckaudit.reports.lab import cells
+from ckaudit.reports.view import View
+
+FEW = 12  # names of a list
+
+
+def render(score: Score, view: View) -> str:  # noqa: ARG001  paper has room for everything
+    """Return every table of every split."""
+    parts = [part for board in score.boards for part in _board(board)]
+    parts.append("\n".join(f"- {text(line)}" for line in cells.LEGEND))
+    for what, found in (("Not recorded, so not scored", score.missing), ("Broke the audit", score.broken)):
+        if found:
+            more = f" and {len(found) - FEW} more" if len(found) > FEW else ""
+            parts.append(f"{what}: {', '.join(map(text, list(found)[:FEW]))}{more}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _board(board: Board) -> Iterator[str]:
+    runs = len(board.outcomes) + len(board.controls)
+    yield f"## {board.split.capitalize()} split, {runs} runs"
+    yield table(cells.summary(board))
+    yield table([("", "runs"), *cells.healthy(board)])
+    if board.healthy.rules:
+        yield "### Rules that find something in healthy runs"
+        yield table([("rule", "runs"), *cells.alarms(board)])
+    if board.peers:
+        yield "### Tools on the same runs"
+        yield table(cells.peers(board))
+        yield "Any alarm counts here, whenever and whatever for: logs do not say more. Messages in words are read generously."
+    yield "### Fault by fault"
+    yield table(cells.each_fault(board))
+
+
+def table(rows: cells.Table) -> str:
+    """Return a table of Markdown; the first row is its heading."""
+    lines = [f"| {' | '.join(text(cell) for cell in row)} |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])

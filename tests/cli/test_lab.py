@@ -1,0 +1,254 @@
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckaudit.cli.run import run
+from ckaudit.contract.files import read_bytes
+from ckaudit.lab import archive
+from ckaudit.lab.cache import keep
+from ckaudit.lab.gather import Done
+from ckaudit.lab.recipe import recipe
+
+RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Keep recorded runs under the names of the lab's trainings that they resemble."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive, "LEVEL", 1)  # these are large, and made once
+        _keep_all(folder)
+    return str(folder)
+
+
+def _keep_all(folder):
+    for name, seed, recorded in (
+        ("healthy", 0, "healthy"),
+        ("lr_too_high", 0, "lr_too_high"),
+        ("lr_too_high", 10, "lr_too_high"),
+    ):
+        keep(folder, recipe(name, seed), RUNS / recorded)
+
+
+def said(capfd, *arguments):
+    code = run(["lab", *arguments])
+    return code, *capfd.readouterr()
+
+
+def test_list_is_whole_as_json_and_needs_no_torch():
+    script = "import sys; from ckaudit.cli.run import run; run(['lab', 'list', '-f', 'json']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert list(found) == ["faults", "controls", "experiments"]
+    fault = next(each for each in found["faults"] if each["name"] == "lr_too_high")
+    assert (fault["truth"], fault["group"], fault["family"], fault["dev"]["onset"]) == (
+        "learning_rate_too_high", "optimization", "gpt", 0,
+    )  # fmt: skip
+
+
+def test_list_fits_a_screen(capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    code, out, _ = said(capfd, "list")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 60
+    assert "lr_too_high" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "lr_to_high"], ("no fault, control or healthy training called 'lr_to_high'", "did you mean lr_too_high")),
+        (["run", "healthy", "--seed", "7"], ("no split of the lab has the seed 7", "dev 0, 1, 2; test 10, 11")),
+        (["run", "healthy", "--seed", "x"], ("--seed 'x' is not a whole number", "digits")),
+        (["run", "healthy", "--out", "used"], ("used holds notes.txt", "--out")),
+        (["score", "--split", "train"], ("unknown split 'train'", "dev, test, both")),
+        (["score", "--cache", "empty"], ("empty has no recording of these", "ckaudit lab record")),
+        (["score", "--only", "x*"], ("no fault or control matches 'x*'", "ckaudit lab list")),
+        (["record", "--jobs", "0"], ("--jobs '0' is not a number of at least 1", "--jobs 2")),
+        (["score", "--peers", "/nowhere/python"], ("/nowhere/python cannot be run", "name a Python interpreter")),
+        (["curriculum", "EXP-99"], ("unknown experiment 'EXP-99'", "")),
+    ],
+)
+def test_what_cannot_be_meant_is_told(here, capfd, arguments, told):
+    (here / "used").mkdir()
+    (here / "used" / "notes.txt").touch()
+    code, out, err = said(capfd, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert all(part in err for part in told)
+
+
+def test_without_torch_a_training_says_what_to_install(here, capfd, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    code, _, err = said(capfd, "run", "healthy")
+    assert code == 2
+    assert "hint: pip install 'ckaudit[torch]'" in err
+    assert said(capfd, "record", "--cache", "x")[0] == 2
+
+
+@pytest.mark.torch
+def test_a_run_is_recorded_and_holds_nothing_of_its_label(here, capfd):
+    pytest.importorskip("torch")
+    code, out, err = said(capfd, "run", "lr_too_high", "--stop", "2", "--out", "x")
+    assert (code, out, err) == (0, "", "recorded x\nnext: ckaudit triage x\n")
+    files = {file.name: read_bytes(file, file.name) for file in (here / "x").iterdir() if ".json" in file.name}
+    assert {"run.json", "scalars.jsonl", "analysis_checkpoint_step_00000002.json.zst"} <= files.keys()
+    manifest = json.loads(files["run.json"])
+    assert not {"name", "config"} & manifest.keys()
+    assert not [word for word in (b"lr_too", b"too high", b"fault", b"lrtoohigh") if word in b"".join(files.values()).lower()]
+    code, _, err = said(capfd, "run", "healthy", "--stop", "2", "--out", "x")
+    assert (code, "--force replaces it" in err) == (2, True)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Put a function in the place of the trainings: those of seed 1 fail, the others take a minute each."""
+    asked = []
+
+    def gather(recipes, cache, *, jobs, on_done):
+        asked.append((cache, jobs, [f"{each.name}.{each.seed}" for each in recipes]))
+        done = [
+            Done(name=each.name, seed=each.seed, seconds=60, **({"error": "it broke"} if each.seed == 1 else {"size": 150_000}))
+            for each in recipes
+        ]
+        for each in done:
+            on_done(each)
+        return done
+
+    monkeypatch.setattr("ckaudit.lab.gather.gather", gather)
+    return asked
+
+
+def test_record_trains_what_is_missing_and_lists_what_failed(here, cache, capfd, trained):
+    pytest.importorskip("torch")
+    code, out, err = said(capfd, "record", "--cache", cache, "--only", "lr_too_high", "--jobs", "1")
+    assert trained == [(Path(cache), 1, ["lr_too_high.1", "lr_too_high.2"])]
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
+        f"2 of 3 trainings to record in {cache}",
+        "1 of 2: lr_too_high under seed 1, 60 s, failed; about 1 min left",
+        "2 of 2: lr_too_high under seed 2, 60 s, 150 KB",
+        "failed: lr_too_high under seed 1: it broke",
+        "1 recorded, 1 failed",
+    ]
+
+
+def test_record_fresh_trains_everything_and_nothing_is_done_twice(here, cache, capfd, trained):
+    pytest.importorskip("torch")
+    assert said(capfd, "record", "--cache", cache, "--only", "lr_too_high", "--split", "test", "--fresh")[0] == 0
+    assert trained == [(Path(cache), 2, ["lr_too_high.10", "lr_too_high.11"])]
+    trained.clear()
+    keep(Path(cache), recipe("healthy_mlp", 1), RUNS / "nan_batch")
+    keep(Path(cache), recipe("healthy_mlp", 2), RUNS / "nan_batch")
+    keep(Path(cache), recipe("healthy_mlp", 0), RUNS / "nan_batch")
+    code, _, err = said(capfd, "record", "--cache", cache, "--only", "healthy_mlp")
+    assert (code, err, trained) == (0, f"0 of 3 trainings to record in {cache}\n", [])
+
+
+def test_score_fresh_trains_first(here, cache, capfd, trained):
+    pytest.importorskip("torch")
+    code, _, err = said(capfd, "score", "--cache", cache, "--only", "lr_too_high", "--fresh", "--jobs", "1")
+    assert trained == [(Path(cache), 1, ["lr_too_high.0", "lr_too_high.1", "lr_too_high.2"])]
+    assert (code, "1 failed" in err) == (0, True)
+
+
+def test_score_prints_tables_and_what_is_missing(here, cache, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = said(capfd, "score", "--cache", cache, "--only", "*h*")
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+    lines = [line.split() for line in out.splitlines()]
+    assert ["all", "1", "100", "%", "100", "%"] in [line[:6] for line in lines]
+    assert "healthy runs with sev0 or sev1" in out
+    assert "without a recording, not scored" in out
+    assert "dev split" in out
+    assert "test split" not in out
+
+
+def test_score_as_json_is_the_same_twice(here, cache, capfd):
+    one, other = (said(capfd, "score", "--cache", cache, "--only", "lr_too_high", "-f", "json")[1] for _ in range(2))
+    assert one == other
+    found = json.loads(one)
+    assert (found["schema_version"], found["only"], found["bare"]) == ("ck.lab_score.v1", "lr_too_high", False)
+    outcome = found["boards"][0]["outcomes"][0]
+    assert (outcome["name"], outcome["detected"], outcome["first_right"], outcome["cause"]) == (
+        "lr_too_high", True, True, "learning_rate_too_high",
+    )  # fmt: skip
+    assert found["missing"] == {"lr_too_high.1": "missing", "lr_too_high.2": "missing"}
+
+
+def test_bare_shows_the_auditor_only_the_log(here, cache, capfd):
+    found = json.loads(said(capfd, "score", "--cache", cache, "--only", "lr_too_high", "--bare", "-f", "json")[1])
+    assert found["boards"][0]["outcomes"][0]["detected"]
+    assert found["bare"]
+    assert not found["broken"]
+
+
+def test_every_look_at_the_test_split_is_written_down(here, cache, capfd):
+    (here / "docs").mkdir()
+    for _ in range(2):
+        assert said(capfd, "score", "--split", "test", "--cache", cache)[2] == "added a line to docs/benchmark-history.csv\n"
+    said(capfd, "score", "--cache", cache)
+    rows = list(csv.DictReader((here / "docs" / "benchmark-history.csv").read_text().splitlines()))
+    assert [(row["runs"], row["detected"], row["first_cause"], row["healthy_sev2"]) for row in rows] == [
+        ("1", "1.0000", "1.0000", "")
+    ] * 2
+
+
+def test_the_document_is_written_between_its_marks(here, cache, capfd):
+    assert said(capfd, "score", "--cache", cache, "--write")[0] == 2
+    (here / "docs").mkdir()
+    said(capfd, "score", "--cache", cache, "--write")
+    path = here / "docs" / "benchmark.md"
+    path.write_text(path.read_text().replace("# Benchmark", "# Benchmark\n\nBy hand.") + "\nBelow.\n")
+    before = path.read_text()
+    said(capfd, "score", "--cache", cache, "--write")
+    assert path.read_text() == before
+    assert "\nBy hand.\n" in before
+    assert before.endswith("\nBelow.\n")
+    assert "`ckaudit lab score --split dev --write`" in before
+    assert "| lr_too_high | 1 | 100 % |" in before
+    path.write_text("nothing of ours")
+    assert said(capfd, "score", "--cache", cache, "--write")[0] == 2
+
+
+@pytest.mark.parametrize(("name", "count"), [("exp-4", 1), ("", 12)])
+def test_the_curriculum_prints_the_page_of_each_experiment(here, capfd, monkeypatch, name, count):
+    pytest.importorskip("torch")
+    from ckaudit.lab import curriculum
+
+    def studies(chosen, folder):
+        for experiment in chosen:
+            page = folder / f"{experiment.id}.md"
+            page.write_text(f"# {experiment.id}\n")
+            yield curriculum.Study(experiment, (), page)
+
+    monkeypatch.setattr(curriculum, "studies", studies)
+    arguments = ["curriculum", *([name] if name else []), "--out", "x"]
+    code, out, err = said(capfd, *arguments)
+    ids = [f"EXP-{number}" for number in range(1, 13)] if count == 12 else ["EXP-4"]
+    assert (code, out) == (0, "".join(f"# {each}\n" for each in ids))
+    assert [line for line in err.splitlines() if line.startswith("wrote")] == [f"wrote x/{each}.md" for each in ids]
+    code, _, err = said(capfd, *arguments)
+    assert (code, "x is in use" in err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["list", "run", "record", "score", "curriculum"])
+def test_help_fits_a_screen_and_has_examples_and_exit_codes(capfd, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = said(capfd, command, "--help")
+    assert code == 0
+    assert f"Examples:\n    ckaudit lab {command}" in out
+    assert "Exit codes:\n    0  " in out
+    assert max(map(len, out.splitlines())) <= 80
