@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
-from ckaudit.contract.analysis import Trigger
+from msgspec import UNSET
+
+from ckaudit.contract.analysis import Checkpoint, Trigger
 from ckaudit.contract.tensors import DeltaStats
 from ckaudit.contract.training import History
 from ckaudit.recorder.attempt import Attempt
@@ -47,10 +49,13 @@ class Memory:
             attempt.triggers += self.latest
             attempt.event_step = self._step
 
-    def close(self, attempt: Attempt) -> None:
-        """Make the last step a last one, which answers what has not been answered."""
-        attempt.triggers = [*dict.fromkeys([*attempt.triggers, "last", *self.latest])]
+    def conclude(self, attempt: Attempt, checkpoint: Checkpoint) -> Checkpoint:
+        """Make the last step's checkpoint a last one, which answers what has not been answered, with the black box."""
+        attempt.triggers = checkpoint.triggers = [*dict.fromkeys([*attempt.triggers, "last", *self.latest])]
         attempt.event_step = self._step if self.latest else attempt.event_step
+        checkpoint.event_step = UNSET if attempt.event_step is None else attempt.event_step
+        checkpoint.history = self.history(before=attempt.step) or UNSET
+        return checkpoint
 
     def history(self, *, before: int) -> History | None:
         """Return the black box of the steps before this one."""

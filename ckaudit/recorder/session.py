@@ -137,32 +137,38 @@ class RunSession:
         try:
             self._receive()
             around = self._folder, self._memory, self._guard
-            if self._is_plain(attempt) and finish_plain(attempt, loss, batch, batch_id, *around):
-                return
-            unread = attempt.unread = attempt.unread or Unread()
-            unread.loss = loss
-            with self._guard("looking at the batch"):
-                unread.look(batch)
-            if attempt.step % EVERY == 0:
-                with self._guard("the pace of the training"):
-                    attempt.note(self._pace.values(attempt, batch))
-            self._settle(attempt, batch_id)
-            if not attempt.is_due and not attempt.has_vitals and unread.send():
-                self._sent = attempt
-                return
-            fetch(attempt, self._guard, self._folder.batches)
-            if attempt.is_due:
-                checkpoint = self._save(attempt, start, batch, batch_id, source)
-            elif attempt.has_vitals:
-                with self._guard("vital signs"):
-                    attempt.note(self._collector.vitals(attempt))
-            self._put_down(attempt, checkpoint)
+            if not (self._is_plain(attempt) and finish_plain(attempt, loss, batch, batch_id, *around)):
+                checkpoint = self._finish_at_length(attempt, loss, start, batch, batch_id, source)
         finally:
             self._collector.settle()
             self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
             self._advance()
             self._clock.restart(self._attempt.step)
             self._meter.end(start, attempt.seconds)
+
+    def _finish_at_length(
+        self, attempt: Attempt, loss: Any, start: float, batch: Any, batch_id: str | int | None, source: str | None
+    ) -> Checkpoint | None:
+        """Write a step that is not plain, and return its checkpoint; one that waits for an accelerator is sent for."""
+        unread = attempt.unread = attempt.unread or Unread()
+        unread.loss, checkpoint = loss, None
+        with self._guard("looking at the batch"):
+            unread.look(batch)
+        if attempt.step % EVERY == 0:
+            with self._guard("the pace of the training"):
+                attempt.note(self._pace.values(attempt, batch))
+        self._settle(attempt, batch_id)
+        if not attempt.is_due and not attempt.has_vitals and unread.send():
+            self._sent = attempt
+            return None
+        fetch(attempt, self._guard, self._folder.batches)
+        if attempt.is_due:
+            checkpoint = self._save(attempt, start, batch, batch_id, source)
+        elif attempt.has_vitals:
+            with self._guard("vital signs"):
+                attempt.note(self._collector.vitals(attempt))
+        self._put_down(attempt, checkpoint)
+        return checkpoint
 
     def _save(
         self, attempt: Attempt, start: float, batch: Any, batch_id: str | int | None, source: str | None
@@ -171,8 +177,8 @@ class RunSession:
         with self._guard("building a checkpoint"):
             checkpoint = self._checkpoint(attempt, self._observer.detach())
             with self._guard("looking at the batch"):
-                seen, vocabulary = attempt.input_hash, self._facts.get("vocabulary")
-                facts = batch_facts(batch, input_hash=seen, batch_id=batch_id, source=source, vocabulary=vocabulary)
+                hashed, size = attempt.input_hash, self._facts.get("vocabulary")
+                facts = batch_facts(batch, input_hash=hashed, batch_id=batch_id, source=source, vocabulary=size)
                 checkpoint.data = facts or UNSET
             # The file cannot hold the time of its own writing, so it holds that of the file before.
             taken = attempt.seconds + perf_counter() - start + self._folder.write_seconds
@@ -219,19 +225,12 @@ class RunSession:
         self.demands.settle(self._attempt)
         self._sort_table()
         if self._finished:
+            attempt, written = self._finished
             with self._guard("the last checkpoint"):
-                self._write(self._last(*self._finished), with_notes=False)
+                last = self._memory.conclude(attempt, written or self._checkpoint(attempt, Seen()))
+                self._collector.trim(last, attempt)
+                self._write(last, with_notes=False)
         self._folder.close()
-
-    def _last(self, attempt: Attempt, written: Checkpoint | None) -> Checkpoint:
-        """Return the checkpoint of the last step with the black box; one that was written already keeps what it has."""
-        self._memory.close(attempt)
-        last = written or self._checkpoint(attempt, Seen())
-        last.triggers = attempt.triggers
-        last.event_step = UNSET if attempt.event_step is None else attempt.event_step
-        last.history = self._memory.history(before=attempt.step) or UNSET
-        self._collector.trim(last, attempt)
-        return last
 
     def _advance(self) -> None:
         step = self._attempt.step + 1
@@ -257,14 +256,15 @@ class RunSession:
             with self._guard("reading the loss scale"):
                 attempt.loss_scale = float(self._collector.scaler.get_scale())
         self._folder.steps_seen += bool(attempt.updates) or not listening
-        known: dict[str, Any] = {
-            "learning_rate": attempt.rates[0] if attempt.rates else None,
-            "steps_seen": self._folder.steps_seen,
-            "loss_scale": attempt.loss_scale,
-            "skipped_updates": int(self._collector.is_skipped(attempt)) if scaled and listening else None,
-            "batch_id": batch_id,
-        }
-        attempt.note(known)
+        attempt.note(
+            {
+                "learning_rate": attempt.rates[0] if attempt.rates else None,
+                "steps_seen": self._folder.steps_seen,
+                "loss_scale": attempt.loss_scale,
+                "skipped_updates": int(self._collector.is_skipped(attempt)) if scaled and listening else None,
+                "batch_id": batch_id,
+            }
+        )
 
     def _checkpoint(self, attempt: Attempt, seen: Seen) -> Checkpoint:
         checkpoint = attempt.checkpoint(self._folder.session)
@@ -280,11 +280,10 @@ class RunSession:
     def _sort_table(self) -> None:
         """Write the tensor table in forward order, once a forward pass has shown it."""
         order, self._order = self._order, None
-        if order is None:
-            return
-        order.close()
-        with self._guard("writing run.json"):
-            self._folder.describe(tensors=order.sort(self._folder.tensors), later=True)
+        if order is not None:
+            order.close()
+            with self._guard("writing run.json"):
+                self._folder.describe(tensors=order.sort(self._folder.tensors), later=True)
 
     def _write_first(self) -> None:
         self._attempt.triggers, self._attempt.time = ["first"], time()

@@ -36,7 +36,7 @@ def anonymous(folder: Path, target: Path, *, facts: set[str], rng: random.Random
             _checkpoint(file, target / file.name, names)
         elif SCALARS_NAME.match(file.name):
             (target / file.name).write_bytes(b"".join(_line(line, names) for line in file.read_bytes().splitlines(keepends=True)))
-        elif file.name != "run.json":
+        elif file.is_file() and file.name != "run.json":
             shutil.copy(file, target)
     return names
 

@@ -11,6 +11,7 @@ from ckaudit.contract.files import read_bytes
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Cnn, Data, Gpt, Plan, Schedule
 from ckaudit.lab.run_files import checkpoints
+from ckaudit.lab.story import faults
 from ckaudit.lab.training import Training
 
 SMALL = Plan(
@@ -51,3 +52,8 @@ def documents(folder: Path) -> dict[int, dict[str, Any]]:
 def told(folder: Path) -> dict[str, Any]:
     """Return `run.json`."""
     return msgspec.json.decode((folder / "run.json").read_bytes())
+
+
+def made(name: str, *, onset: int = 0, strength: float = 1.0) -> Change:
+    """Return a fault; "healthy" is the change that does nothing."""
+    return Change() if name == "healthy" else faults()[name].change(onset, strength)

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from ckaudit.lab.models.switch import Switch
 from ckaudit.lab.plan import Cnn, Data, Gpt, Mlp
 from ckaudit.lab.training import Training
-from tests.lab.watched import built, gradients, made, watched, weights
+from tests.lab.small import made
+from tests.lab.watched import built, gradients, watched, weights
 
 MOE = Gpt(width=16, depth=1, heads=2, hidden=24, experts=4)
 POINTS, SHAPES = Data(corpus="points", batch_size=8, held_rows=8), Data(corpus="shapes", batch_size=8, held_rows=8)

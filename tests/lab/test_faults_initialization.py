@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from ckaudit.lab.training import Training
-from tests.lab.watched import PLAN, built, gradients, made, watched, weights
+from tests.lab.small import made
+from tests.lab.watched import PLAN, built, gradients, watched, weights
 
 HEALTHY = weights(built(made("healthy")))
 

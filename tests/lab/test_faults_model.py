@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from ckaudit.lab.training import Training
-from tests.lab.watched import built, gradients, made, watched, weights
+from tests.lab.small import made
+from tests.lab.watched import built, gradients, watched, weights
 
 
 def outputs(training: Training, pattern: str) -> list[Tensor]:

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from ckaudit.lab.training import Training
-from tests.lab.watched import PLAN, built, gradients, made, watched, weights
+from tests.lab.small import made
+from tests.lab.watched import PLAN, built, gradients, watched, weights
 
 PEAK = 0.012  # of the small plan: warm-up of 2 steps, then a line to zero at step 12
 

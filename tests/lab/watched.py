@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Data, Gpt, Model, Optimizer, Plan, Schedule
-from ckaudit.lab.story import faults
 from ckaudit.lab.training import Training
 
 PLAN = Plan(
@@ -21,11 +20,6 @@ PLAN = Plan(
     steps=12,
 )
 Seen = TypeVar("Seen")
-
-
-def made(name: str, *, onset: int = 0, strength: float = 1.0) -> Change:
-    """Return a fault; "healthy" is the change that does nothing."""
-    return Change() if name == "healthy" else faults()[name].change(onset, strength)
 
 
 def built(change: Change, *, model: Model = PLAN.model, data: Data = PLAN.data) -> Training:
