@@ -1,33 +1,22 @@
-"""Short trainings for the tests of the lab."""
+"""Short trainings for tests of the loop itself."""
 
-import json
-
-import torch
+from pathlib import Path
+from typing import Any
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Data, Gpt, Plan
 from ckaudit.lab.training import Training
+from tests.lab import small
 
 SMALL = Gpt(width=16, depth=2, heads=4, hidden=24)
 SHORT = Plan(model=SMALL, data=Data(batch_size=8, length=24, held_rows=8), steps=40, stop=6, eval_every=3)
 
 
-def trained(plan, folder, change=None):
+def trained(plan: Plan, folder: Path, change: Change | None = None) -> Training:
     """Train on one thread and return the training."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    training = Training(plan, change or Change(), folder)
-    training.run()
-    torch.set_num_threads(threads)
-    return training
+    return small.trained(change or Change(), folder, plan)
 
 
-def lines(folder):
-    """Return the lines of a run by their step."""
-    found = [json.loads(line) for line in (folder / "scalars.jsonl").read_text().splitlines()]
-    return {line["step"]: line for line in found}
-
-
-def column(folder, name):
+def column(folder: Path, name: str) -> list[Any]:
     """Return the values of a scalar, in the order of steps."""
-    return [line[name] for _, line in sorted(lines(folder).items()) if name in line]
+    return [value for _, value in sorted(small.column(folder, name).items())]
