@@ -24,6 +24,22 @@ def is_due(step: int, cadence: Sequence[Cadence] = DEFAULT_CADENCE) -> bool:
     return step == 0 or (every > 0 and step % every == 0)
 
 
+def next_due(step: int, cadence: Sequence[Cadence] = DEFAULT_CADENCE) -> int | None:
+    """Return the first step after `step` at which the cadence asks for a checkpoint; None: it never does again.
+
+    >>> [next_due(step) for step in (0, 9, 10, 100, 149, 1_000)]
+    [10, 10, 20, 150, 150, 1200]
+    """
+    start = 0
+    for stretch in cadence:
+        after = max(step, start)
+        due = (after // stretch.every + 1) * stretch.every if stretch.every > 0 else None
+        if due is not None and (stretch.until is None or due <= stretch.until):
+            return due
+        start = max(start, stretch.until or 0)
+    return None
+
+
 def ordinal(step: int, cadence: Sequence[Cadence] = DEFAULT_CADENCE) -> int:
     """Return how many checkpoints were due in steps 1 to `step`: 0 at the start, 10 at 100, 28 at 1,000.
 

@@ -158,7 +158,7 @@ class Collector:
         start = perf_counter()
         attempt.source = source
         found, norms = self._reach.norms(found, due=bool(attempt.triggers), long=long)
-        at_hand = dict(zip(found, norms.numbers(), strict=True)) if norms is not None and norms.are_numbers else None
+        at_hand = None if norms is None else norms.by_name(found)
         attempt.unread = unread = Unread(names=[*found], norms=norms, at_hand=at_hand)
         if self.scaler is not None and self.has_scaler():
             unread.scale, attempt.loss_scale = loss_scale_left(self.scaler), float(self.scaler.get_scale())

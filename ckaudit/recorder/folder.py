@@ -114,6 +114,15 @@ class RunFolder:
         elif self._background.is_idle():
             self._append_held()
 
+    def append_at_once(self, step: int, now: float, values: Mapping[str, Any]) -> None:
+        """Write one line of `scalars.jsonl` where the folder is not busy; one that fails is kept."""
+        line = self._scalars.line(step, now, values)
+        try:
+            self._scalars.write(line)
+        except OSError:
+            self._held.append(line)
+            raise
+
     @property
     def is_busy(self) -> bool:
         """Whether a line could not be written at once."""

@@ -52,10 +52,11 @@ class Norms(Struct, frozen=True):
     count: int
     dtype: torch.dtype | None = None
 
-    @property
-    def are_numbers(self) -> bool:
-        """Whether nothing has to be fetched."""
-        return isinstance(self.pieces, list)
+    def by_name(self, names: Iterable[str]) -> dict[str, float] | None:
+        """Return the norms by the names of their gradients; None where they have to be fetched."""
+        if not isinstance(self.pieces, list):
+            return None
+        return dict(zip(names, self.pieces if self.owners is None else self.numbers(), strict=True))
 
     @property
     def as_torch(self) -> Tensor | None:

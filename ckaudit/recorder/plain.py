@@ -13,7 +13,7 @@ from torch import Tensor
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.batch import pair
 from ckaudit.recorder.digits import shorten
-from ckaudit.recorder.fingerprint import fingerprint, name_of
+from ckaudit.recorder.fingerprint import name_of, of_tokens
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.history import Moment
@@ -45,14 +45,14 @@ def finish_plain(
     if not (isfinite(norm) and isfinite(value)):
         return False
     value, norm = shorten(value), shorten(norm)
-    name = None if inputs is None else name_of(fingerprint(inputs).item(), inputs.shape)  # type: ignore[union-attr]
+    name = None if inputs is None else name_of(of_tokens(inputs), inputs.shape)
     if not memory.pass_by(Moment(attempt.step, value, attempt.rates[0], name, norms), norm, min(numbers)):
         return False
     # From here on nothing turns back.
     attempt.loss, attempt.global_norm, attempt.norms, attempt.input_hash, attempt.unread = value, norm, norms, name, None
     attempt.values = _known(attempt, batch_id, folder) | attempt.values
     try:
-        folder.append(attempt.step, attempt.time, attempt.values)
+        folder.append_at_once(attempt.step, attempt.time, attempt.values)
     except Exception as error:  # noqa: BLE001  a disk may fail in any way
         guard.failed("writing scalars.jsonl", error)
     return True

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
-from ckaudit.contract.cadence import is_due
+from ckaudit.contract.cadence import next_due
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.batch import batch_facts
 from ckaudit.recorder.clock import StepClock
@@ -45,15 +45,16 @@ class RunSession:
         model, guard, start_step = setup.model, setup.guard, setup.start_step
         self._guard, self._options, self._process = guard, setup.options, os.getpid()
         self._facts = {"world_size": world_size, **setup.facts}
+        self._due, self._planned = next_due(start_step, setup.options.cadence), setup.facts.get("planned_steps")
         self._observer = Observer(model, guard, **setup.observe)
         self._collector, self._is_sharded = Collector(setup, self._observer, shards), shards is not None
         self._folder = RunFolder(setup.path, guard, suffix=self._collector.suffix, start_step=start_step)
         self.demands = Demands(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
         self._memory = Memory(setup.limits)
+        self._around = self._folder, self._memory, guard
         self._sent: Attempt | None = None
         self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if world_size > 1 else None
-        gauge = DeviceGauge(devices_of(self._collector.weights.values()))
-        self._pace = Pace(clock, alone=world_size == 1, gauge=gauge)
+        self._pace = Pace(clock, alone=world_size == 1, gauge=DeviceGauge(devices_of(self._collector.weights.values())))
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, setup.observe["hookable"])
@@ -110,8 +111,7 @@ class RunSession:
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Add values to the line of the step under way; one that is no scalar is left out and counted."""
-        if values:
-            self._attempt.values |= taken(values, self._guard)
+        self._attempt.values |= taken(values, self._guard)
 
     def log_after(self, values: Mapping[str, Any]) -> None:
         """Add values to the step finished last, with a second line; what its line holds already stays."""
@@ -135,9 +135,9 @@ class RunSession:
         self._meter.begin(start, attempt.seconds)
         self._memory.latest, attempt.time = [], time()
         try:
-            self._receive()
-            around = self._folder, self._memory, self._guard
-            if not (self._is_plain(attempt) and finish_plain(attempt, loss, batch, batch_id, *around)):
+            if self._sent is not None:
+                self._receive()
+            if not (self._is_plain(attempt) and finish_plain(attempt, loss, batch, batch_id, *self._around)):
                 checkpoint = self._finish_at_length(attempt, loss, start, batch, batch_id, source)
         finally:
             self._collector.settle()
@@ -181,8 +181,7 @@ class RunSession:
                 facts = batch_facts(batch, input_hash=hashed, batch_id=batch_id, source=source, vocabulary=size)
                 checkpoint.data = facts or UNSET
             # The file cannot hold the time of its own writing, so it holds that of the file before.
-            taken = attempt.seconds + perf_counter() - start + self._folder.write_seconds
-            checkpoint.cost = self._meter.cost(taken)
+            checkpoint.cost = self._meter.cost(attempt.seconds + perf_counter() - start + self._folder.write_seconds)
             # The other ranks know of no event: a first rank that wrote alone would have them look dead.
             with_notes = self._is_sharded or bool({"cadence", "last"} & {*attempt.triggers})
             self._write(checkpoint, attempt.input_hash, with_notes=with_notes)
@@ -235,9 +234,10 @@ class RunSession:
     def _advance(self) -> None:
         step = self._attempt.step + 1
         attempt = self._attempt = Attempt(step=step)
-        if is_due(step, self._options.cadence):
+        if step == self._due:
             attempt.triggers.append("cadence")
-        if step == self._facts.get("planned_steps"):
+            self._due = next_due(step, self._options.cadence)
+        if step == self._planned:
             attempt.triggers.append("last")
         if self._memory.latest:
             self._memory.ask(attempt)

@@ -1,4 +1,4 @@
-from ckaudit.contract.cadence import is_due, ordinal
+from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due, next_due, ordinal
 from ckaudit.contract.manifest import Cadence
 
 
@@ -33,3 +33,11 @@ def test_ordinal_counts_the_due_steps_one_by_one():
         for step in range(1, 1_300):
             seen += is_due(step, **chosen)
             assert ordinal(step, **chosen) == seen
+
+
+def test_the_next_due_step_is_the_first_of_those_that_follow():
+    stretches = [Cadence(until=13, every=5), Cadence(until=20, every=0), Cadence(until=40, every=7), Cadence(until=41, every=30)]
+    for cadence in (stretches, [*stretches, Cadence(until=None, every=11)], [Cadence(until=None, every=0)], DEFAULT_CADENCE):
+        for step in range(130):
+            following = (later for later in range(step + 1, 400) if is_due(later, cadence))
+            assert next_due(step, cadence) == next(following, None)
