@@ -7,6 +7,7 @@ import pytest
 from ckaudit.lab import archive
 from ckaudit.lab.cache import look
 from ckaudit.lab.recipe import recipe
+from ckaudit.lab.score.score import score
 from tests.lab.anonymous import OWN, TOLD
 from tests.lab.test_anonymous import disguised, verdicts
 
@@ -28,3 +29,16 @@ def test_a_shipped_recording_is_of_today_and_small(entry: str) -> None:
 def test_a_shipped_recording_is_judged_by_what_any_run_has(entry: str, tmp_path: Path) -> None:
     archive.unpack(SHIPPED / f"{entry}.tar.zst", tmp_path)
     assert disguised(tmp_path, facts=OWN | TOLD) == verdicts(tmp_path)
+
+
+def test_what_the_auditor_makes_of_what_is_shipped() -> None:
+    (board,) = score(SHIPPED, ["dev"], only=",".join(ENTRIES), jobs=1).boards
+    detected = {each.name for each in board.outcomes if each.detected}
+    named = {each.name for each in board.outcomes if each.first_right}
+    assert detected >= {"clip_tiny", "lr_too_high", "missing_in_optimizer", "nan_inject", "no_warmup"}
+    assert detected >= {"overfit_tiny", "repeat_batch", "zero_proj"}
+    assert named >= {"clip_tiny", "lr_too_high", "missing_in_optimizer", "overfit_tiny", "zero_proj"}
+    assert not [each.name for each in board.outcomes if each.false]
+    assert not [each.name for each in board.controls if each.grave or each.sev2]
+    assert len(board.outcomes) >= 10
+    assert len(board.controls) >= 5
