@@ -77,7 +77,11 @@ def test_list_fits_a_screen(capfd, monkeypatch):
         (["score", "--only", "x*"], ("no fault or control matches 'x*'", "ckaudit lab list")),
         (["record", "--jobs", "0"], ("--jobs '0' is not a number of at least 1", "--jobs 2")),
         (["score", "--peers", "/nowhere/python"], ("/nowhere/python cannot be run", "name a Python interpreter")),
-        (["curriculum", "EXP-99"], ("unknown experiment 'EXP-99'", "")),
+        (["curriculum", "EXP-99"], ("unknown experiment 'EXP-99'", "choose from EXP-1, EXP-2,", "EXP-12; ckaudit lab list")),
+        (["curriculum", "init_scales"], ("unknown experiment 'init_scales'", "did you mean init_scale?")),
+        (["run", "LR_TOO_HIGH"], ("'LR_TOO_HIGH'", "hint: did you mean lr_too_high?\n")),
+        (["run", "exp-4"], ("exp-4 is an experiment", "ckaudit lab curriculum exp-4")),
+        (["run", "healthy", "--stop", "0"], ("--stop 0 would train nothing", "--stop 1 or more")),
     ],
 )
 def test_what_cannot_be_meant_is_told(here, capfd, arguments, told):
@@ -87,6 +91,47 @@ def test_what_cannot_be_meant_is_told(here, capfd, arguments, told):
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert all(part in err for part in told)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("inside", ["/proc/x", "a_file/x"])
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["run", "healthy", "--stop", "2"], "--out"),
+        (["run", "healthy", "--stop", "2", "--force"], "--out"),
+        (["curriculum", "exp-4"], "--out"),
+        (["record", "--only", "healthy.0"], "--cache"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_before_training(here, capfd, monkeypatch, arguments, option, inside):
+    pytest.importorskip("torch")
+    from ckaudit.lab import processes
+
+    def train(*_, **__):
+        raise AssertionError("nothing may be trained")
+
+    monkeypatch.setattr(processes, "train", train)
+    (here / "a_file").touch()
+    code, out, err = said(capfd, *arguments, option, inside)
+    assert (code, out) == (2, "")
+    assert f"error: cannot write into {inside}: " in err
+    assert f"hint: name another folder: {option} DIR" in err
+
+
+@pytest.mark.torch
+def test_a_run_of_which_nothing_was_written_is_no_success(here, capfd, monkeypatch):
+    pytest.importorskip("torch")
+    from ckaudit.recorder import recorder
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(recorder, "start", full)
+    code, out, err = said(capfd, "run", "healthy", "--stop", "2", "--out", "x")
+    assert (code, out) == (2, "")
+    assert "error: the training ran, but could not be recorded in x\n" in err
+    assert "next:" not in err
 
 
 def test_without_torch_a_training_says_what_to_install(here, capfd, monkeypatch):
