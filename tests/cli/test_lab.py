@@ -120,7 +120,13 @@ def test_no_title_of_a_fault_is_left_with_a_word_for_a_number():
         (["run", "healthy", "--seed", "x"], ("--seed 'x' is not a whole number", "digits")),
         (["run", "healthy", "--out", "used"], ("used holds notes.txt", "--out")),
         (["score", "--split", "train"], ("unknown split 'train'", "dev, test, both")),
-        (["score", "--cache", "empty"], ("empty has no recording of these", "ckaudit lab record")),
+        (["score", "--cache", "gone"], ("there is no folder gone", "ckaudit lab record --cache gone;", "--cache DIR")),
+        (["score", "--cache", "empty"], ("nothing is recorded: empty is empty", "ckaudit lab record --cache empty;")),
+        (["score", "--cache", "old", "--only", "lr_too_*", "--split", "test"], ("old holds none of the 4", "1 are unreadable")),
+        (
+            ["score", "--cache", "a b", "--only", "lr_too_*", "--split", "both"],
+            ("ckaudit lab record --cache 'a b' --split both --only 'lr_too_*'; to look elsewhere",),
+        ),
         (["score", "--only", "x*"], ("no fault or control matches 'x*'", "ckaudit lab list")),
         (["record", "--jobs", "0"], ("--jobs '0' is not a number of at least 1", "--jobs 2")),
         (["score", "--peers", "/nowhere/python"], ("/nowhere/python cannot be run", "name a Python interpreter")),
@@ -135,6 +141,9 @@ def test_no_title_of_a_fault_is_left_with_a_word_for_a_number():
 def test_what_cannot_be_meant_is_told(here, capfd, arguments, told):
     (here / "used").mkdir()
     (here / "used" / "notes.txt").touch()
+    (here / "empty").mkdir()
+    (here / "old").mkdir()
+    (here / "old" / "lr_too_low.10.tar.zst").touch()
     code, out, err = said(capfd, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
@@ -267,6 +276,50 @@ def test_score_prints_tables_and_what_is_missing(here, cache, capfd, monkeypatch
     assert "without a recording, not scored" in out
     assert "dev split" in out
     assert "test split" not in out
+
+
+@pytest.fixture(scope="module")
+def healthy_only(tmp_path_factory):
+    """Keep a healthy run under its own name, and an ill one as if it were a control."""
+    folder = tmp_path_factory.mktemp("controls")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive, "LEVEL", 1)
+        keep(folder, recipe("healthy", 0), RUNS / "healthy")
+        keep(folder, recipe("constant_lr", 0), RUNS / "lr_too_high")
+    return str(folder)
+
+
+@pytest.mark.parametrize("options", [[], ["-v"], ["-f", "markdown"]])
+def test_without_a_fault_the_score_says_so_and_names_the_healthy_runs_that_were_flagged(here, healthy_only, capfd, options):
+    code, out, _ = said(capfd, "score", "--cache", healthy_only, *options)
+    assert code == 0
+    assert "o fault is recorded yet" in out
+    flagged = next(line for line in out.splitlines() if "constant_lr.0" in line and "exploding_gradient" in line)
+    assert "healthy.0" not in flagged
+    assert not {"detected", "delay", "first cause", "false"} & set(out.replace("|", "").split())
+    assert "Fault by fault" not in out
+
+
+def test_a_score_of_healthy_trainings_alone_asks_for_no_fault(here, healthy_only, capfd):
+    assert "no fault is among these" in said(capfd, "score", "--cache", healthy_only, "--only", "healthy")[1]
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_a_verbose_score_fits_and_has_a_line_for_each_run_of_a_fault(here, cache, capfd, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = said(capfd, "score", "--cache", cache, "--split", "both", "-v")[1]
+    assert max(map(len, out.splitlines())) <= width
+    rows = [line.split() for line in out.splitlines()]
+    assert ["detected", "first", "cause", "truth"] in rows
+    if width == 100:
+        for run_id in ("lr_too_high.0", "lr_too_high.10"):
+            assert [run_id, "yes", "learning_rate_too_high", "learning_rate_too_high"] in rows
+
+
+def test_a_score_in_a_pipe_has_a_hundred_columns(here, cache, capfd, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    out = said(capfd, "score", "--cache", cache, "-v")[1]
+    assert 90 <= max(map(len, out.splitlines())) <= 100
 
 
 def test_score_as_json_is_the_same_twice(here, cache, capfd):

@@ -27,7 +27,7 @@ Cache = Annotated[
     typer.Option(
         "--cache",
         metavar="DIR",
-        help="Where recordings are kept; without it $XDG_CACHE_HOME/ckaudit/lab.",
+        help="Where recordings are kept; without it $XDG_CACHE_HOME/ckaudit/lab, or ~/.cache/ckaudit/lab.",
         show_default=False,
     ),
 ]

@@ -29,12 +29,15 @@ def table(rows: Sequence[Row], width: int, view: View, *, least: Mapping[int, in
         heading: Whether the first row is one, shown bold.
     """
     wide = widths(rows, width, least)
-    lines = []
+    if total(wide) > width:  # it goes on below, where there is room again
+        wide = [min(each, width - GAP - wide[0]) for each in widths(rows, width, {})]
+    lines: list[str] = []
     for block in _blocks(wide, width):
         for number, row in enumerate(rows):
             drawn = wrapped([row[column] for column in block], [wide[column] for column in block], view)
             lines += [paint(line, "bold", view) for line in drawn] if heading and not number else drawn
-    return lines
+        lines.append("")
+    return lines[:-1]
 
 
 def widths(rows: Sequence[Row], width: int, least: Mapping[int, int]) -> list[int]:
