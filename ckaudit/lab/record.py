@@ -80,16 +80,17 @@ def clear(folder: Path, *, force: bool) -> None:
     Raises:
         UsageError: If something else is there, a run that may not be deleted, or a place that cannot be written.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder", hint="name another: --out runs/x")
-    there = sorted(folder.iterdir()) if folder.exists() else []
-    if foreign := [file.name for file in there if not _is_of_a_run(file)]:
-        raise UsageError(f"{folder} holds {foreign[0]}, which is no part of a run", hint="name another folder: --out runs/x")
-    if there and not force:
-        raise UsageError(f"{folder} holds a run already", hint="--force replaces it")
-    writable(folder)
-    for file in there:
-        file.unlink()
+    with within_reach(folder):
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"{folder} is not a folder", hint="name another: --out runs/x")
+        there = sorted(folder.iterdir()) if folder.exists() else []
+        if foreign := [file.name for file in there if not _is_of_a_run(file)]:
+            raise UsageError(f"{folder} holds {foreign[0]}, which is no part of a run", hint="name another folder: --out runs/x")
+        if there and not force:
+            raise UsageError(f"{folder} holds a run already", hint="--force replaces it")
+        writable(folder)
+        for file in there:
+            file.unlink()
 
 
 def writable(folder: Path, *, option: str = "--out") -> None:
@@ -104,12 +105,19 @@ def writable(folder: Path, *, option: str = "--out") -> None:
     """
     from tempfile import TemporaryFile
 
-    try:
+    with within_reach(folder, option=option):
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
+
+
+@contextmanager
+def within_reach(folder: Path, aim: str = "write into", *, option: str = "--out") -> Iterator[None]:
+    """Raise `UsageError` where the system refuses a folder; `aim` says in words what it was to be used for."""
+    try:
+        yield
     except OSError as error:
-        raise UsageError(f"cannot write into {folder}: {error.strerror}", hint=f"name another folder: {option} DIR") from None
+        raise UsageError(f"cannot {aim} {folder}: {error.strerror}", hint=f"name another folder: {option} DIR") from None
 
 
 def _is_of_a_run(file: Path) -> bool:

@@ -50,10 +50,11 @@ def command(name: Name = "", *, out: Out = "runs/curriculum") -> int:
 
     chosen = [_named(name)] if name else list(experiments().values())
     folder = Path(out)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(f"{folder} is in use", hint="name an empty folder, or a new one: --out DIR")
-    from ckaudit.lab.record import need, writable
+    from ckaudit.lab.record import need, within_reach, writable
 
+    with within_reach(folder):
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise UsageError(f"{folder} is in use", hint="name an empty folder, or a new one: --out DIR")
     need("torch", "torch")
     writable(folder)
     from ckaudit.lab.curriculum import studies
