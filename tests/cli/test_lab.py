@@ -121,12 +121,15 @@ def test_no_title_of_a_fault_is_left_with_a_word_for_a_number():
         (["run", "healthy", "--seed", "x"], ("--seed 'x' is not a whole number", "digits")),
         (["run", "healthy", "--out", "used"], ("used holds notes.txt", "--out")),
         (["score", "--split", "train"], ("unknown split 'train'", "dev, test, both")),
-        (["score", "--cache", "gone"], ("there is no folder gone", "ckaudit lab record --cache gone;", "--cache DIR")),
-        (["score", "--cache", "empty"], ("nothing is recorded: empty is empty", "ckaudit lab record --cache empty;")),
-        (["score", "--cache", "old", "--only", "lr_too_*", "--split", "test"], ("old holds none of the 4", "1 are unreadable")),
+        (
+            ["score", "--cache", "gone"],
+            ("there is no folder gone", "ckaudit lab record --cache gone\n", "--cache DIR looks elsewhere"),
+        ),
+        (["score", "--cache", "empty"], ("nothing is recorded: empty is empty", "ckaudit lab record --cache empty\n")),
+        (["score", "--cache", "old", "--only", "lr_too_*", "--split", "test"], ("old holds none of the 4", "unreadable: 1)")),
         (
             ["score", "--cache", "a b", "--only", "lr_too_*", "--split", "both"],
-            ("ckaudit lab record --cache 'a b' --split both --only 'lr_too_*'; to look elsewhere",),
+            ("ckaudit lab record --cache 'a b' --split both --only 'lr_too_*'\n",),
         ),
         (["score", "--only", "x*"], ("no fault or control matches 'x*'", "ckaudit lab list")),
         (["record", "--jobs", "0"], ("--jobs '0' is not a number of at least 1", "--jobs 2")),
@@ -305,6 +308,22 @@ def test_a_score_of_healthy_trainings_alone_asks_for_no_fault(here, healthy_only
     assert "no fault is among these" in said(capfd, "score", "--cache", healthy_only, "--only", "healthy")[1]
 
 
+def test_a_score_of_faults_alone_has_no_shares_of_healthy_runs(here, cache, capfd):
+    lines = said(capfd, "score", "--cache", cache, "--only", "lr_too_high")[1].splitlines()
+    assert [line.split() for line in lines if line.startswith("healthy")] == [["healthy", "runs", "none", "recorded"]]
+
+
+def test_a_fault_without_consequence_is_in_no_share_but_has_its_line(here, tmp_path, capfd):
+    from ckaudit.lab.story import faults
+
+    name = next(each.name for each in faults().values() if each.harmless)
+    keep(tmp_path / "kept", recipe(name, 0), RUNS / "nan_batch")
+    out = said(capfd, "score", "--cache", "kept", "-v")[1]
+    assert "no fault that has a consequence is recorded yet" in out
+    assert "harmless faults noted" in out
+    assert f"{name}.0" in out.split("without a recording")[0]
+
+
 @pytest.mark.parametrize("width", [60, 100])
 def test_a_verbose_score_fits_and_has_a_line_for_each_run_of_a_fault(here, cache, capfd, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
@@ -399,3 +418,16 @@ def test_help_fits_a_screen_and_has_examples_and_exit_codes(capfd, monkeypatch, 
     assert f"Examples:\n    ckaudit lab {command}" in out
     assert "Exit codes:\n    0  " in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("run", "Delete the run in DIR and record anew; a folder with any other file is still refused."),
+        ("run", "The label is not written into the run folder: nothing there says which fault"),
+        ("score", "Nothing is trained, unless with --fresh"),
+        ("score", "Train everything again first; without it nothing is trained."),
+    ],
+)
+def test_help_says_what_is_deleted_told_and_trained(capfd, command, told):
+    assert told in " ".join(said(capfd, command, "--help")[1].split())

@@ -38,7 +38,7 @@ Name = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="A fault or a control of ckaudit lab list, or healthy.",
+        help="A fault, a control or a healthy training of ckaudit lab list.",
         show_default=False,
         autocompletion=_names,
     ),

@@ -127,14 +127,14 @@ def _nothing(cache: Path, splits: Sequence[Split], only: str, entries: Sequence[
     stale, broken = (sum(entry.state == state for entry in entries) for state in ("stale", "unreadable"))
     found = f"{cache} holds none of the {len(entries)} recordings asked for"
     if stale or broken:
-        found += f" that can be used: {stale} are of an older version of their training, {broken} are unreadable"
+        found += f" in a form that can be used (of an older version of their training: {stale}, unreadable: {broken})"
     if not cache.is_dir():
         found = f"nothing is recorded: there is no folder {cache}"
     elif not any(cache.glob("*.tar.zst")):
         found = f"nothing is recorded: {cache} is empty"
     split = [] if splits == ["dev"] else ["--split", "both" if len(splits) > 1 else splits[0]]
     fill = join(["ckaudit", "lab", "record", "--cache", str(cache), *split, *(["--only", only] if only else [])])
-    return UsageError(found, hint=f"to train and keep them: {fill}; to look elsewhere: --cache DIR")
+    return UsageError(found, hint=f"--cache DIR looks elsewhere; to train and keep them here: {fill}")
 
 
 def _id(entry: Entry) -> str:
