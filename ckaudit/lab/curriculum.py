@@ -56,9 +56,11 @@ def place_of(experiment: Experiment, arm: str) -> Path:
 def trained(family: Family, change: Change, place: Path) -> None:
     """Train one arm into a new folder."""
     from ckaudit.lab.processes import train
+    from ckaudit.lab.record import recorded
 
     place.mkdir(parents=True)
-    train(short(family), change, place)
+    with recorded(place):
+        train(short(family), change, place)
 
 
 def audited(name: str, change: Change, place: Path) -> Arm:

@@ -1,7 +1,6 @@
 import csv
 import json
-import subprocess
-import sys
+import re
 from pathlib import Path
 
 import pytest
@@ -46,25 +45,6 @@ def said(capfd, *arguments):
     return code, *capfd.readouterr()
 
 
-def test_list_is_whole_as_json_and_needs_no_torch():
-    script = "import sys; from ckaudit.cli.run import run; run(['lab', 'list', '-f', 'json']); sys.exit('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    assert list(found) == ["faults", "controls", "experiments"]
-    fault = next(each for each in found["faults"] if each["name"] == "lr_too_high")
-    assert (fault["truth"], fault["group"], fault["family"], fault["dev"]["onset"]) == (
-        "learning_rate_too_high", "optimization", "gpt", 0,
-    )  # fmt: skip
-
-
-def test_list_fits_a_screen(capfd, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    code, out, _ = said(capfd, "list")
-    assert code == 0
-    assert max(map(len, out.splitlines())) <= 60
-    assert "lr_too_high" in out
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -73,20 +53,78 @@ def test_list_fits_a_screen(capfd, monkeypatch):
         (["run", "healthy", "--seed", "x"], ("--seed 'x' is not a whole number", "digits")),
         (["run", "healthy", "--out", "used"], ("used holds notes.txt", "--out")),
         (["score", "--split", "train"], ("unknown split 'train'", "dev, test, both")),
-        (["score", "--cache", "empty"], ("empty has no recording of these", "ckaudit lab record")),
+        (
+            ["score", "--cache", "gone"],
+            ("there is no folder gone", "ckaudit lab record --cache gone\n", "--cache DIR looks elsewhere"),
+        ),
+        (["score", "--cache", "empty"], ("nothing is recorded: empty is empty", "ckaudit lab record --cache empty\n")),
+        (["score", "--cache", "old", "--only", "lr_too_*", "--split", "test"], ("old holds none of the 4", "unreadable: 1)")),
+        (
+            ["score", "--cache", "a b", "--only", "lr_too_*", "--split", "both"],
+            ("ckaudit lab record --cache 'a b' --split both --only 'lr_too_*'\n",),
+        ),
         (["score", "--only", "x*"], ("no fault or control matches 'x*'", "ckaudit lab list")),
         (["record", "--jobs", "0"], ("--jobs '0' is not a number of at least 1", "--jobs 2")),
         (["score", "--peers", "/nowhere/python"], ("/nowhere/python cannot be run", "name a Python interpreter")),
-        (["curriculum", "EXP-99"], ("unknown experiment 'EXP-99'", "")),
+        (["curriculum", "EXP-99"], ("unknown experiment 'EXP-99'", "choose from EXP-1, EXP-2,", "EXP-12; ckaudit lab list")),
+        (["curriculum", "init_scales"], ("unknown experiment 'init_scales'", "did you mean init_scale?")),
+        (["list", "x_*"], ("nothing in the lab matches 'x_*'", "ckaudit lab list")),
+        (["run", "LR_TOO_HIGH"], ("'LR_TOO_HIGH'", "hint: did you mean lr_too_high?\n")),
+        (["run", "exp-4"], ("exp-4 is an experiment", "ckaudit lab curriculum exp-4")),
+        (["run", "healthy", "--stop", "0"], ("--stop 0 would train nothing", "--stop 1 or more")),
     ],
 )
 def test_what_cannot_be_meant_is_told(here, capfd, arguments, told):
     (here / "used").mkdir()
     (here / "used" / "notes.txt").touch()
+    (here / "empty").mkdir()
+    (here / "old").mkdir()
+    (here / "old" / "lr_too_low.10.tar.zst").touch()
     code, out, err = said(capfd, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert all(part in err for part in told)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("inside", ["/proc/x", "a_file/x", "x" * 300])
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["run", "healthy", "--stop", "2"], "--out"),
+        (["run", "healthy", "--stop", "2", "--force"], "--out"),
+        (["curriculum", "exp-4"], "--out"),
+        (["record", "--only", "healthy.0"], "--cache"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_before_training(here, capfd, monkeypatch, arguments, option, inside):
+    pytest.importorskip("torch")
+    from ckaudit.lab import processes
+
+    def train(*_, **__):
+        raise AssertionError("nothing may be trained")
+
+    monkeypatch.setattr(processes, "train", train)
+    (here / "a_file").touch()
+    code, out, err = said(capfd, *arguments, option, inside)
+    assert (code, out) == (2, "")
+    assert re.search(f"error: cannot (write|look) into {inside}: ", err)
+    assert f"hint: name another folder: {option} DIR" in err
+
+
+@pytest.mark.torch
+def test_a_run_of_which_nothing_was_written_is_no_success(here, capfd, monkeypatch):
+    pytest.importorskip("torch")
+    from ckaudit.recorder import recorder
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(recorder, "start", full)
+    code, out, err = said(capfd, "run", "healthy", "--stop", "2", "--out", "x")
+    assert (code, out) == (2, "")
+    assert "error: the training ran, but could not be recorded in x\n" in err
+    assert "next:" not in err
 
 
 def test_without_torch_a_training_says_what_to_install(here, capfd, monkeypatch):
@@ -176,6 +214,66 @@ def test_score_prints_tables_and_what_is_missing(here, cache, capfd, monkeypatch
     assert "test split" not in out
 
 
+@pytest.fixture(scope="module")
+def healthy_only(tmp_path_factory):
+    """Keep a healthy run under its own name, and an ill one as if it were a control."""
+    folder = tmp_path_factory.mktemp("controls")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive, "LEVEL", 1)
+        keep(folder, recipe("healthy", 0), RUNS / "healthy")
+        keep(folder, recipe("constant_lr", 0), RUNS / "lr_too_high")
+    return str(folder)
+
+
+@pytest.mark.parametrize("options", [[], ["-v"], ["-f", "markdown"]])
+def test_without_a_fault_the_score_says_so_and_names_the_healthy_runs_that_were_flagged(here, healthy_only, capfd, options):
+    code, out, _ = said(capfd, "score", "--cache", healthy_only, *options)
+    assert code == 0
+    assert "o fault is recorded yet" in out
+    flagged = next(line for line in out.splitlines() if "constant_lr.0" in line and "exploding_gradient" in line)
+    assert "healthy.0" not in flagged
+    assert not {"detected", "delay", "first cause", "false"} & set(out.replace("|", "").split())
+    assert "Fault by fault" not in out
+
+
+def test_a_score_of_healthy_trainings_alone_asks_for_no_fault(here, healthy_only, capfd):
+    assert "no fault is among these" in said(capfd, "score", "--cache", healthy_only, "--only", "healthy")[1]
+
+
+def test_a_score_of_faults_alone_has_no_shares_of_healthy_runs(here, cache, capfd):
+    lines = said(capfd, "score", "--cache", cache, "--only", "lr_too_high")[1].splitlines()
+    assert [line.split() for line in lines if line.startswith("healthy")] == [["healthy", "runs", "none", "recorded"]]
+
+
+def test_a_fault_without_consequence_is_in_no_share_but_has_its_line(here, tmp_path, capfd):
+    from ckaudit.lab.story import faults
+
+    name = next(each.name for each in faults().values() if each.harmless)
+    keep(tmp_path / "kept", recipe(name, 0), RUNS / "nan_batch")
+    out = said(capfd, "score", "--cache", "kept", "-v")[1]
+    assert "no fault that has a consequence is recorded yet" in out
+    assert "harmless faults noted" in out
+    assert f"{name}.0" in out.split("without a recording")[0]
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_a_verbose_score_fits_and_has_a_line_for_each_run_of_a_fault(here, cache, capfd, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = said(capfd, "score", "--cache", cache, "--split", "both", "-v")[1]
+    assert max(map(len, out.splitlines())) <= width
+    rows = [line.split() for line in out.splitlines()]
+    assert ["detected", "first", "cause", "truth"] in rows
+    if width == 100:
+        for run_id in ("lr_too_high.0", "lr_too_high.10"):
+            assert [run_id, "yes", "learning_rate_too_high", "learning_rate_too_high"] in rows
+
+
+def test_a_score_in_a_pipe_has_a_hundred_columns(here, cache, capfd, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    out = said(capfd, "score", "--cache", cache, "-v")[1]
+    assert 90 <= max(map(len, out.splitlines())) <= 100
+
+
 def test_score_as_json_is_the_same_twice(here, cache, capfd):
     one, other = (said(capfd, "score", "--cache", cache, "--only", "lr_too_high", "-f", "json")[1] for _ in range(2))
     assert one == other
@@ -252,3 +350,16 @@ def test_help_fits_a_screen_and_has_examples_and_exit_codes(capfd, monkeypatch, 
     assert f"Examples:\n    ckaudit lab {command}" in out
     assert "Exit codes:\n    0  " in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("run", "Delete the run in DIR and record anew; a folder with any other file is still refused."),
+        ("run", "The label is not written into the run folder: nothing there says which fault"),
+        ("score", "Nothing is trained, unless with --fresh"),
+        ("score", "Train everything again first; without it nothing is trained."),
+    ],
+)
+def test_help_says_what_is_deleted_told_and_trained(capfd, command, told):
+    assert told in " ".join(said(capfd, command, "--help")[1].split())

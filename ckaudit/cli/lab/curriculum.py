@@ -1,15 +1,17 @@
 """`ckaudit lab curriculum`: twelve experiments, each with one change and full observability."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli.options import one_of
 from ckaudit.cli.output import fitted, send
 from ckaudit.cli.say import say
 from ckaudit.errors import UsageError
 from ckaudit.reports.view import PLAIN
+
+if TYPE_CHECKING:
+    from ckaudit.lab.story import Experiment
 
 EPILOG = """
 \b
@@ -19,7 +21,8 @@ Examples:
 \b
 Exit codes:
   0  trained, audited and told
-  2  could not train
+  2  could not train: an unknown name, no PyTorch, a folder that is
+     in use or cannot be written
 """
 
 
@@ -45,21 +48,35 @@ def command(name: Name = "", *, out: Out = "runs/curriculum") -> int:
     """Run the experiments, or one of them, and print the page of each: what differs between trainings, and what to look at."""
     from ckaudit.lab.story import experiments
 
-    known = experiments()
-    ids = {each.id: each.name for each in known.values()}
-    chosen = [known[ids.get(name.upper()) or one_of(name, list(known), "experiment")]] if name else list(known.values())
+    chosen = [_named(name)] if name else list(experiments().values())
     folder = Path(out)
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise UsageError(f"{folder} is in use", hint="name an empty folder, or a new one: --out DIR")
-    from ckaudit.lab.record import need
+    from ckaudit.lab.record import need, within_reach, writable
 
+    with within_reach(folder):
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise UsageError(f"{folder} is in use", hint="name an empty folder, or a new one: --out DIR")
     need("torch", "torch")
+    writable(folder)
     from ckaudit.lab.curriculum import studies
 
     _, encoding = fitted(PLAIN, drawn=True)
-    folder.mkdir(parents=True, exist_ok=True)
     say(f"{sum(len(each.arms) for each in chosen)} trainings in {folder}")
     for study in studies(chosen, folder):
         send(study.page.read_text(encoding="utf-8"), encoding)
         say(f"wrote {study.page}")
     return 0
+
+
+def _named(word: str) -> "Experiment":
+    """Return the experiment of a name or an id, in any case of letters, or raise `UsageError`."""
+    from difflib import get_close_matches
+
+    from ckaudit.lab.story import experiments
+
+    for each in experiments().values():
+        if word.lower() in (each.name, each.id.lower()):
+            return each
+    ids = ", ".join(each.id for each in experiments().values())
+    near = get_close_matches(word.lower(), list(experiments()), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"choose from {ids}; ckaudit lab list 'EXP-*' says what they are"
+    raise UsageError(f"unknown experiment {word!r}", hint=hint)

@@ -12,29 +12,36 @@ EPILOG = """
 \b
 Examples:
   ckaudit lab list
-  ckaudit lab list --format json
+  ckaudit lab list 'lr_*'
+  ckaudit lab list 'EXP-*' --format markdown
 \b
 Exit codes:
   0  listed
+  2  nothing matches
 """
-FORMATS = ("terminal", "json")
+FORMATS = ("terminal", "json", "markdown")
 
+Pattern = Annotated[
+    str,
+    typer.Argument(
+        metavar="[PATTERN]",
+        help="Only names, or ids such as EXP-4, that match, as in 'lr_*,healthy*'; without one, all.",
+        show_default=False,
+    ),
+]
 Format = Annotated[
     str,
     typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=lambda: list(FORMATS)),
 ]
 
 
-def command(*, format: Format = "terminal") -> int:  # noqa: A002  what the option is called
-    """List every fault with its truth, every control and every experiment; needs no PyTorch."""
+def command(pattern: Pattern = "", *, format: Format = "terminal") -> int:  # noqa: A002  what the option is called
+    """List every fault with its truth, healthy trainings, controls and experiments; needs no PyTorch."""
     one_of(format, FORMATS, "format")
-    from ckaudit.lab.story import controls, experiments, faults
-    from ckaudit.reports.lab.catalogue import as_json, on_screen
+    from ckaudit.lab.catalogue import catalogue
+    from ckaudit.reports.lab.catalogue import render
 
-    found = faults(), controls(), experiments()
-    if format == "json":
-        send(as_json(*found))
-        return 0
-    view, encoding = fitted(PLAIN, drawn=True)
-    send(on_screen(*found, view), encoding)
+    found = catalogue(pattern)
+    view, encoding = fitted(PLAIN, drawn=format == "terminal")
+    send(render(found, format, view), encoding)
     return 0

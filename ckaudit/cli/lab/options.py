@@ -27,7 +27,7 @@ Cache = Annotated[
     typer.Option(
         "--cache",
         metavar="DIR",
-        help="Where recordings are kept; without it $XDG_CACHE_HOME/ckaudit/lab.",
+        help="Where recordings are kept; without it $XDG_CACHE_HOME/ckaudit/lab, or ~/.cache/ckaudit/lab.",
         show_default=False,
     ),
 ]
@@ -54,7 +54,11 @@ def count(word: str, option: str) -> int:
 
 
 def cache_folder(word: str) -> Path:
-    """Return the folder of recordings that was named, or the usual one."""
+    """Return the folder of recordings that was named, or the usual one, which need not be there, or raise `UsageError`."""
     from ckaudit.lab.cache import default_folder
+    from ckaudit.lab.record import within_reach
 
-    return Path(word) if word else default_folder()
+    folder = Path(word) if word else default_folder()
+    with within_reach(folder, "look into", option="--cache"):
+        folder.exists()
+    return folder

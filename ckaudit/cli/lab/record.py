@@ -23,7 +23,7 @@ where it was; what was made by another version of a fault is trained again.
 Exit codes:
   0  everything is recorded
   1  some trainings failed, the others are recorded
-  2  could not train
+  2  could not train: no PyTorch, or a cache that cannot be written
 """
 
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train everything again, also what is there.")]
@@ -39,7 +39,7 @@ def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) 
     """Train and keep what has no usable recording, or everything; return what failed."""
     from ckaudit.lab.cache import look
     from ckaudit.lab.gather import gather
-    from ckaudit.lab.record import need
+    from ckaudit.lab.record import need, writable
     from ckaudit.lab.score.score import chosen
 
     folder = cache_folder(cache)
@@ -51,6 +51,7 @@ def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) 
     if not due:
         return []
     need("torch", "torch")
+    writable(folder, option="--cache")
     report = _Report(len(due), jobs)
     done = gather([entry.recipe for entry in due], folder, jobs=jobs, on_done=report)
     failed = [each for each in done if each.error]

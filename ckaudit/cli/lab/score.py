@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ckaudit.cli.lab.options import Cache, Jobs, Only, SplitName, cache_folder, count, splits
-from ckaudit.cli.lab.record import Fresh, train_missing
+from ckaudit.cli.lab.record import train_missing
 from ckaudit.cli.options import Verbose, one_of
 from ckaudit.cli.output import check_folder, fitted, send
 from ckaudit.cli.progress import progress
@@ -27,7 +27,7 @@ where there is a folder docs: how often one looked belongs to the result.
 Exit codes:
   0  scored
   1  a run broke the audit
-  2  nothing is recorded
+  2  nothing is recorded, or could not be trained
 """
 
 Format = Annotated[
@@ -38,6 +38,7 @@ Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]
 Bare = Annotated[bool, typer.Option("--bare", help="Show the auditor only scalars.jsonl and run.json.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Train everything again first; without it nothing is trained.")]
 Write = Annotated[bool, typer.Option("--write", help="Write the tables into docs/benchmark.md.")]
 Peers = Annotated[
     str,
@@ -64,7 +65,10 @@ def command(
     jobs: Jobs = "2",
     verbose: Verbose = False,
 ) -> int:
-    """Audit every recording, hold the verdicts against the truth, and print how often they are right."""
+    """Audit every recording, hold the verdicts against the truth, and print how often they are right.
+
+    Nothing is trained, unless with --fresh: what was not recorded by ckaudit lab record is named and not scored.
+    """
     one_of(format, tuple(FORMATS), "format")
     check_folder(output)
     chosen, workers = splits(split), count(jobs, "--jobs")

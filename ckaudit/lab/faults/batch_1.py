@@ -25,7 +25,7 @@ from ckaudit.lab.story import Amount, fault
     detectable=50,
 )
 class Batch1(Change):
-    """A batch has `strength` rows.
+    """The number of rows in a batch is `strength`.
 
     Seen under seed 0: the loss jumps by 0.15 from step to step (healthy: 0.05), and is 2.21 on held-out rows at step 200
     (1.69).

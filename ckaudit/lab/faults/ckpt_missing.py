@@ -17,7 +17,7 @@ from ckaudit.lab.story import Amount, fault
     detectable=20,
 )
 class CkptMissing(Change):
-    """As many checkpoints as `strength` says are gone, the first of them that of the onset.
+    """Of the checkpoints due, `strength` are gone, the first of them that of the onset.
 
     The run's own cadence asks for them.
     """

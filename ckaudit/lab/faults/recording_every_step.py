@@ -19,7 +19,7 @@ from ckaudit.lab.story import Amount, fault
     detectable=50,
 )
 class RecordingEveryStep(Change):
-    """A checkpoint is due every `strength` steps, with singular values and hashes of every tensor; the training is stopped early.
+    """Checkpoints are `strength` apart in steps, with singular values and hashes of every tensor; the training is stopped early.
 
     Recording takes four tenths of the time, from the first steps on.
     """

@@ -71,7 +71,7 @@ def score(
     entries = [look(cache, each) for each in chosen(splits, only)]
     usable = [entry for entry in entries if entry.usable]
     if not usable:
-        raise UsageError(f"{cache} has no recording of these", hint="ckaudit lab record trains and keeps them")
+        raise _nothing(cache, splits, only, entries)
     work = [(entry.path, entry.recipe.name, entry.recipe.seed, bare, tuple(peers)) for entry in usable]
     heard = []
     with _workers(jobs if len(work) > 4 else 1) as over:
@@ -118,6 +118,23 @@ def _board(split: Split, heard: Sequence[Heard], peers: Sequence[Peer], *, bare:
     scores = [peer_score(peer, [(fault, others[peer.name]) for fault, others in truths if peer.name in others]) for peer in peers]
     ours = [our_score(ill, well, bare=bare)] if peers else []
     return replace(board(split, ill, well), peers=[*ours, *scores])
+
+
+def _nothing(cache: Path, splits: Sequence[Split], only: str, entries: Sequence[Entry]) -> UsageError:
+    """Return the error that says where was looked, what was there, and the command that trains what was asked for."""
+    from shlex import join
+
+    stale, broken = (sum(entry.state == state for entry in entries) for state in ("stale", "unreadable"))
+    found = f"{cache} holds none of the {len(entries)} recordings asked for"
+    if stale or broken:
+        found += f" in a form that can be used (of an older version of their training: {stale}, unreadable: {broken})"
+    if not cache.is_dir():
+        found = f"nothing is recorded: there is no folder {cache}"
+    elif not any(cache.glob("*.tar.zst")):
+        found = f"nothing is recorded: {cache} is empty"
+    split = [] if splits == ["dev"] else ["--split", "both" if len(splits) > 1 else splits[0]]
+    fill = join(["ckaudit", "lab", "record", "--cache", str(cache), *split, *(["--only", only] if only else [])])
+    return UsageError(found, hint=f"--cache DIR looks elsewhere; to train and keep them here: {fill}")
 
 
 def _id(entry: Entry) -> str:

@@ -1,54 +1,95 @@
-"""What the lab can train: as JSON, or as a list on a screen."""
+"""What the lab can train: as JSON, as tables on a screen, or as tables of Markdown."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
+from ckaudit.lab.catalogue import Catalogue, Healthy
+from ckaudit.lab.in_numbers import in_numbers
 from ckaudit.lab.story import Amount, Control, Experiment, Fault
 from ckaudit.reports.json import dumps
-from ckaudit.reports.terminal.look import paint, shown
+from ckaudit.reports.lab import markdown
+from ckaudit.reports.lab.columns import room, widths, wrapped
+from ckaudit.reports.terminal.look import paint
 from ckaudit.reports.terminal.paragraph import paragraph
 from ckaudit.reports.view import View
 
-FORMATS = ("terminal", "json")
-WIDEST = 110
+NOTE = "Numbers are those of the dev split; the test split has others. Truth is the cause that an audit is to name."
+TRUTH, TEXT, NAME = 14, 30, 24  # columns that they keep while others can give way; names of faults are never broken
+INDENT = "  "
 
 
-def as_json(faults: Mapping[str, Fault], controls: Mapping[str, Control], experiments: Mapping[str, Experiment]) -> str:
+class Section(Struct, frozen=True):
+    """A heading, and rows of which the first names the columns."""
+
+    title: str
+    rows: list[tuple[str, ...]]
+
+
+def render(found: Catalogue, format: str, view: View) -> str:  # noqa: A002  what the option is called
+    """Return the catalogue as "terminal", "json" or "markdown"."""
+    if format == "json":
+        return as_json(found)
+    return on_paper(found) if format == "markdown" else on_screen(found, view)
+
+
+def as_json(found: Catalogue) -> str:
     """Return everything that is said of each, but for the code."""
-    arms = {each.name: {arm: type(change).__name__ for arm, change in each.arms.items()} for each in experiments.values()}
+    arms = {each.name: {arm: type(change).__name__ for arm, change in each.arms.items()} for each in found.experiments}
     return dumps(
         {
-            "faults": [_facts(each) for each in faults.values()],
-            "controls": [_facts(each) for each in controls.values()],
-            "experiments": [_facts(each) | {"arms": arms[each.name]} for each in experiments.values()],
+            "faults": [_facts(each) for each in found.faults],
+            "healthy": [_facts(each) for each in found.healthy],
+            "controls": [_facts(each) for each in found.controls],
+            "experiments": [_facts(each) | {"arms": arms[each.name]} for each in found.experiments],
         }
     )
 
 
-def on_screen(
-    faults: Mapping[str, Fault], controls: Mapping[str, Control], experiments: Mapping[str, Experiment], view: View
-) -> str:
-    """Return names and titles: faults by group with their truth, then controls, then experiments."""
-    width = min(WIDEST, view.width or WIDEST)
-    parts = []
-    for group in sorted({each.group for each in faults.values()}):
-        members = [each for each in faults.values() if each.group == group]
-        parts.append([paint(f"{group} ({len(members)} faults)", "bold", view), *_lines(members, view, width)])
-    if controls:
-        parts.append([paint(f"healthy, but looks ill ({len(controls)})", "bold", view), *_lines(controls.values(), view, width)])
-    if experiments:
-        parts.append([paint(f"experiments ({len(experiments)})", "bold", view), *_lines(experiments.values(), view, width)])
-    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+def on_screen(found: Catalogue, view: View) -> str:
+    """Return a table for each group of faults, for healthy trainings, controls and experiments."""
+    width, parts = room(view), list(sections(found))
+    wide = {}
+    for head in {part.rows[0] for part in parts}:  # tables of one kind have the same columns
+        rows = [row for part in parts if part.rows[0] == head for row in part.rows]
+        wide[head] = widths(rows, width - len(INDENT), {1: TRUTH, 2: TEXT} if len(head) == 3 else {0: NAME, 1: TEXT})
+    told = ["\n".join(paragraph(NOTE, width, indent=""))] if found.faults else []
+    for part in parts:
+        head, *rows = part.rows
+        lines = [INDENT + paint(line, "dim", view) for line in wrapped(head, wide[head], view)]
+        lines += [INDENT + line for row in rows for line in wrapped(row, wide[head], view)]
+        told.append("\n".join([paint(part.title, "bold", view), *lines]))
+    return "\n\n".join(told) + "\n"
 
 
-def _lines(members: Any, view: View, width: int) -> Iterator[str]:
-    for each in members:
-        truth = f" Truth: {each.truth}." if isinstance(each, Fault) and each.truth != each.name else ""
-        yield from paragraph(shown(each.title + truth, view), width, first=f"  {each.name}: ", indent="      ")
+def on_paper(found: Catalogue) -> str:
+    """Return the same tables in Markdown."""
+    parts = [f"## {part.title}\n\n{markdown.table(part.rows)}" for part in sections(found)]
+    return "\n\n".join(([NOTE] if found.faults else []) + parts) + "\n"
 
 
-def _facts(thing: Fault | Control | Experiment) -> dict[str, Any]:
+def sections(found: Catalogue) -> Iterator[Section]:
+    """Yield the tables: faults by group with their truth, then healthy trainings, controls and experiments."""
+    for group in sorted({each.group for each in found.faults}):
+        rows = [(each.name, each.truth, in_numbers(each.title, each.dev)) for each in found.faults if each.group == group]
+        yield Section(f"{group} ({_count(rows, 'fault')})", [("name", "truth", "what is done"), *rows])
+    if found.healthy:
+        plain = [(each.name, each.title) for each in found.healthy]
+        yield Section(f"healthy ({_count(plain, 'training')})", [("name", "what it is"), *plain])
+    if found.controls:
+        ill = [(each.name, each.title) for each in found.controls]
+        yield Section(f"healthy, but looks ill ({_count(ill, 'control')})", [("name", "what it is"), *ill])
+    if found.experiments:
+        steps = [(each.id, each.name, each.title) for each in found.experiments]
+        yield Section(f"curriculum ({_count(steps, 'experiment')})", [("id", "name", "what is compared"), *steps])
+
+
+def _count(rows: list[Any], what: str) -> str:
+    return f"{len(rows)} {what}{'s' * (len(rows) != 1)}"
+
+
+def _facts(thing: Fault | Control | Experiment | Healthy) -> dict[str, Any]:
     values = {name: getattr(thing, name) for name in thing.__struct_fields__ if name not in ("change", "arms")}
     return {name: msgspec.to_builtins(value) if isinstance(value, Amount) else value for name, value in values.items()}

@@ -1,7 +1,11 @@
 """The tables of a score as rows of cells, the same on a screen and on paper."""
 
-from ckaudit.lab.score.board import Board, Faults, PeerScore
+from collections.abc import Iterator
+
+from ckaudit.lab.score.board import Board, Faults, PeerScore, Score
+from ckaudit.lab.score.outcome import FaultOutcome
 from ckaudit.lab.score.wilson import Share
+from ckaudit.lab.story import faults
 
 HEAD = ("", "runs", "detected", "cause", "acceptable", "top 3", "place", "false", "delay")
 PEER_HEAD = ("", "reads", "fails", "or warns", "cause", "top 3", "healthy: fails", "or warns")
@@ -11,9 +15,23 @@ LEGEND = (
     "place: the layer or tensor is named, where there is one",
     "false: runs with a finding of sev0 to sev2 before the onset, or of something else",
     "delay: median from when it could be seen to the first step of the finding, in steps / checkpoints",
-    "in brackets: Wilson 95 %",
 )
+BRACKETS = "in brackets: Wilson 95 %"
 Table = list[tuple[str, ...]]
+
+
+def legend(score: Score) -> Iterator[str]:
+    """Yield what the columns mean; where there is no table of faults, only what its numbers share with others."""
+    yield from LEGEND if any(board.faults for board in score.boards) else ()
+    yield BRACKETS
+
+
+def no_fault(score: Score, board: Board) -> str:
+    """Return the sentence that stands in place of the table of faults."""
+    if board.outcomes:
+        return "no fault that has a consequence is recorded yet"
+    asked = any(name.rpartition(".")[0] in faults() for name in score.missing)
+    return "no fault is recorded yet: ckaudit lab record trains them" if asked else "no fault is among these"
 
 
 def percent(share: Share, *, interval: bool = True) -> str:
@@ -41,11 +59,15 @@ def each_fault(board: Board) -> Table:
 
 def healthy(board: Board) -> Table:
     """Return shares of healthy runs, faults without consequence, and the baseline."""
-    rows: Table = [
-        ("healthy runs with sev0 or sev1", _count(board.healthy.grave)),
-        ("healthy runs with sev2", _count(board.healthy.sev2)),
-        ("healthy runs with a note", _count(board.healthy.notes)),
-    ]
+    rows: Table = (
+        [("healthy runs", "none recorded")]
+        if not board.controls
+        else [
+            ("healthy runs with sev0 or sev1", _count(board.healthy.grave)),
+            ("healthy runs with sev2", _count(board.healthy.sev2)),
+            ("healthy runs with a note", _count(board.healthy.notes)),
+        ]
+    )
     if board.harmless.noted.of:
         rows += [
             ("harmless faults noted", _count(board.harmless.noted)),
@@ -57,6 +79,19 @@ def healthy(board: Board) -> Table:
     return rows
 
 
+def each_run(board: Board) -> Table:
+    """Return the heading and a line of each run of a fault: what was said of it, and the truth."""
+    lines = [(f"{each.name}.{each.seed}", _said(each), each.cause or "-", each.truth) for each in board.outcomes]
+    return [("", "detected", "first cause", "truth"), *lines]
+
+
+def flagged(board: Board) -> Table:
+    """Return the heading and a line of each healthy run that something was found in, with the rules that found it."""
+    ill = [each for each in board.controls if each.grave or each.sev2]
+    lines = [(f"{each.name}.{each.seed}", ", ".join(each.grave) or "-", ", ".join(each.sev2) or "-") for each in ill]
+    return [("healthy, but flagged", "sev0 or sev1", "sev2"), *lines]
+
+
 def alarms(board: Board) -> Table:
     """Return the rules that find something in healthy runs, and in how many."""
     return [(rule, str(count)) for rule, count in board.healthy.rules.items()]
@@ -65,6 +100,14 @@ def alarms(board: Board) -> Table:
 def peers(board: Board, *, interval: bool = True) -> Table:
     """Return the heading and a line of each tool."""
     return [PEER_HEAD, *(_peer(each, interval=interval) for each in board.peers)]
+
+
+def _said(outcome: FaultOutcome) -> str:
+    if outcome.error:
+        return "broke"
+    if outcome.detected:
+        return "yes"
+    return "note" if outcome.noted else "no"
 
 
 def _peer(peer: PeerScore, *, interval: bool) -> tuple[str, ...]:
@@ -84,4 +127,4 @@ def _delay(found: Faults) -> str:
 
 
 def _count(share: Share) -> str:
-    return f"{share.hits} of {share.of}: {percent(share)}" if share.of else "none recorded"
+    return f"{share.hits} of {share.of}: {percent(share)}"

@@ -12,8 +12,8 @@ FEW = 12  # names of a list
 
 def render(score: Score, view: View) -> str:  # noqa: ARG001  paper has room for everything
     """Return every table of every split."""
-    parts = [part for board in score.boards for part in _board(board)]
-    parts.append("\n".join(f"- {text(line)}" for line in cells.LEGEND))
+    parts = [part for board in score.boards for part in _board(score, board)]
+    parts.append("\n".join(f"- {text(line)}" for line in cells.legend(score)))
     for what, found in (("Not recorded, so not scored", score.missing), ("Broke the audit", score.broken)):
         if found:
             more = f" and {len(found) - FEW} more" if len(found) > FEW else ""
@@ -21,20 +21,22 @@ def render(score: Score, view: View) -> str:  # noqa: ARG001  paper has room for
     return "\n\n".join(parts) + "\n"
 
 
-def _board(board: Board) -> Iterator[str]:
+def _board(score: Score, board: Board) -> Iterator[str]:
     runs = len(board.outcomes) + len(board.controls)
     yield f"## {board.split.capitalize()} split, {runs} runs"
-    yield table(cells.summary(board))
+    yield table(cells.summary(board)) if board.faults else f"{cells.no_fault(score, board).capitalize()}."
     yield table([("", "runs"), *cells.healthy(board)])
     if board.healthy.rules:
         yield "### Rules that find something in healthy runs"
         yield table([("rule", "runs"), *cells.alarms(board)])
+        yield table(cells.flagged(board))
     if board.peers:
         yield "### Tools on the same runs"
         yield table(cells.peers(board))
         yield "Any alarm counts here, whenever and whatever for: logs do not say more. Messages in words are read generously."
-    yield "### Fault by fault"
-    yield table(cells.each_fault(board))
+    if board.faults:
+        yield "### Fault by fault"
+        yield table(cells.each_fault(board))
 
 
 def table(rows: cells.Table) -> str:

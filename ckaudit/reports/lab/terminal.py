@@ -4,47 +4,49 @@ from collections.abc import Callable, Iterator
 
 from ckaudit.lab.score.board import Board, Score
 from ckaudit.reports.lab import cells
+from ckaudit.reports.lab.columns import room, table, total, widths
 from ckaudit.reports.terminal.look import paint, shown
-from ckaudit.reports.terminal.paragraph import paragraph
+from ckaudit.reports.terminal.paragraph import fit, paragraph
 from ckaudit.reports.view import View
 
-WIDEST = 130
 FEW = 8  # names of a list
+WORDS, RULES = 24, 16  # columns that sentences and lists of names keep while others can give way
 
 
 def render(score: Score, view: View) -> str:
     """Return the tables of every split, and what was not scored."""
-    width = min(WIDEST, view.width or WIDEST)
-    parts = [part for board in score.boards for part in _board(board, view, width)]
-    parts.append([line for text in cells.LEGEND for line in paragraph(text, width, indent="  ")])
+    width = room(view)
+    parts = [part for board in score.boards for part in _board(score, board, view, width)]
+    parts.append([line for text in cells.legend(score) for line in paragraph(text, width, indent="  ")])
     parts.append(list(_not_scored(score, view, width)))
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
-def _board(board: Board, view: View, width: int) -> Iterator[list[str]]:
-    yield [paint(f"{board.split} split", "bold", view), *_fitting(cells.summary, board, view, width)]
-    yield table(cells.healthy(board), view)
+def _board(score: Score, board: Board, view: View, width: int) -> Iterator[list[str]]:
+    head = paint(f"{board.split} split", "bold", view)
+    if board.faults:
+        yield [head, *_fitting(cells.summary, board, view, width)]
+    else:
+        yield [head, *fit(cells.no_fault(score, board), width)]
+    yield table(cells.healthy(board), width, view, least={0: WORDS, 1: WORDS}, heading=False)
     if board.healthy.rules:
         told = ", ".join(f"{rule} {count}" for rule, count in cells.alarms(board))
-        yield paragraph(shown(told, view), width, first="healthy runs by rule: ")
+        yield fit(shown(f"healthy runs by rule: {told}", view), width)
+        yield table(cells.flagged(board), width, view, least={1: RULES, 2: RULES})
     if board.peers:
         yield _fitting(cells.peers, board, view, width)
-    if view.verbose:
-        yield table(cells.each_fault(board), view)
+    if view.verbose and board.faults:
+        rows = cells.each_fault(board)
+        yield table(rows, width, view, least={len(rows[0]) - 1: RULES})
+    if view.verbose and board.outcomes:
+        yield table(cells.each_run(board), width, view, least={2: RULES, 3: RULES})
 
 
 def _fitting(make: Callable[..., cells.Table], board: Board, view: View, width: int) -> list[str]:
     """Return a table with intervals where there is room for them, else without."""
     rows = make(board)
-    total = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2
-    return table(rows if total <= width else make(board, interval=False), view)
-
-
-def table(rows: cells.Table, view: View) -> list[str]:
-    """Return rows in columns, the first one bold where it is a heading."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [paint(lines[0], "bold", view), *lines[1:]] if rows[0][0] == "" else lines
+    fits = total(widths(rows, width, {})) <= width
+    return table(rows if fits else make(board, interval=False), width, view, least={})
 
 
 def _not_scored(score: Score, view: View, width: int) -> Iterator[str]:
@@ -57,4 +59,4 @@ def _not_scored(score: Score, view: View, width: int) -> Iterator[str]:
             names = list(found) if view.verbose else list(found)[:FEW]
             more = f" and {len(found) - len(names)} more" if len(found) > len(names) else ""
             told = ", ".join(f"{name} ({found[name]})" if what == "broke the audit" else name for name in names)
-            yield from paragraph(shown(f"{told}{more}", view), width, first=f"{len(found)} {what}: ")
+            yield from fit(shown(f"{len(found)} {what}: {told}{more}", view), width)
