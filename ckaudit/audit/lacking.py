@@ -30,4 +30,4 @@ def unusable(run: Run, name: str) -> str:
     usable = int(series.finite.any(axis=1).sum())
     if usable < least:
         return f"too few points of {inputs[0]} ({usable} of {least})"
-    return f"{usable} points of {inputs[0]}, too close together" if least else ""
+    return f"{usable} points of {inputs[0]}, too close together for it" if least else ""

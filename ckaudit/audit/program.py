@@ -1,6 +1,7 @@
 """The program that records: for a run that no recorder wrote, every line from the import to the end, in order."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from msgspec import UNSET, Struct
 
@@ -10,19 +11,30 @@ from ckaudit.metrics.catalogue import actions, entries
 from ckaudit.run.run import Run
 
 OURS = "ckaudit "
+
+
+class Place(NamedTuple):
+    """A line of the program: the action that it is, when it comes, and what it brings whatever is missing."""
+
+    code: str
+    action: str = ""
+    when: str = ""
+    always: tuple[str, ...] = ()
+
+
 LOOP = (
-    ("", "from ckaudit import Recorder"),
-    ("recorder", 'recorder = Recorder(model, "run/", optimizer=optimizer)'),
-    ("", "loss.backward()"),
-    ("after_backward", "recorder.after_backward()"),
-    ("", "optimizer.step()"),
-    ("step", "recorder.step(loss, batch=(inputs, targets))"),
-    ("evaluate", "recorder.log_after(val_loss=...)"),
-    ("", "recorder.close()"),
+    Place("from ckaudit import Recorder"),
+    Place('recorder = Recorder(model, "run/", optimizer=optimizer)', "recorder", "once, before the first step"),
+    Place("loss.backward()"),
+    Place("recorder.after_backward()", "after_backward", "in the loop, before clipping", ("grad_global_norm",)),
+    Place("optimizer.step()"),
+    Place("recorder.step(loss, batch=(inputs, targets))", "step", "in the loop", ("train_loss_raw",)),
+    Place("recorder.log_after(val_loss=...)", "evaluate", "after each evaluation", ("val_loss",)),
+    Place("recorder.close()", when="after the last step: the last checkpoint"),
 )
 TRAINER = (
-    ("", "from ckaudit.recorder.huggingface import RecorderCallback"),
-    ("recorder", 'trainer = Trainer(..., callbacks=[RecorderCallback("run/")])'),
+    Place("from ckaudit.recorder.huggingface import RecorderCallback"),
+    Place('trainer = Trainer(..., callbacks=[RecorderCallback("run/")])', "recorder", "beside what stands there already"),
 )
 GIVEN = ("optimizer", "batch")  # options that stand in the lines of LOOP
 WRITER = (
@@ -36,10 +48,12 @@ class Line(Struct, frozen=True, kw_only=True):
 
     Attributes:
         code: The line, to be copied as it stands.
-        brings: What it records that is missing, what most rules and causes wait for first.
+        when: When it comes; empty: it is no line of the recorder.
+        brings: What it records, what is missing and what most rules and causes wait for first.
     """
 
     code: str
+    when: str
     brings: tuple[str, ...]
 
 
@@ -65,7 +79,12 @@ def program(run: Run, lacks: Iterable[Lack]) -> Program | None:
     for lack in ordered:
         brought.setdefault(_place(lack, trainer=trainer), []).append(lack.name)
     shown = TRAINER if trainer else LOOP
-    lines = [Line(code=code, brings=tuple(brought.get(place, ()) if place else ())) for place, code in shown]
+    lines = [
+        Line(code=each.code, when=each.when, brings=tuple(dict.fromkeys([*brought.get(each.action, ()), *each.always])))
+        if each.action
+        else Line(code=each.code, when=each.when, brings=())
+        for each in shown
+    ]
     return Program(lines=tuple(lines), besides=WRITER if source.startswith(TABLES) else "")
 
 

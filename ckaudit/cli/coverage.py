@@ -90,5 +90,5 @@ def command(
     send(render(found, format, view), encoding)
     missing = [row.name for row in found.missing("must")] if strict else []
     if missing:
-        say(f"--strict: of what a run like this must record, {', '.join(missing)} is missing")
+        say(f"--strict: not recorded, though a run like this must: {', '.join(missing)}")
     return int(bool(missing))

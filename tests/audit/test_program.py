@@ -21,7 +21,7 @@ from ckaudit.reports.explain.terminal import pages
 from ckaudit.reports.view import PLAIN
 from ckaudit.run.read import read_run
 from ckaudit.run.run import Run
-from ckaudit.run.series import single
+from ckaudit.run.series import Series, single
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 ALGOPERF = FIXTURES / "real" / "algoperf"
@@ -77,6 +77,13 @@ def test_the_program_that_is_printed_records_what_it_promises(tmp_path, monkeypa
         assert metrics()[name](run), name
     for line in found.program.lines:
         assert not line.brings or any(metrics()[name](run) for name in line.brings), line.code
+    assert not run.findings
+
+
+def test_every_line_says_when_it_comes_and_what_it_brings():
+    for line in coverage(RESNET).program.lines:
+        assert not line.code.startswith("recorder") or line.when
+        assert not line.code.startswith(("recorder.step", "recorder.log_after", "recorder.after")) or line.brings
 
 
 def test_the_program_is_in_order_and_whole():
@@ -129,6 +136,29 @@ def test_needs_are_what_the_metric_reads(name):
         assert {need, *metrics()[need].reads} & read, need
 
 
+SCALARS = [name for name, entry in entries().items() if entry.needs and entry.action != "after_backward"]
+
+
+def inputs_of(name, points):
+    names = set(missing_inputs(Run("empty"), name))
+    steps = 100 * np.arange(1, points + 1)
+    fall = 2 + 5 / np.sqrt(steps)
+    logged = {need: single(need, "1", steps, steps if need == "tokens_seen" else fall) for need in names}
+    if "slice_val_loss" in names:
+        both = np.stack([fall, fall + 1], axis=1)
+        logged["slice_val_loss"] = Series("slice_val_loss", "1", steps, ("regular", "irregular"), both, both > 0)
+    if "step_time" in names:
+        logged["time"] = single("time", "s", steps, steps / 10)
+    return Run("inputs", scalars=logged)
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_with_the_inputs_there_is_a_value_from_the_least_number_of_points_on(name):
+    least = entries()[name].least
+    assert row(coverage_of(inputs_of(name, least or 3)), name).recorded
+    assert not least or not row(coverage_of(inputs_of(name, least - 1)), name).recorded
+
+
 def test_too_few_points_are_mended_by_no_line():
     found = coverage_of(run_of({"train_loss_raw": np.linspace(2, 1, 15), "val_loss": np.linspace(2, 1, 15)}))
     assert row(found, "loss_excess").unusable == "too few points of train_loss_raw (15 of 51)"
@@ -140,7 +170,7 @@ def test_too_few_points_are_mended_by_no_line():
 
 @pytest.mark.parametrize(
     ("count", "apart", "reason"),
-    [(4, 100, "too few points of val_loss (4 of 5)"), (5, 100, ""), (5, 1, "5 points of val_loss, too close together")],
+    [(4, 100, "too few points of val_loss (4 of 5)"), (5, 100, ""), (5, 1, "5 points of val_loss, too close together for it")],
 )
 def test_a_slope_takes_as_many_evaluations_as_is_said(count, apart, reason):
     losses = single("val_loss", "1", apart * np.arange(1, count + 1), np.linspace(2, 1, count))

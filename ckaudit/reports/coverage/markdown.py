@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ckaudit.audit.coverage import Coverage, Row
 from ckaudit.audit.remedies import Remedy
 from ckaudit.metrics.catalogue import RANKS
-from ckaudit.reports.coverage.sentences import brings, next_sentence, over_sentence
+from ckaudit.reports.coverage.sentences import next_sentence, over_sentence, said_of
 from ckaudit.reports.escape import visible
 from ckaudit.reports.explain.markdown import code, text
 from ckaudit.reports.markdown import text as foreign_text
@@ -36,7 +36,7 @@ def _program(found: Coverage) -> Iterator[str]:
     """Yield the program that records, where none does yet."""
     if not found.program:
         return
-    lines = [f"{line.code}  # {brings(line.brings)}" if line.brings else line.code for line in found.program.lines]
+    lines = [f"{line.code}  # {said_of(line)}" if line.when else line.code for line in found.program.lines]
     yield "Nothing of ckaudit records yet: these lines do, in this order."
     yield "\n".join(["```python", *map(visible, lines), "```"])
     if found.program.besides:

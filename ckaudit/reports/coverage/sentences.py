@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ckaudit.audit.coverage import Coverage
+from ckaudit.audit.program import Line
 from ckaudit.audit.remedies import INTO
 from ckaudit.material.counts import plural
 from ckaudit.metrics.catalogue import entry_of
@@ -27,8 +28,8 @@ def _by(name: str, found: Coverage) -> str:
     """Return the call or command that records a metric, in short; empty: nothing below does."""
     owner = entry_of(name)
     line = next((each.line for each in found.remedies if owner in each.names), "")
-    call, bracket, _ = line.partition(" = ")[2].partition("(") if " = " in line else line.partition("(")
-    return f", with {call}{'(...)' if bracket else ''}" if line else ""
+    call, bracket, rest = (line.partition(" = ")[2] or line).partition("(")
+    return f", with {call}{'(...)' if rest != ')' else '()'}" if bracket else f", with {call}" if line else ""
 
 
 def over_sentence(found: Coverage) -> str:
@@ -40,11 +41,16 @@ def over_sentence(found: Coverage) -> str:
     return "This run is over: the lines are for the next one. Only those that begin with ckaudit can still add to this one."
 
 
-def brings(names: Sequence[str], *, most: int = 4) -> str:
-    """Return the first of what a line records, and how many more.
+def said_of(line: Line) -> str:
+    """Return when a line of the program comes, and the first of what it records."""
+    return f"{line.when}: {first_of(line.brings)}" if line.brings else line.when
 
-    >>> brings(["val_loss", "val_ppl"]), brings("abcdefg")
-    ('val_loss, val_ppl', 'a, b, c, d and 3 more')
+
+def first_of(names: Sequence[str], *, most: int = 3) -> str:
+    """Return the first names, and how many more there are.
+
+    >>> first_of(["val_loss", "val_ppl"]), first_of("abcdef")
+    ('val_loss, val_ppl', 'a, b, c and 3 more')
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

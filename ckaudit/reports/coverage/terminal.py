@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ckaudit.audit.coverage import Coverage, Row
 from ckaudit.audit.remedies import Remedy
 from ckaudit.metrics.catalogue import RANKS, Importance
-from ckaudit.reports.coverage.sentences import brings, next_sentence, over_sentence
+from ckaudit.reports.coverage.sentences import first_of, next_sentence, over_sentence, said_of
 from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import fit, paragraph
 from ckaudit.reports.view import View
@@ -87,8 +87,8 @@ def _program(found: Coverage, view: View, width: int) -> list[str]:
         return []
     lines = [paint(line, "bold", view) for line in fit("Nothing of ckaudit records yet: these lines do, in this order", width)]
     for line in found.program.lines:
-        if line.brings:
-            lines += paragraph(shown(brings(line.brings), view), width, first="# ", indent="    ")
+        if line.when:
+            lines += [f"    # {each}" for each in fit(shown(said_of(line), view), width - 6)]
         lines.append("    " + line.code)
     return lines + (paragraph(found.program.besides, width) if found.program.besides else [])
 
@@ -162,7 +162,7 @@ def _one_sided(found: Coverage, view: View, width: int) -> list[str]:
 
 
 def _foreign(found: Coverage, view: View, width: int) -> list[str]:
-    """Return what makes no sense for this run, by reason."""
+    """Return what makes no sense for this run, by reason; the first names of many, unless everything is asked for."""
     reasons: dict[str, list[str]] = {}
     for row in found.rows:
         if row.not_applicable and not row.recorded:
@@ -170,4 +170,7 @@ def _foreign(found: Coverage, view: View, width: int) -> list[str]:
     if not reasons:
         return []
     lines = [paint("Not asked for", "bold", view)]
-    return lines + [line for reason, names in reasons.items() for line in paragraph(f"{reason}: {', '.join(names)}", width)]
+    for reason, names in reasons.items():
+        told = first_of(names, most=len(names) if view.verbose else 6)
+        lines += paragraph(f"{reason}: {told}", width)
+    return lines
