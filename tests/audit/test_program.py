@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from ckaudit.audit.coverage import coverage, coverage_of
 from ckaudit.audit.lacking import missing_inputs
@@ -163,6 +164,7 @@ def test_too_few_points_are_mended_by_no_line():
     found = coverage_of(run_of({"train_loss_raw": np.linspace(2, 1, 15), "val_loss": np.linspace(2, 1, 15)}))
     assert row(found, "loss_excess").unusable == "too few points of train_loss_raw (15 of 51)"
     assert not lines_of(found, "loss_excess")
+    assert "loss_excess" not in {each.name for each in found.next}
     assert "loss_excess: too few points of train_loss_raw (15 of 51)" in words_of(found)
     assert row(coverage_of(run_of({"train_loss_raw": np.linspace(2, 1, 51)})), "loss_excess").recorded
     assert not row(coverage_of(run_of({"train_loss_raw": np.linspace(2, 1, 50)})), "loss_excess").recorded
@@ -196,6 +198,14 @@ def test_triage_and_coverage_choose_the_same(source):
 def test_what_makes_no_sense_for_a_run_is_not_what_to_log_next():
     skipped = {check.code: check.reason for check in triage(RESNET).checks if check.outcome == "skipped"}
     assert (skipped["ATTN001"], skipped["CLM001"], skipped["GRAD001"]) == ("not_applicable", "not_applicable", "not_recorded")
+
+
+def test_what_rules_would_read_besides_is_no_need():
+    complete = coverage(HEALTHY)
+    (excess,) = [each for each in complete.rows if each.name == "loss_excess"]
+    lacking = replace(excess, lacks=("grad_norm_excess",), rules=("LOSS001 loss_spike",))
+    rows = tuple(lacking if each is excess else each for each in complete.rows)
+    assert "Every rule has what it needs; grad_norm_excess would tell" in words_of(replace(complete, rows=rows))
 
 
 def test_no_names_are_made_up_and_no_claims_asked_for():

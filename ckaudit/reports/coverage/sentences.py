@@ -16,9 +16,9 @@ def next_sentence(found: Coverage) -> str:
         text = f"Log {first.name} next{_by(first.name, found)}: {plural(first.checks, 'check')} cannot judge without it"
         rest = ", ".join(f"{each.name} ({plural(each.checks, 'check')})" for each in others)
         return f"{text}; then {rest}." if rest else f"{text}."
-    read = [row.name for row in found.rows if not row.recorded and not row.not_applicable and (row.rules or row.causes)]
-    if read:
-        return f"Every rule has what it needs; {', '.join(read)} would tell rules and causes more."
+    waited = [row for row in found.rows if (row.rules or row.causes) and not (row.not_applicable or row.unusable)]
+    if read := [name for row in waited for name in (row.lacks if row.recorded else (row.name,))]:
+        return f"Every rule has what it needs; {first_of(read)} would tell rules and causes more."
     if found.remedies:
         return "Every rule and cause has what it needs; what follows is for the eye."
     return "Nothing that a run like this needs is missing."
