@@ -1,10 +1,11 @@
-"""What a run has and what it has not: attention, text, experts, a loss scaler, other ranks, an accelerator."""
+"""What a run has and what it has not: attention, text, experts, a loss scaler, other ranks, an accelerator, claims."""
 
 from collections.abc import Callable
 
 from msgspec import UNSET
 
-from ckaudit.metrics.catalogue import Condition
+from ckaudit.audit.query_and_key import query_and_key
+from ckaudit.metrics.catalogue import Condition, entries, entry_of
 from ckaudit.run.run import Run
 
 OUR_RECORDER = "ckaudit recorder"
@@ -16,6 +17,12 @@ OF_TEXT = ("tokens_seen", "tokens_per_update", "tokens_per_sec", "train_ppl", "v
 def why_not(run: Run, condition: Condition) -> str:
     """Return why a number makes no sense for a run, or an empty string where it does or nobody can tell."""
     return _ANSWERS[condition](run) if condition else ""
+
+
+def why_not_metric(run: Run, name: str) -> str:
+    """Return why a metric makes no sense for a run, by the entry that tells about it."""
+    owner = entry_of(name)
+    return why_not(run, entries()[owner].only_with) if owner else ""
 
 
 def _attention(run: Run) -> str:
@@ -77,6 +84,15 @@ def _device(run: Run) -> str:
     return "the model is on the CPU" if devices == {"cpu"} else ""
 
 
+def _chosen_weights(run: Run) -> str:
+    return "" if query_and_key(run) else "no name of a query or key matrix is known to choose"
+
+
+def _claims(run: Run) -> str:  # noqa: ARG001  one signature for all
+    """A claim is checked where there is one; nobody has to make it."""
+    return "the log says no number that follows from others"
+
+
 def _kinds(run: Run) -> set[str]:
     """Return the kinds of all tensors that the run names; empty: it names none."""
     return {run.tensors.kind(name) for name in run.tensors.facts}
@@ -89,4 +105,6 @@ _ANSWERS: dict[Condition, Callable[[Run], str]] = {
     "ranks": _ranks,
     "device": _device,
     "text": _text,
+    "chosen_weights": _chosen_weights,
+    "claims": _claims,
 }

@@ -6,13 +6,18 @@ from pathlib import Path
 from msgspec import UNSET, Struct
 
 from ckaudit.audit.applies import why_not
+from ckaudit.audit.judge import judge
+from ckaudit.audit.lacking import missing_inputs, unusable
 from ckaudit.audit.measure import notes_on_files
-from ckaudit.audit.open import open_run
+from ckaudit.audit.open import is_run_folder, open_run
 from ckaudit.audit.outlook import scale_of, stage_of
+from ckaudit.audit.program import Program, program
 from ckaudit.audit.remedies import Lack, Remedy, remedies
 from ckaudit.causes.links import causes_reading, rules_reading
+from ckaudit.contract.missed import most_missed
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import RANKS, Entry, Importance, entries
+from ckaudit.rules import rules
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 
@@ -29,6 +34,8 @@ class Row(Struct, frozen=True, kw_only=True):
         title: What it is.
         recorded: Whether the run has at least one value of it that rests on enough.
         partial: Whether it has values, but of too little to count.
+        inputs: Entries it is made of that the run has not: their lines record it.
+        unusable: What is wrong with its inputs where all are there; empty: nothing, or not all are.
         beside: Metrics of the same playbook that the run has.
         lacks: Metrics of the same playbook that the run has not.
         rules: Rules that wait for what is missing of it: itself, or what it covers.
@@ -43,12 +50,26 @@ class Row(Struct, frozen=True, kw_only=True):
     title: str
     recorded: bool
     partial: bool
+    inputs: tuple[str, ...]
+    unusable: str
     beside: tuple[str, ...]
     lacks: tuple[str, ...]
     rules: tuple[str, ...]
     causes: tuple[str, ...]
     record: str
     not_applicable: str
+
+
+class Missed(Struct, frozen=True, kw_only=True):
+    """Something that checks could not judge without, as triage counts them.
+
+    Attributes:
+        name: A metric, or "run.json".
+        checks: How many could not.
+    """
+
+    name: str
+    checks: int
 
 
 class Coverage(Struct, frozen=True, kw_only=True):
@@ -64,7 +85,9 @@ class Coverage(Struct, frozen=True, kw_only=True):
         over: Whether the run has reached its planned end, so that what is missing can be recorded by the next one only.
         files: Files read.
         notes: What a reader must know of how it was read, and which files could not be.
-        remedies: What to do about what is missing, the line that tells most first.
+        next: What most checks could not judge without, as triage says; empty: every check has what it needs.
+        remedies: What to do about what is missing, the line that most rules and causes wait for first.
+        program: Where no recorder wrote the run, the whole program that records, in its order.
         rows: Every entry, the most needed first, in the order of the catalogue.
     """
 
@@ -77,7 +100,9 @@ class Coverage(Struct, frozen=True, kw_only=True):
     over: bool
     files: int
     notes: tuple[str, ...]
+    next: tuple[Missed, ...]
     remedies: tuple[Remedy, ...]
+    program: Program | None
     rows: tuple[Row, ...]
 
     def missing(self, level: Importance) -> list[Row]:
@@ -110,20 +135,18 @@ def coverage(
         UnreadableError: Where there is no run.
     """
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
-    return coverage_of(open_run(path, reads=reads, columns=columns or {}, progress=progress), scale=scale, stage=stage)
+    run = open_run(path, reads=reads, columns=columns or {}, progress=progress)
+    return coverage_of(run, scale=scale, stage=stage, in_folder=is_run_folder(path))
 
 
-def coverage_of(run: Run, *, scale: str | None = None, stage: str | None = None) -> Coverage:
-    """Hold the catalogue against a run that is in memory."""
+def coverage_of(run: Run, *, scale: str | None = None, stage: str | None = None, in_folder: bool = True) -> Coverage:
+    """Hold the catalogue against a run that is in memory; `in_folder`: whether commands can add to it."""
     size, time = scale_of(run), stage_of(run)
     chosen = {"scale": scale or size.word, "stage": stage or time.word}
     rows = [_row(name, entry, run, level_of(entry, **chosen)) for name, entry in entries().items()]
     rows.sort(key=lambda row: RANKS.index(row.level))
-    lacks = [
-        Lack(name=row.name, level=row.level, readers=(*row.rules, *row.causes))
-        for row in rows
-        if not row.recorded and not row.not_applicable
-    ]
+    lacks = [_lack(row) for row in rows if not (row.recorded or row.not_applicable or row.unusable)]
+    missed = most_missed(judge(run, rules().values()).checks)
     return Coverage(
         subject=run.name,
         scale_reason="as asked for" if scale else size.reason,
@@ -132,7 +155,9 @@ def coverage_of(run: Run, *, scale: str | None = None, stage: str | None = None)
         over=_is_over(run),
         files=run.files,
         notes=(*notes_on_files(run), *run.notes),
-        remedies=remedies(run, lacks),
+        next=tuple(Missed(name=name, checks=checks) for name, checks in missed),
+        remedies=remedies(run, lacks, in_folder=in_folder),
+        program=program(run, lacks) if lacks else None,
         rows=tuple(rows),
         **chosen,
     )
@@ -148,8 +173,9 @@ def level_of(entry: Entry, *, scale: str, stage: str) -> Importance:
 def _row(name: str, entry: Entry, run: Run, level: Importance) -> Row:
     metric = metrics()[name]
     beside = tuple(each for each in entry.covers if metrics()[each](run))
-    # What records the entry records what it covers.
-    lacks = tuple(each for each in entry.covers if each not in (*beside, *OF_EVENTS))
+    # What records the entry records what it covers, but for what another entry's line brings.
+    brought = [each for each in entry.covers if each not in entry.elsewhere] + _brought_by(name)
+    lacks = tuple(each for each in brought if each not in (*beside, *OF_EVENTS) and not metrics()[each](run))
     found = bool(metric(run))
     whole = found and _rests_on_enough(run, name, entry)
     waited = lacks if whole else (name, *lacks)
@@ -160,6 +186,8 @@ def _row(name: str, entry: Entry, run: Run, level: Importance) -> Row:
         title=metric.title,
         recorded=whole,
         partial=found and not whole,
+        inputs=() if whole else missing_inputs(run, name),
+        unusable="" if found else unusable(run, name),
         beside=beside,
         lacks=lacks,
         rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading(waited)),
@@ -167,6 +195,16 @@ def _row(name: str, entry: Entry, run: Run, level: Importance) -> Row:
         record=entry.record,
         not_applicable=why_not(run, entry.only_with),
     )
+
+
+def _brought_by(name: str) -> list[str]:
+    """Return what the line of an entry records of what others cover."""
+    return [metric for each in entries().values() for metric, by in each.elsewhere.items() if by == name]
+
+
+def _lack(row: Row) -> Lack:
+    readers = (*row.rules, *row.causes)
+    return Lack(name=row.name, level=row.level, readers=readers, by=row.inputs[0] if row.inputs else row.name)
 
 
 def _rests_on_enough(run: Run, name: str, entry: Entry) -> bool:

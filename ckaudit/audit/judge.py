@@ -1,11 +1,12 @@
 """Rules applied to a run: which fired, which passed, which could not be judged and why."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ckaudit.audit.applies import why_not_metric
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import SEVERITIES, Check, Finding
 from ckaudit.metrics import Metric
@@ -58,12 +59,18 @@ def _told(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
     needs, wants = resolve(rule.needs, run), resolve(rule.wants, run)
     missing = [each for each, value in zip(rule.needs, needs, strict=True) if value is None]
     if missing:
-        return [], Skip("not_recorded", f"needs {_names(missing)}")
+        return [], _unheard(missing, run)
     told = list(rule.function(*needs, *wants))
     findings = [_finding(rule, hit, _path(rule, hit, run)) for hit in fold(each for each in told if isinstance(each, Hit))]
     skip = next((each for each in told if isinstance(each, Skip)), None)
     grave = any(each.severity != "note" for each in findings)
     return findings, None if grave else skip
+
+
+def _unheard(missing: Sequence[Input], run: Run) -> Skip:
+    """Return the word on inputs that are missing: one that makes no sense for the run is not waited for."""
+    foreign = [reason for each in missing if isinstance(each, Metric) and (reason := why_not_metric(run, each.name))]
+    return Skip("not_applicable", foreign[0]) if foreign else Skip("not_recorded", f"needs {_names(missing)}")
 
 
 def _names(inputs: Iterable[Input]) -> str:

@@ -1,18 +1,18 @@
-"""What to do about what a run did not record: one line for many numbers, the one that tells most first."""
+"""What to do about what a run did not record: one line for many numbers, the one that most checks wait for first."""
 
-import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET, Struct
 
+from ckaudit.audit.query_and_key import query_and_key
 from ckaudit.metrics.catalogue import RANKS, Action, Importance, actions, entries
 from ckaudit.run.run import Run
 
 TRAINER = "Hugging Face"
 TRAINER_ARGUMENT = "per_device_train_batch_size"  # only the Trainer's arguments have it
 USUAL = ("*.q_proj.weight", "*.k_proj.weight")
-PLAIN = re.compile(r"[\w.]+", re.ASCII)
-QUERY_OR_KEY = re.compile(r"q|k|qk|qkv|kv|c_attn|q_proj|k_proj|qkv_proj|query|key|query_key_value|in_proj_weight|wq|wk|wqkv")
+INTO = " --into run/"
+INTO_LATER = "With --into run/ it is added to a run folder, a finished one too."
 
 
 class Lack(Struct, frozen=True, kw_only=True):
@@ -22,11 +22,13 @@ class Lack(Struct, frozen=True, kw_only=True):
         name: The entry of the catalogue.
         level: How much the run needs it.
         readers: Codes of rules and names of causes that wait for it.
+        by: The entry whose line records it: itself, or what it is made of.
     """
 
     name: str
     level: Importance
     readers: tuple[str, ...]
+    by: str
 
 
 class Remedy(Struct, frozen=True, kw_only=True):
@@ -35,7 +37,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     Attributes:
         line: What to write or to run.
         where: Where it goes.
-        names: What it records, the most needed first, then what most rules and causes wait for.
+        names: What it records, what most rules and causes wait for first, then the most needed.
         readers: Rules and causes that wait for any of them.
     """
 
@@ -45,20 +47,40 @@ class Remedy(Struct, frozen=True, kw_only=True):
     readers: tuple[str, ...]
 
 
-def remedies(run: Run, lacks: Iterable[Lack]) -> tuple[Remedy, ...]:
-    """Return the lines that record what is missing, by the most needed number and then by the rules and causes that wait."""
+def remedies(run: Run, lacks: Iterable[Lack], *, in_folder: bool = True) -> tuple[Remedy, ...]:
+    """Return the lines that record what is missing.
+
+    They are ordered by how many rules and causes wait, then by the most needed number, then by what the line costs.
+
+    Args:
+        run: The run.
+        lacks: What is missing of it.
+        in_folder: Whether it is a run folder, that a command can add to.
+    """
     trainer = is_trainers(run)
-    groups: dict[str, list[Lack]] = {}
+    groups: dict[tuple[str, bool], list[Lack]] = {}
     for lack in lacks:
-        groups.setdefault(_target(entries()[lack.name].action, trainer=trainer)[0], []).append(lack)
-    ranked = sorted(groups.items(), key=lambda group: (min(map(_rank, group[1])), -len(_readers(group[1]))))
-    return tuple(_remedy(run, text, sorted(found, key=_need), trainer=trainer) for text, found in ranked)
+        text, *_, alone = _target(entries()[lack.by].action, trainer=trainer)
+        groups.setdefault((text, alone and not _options(lack.by, trainer=trainer)), []).append(lack)
+    made = [(_remedy(run, text, sorted(found, key=_need), trainer=trainer), found) for (text, _), found in groups.items()]
+    ranked = sorted(made, key=lambda pair: (-len(pair[0].readers), min(map(_rank, pair[1])), _cost(pair[1])))
+    return tuple(remedy if in_folder else _elsewhere(remedy) for remedy, _ in ranked)
 
 
-def line_for(name: str) -> str:
-    """Return the line that records one entry of the catalogue, whoever trains."""
-    (only,) = remedies(Run(""), [Lack(name=name, level="must", readers=())])
-    return only.line
+def lines_for(name: str) -> tuple[str, ...]:
+    """Return the lines that record one entry of the catalogue, whoever trains: its own, or those of what it is made of."""
+    inputs = made_of_entries(name) or (name,)
+    return tuple(dict.fromkeys(remedies(Run(""), [_alone(each)])[0].line for each in inputs))
+
+
+def made_of_entries(name: str) -> tuple[str, ...]:
+    """Return the entries that one is made of, down to those that are recorded themselves; empty: it is one of these.
+
+    >>> made_of_entries("train_val_gap"), made_of_entries("val_loss")
+    (('val_loss', 'train_loss_raw'), ())
+    """
+    found = (each for need in entries()[name].needs for each in (made_of_entries(need) or (need,)))
+    return tuple(dict.fromkeys(found))
 
 
 def is_trainers(run: Run) -> bool:
@@ -71,36 +93,41 @@ def is_trainers(run: Run) -> bool:
 
 def attention_weights(run: Run) -> str:
     """Return glob patterns of the run's own query and key matrices, as the text of a tuple; common ones where it names none."""
-    found: dict[str, None] = {}
-    for name, fact in run.tensors.facts.items():
-        parts = name.split(".")
-        last = max((place for place, part in enumerate(parts) if part.isdecimal()), default=-1)
-        matrix = fact.shape is UNSET or len(fact.shape) > 1
-        # Only a plain name can be copied into a program.
-        if last >= 0 and matrix and PLAIN.fullmatch(name) and any(QUERY_OR_KEY.fullmatch(part) for part in parts[last + 1 :]):
-            found["*." + ".".join(parts[last + 1 :])] = None
-    patterns = tuple(found) or USUAL
+    patterns = query_and_key(run) or USUAL
     return "(" + ", ".join(f'"{pattern}"' for pattern in patterns) + ("," if len(patterns) == 1 else "") + ")"
 
 
+def _alone(name: str) -> Lack:
+    return Lack(name=name, level="must", readers=(), by=name)
+
+
 def _remedy(run: Run, text: str, lacks: Sequence[Lack], *, trainer: bool) -> Remedy:
-    options = dict.fromkeys(option for lack in lacks for option in _options(lack.name, trainer=trainer))
-    _, where, between = _target(entries()[lacks[0].name].action, trainer=trainer)
+    options = dict.fromkeys(option for lack in lacks for option in _options(lack.by, trainer=trainer))
+    _, where, between, _ = _target(entries()[lacks[0].by].action, trainer=trainer)
     line = text.replace("{options}", "".join(between + option for option in options)).replace("(, ", "(")
+    columns = [f"{entries()[lack.name].columns} for {lack.name}" for lack in lacks if entries()[lack.name].columns]
     return Remedy(
         line=line.replace("{attention_weights}", attention_weights(run)),
-        where=where,
+        where=f"{where} It needs the columns {', '.join(columns)}." if columns else where,
         names=tuple(lack.name for lack in lacks),
-        readers=_readers(lacks),
+        readers=tuple(dict.fromkeys(reader for lack in lacks for reader in lack.readers)),
     )
 
 
-def _target(action: str, *, trainer: bool) -> tuple[str, str, str]:
-    """Return the line of an action with a hole for options, where it goes, and what stands before each option."""
+def _elsewhere(remedy: Remedy) -> Remedy:
+    """Return the line for a run that is no folder: there is nothing yet that its numbers could be added to."""
+    if INTO not in remedy.line:
+        return remedy
+    line, _, _ = remedy.line.partition(INTO)
+    return Remedy(line=line, where=f"{remedy.where} {INTO_LATER}", names=remedy.names, readers=remedy.readers)
+
+
+def _target(action: str, *, trainer: bool) -> tuple[str, str, str, bool]:
+    """Return the line of an action with a hole for options, where it goes, what stands before an option, and `alone`."""
     own = _of_trainer(action) if trainer else actions()[action]
     if trainer and own.trainer:
-        return own.trainer, own.trainer_where, own.between
-    return own.call, own.where, own.between
+        return own.trainer, own.trainer_where, own.between, own.alone
+    return own.call, own.where, own.between, own.alone
 
 
 def _of_trainer(action: str) -> Action:
@@ -114,8 +141,10 @@ def _options(name: str, *, trainer: bool) -> list[str]:
     return [option for option in entry.options if option.partition("=")[0] not in given]
 
 
-def _readers(lacks: Iterable[Lack]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(reader for lack in lacks for reader in lack.readers))
+def _cost(lacks: Iterable[Lack]) -> int:
+    """Return the place of the dearest action: a line of the loop, a second program, a second implementation."""
+    order = list(actions())
+    return max(order.index(entries()[lack.by].action) for lack in lacks)
 
 
 def _rank(lack: Lack) -> int:
@@ -123,4 +152,4 @@ def _rank(lack: Lack) -> int:
 
 
 def _need(lack: Lack) -> tuple[int, int]:
-    return _rank(lack), -len(lack.readers)
+    return -len(lack.readers), _rank(lack)

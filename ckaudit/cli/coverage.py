@@ -9,6 +9,7 @@ from ckaudit.cli import options
 from ckaudit.cli.options import Verbose, one_format, one_of
 from ckaudit.cli.output import fitted, send
 from ckaudit.cli.progress import progress
+from ckaudit.cli.say import say
 from ckaudit.reports.coverage import FORMATS, render
 from ckaudit.reports.view import View
 
@@ -26,7 +27,8 @@ its peak.
 \b
 Exit codes:
   0  said
-  1  with --strict: something that a run like this must record is missing
+  1  with --strict: something that a run like this must record is missing;
+     standard error names it
   2  could not audit
 """
 SCALES, STAGES = ("nano", "medium", "large"), ("early", "steady", "late")
@@ -72,7 +74,8 @@ def command(
 ) -> int:
     """Say which metrics a run recorded, which it should have, which checks wait for them, and how to record them.
 
-    What is missing stands below the line that records it; the line that most needed numbers and most checks wait for is first.
+    What is missing stands below the line that records it: what most checks wait for first, then musts, shoulds and nices,
+    among equals the cheaper line.
     """
     one_of(format, tuple(FORMATS), "format")
     for word, choices, what in ((scale, SCALES, "scale"), (stage, STAGES, "stage")):
@@ -85,4 +88,7 @@ def command(
         found = coverage(Path(run), scale=scale or None, stage=stage or None, columns=columns, progress=tick)
     view, encoding = fitted(View(verbose=verbose), drawn=format == "terminal")
     send(render(found, format, view), encoding)
-    return int(strict and bool(found.missing("must")))
+    missing = [row.name for row in found.missing("must")] if strict else []
+    if missing:
+        say(f"--strict: not recorded, though a run like this must: {', '.join(missing)}")
+    return int(bool(missing))

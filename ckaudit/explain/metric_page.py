@@ -2,7 +2,7 @@
 
 from msgspec.structs import asdict
 
-from ckaudit.audit.remedies import line_for
+from ckaudit.audit.remedies import lines_for
 from ckaudit.causes.links import causes_reading, rules_reading
 from ckaudit.explain.cited import cited
 from ckaudit.explain.docstring import Documentation, documentation, thresholds
@@ -31,7 +31,7 @@ def metric_page(name: str) -> Page:
         importance={"scale": asdict(own.scale), "stage": asdict(own.stage)} if own else {},
         thresholds=thresholds(metric.function, lambda each: told.arguments.get(each, "")),
         links=_links((name, *covers)) | ({"told together with": covers} if covers else {}),
-        line=line_for(owner) if owner else "",
+        line="\n".join(lines_for(entries()[owner].elsewhere.get(name, owner))) if owner else "",
         sections=_playbook(entry) if entry else (),
         belongs_to=owner if owner and not own else "",
         shapes=_shapes(own) if own else None,

@@ -64,7 +64,7 @@ class Page(Struct, frozen=True, kw_only=True):
         importance: How much a run needs it, by "scale" and "stage" and each of their words.
         thresholds: What it can be told.
         links: Names that `explain` knows too, by how they hang together.
-        line: What records it, to be copied as it stands.
+        line: What records it, to be copied as it stands: a line, or one for each of its inputs.
         sections: The rest, in the order to read it.
         belongs_to: Another metric, which the sections are about: this one is another side of it. Empty: they are its own.
         shapes: How it looks when well and when ill.

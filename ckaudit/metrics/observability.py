@@ -1,7 +1,5 @@
 """Observability: whether the training is alive, its checkpoints are whole, and its numbers arrive."""
 
-from itertools import pairwise
-
 import numpy as np
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -112,22 +110,16 @@ def restart_rate(run: Run) -> Series:
     return filled(made, relabelled(run.scalar("restart_rate"), "restart_rate"))
 
 
-@metric(unit="events/day", reads=["time", "error_event_rate"], source="catalogue M65")
+@metric(unit="events/day", reads=["error_event_rate"], source="catalogue M65", memory=1)
 def error_event_rate(run: Run) -> Series:
     r"""How many errors there were in the last 24 hours: out of memory, collectives, input and output.
 
     $$|\{e : \tau_t - 86400 < \tau_e \le \tau_t\}|$$
 
-    Shape (T, K): logged steps, by kinds where the log tells them apart. Where none were logged, the sessions of run.json
-    that were cut off and followed by another, each counted when the next one began.
+    Shape (T, K): logged steps, by kinds where the log tells them apart. Sessions that were cut off say nothing of the
+    errors of those that were not: restart_rate counts them.
     """
-    said = run.scalar("error_event_rate")
-    if said or not _sessions(run):
-        return said
-    sessions = run.manifest.sessions if run.manifest else UNSET
-    listed = sorted((each.start, each.end is UNSET) for each in sessions or () if isinstance(each.start, (int, float)))
-    cut = [after for (_, is_open), (after, _) in pairwise(listed) if is_open]
-    return _events_of_last_day(run, np.array(cut, float), "error_event_rate", "events/day")
+    return run.scalar("error_event_rate")
 
 
 @metric(unit="s", reads=["metrics_ingest_lag", "time", "file_time"], source="catalogue M66", memory=1)

@@ -77,18 +77,6 @@ def skipped(report: Report) -> list[tuple[str, list[Check]]]:
     return sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
 
 
-def most_missed(report: Report, *, top: int = 3) -> list[tuple[str, int]]:
-    """Return the `top` missing things that most checks lacked, with how many did; ties go to the graver check."""
-    counts: Counter[str] = Counter()
-    gravest: dict[str, int] = {}
-    for check in report.checks:
-        if check.reason == "not_recorded" and check.detail:
-            for thing in check.detail.removeprefix("needs ").split(", "):
-                counts[thing] += 1
-                gravest[thing] = min(SEVERITIES.index(check.severity), gravest.get(thing, len(SEVERITIES)))
-    return sorted(counts.items(), key=lambda item: (-item[1], gravest[item[0]], item[0]))[:top]
-
-
 def not_judged(report: Report) -> str:
     """Return one sentence on what was skipped, or an empty string."""
     groups = skipped(report)

@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 
+from ckaudit.contract.missed import most_missed
 from ckaudit.contract.report import Finding
 from ckaudit.reports import words
 from tests.reports.sample import clean, empty, ill, skipped
@@ -67,7 +68,7 @@ def test_the_missing_thing_that_feeds_most_checks_comes_first_and_the_graver_bre
             skipped("D", "too_few_points", "3 of 50"),
         ],
     )
-    assert words.most_missed(report) == [("norm", 2), ("rate", 1), ("loss", 1)]
+    assert most_missed(report.checks) == [("norm", 2), ("rate", 1), ("loss", 1)]
 
 
 def test_what_was_not_judged_is_counted_by_reason():

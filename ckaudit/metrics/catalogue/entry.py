@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 Importance = Literal["must", "should", "nice"]
-Condition = Literal["", "attention", "experts", "loss_scaler", "ranks", "device", "text"]
+Condition = Literal["", "attention", "experts", "loss_scaler", "ranks", "device", "text", "chosen_weights", "claims"]
 RANKS: tuple[Importance, ...] = ("must", "should", "nice")
 
 
@@ -54,6 +54,10 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         options: What the action's line needs for it.
         evidence: Metrics or scalars of which one must be there for it to count as recorded, where some of what it reads
             says too little; empty: any value counts.
+        needs: Entries that it is made of: where one is missing, the line of that one records it.
+        least: Points of the first of them that its first value takes.
+        elsewhere: Of what it covers, the metrics that another entry's line records, each with that entry.
+        columns: Columns of a sample that `ckaudit data` makes it of.
         only_with: What a run must have for it to make sense; empty: every run.
         formulas: Formulas of rows that the docstring does not carry, in TeX by row.
     """
@@ -80,6 +84,10 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     action: str
     options: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    least: int = 0
+    elsewhere: dict[str, str] = {}
+    columns: str = ""
     only_with: Condition = ""
     formulas: dict[str, str] = {}
 
@@ -95,6 +103,7 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         trainer_gives: Options that the Trainer's line does not need.
         like: Action whose line stands for it with the Trainer; empty: its own.
         between: What stands before each option.
+        alone: Whether what needs no option stands under the line without any.
     """
 
     call: str
@@ -104,6 +113,7 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     trainer_gives: tuple[str, ...] = ()
     like: str = ""
     between: str = ", "
+    alone: bool = False
 
 
 class Category(NamedTuple):

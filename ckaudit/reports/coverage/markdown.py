@@ -1,8 +1,11 @@
 """Coverage as Markdown: the counts, and for each line that records something a table of what it would."""
 
+from collections.abc import Iterator
+
 from ckaudit.audit.coverage import Coverage, Row
 from ckaudit.audit.remedies import Remedy
 from ckaudit.metrics.catalogue import RANKS
+from ckaudit.reports.coverage.sentences import next_sentence, over_sentence, said_of
 from ckaudit.reports.escape import visible
 from ckaudit.reports.explain.markdown import code, text
 from ckaudit.reports.markdown import text as foreign_text
@@ -10,10 +13,11 @@ from ckaudit.reports.view import View
 
 
 def render(found: Coverage, view: View) -> str:
-    """Return counts and tables; what is only nice to have is left out of it, unless everything is asked for."""
+    """Return what to log next, counts, tables, and what has no line."""
     about = f"scale {found.scale} ({found.scale_reason}), stage {found.stage} ({found.stage_reason})"
     counts = [f"{level} {len(found.of(level)) - len(found.missing(level))} of {len(found.of(level))}" for level in RANKS]
-    blocks = [f"### ckaudit coverage: {', '.join(counts)} recorded", foreign_text(f"{found.subject}: {about}")]
+    blocks = [f"### ckaudit coverage: {', '.join(counts)} recorded", text(next_sentence(found))]
+    blocks.append(foreign_text(f"{found.subject}: {about}"))
     blocks += [
         foreign_text(f"Note: {note}")
         for note in found.notes
@@ -21,25 +25,47 @@ def render(found: Coverage, view: View) -> str:
     ]
     if view.verbose and (recorded := [row.name for row in found.rows if row.recorded]):
         blocks.append(f"Recorded: {', '.join(map(code, recorded))}")
-    if found.over and found.remedies:
-        blocks.append(
-            "This run is over: the lines are for the next one. Only those that begin with ckaudit can still add to this one."
-        )
-    levels = RANKS if view.verbose else RANKS[:2]
-    blocks += [block for remedy in found.remedies if (block := _remedy(remedy, found, levels=levels))]
-    return "\n\n".join(blocks) + "\n"
+    blocks += _program(found)
+    if sentence := over_sentence(found):
+        blocks.append(sentence)
+    blocks += [_remedy(remedy, found) for remedy in found.remedies]
+    return "\n\n".join([*blocks, *_without_a_line(found)]) + "\n"
 
 
-def _remedy(remedy: Remedy, found: Coverage, *, levels: tuple[str, ...]) -> str:
-    """Return a line that can be copied, where it goes, and the table of what it records; empty: nothing of these levels."""
+def _program(found: Coverage) -> Iterator[str]:
+    """Yield the program that records, where none does yet."""
+    if not found.program:
+        return
+    lines = [f"{line.code}  # {said_of(line)}" if line.when else line.code for line in found.program.lines]
+    yield "Nothing of ckaudit records yet: these lines do, in this order."
+    yield "\n".join(["```python", *map(visible, lines), "```"])
+    if found.program.besides:
+        yield text(found.program.besides)
+
+
+def _remedy(remedy: Remedy, found: Coverage) -> str:
+    """Return a line that can be copied, where it goes, and the table of what it records."""
     rows = {row.name: row for row in found.rows}
-    chosen = [rows[name] for name in remedy.names if rows[name].level in levels]
-    if not chosen:
-        return ""
-    table = ["| | not recorded | what it is | would let judge |", "|---|---|---|---|", *map(_line, chosen)]
+    table = [
+        "| | not recorded | what it is | would let judge |",
+        "|---|---|---|---|",
+        *(_line(rows[name]) for name in remedy.names),
+    ]
     return "\n".join([f"```text\n{visible(remedy.line)}\n```", "", text(remedy.where), "", *table])
 
 
 def _line(row: Row) -> str:
-    judges = ", ".join(code(name) for name in (*row.rules, *row.causes)) or "no check reads it yet"
+    judges = ", ".join(code(name) for name in (*row.rules, *row.causes)) or "-"
     return f"| {row.level} | {code(row.name)} | {text(row.title)} | {judges} |"
+
+
+def _without_a_line(found: Coverage) -> Iterator[str]:
+    """Yield what is missing though no line is, and what is not asked for, each with the reason."""
+    if rows := [row for row in found.rows if row.unusable and not row.not_applicable]:
+        yield "\n".join(["Not computed, though what it is made of is recorded:", "", *(_item(row, row.unusable) for row in rows)])
+    if rows := [row for row in found.rows if row.not_applicable and not row.recorded]:
+        yield "\n".join(["Not asked for:", "", *(_item(row, row.not_applicable) for row in rows)])
+
+
+def _item(row: Row, reason: str) -> str:
+    return f"- {code(row.name)}: {text(reason)}"

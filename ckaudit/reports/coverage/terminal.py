@@ -1,10 +1,11 @@
-"""Coverage on a screen: three bars, then the lines that record what is missing, the one that tells most first."""
+"""Coverage on a screen: what to log next, three bars, then the lines that record what is missing."""
 
 from collections.abc import Iterator
 
 from ckaudit.audit.coverage import Coverage, Row
 from ckaudit.audit.remedies import Remedy
 from ckaudit.metrics.catalogue import RANKS, Importance
+from ckaudit.reports.coverage.sentences import first_of, next_sentence, over_sentence, said_of
 from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import fit, paragraph
 from ckaudit.reports.view import View
@@ -16,26 +17,39 @@ COLOURS: dict[Importance, str] = {"must": "sev1", "should": "sev2", "nice": "not
 
 
 def render(found: Coverage, view: View) -> str:
-    """Return counts, then what to write or run; lines for what is only nice to have are left out, unless all is asked for."""
+    """Return what to log next, counts, then what to write or run: musts and what rules read in full, names of the rest."""
     width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
     rows = {row.name: row for row in found.rows}
-    parts = [_head(found, view, width), [_bar(found, level, view, width) for level in RANKS], _notes(found, view, width)]
-    if view.verbose:
-        parts.append(_recorded(found, view, width))
-    parts.append(_advice(found, view, width))
-    shown_ones = [each for each in found.remedies if view.verbose or rows[each.names[0]].level != "nice"]
-    parts += [_remedy(each, rows, view, width) for each in shown_ones]
-    told = {name for each in shown_ones for name in each.names}
-    parts.append(_left(found, told, view, width))
-    parts.append(_one_sided(found, view, width))
-    parts.append(_foreign(found, view, width))
+    told: list[Remedy] = []
+    named: list[Remedy] = []
+    for each in found.remedies:
+        (told if any(full(rows[name], view) for name in each.names) else named).append(each)
+    parts = [
+        _head(found, view, width),
+        [_bar(found, level, view, width) for level in RANKS],
+        _notes(found, view, width),
+        _recorded(found, view, width) if view.verbose else [],
+        _program(found, view, width),
+        _advice(found, view, width),
+        *(_remedy(each, rows, view, width) for each in told),
+        _named(named, view, width),
+        _unusable(found, view, width),
+        _one_sided(found, view, width),
+        _foreign(found, view, width),
+    ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def full(row: Row, view: View) -> bool:
+    """Return whether a row is told in full and not by its name alone."""
+    return view.verbose or row.level == "must" or bool(row.rules)
 
 
 def _head(found: Coverage, view: View, width: int) -> list[str]:
     about = f"scale {found.scale} ({found.scale_reason}), stage {found.stage} ({found.stage_reason})"
     title = [paint(line, "bold", view) for line in fit(shown(f"coverage {found.subject}", view), width)]
-    return title + [paint(line, "dim", view) for line in fit(shown(about, view), width)]
+    title += [paint(line, "dim", view) for line in fit(shown(about, view), width)]
+    return title + [paint(line, "bold", view) for line in fit(shown(next_sentence(found), view), width)]
 
 
 def _bar(found: Coverage, level: Importance, view: View, width: int) -> str:
@@ -67,53 +81,72 @@ def _recorded(found: Coverage, view: View, width: int) -> list[str]:
     return lines if len(lines) > 1 else []
 
 
+def _program(found: Coverage, view: View, width: int) -> list[str]:
+    """Return the program that records, each line unbroken and below what it brings."""
+    if not found.program:
+        return []
+    lines = [paint(line, "bold", view) for line in fit("Nothing of ckaudit records yet: these lines do, in this order", width)]
+    for line in found.program.lines:
+        if line.when:
+            lines += [f"    # {each}" for each in fit(shown(said_of(line), view), width - 6)]
+        lines.append("    " + line.code)
+    return lines + (paragraph(found.program.besides, width) if found.program.besides else [])
+
+
 def _advice(found: Coverage, view: View, width: int) -> list[str]:
     """Return the heading of what is missing, and for which run it is meant."""
     if not found.remedies:
         return []
     lines = [paint(line, "bold", view) for line in fit("Not recorded, by the line that records it", width)]
-    if found.over:
-        lines += paragraph(
-            "This run is over: the lines are for the next one. Only those that begin with ckaudit can still add to this one.",
-            width,
-        )
-    return lines
+    return lines + (paragraph(sentence, width) if (sentence := over_sentence(found)) else [])
 
 
 def _remedy(remedy: Remedy, rows: dict[str, Row], view: View, width: int) -> list[str]:
     """Return the line, unbroken so that it can be copied, where it goes, and what it records."""
     lines = ["    " + shown(remedy.line, view), *paragraph(shown(remedy.where, view), width)]
-    if not remedy.readers:
-        lines += paragraph("no rule or cause reads these yet", width)
     found = [rows[name] for name in remedy.names]
-    nice = [row for row in found if row.level == "nice" and not view.verbose]
-    lines += [line for row in found if row not in nice for line in _row(row, view, width, alone=not remedy.readers)]
-    if nice:
-        lines += paragraph(", ".join(row.name for row in nice), width, first="nice    ")
+    lines += [line for row in found if full(row, view) for line in _row(row, view, width)]
+    if names := [row.name for row in found if not full(row, view)]:
+        lines += paragraph(", ".join(names), width, first="also    ")
     return lines
 
 
-def _row(row: Row, view: View, width: int, *, alone: bool) -> Iterator[str]:
-    """Yield level and name, what it is, and who waits for it; not that nobody does where that was said of all."""
-    ids = f"  {' '.join(row.rows)}" if row.rows else ""
-    yield f"  {row.level:<6}  {paint(row.name, COLOURS[row.level], view)}{ids}"
-    yield from paragraph(shown(row.title, view), width, indent=" " * 10)
-    told = [("rules", row.rules), ("causes", row.causes), ("lacks too", row.lacks), ("there is", row.beside)]
-    for label, names in told:
+def _row(row: Row, view: View, width: int) -> Iterator[str]:
+    """Yield level and name, what it is, and who waits for it: by codes, or by all names where everything is asked for."""
+    label = "  ".join([row.name, *([" ".join(row.rows)] if row.rows else [])])
+    first, *more = paragraph(shown(f"{label}: {row.title}", view), width, first=f"{row.level:<6}  ")
+    yield first.replace(row.name, paint(row.name, COLOURS[row.level], view), 1)
+    yield from more
+    codes = tuple(rule.partition(" ")[0] for rule in row.rules)
+    readers = [("rules", row.rules), ("causes", row.causes)] if view.verbose else [("read by", (*codes, *row.causes))]
+    sides = [("lacks too", row.lacks), ("there is", row.beside)] if view.verbose else []
+    for what, names in [*readers, ("needs too", row.inputs[1:]), *sides]:
         if names:
-            yield from paragraph(", ".join(names), width, first=f"{label:<9}  ", indent=" " * 10)
+            yield from paragraph(", ".join(names), width, first=f"{what:<9}  ", indent=" " * 10)
     if row.partial:
         yield from paragraph("what is there was made of other records, and rests on too little to count", width, indent=" " * 10)
-    if not (row.rules or row.causes or alone):
-        yield from paragraph("no rule or cause reads it yet", width, indent=" " * 10)
 
 
-def _left(found: Coverage, told: set[str], view: View, width: int) -> list[str]:
-    """Return the names of what has no line above."""
-    names = [name for each in found.remedies for name in each.names if name not in told]
-    if not names:
+def _named(remedies: list[Remedy], view: View, width: int) -> list[str]:
+    """Return lines that record only what no rule reads and no run must have, each with the names of it."""
+    if not remedies:
         return []
-    return [paint("Not recorded, nice to have (-v says how)", "bold", view), *paragraph(", ".join(names), width)]
+    lines = [
+        paint(line, "bold", view)
+        for line in fit("Besides, read by no rule (-v says what each is and where its line goes)", width)
+    ]
+    for each in remedies:
+        lines += ["    " + shown(each.line, view), *paragraph(", ".join(each.names), width)]
+    return lines
+
+
+def _unusable(found: Coverage, view: View, width: int) -> list[str]:
+    """Return what has all its inputs and no value, with the reason; no line records it."""
+    rows = [row for row in found.rows if row.unusable and not row.not_applicable]
+    if not rows:
+        return []
+    lines = [paint(line, "bold", view) for line in fit("Not computed, though what it is made of is recorded", width)]
+    return lines + [line for row in rows for line in paragraph(f"{row.name}: {row.unusable}", width)]
 
 
 def _one_sided(found: Coverage, view: View, width: int) -> list[str]:
@@ -129,7 +162,7 @@ def _one_sided(found: Coverage, view: View, width: int) -> list[str]:
 
 
 def _foreign(found: Coverage, view: View, width: int) -> list[str]:
-    """Return what makes no sense for this run, by reason."""
+    """Return what makes no sense for this run, by reason; the first names of many, unless everything is asked for."""
     reasons: dict[str, list[str]] = {}
     for row in found.rows:
         if row.not_applicable and not row.recorded:
@@ -137,4 +170,7 @@ def _foreign(found: Coverage, view: View, width: int) -> list[str]:
     if not reasons:
         return []
     lines = [paint("Not asked for", "bold", view)]
-    return lines + [line for reason, names in reasons.items() for line in paragraph(f"{reason}: {', '.join(names)}", width)]
+    for reason, names in reasons.items():
+        told = first_of(names, most=len(names) if view.verbose else 6)
+        lines += paragraph(f"{reason}: {told}", width)
+    return lines

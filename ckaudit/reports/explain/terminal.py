@@ -61,7 +61,9 @@ def _parts(page: Page, view: View, width: int) -> Iterator[list[str]]:
     yield _table(page.table(), view, width)
     yield _table({label: ", ".join(names) for label, names in page.links.items()}, view, width)
     if page.line:
-        yield [paint("The line that records it", "bold", view), "    " + shown(page.line, view)]
+        lines = page.line.split("\n")
+        heading = "The line that records it" if len(lines) == 1 else "The lines that record it"
+        yield [paint(heading, "bold", view), *("    " + shown(line, view) for line in lines)]
     if page.heading:
         yield [paint(line, "sev2", view) for line in fit(page.heading, width)]
         yield _sections(page, view, width)

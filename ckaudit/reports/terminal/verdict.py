@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ckaudit.contract.missed import most_missed
 from ckaudit.contract.report import Check, Finding, Report
 from ckaudit.reports import words
 from ckaudit.reports.terminal.causes import causes
@@ -130,7 +131,7 @@ def _coverage(report: Report, view: View, width: int) -> list[str]:
         lines.append(f"  {reason:<{widest}}  {words.plural(len(checks), 'check')}")
         if view.verbose:
             lines += [line for check in checks for line in _unjudged(check, view, width)]
-    if missed := words.most_missed(report):
+    if missed := most_missed(report.checks):
         things = ", ".join(f"{shown(thing, view)} ({words.plural(fed, 'check')})" for thing, fed in missed)
         lines += paragraph(f"recording these would tell most: {things}", width)
     return lines

@@ -1,0 +1,275 @@
+"""What coverage says to do next: a program that runs, the line of the input that is missing, and no line where none helps."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from ckaudit.audit.coverage import coverage, coverage_of
+from ckaudit.audit.lacking import missing_inputs
+from ckaudit.audit.open import open_run
+from ckaudit.audit.report import triage
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.missed import most_missed
+from ckaudit.errors import UnreadableError
+from ckaudit.explain import explain
+from ckaudit.metrics import metrics
+from ckaudit.metrics.catalogue import entries
+from ckaudit.reports.coverage import render
+from ckaudit.reports.explain.terminal import pages
+from ckaudit.reports.view import PLAIN
+from ckaudit.run.read import read_run
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series, single
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+ALGOPERF = FIXTURES / "real" / "algoperf"
+RESNET = ALGOPERF / "resnet_baseline_clean" / "measurements.csv"
+WHISPER = FIXTURES / "real" / "hf_trainer" / "whisper_small_hi_overfit" / "trainer_state.json"
+HEALTHY = FIXTURES / "runs" / "healthy"
+
+
+def run_of(values, **facts):
+    logged = {name: single(name, "1", np.arange(1, len(each) + 1), np.asarray(each, float)) for name, each in values.items()}
+    return Run("sample", manifest=Manifest(schema_version="ck.run.v1", **facts), scalars=logged)
+
+
+def row(found, name):
+    return next(each for each in found.rows if each.name == name)
+
+
+def lines_of(found, name):
+    return [each.line for each in found.remedies if name in each.names]
+
+
+def words_of(found, **view):
+    return " ".join(render(found, "terminal", PLAIN._replace(width=100, **view)).split())
+
+
+def test_the_program_that_is_printed_records_what_it_promises(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    monkeypatch.chdir(tmp_path)
+    model = torch.nn.Sequential(torch.nn.Embedding(11, 8), torch.nn.ReLU(), torch.nn.Linear(8, 11))
+    found = coverage_of(run_of({"train_loss_raw": [1.0]}, source="CSV"))
+    code = [each.code for each in found.program.lines]
+    names = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+    loop = code.index("loss.backward()")
+    exec("\n".join(code[:loop]), names)
+    for _ in range(30):
+        tokens = torch.randint(11, (4, 7))
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        names["optimizer"].zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+        exec("\n".join(code[loop:-1]).replace("...", "2.0"), names | {"loss": loss, "inputs": inputs, "targets": targets})
+    exec(code[-1], names)
+    run = read_run(tmp_path / "run")
+    for name in (
+        "train_loss_raw",
+        "val_loss",
+        "learning_rate",
+        "grad_global_norm",
+        "gradient_norm",
+        "update_to_weight",
+        "weight_std",
+    ):
+        assert metrics()[name](run), name
+    for line in found.program.lines:
+        assert not line.brings or any(metrics()[name](run) for name in line.brings), line.code
+    assert not run.findings
+
+
+def test_every_line_says_when_it_comes_and_what_it_brings():
+    for line in coverage(RESNET).program.lines:
+        assert not line.code.startswith("recorder") or line.when
+        assert not line.code.startswith(("recorder.step", "recorder.log_after", "recorder.after")) or line.brings
+
+
+def test_the_program_is_in_order_and_whole():
+    lines = [each.code for each in coverage(RESNET).program.lines]
+    calls = [
+        "import",
+        "Recorder(",
+        "loss.backward",
+        "after_backward",
+        "optimizer.step",
+        "recorder.step(",
+        "log_after(",
+        "close()",
+    ]
+    places = [next(place for place, line in enumerate(lines) if call in line) for call in calls]
+    assert places == sorted(places) == list(range(len(lines)))
+
+
+def test_who_has_a_recorder_is_shown_no_program_and_a_trainers_user_the_callback():
+    assert coverage(HEALTHY).program is None
+    assert [each.code.partition("(")[0] for each in coverage(WHISPER).program.lines][1] == "trainer = Trainer"
+
+
+def test_the_writer_is_named_for_logs_of_jax():
+    assert "ckaudit.Writer" in coverage(RESNET).program.besides
+    assert not coverage_of(run_of({"train_loss_raw": [1.0]}, source="CSV")).program.besides
+
+
+def test_the_line_is_that_of_the_input_that_is_missing():
+    no_training = coverage_of(run_of({"val_loss": [2.0, 1.9]}))
+    assert lines_of(no_training, "train_val_gap") == lines_of(no_training, "train_loss_raw") == ["recorder.step(loss)"]
+    no_evaluation = coverage_of(run_of({"train_loss_raw": [2.0, 1.9]}))
+    assert lines_of(no_evaluation, "train_val_gap") == ["recorder.log_after(val_loss=...)"]
+    neither = row(coverage_of(run_of({"learning_rate": [1.0]})), "train_val_gap")
+    assert neither.inputs == ("val_loss", "train_loss_raw")
+    no_clock = coverage_of(run_of({"tokens_seen": [10.0, 20.0], "train_loss_raw": [1.0, 1.0]}))
+    assert lines_of(no_clock, "tokens_per_sec") == lines_of(no_clock, "step_time")
+
+
+def test_explain_names_the_line_of_each_input():
+    text = pages(explain(["train_val_gap"]), PLAIN)
+    assert "    recorder.step(loss)\n" in text
+    assert "    recorder.log_after(val_loss=...)\n" in text
+
+
+@pytest.mark.parametrize("name", [name for name, entry in entries().items() if entry.needs])
+def test_needs_are_what_the_metric_reads(name):
+    read = {*metrics()[name].reads, *metrics()[name].uses}
+    for need in missing_inputs(Run("empty"), name):
+        assert {need, *metrics()[need].reads} & read, need
+
+
+SCALARS = [name for name, entry in entries().items() if entry.needs and entry.action != "after_backward"]
+
+
+def inputs_of(name, points):
+    names = set(missing_inputs(Run("empty"), name))
+    steps = 100 * np.arange(1, points + 1)
+    fall = 2 + 5 / np.sqrt(steps)
+    logged = {need: single(need, "1", steps, steps if need == "tokens_seen" else fall) for need in names}
+    if "slice_val_loss" in names:
+        both = np.stack([fall, fall + 1], axis=1)
+        logged["slice_val_loss"] = Series("slice_val_loss", "1", steps, ("regular", "irregular"), both, both > 0)
+    if "step_time" in names:
+        logged["time"] = single("time", "s", steps, steps / 10)
+    return Run("inputs", scalars=logged)
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_with_the_inputs_there_is_a_value_from_the_least_number_of_points_on(name):
+    least = entries()[name].least
+    assert row(coverage_of(inputs_of(name, least or 3)), name).recorded
+    assert not least or not row(coverage_of(inputs_of(name, least - 1)), name).recorded
+
+
+def test_too_few_points_are_mended_by_no_line():
+    found = coverage_of(run_of({"train_loss_raw": np.linspace(2, 1, 15), "val_loss": np.linspace(2, 1, 15)}))
+    assert row(found, "loss_excess").unusable == "too few points of train_loss_raw (15 of 51)"
+    assert not lines_of(found, "loss_excess")
+    assert "loss_excess" not in {each.name for each in found.next}
+    assert "loss_excess: too few points of train_loss_raw (15 of 51)" in words_of(found)
+    assert row(coverage_of(run_of({"train_loss_raw": np.linspace(2, 1, 51)})), "loss_excess").recorded
+    assert not row(coverage_of(run_of({"train_loss_raw": np.linspace(2, 1, 50)})), "loss_excess").recorded
+
+
+@pytest.mark.parametrize(
+    ("count", "apart", "reason"),
+    [(4, 100, "too few points of val_loss (4 of 5)"), (5, 100, ""), (5, 1, "5 points of val_loss, too close together for it")],
+)
+def test_a_slope_takes_as_many_evaluations_as_is_said(count, apart, reason):
+    losses = single("val_loss", "1", apart * np.arange(1, count + 1), np.linspace(2, 1, count))
+    found = row(coverage_of(Run("sample", scalars={"val_loss": losses})), "val_slope")
+    assert (found.recorded, found.unusable) == (not reason, reason)
+
+
+def test_evaluations_that_are_all_nan_are_said_to_be():
+    found = coverage_of(run_of({"val_loss": np.full(62, np.nan)}))
+    assert row(found, "val_slope").unusable == "62 evaluations of val_loss, all NaN"
+    assert not lines_of(found, "val_slope")
+    for kind in ("terminal", "markdown", "json"):
+        assert "all NaN" in render(found, kind, PLAIN)
+
+
+@pytest.mark.parametrize("source", [RESNET, WHISPER, FIXTURES / "runs" / "lr_too_high"])
+def test_triage_and_coverage_choose_the_same(source):
+    told = [(each.name, each.checks) for each in coverage(source).next]
+    assert told == most_missed(triage(source).checks)
+    assert words_of(coverage(source)).count("Log " + told[0][0] + " next" if told else "Every rule") == 1
+
+
+def test_what_makes_no_sense_for_a_run_is_not_what_to_log_next():
+    skipped = {check.code: check.reason for check in triage(RESNET).checks if check.outcome == "skipped"}
+    assert (skipped["ATTN001"], skipped["CLM001"], skipped["GRAD001"]) == ("not_applicable", "not_applicable", "not_recorded")
+
+
+def test_what_rules_would_read_besides_is_no_need():
+    complete = coverage(HEALTHY)
+    (excess,) = [each for each in complete.rows if each.name == "loss_excess"]
+    lacking = replace(excess, lacks=("grad_norm_excess",), rules=("LOSS001 loss_spike",))
+    rows = tuple(lacking if each is excess else each for each in complete.rows)
+    assert "Every rule has what it needs; grad_norm_excess would tell" in words_of(replace(complete, rows=rows))
+
+
+def test_no_names_are_made_up_and_no_claims_asked_for():
+    for source in (RESNET, WHISPER):
+        everything = render(coverage(source), "json", PLAIN)
+        lines = [*(each.line for each in coverage(source).remedies), *(each.code for each in coverage(source).program.lines)]
+        assert not any(word in line for line in lines for word in ("spectral_norms", "causal", "train_ppl", "=count"))
+        assert "claimed_value" in everything
+
+
+def test_a_number_that_needs_no_option_stands_under_the_plain_constructor():
+    found = coverage(HEALTHY)
+    assert lines_of(found, "dataloader_stall_frac") == ['recorder = Recorder(model, "run/")']
+    assert "spectral_norms=" in lines_of(found, "spectral_norm")[0]
+
+
+def test_what_another_line_brings_is_not_asked_of_this_one():
+    bare = coverage_of(run_of({"train_loss_raw": [1.0]}, vocabulary=10))
+    assert "batch_duplicate_share" not in row(bare, "near_dup_rate").lacks
+    assert "batch_duplicate_share" in row(bare, "target_shift_match").lacks
+    assert "log_silence" not in row(bare, "metrics_ingest_lag").lacks
+    assert "log_silence" in row(bare, "step_time").lacks
+
+
+def test_the_columns_that_a_sample_needs_are_named():
+    (where,) = [each.where for each in coverage(HEALTHY).remedies if each.line.startswith("ckaudit data")]
+    assert "source for source_mix_share" in where
+    assert "attention_mask or n_pad for pad_fraction" in where
+    assert "reject or filter for filter_reject_rate" in where
+
+
+def test_a_log_is_no_folder_to_add_to():
+    assert "--into run/" not in " ".join(each.line for each in coverage(WHISPER).remedies)
+    assert "--into run/" in " ".join(each.line for each in coverage(HEALTHY).remedies)
+
+
+def test_a_folder_that_holds_a_log_says_which_file_to_name():
+    with pytest.raises(UnreadableError) as caught:
+        open_run(RESNET.parent, reads=(), columns={})
+    assert "measurements.csv; name that file" in caught.value.hint
+
+
+def test_parity_and_replay_come_last_among_equals():
+    found = coverage(HEALTHY)
+    level = {each.name: each.level for each in found.rows}
+    should = [each.line for each in found.remedies if "should" in {level[name] for name in each.names}]
+    assert should[-1].startswith('"parity"')
+    assert found.remedies[-1].line.startswith('"replay"')
+
+
+@pytest.mark.parametrize(("source", "most"), [(RESNET, 115), (WHISPER, 125), (HEALTHY, 60)])
+def test_it_is_no_longer_than_it_must_be(source, most):
+    text = render(coverage(source), "terminal", PLAIN._replace(width=100))
+    assert len(text.splitlines()) <= most
+    assert all(each.name in text for each in coverage(source).missing("nice"))
+
+
+def test_json_says_which_version_it_is():
+    document = json.loads(render(coverage(RESNET), "json", PLAIN))
+    assert document["schema_version"] == "ck.coverage.v1"
+    assert document["program"]["lines"][-1]["code"] == "recorder.close()"
+
+
+def test_markdown_tells_all_that_json_does():
+    found = coverage(HEALTHY)
+    text = render(found, "markdown", PLAIN)
+    assert all(f"`{each.name}`" in text for each in found.rows if not each.recorded)
