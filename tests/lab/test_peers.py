@@ -47,12 +47,12 @@ def test_trainproof_says_its_verdict_and_failures_first() -> None:
 
 def test_runmedic_names_causes_of_what_counts() -> None:
     findings = [
-        {"severity": "info", "title": "Mild overfitting", "causes": ["The model memorizes the training set"]},
-        {"severity": "warning", "title": "Spikes", "causes": ["Individual bad batches: x", "Learning rate too high, so y"]},
-        {"severity": "critical", "title": "Slow", "causes": []},
+        {"severity": "info", "title": "Mild overfitting", "likely_causes": ["The model memorizes the training set"]},
+        {"severity": "warning", "title": "Spikes", "likely_causes": ["Individual bad batches: x", "Learning rate too high: y"]},
+        {"severity": "critical", "title": "Slow", "likely_causes": []},
     ]
     level, messages = runmedic.read(json.dumps([{"findings": findings}]))
-    assert (level, messages) == ("fail", ["Slow", "Individual bad batches: x", "Learning rate too high, so y"])
+    assert (level, messages) == ("fail", ["Slow", "Individual bad batches: x", "Learning rate too high: y"])
     assert meaning(messages, runmedic.MEANS) == ("bad_batch", "learning_rate_too_high")
     assert runmedic.read(json.dumps([{"findings": findings[:1]}])) == ("clean", [])
 

@@ -43,7 +43,7 @@ def read(printed: str) -> Answer:
     levels = [LEVELS[each["severity"]] for each in findings]
     found = [each for severity in ("critical", "warning") for each in findings if each["severity"] == severity]
     worst: Level = next((level for level in ("fail", "warn") if level in levels), "clean")
-    return worst, [cause for each in found for cause in (each["causes"] or [each["title"]])]
+    return worst, [cause for each in found for cause in (each["likely_causes"] or [each["title"]])]
 
 
 RUNMEDIC = Peer(name="runmedic", reads="log", arguments=arguments, read=read, means=MEANS)
