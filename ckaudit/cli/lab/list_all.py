@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ckaudit.cli.options import one_of
+from ckaudit.cli.options import one_format, one_of
 from ckaudit.cli.output import fitted, send
 from ckaudit.reports.view import PLAIN
 
@@ -29,10 +29,7 @@ Pattern = Annotated[
         show_default=False,
     ),
 ]
-Format = Annotated[
-    str,
-    typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=lambda: list(FORMATS)),
-]
+Format = Annotated[str, one_format(FORMATS)]
 
 
 def command(pattern: Pattern = "", *, format: Format = "terminal") -> int:  # noqa: A002  what the option is called

@@ -6,7 +6,7 @@ import typer
 
 from ckaudit.cli.lab.options import Cache, Jobs, Only, SplitName, cache_folder, count, splits
 from ckaudit.cli.lab.record import train_missing
-from ckaudit.cli.options import Verbose, one_of
+from ckaudit.cli.options import Verbose, one_format, one_of
 from ckaudit.cli.output import check_folder, fitted, send
 from ckaudit.cli.progress import progress
 from ckaudit.cli.say import say
@@ -30,10 +30,7 @@ Exit codes:
   2  nothing is recorded, or could not be trained
 """
 
-Format = Annotated[
-    str,
-    typer.Option("--format", "-f", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=lambda: list(FORMATS)),
-]
+Format = Annotated[str, one_format(FORMATS)]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]
