@@ -1,0 +1,19 @@
+"""How a policy names rules and violations: by code, by name, or by a pattern of either."""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+
+def means(word: str, code: str, name: str) -> bool:
+    """Tell whether a word of a policy means the rule or violation of a code and a name.
+
+    >>> means("GRAD*", "GRAD003", "dead_parameter"), means("dead_*", "GRAD003", "dead_parameter")
+    (True, True)
+    """
+    return fnmatchcase(code, word) or fnmatchcase(name, word)
+
+
+def setting(settings: Mapping[str, Any], code: str, name: str) -> Any:
+    """Return what is set for a rule or violation, by code or by name; None: nothing."""
+    return settings.get(code, settings.get(name))
