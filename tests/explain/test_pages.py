@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from ast import literal_eval
 from pathlib import Path
 
 import pytest
@@ -128,7 +129,7 @@ def test_every_threshold_of_a_rule_is_shown_with_a_sentence(code):
     rule, page = rules()[code], only(code)
     assert [each.name for each in page.thresholds] == list(rule.thresholds)
     for each in page.thresholds:
-        assert float(each.default) == rule.thresholds[each.name]
+        assert literal_eval(each.default) == rule.thresholds[each.name]
         assert f"`{each.name}`" in each.meaning
         assert "##" not in each.meaning
 
