@@ -18,6 +18,8 @@ from ckaudit.errors import UsageError
 
 VERSION: Literal["ck.baseline.v1"] = "ck.baseline.v1"
 
+Spot = tuple[str, str | None, str | None]
+
 
 class BaselineFile(Struct, frozen=True, kw_only=True):
     """The file as it is written: one for all commands, each of which looks at its own entries."""
@@ -41,13 +43,13 @@ class Baseline(Struct, frozen=True, kw_only=True):
 
     def matched(self, findings: Sequence[Finding]) -> dict[int, Accepted]:
         """Return by index of a finding the entry that is the same; an entry is the same as one finding, the nearest."""
-        by_code: dict[str, list[int]] = {}
+        candidates: dict[Spot, list[int]] = {}
         for number, entry in enumerate(self.entries):
-            by_code.setdefault(entry.code, []).append(number)
+            candidates.setdefault(_spot(entry), []).append(number)
         pairs = sorted(
             (_distance(entry, finding), index, number)
             for index, finding in enumerate(findings)
-            for number in by_code.get(finding.code, ())
+            for number in candidates.get(_spot(finding), ())
             if is_same(entry := self.entries[number], finding)
         )
         found: dict[int, Accepted] = {}
@@ -58,9 +60,25 @@ class Baseline(Struct, frozen=True, kw_only=True):
                 used.add(number)
         return found
 
+    def gone(self, findings: Sequence[Finding]) -> list[Accepted]:
+        """Return the entries of which nothing is left, not even something worse."""
+        there: dict[Spot, list[Finding]] = {}
+        for finding in findings:
+            there.setdefault(_spot(finding), []).append(finding)
+        return [entry for entry in self.entries if not any(is_near(entry, each) for each in there.get(_spot(entry), ()))]
 
-def is_same(entry: Accepted, finding: Finding, *, near: int = 50, share: float = 0.25) -> bool:
-    """Tell whether a finding is the one accepted.
+
+def is_same(entry: Accepted, finding: Finding) -> bool:
+    """Tell whether a finding is the one accepted: near it, and half of its places known.
+
+    Which of many tensors speaks for all may change; an illness that has spread to twice as many is another.
+    """
+    before, now = _places(entry), _places(finding)
+    return is_near(entry, finding) and 2 * len(before & now) >= len(now)
+
+
+def is_near(entry: Accepted, finding: Finding, *, near: int = 50, share: float = 0.25) -> bool:
+    """Tell whether a finding is what has become of the one accepted.
 
     Args:
         entry: What was accepted.
@@ -68,7 +86,7 @@ def is_same(entry: Accepted, finding: Finding, *, near: int = 50, share: float =
         near: Steps that the start may differ by: one interval of the default cadence up to step 1,000.
         share: Beyond that, the share of its start that it may differ by.
     """
-    if (entry.file, entry.pointer) != (finding.file, finding.pointer) or not _same_place(entry, finding):
+    if _spot(entry) != _spot(finding) or not _places(entry) & _places(finding):
         return False
     if entry.first_step is None or finding.first_step is None:
         return entry.first_step is finding.first_step
@@ -80,10 +98,13 @@ def is_graver(finding: Finding, entry: Accepted) -> bool:
     return SEVERITIES.index(finding.severity) < SEVERITIES.index(entry.severity)
 
 
-def _same_place(entry: Accepted, finding: Finding) -> bool:
-    """Tell whether at least half of a finding's places are accepted: which of many tensors speaks for all may change."""
-    before, now = {entry.where, *entry.also}, {finding.where, *finding.also}
-    return 2 * len(before & now) >= len(now)
+def _spot(each: Accepted | Finding) -> Spot:
+    """Return what must be equal, letter by letter."""
+    return each.code, each.file, each.pointer
+
+
+def _places(each: Accepted | Finding) -> set[str | None]:
+    return {each.where, *each.also}
 
 
 def _distance(entry: Accepted, finding: Finding) -> int:

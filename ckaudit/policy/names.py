@@ -1,8 +1,6 @@
 """How a policy names rules and violations: by code, by name, or by a pattern of either."""
 
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Any
 
 
 def means(word: str, code: str, name: str) -> bool:
@@ -12,8 +10,3 @@ def means(word: str, code: str, name: str) -> bool:
     (True, True)
     """
     return fnmatchcase(code, word) or fnmatchcase(name, word)
-
-
-def setting(settings: Mapping[str, Any], code: str, name: str) -> Any:
-    """Return what is set for a rule or violation, by code or by name; None: nothing."""
-    return settings.get(code, settings.get(name))

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from ckaudit.contract.report import SEVERITIES, Accepted, Check, Finding, Severity, Suppressed
 from ckaudit.policy.baseline import Baseline, is_graver
-from ckaudit.policy.clauses import NOTHING, Clauses, Grade, Ignore, without_end
-from ckaudit.policy.names import means, setting
+from ckaudit.policy.clauses import NOTHING, Clauses, Ignore, without_end
+from ckaudit.policy.names import means
 
 
 class Settled(Struct, frozen=True):
@@ -64,8 +64,7 @@ def settle(
         else:
             counted.append(finding)
     left = [_recounted(check, counted, suppressed, clauses, notes_fail=notes_fail) for check in checks]
-    used = {id(entry) for entry in matched.values()}
-    return Settled(counted, suppressed, left, list(_stale(baseline, used, checks)), ended)
+    return Settled(counted, suppressed, left, list(_stale(baseline, graded, checks)), ended)
 
 
 def regraded(severity: Severity, top: Severity, wanted: Severity) -> Severity:
@@ -78,11 +77,11 @@ def regraded(severity: Severity, top: Severity, wanted: Severity) -> Severity:
 
 
 def _is_off(finding: Finding, clauses: Clauses) -> bool:
-    return bool(setting(clauses.severities, finding.code, finding.name) == "off")
+    return clauses.severities.get(finding.code) == "off"
 
 
 def _graded(finding: Finding, top: Severity | None, clauses: Clauses) -> Finding:
-    wanted: Grade | None = setting(clauses.severities, finding.code, finding.name)
+    wanted = clauses.severities.get(finding.code)
     if wanted is None or wanted == "off":
         return finding
     return replace(finding, severity=regraded(finding.severity, top or finding.severity, wanted))
@@ -117,7 +116,7 @@ def _by_baseline(finding: Finding, entry: Accepted | None, baseline: Baseline | 
 def _recounted(
     check: Check, counted: Iterable[Finding], suppressed: Iterable[Suppressed], clauses: Clauses, *, notes_fail: bool
 ) -> Check:
-    grade: Grade | None = setting(clauses.severities, check.code, check.name)
+    grade = clauses.severities.get(check.code)
     if grade == "off":
         return replace(check, outcome="skipped", reason="disabled", detail="severity off", findings=0)
     severity = check.severity if grade is None else grade
@@ -130,9 +129,9 @@ def _recounted(
     return replace(check, outcome="failed" if failed else "passed")
 
 
-def _stale(baseline: Baseline | None, used: set[int], checks: Iterable[Check]) -> Iterator[Accepted]:
-    """Yield the entries that nothing matches, of checks that could judge: what was not looked for may still be there."""
+def _stale(baseline: Baseline | None, findings: Sequence[Finding], checks: Iterable[Check]) -> Iterator[Accepted]:
+    """Yield the entries of which nothing is left, of checks that could judge: what was not looked for may still be there."""
     judged: Mapping[str, bool] = {check.code: check.outcome in ("passed", "failed") for check in checks}
-    for entry in baseline.entries if baseline and not baseline.adopts else ():
-        if id(entry) not in used and judged.get(entry.code, True):
+    for entry in baseline.gone(findings) if baseline and not baseline.adopts else ():
+        if judged.get(entry.code, True):
             yield entry

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.contract.report import Check
 from ckaudit.policy.check import thresholds_of
 from ckaudit.policy.clauses import Clauses
-from ckaudit.policy.names import means, setting
+from ckaudit.policy.names import means
 from ckaudit.rules.rule import Rule
 
 
@@ -25,7 +25,7 @@ def tailored(rules: Iterable[Rule], clauses: Clauses) -> tuple[list[Rule], list[
 
 
 def _why_not(rule: Rule, clauses: Clauses) -> str:
-    if setting(clauses.severities, rule.code, rule.name) == "off":
+    if clauses.severities.get(rule.code) == "off":
         return "severity off"
     if clauses.select is not None and not any(means(word, rule.code, rule.name) for word in clauses.select):
         return "not selected"
