@@ -1,6 +1,8 @@
 """Rules, causes and metrics of other packages, found by their entry points and loaded when a catalogue is."""
 
+import sys
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -58,9 +60,33 @@ def load(group: str) -> None:
 @cache
 def _points() -> "tuple[EntryPoint, ...]":
     """Return the entry points of all groups; installed packages are looked through once."""
+    if not any(_may_have_some(folder) for folder in sys.path):
+        return ()
     from importlib.metadata import entry_points
 
     return tuple(point for group in GROUPS for point in entry_points(group=group))
+
+
+def _may_have_some(folder: str) -> bool:
+    """Tell whether a package installed in a folder may have an entry point of ours.
+
+    The library that really knows takes longer to import than a small run to audit: it is asked only where an
+    entry_points.txt has our name in it, or where there is an archive instead of a folder.
+    """
+    root = Path(folder)
+    if root.is_file():
+        return True
+    try:
+        return any(_names_us(each / "entry_points.txt") for each in root.iterdir() if each.suffix in (".dist-info", ".egg-info"))
+    except OSError:
+        return False
+
+
+def _names_us(file: Path) -> bool:
+    try:
+        return b"[ckaudit." in file.read_bytes()
+    except OSError:
+        return False
 
 
 def broken() -> tuple[Broken, ...]:

@@ -1,10 +1,12 @@
 """Where the policy is: `ckaudit.toml`, or `[tool.ckaudit]` of a pyproject.toml, in this folder or one above it."""
 
+import re
 from pathlib import Path
 
 from ckaudit.errors import UsageError
 
 OWN, SHARED = "ckaudit.toml", "pyproject.toml"
+OURS = re.compile(rb"tool\s*\.\s*[\"']?ckaudit|^\s*[\"']?ckaudit[\"']?\s*[.=]", re.MULTILINE)
 
 
 def find(folder: Path) -> Path | None:
@@ -33,12 +35,12 @@ def named(path: Path) -> Path:
 
 
 def _holds_a_policy(path: Path) -> bool:
-    """Tell whether a pyproject.toml has our table; only one that has our name in it need be read as TOML."""
+    """Tell whether a pyproject.toml has our table; only one with a key of our name need be read as TOML, which takes time."""
     try:
         data = path.read_bytes()
     except OSError:
         return False
-    if b"ckaudit" not in data:
+    if not OURS.search(data):
         return False
     import tomllib
 

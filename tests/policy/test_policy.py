@@ -148,6 +148,21 @@ def test_the_nearest_file_holds_and_the_top_of_a_repository_ends_the_search(told
     assert told("healthy")[1]["policy"]["fail_on"] == "sev0"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[tool.ckaudit]\nfail_on = "note"',
+        '[ tool . "ckaudit" ]\nfail_on = "note"',
+        '[tool]\nckaudit = { fail_on = "note" }',
+        '[tool]\nckaudit.fail_on = "note"',
+        'tool.ckaudit.fail_on = "note"',
+        "[[tool.'ckaudit'.ignore]]\ncode = 'GRAD001'\nreason = 'x'",
+    ],
+)
+def test_a_table_is_found_however_it_is_written(told, text):
+    assert told("healthy", policy=text, file="pyproject.toml")[1]["policy"]["file"] == "pyproject.toml"
+
+
 def test_a_pyproject_of_other_tools_is_no_policy(told):
     assert told("healthy", policy="[tool.other]\nfor = 'ckaudit'", file="pyproject.toml")[1]["policy"] is None
 
