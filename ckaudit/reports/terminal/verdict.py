@@ -85,7 +85,7 @@ def _accepted(report: Report, view: View, width: int) -> list[str]:
     lines = [_title("Accepted", view)]
     for each in report.suppressed:
         lines += _finding(each.finding, view, width)
-        lines += paragraph(shown(f"accepted: {accepted.why(each)}", view), width, indent="        ")
+        lines += paragraph(shown(f"does not count: {accepted.why(each)}", view), width, indent="        ")
     return lines
 
 

@@ -107,7 +107,7 @@ def _accepted(report: Report, view: View) -> Iterator[str]:
     for each in report.suppressed if view.verbose else ():
         place = words.located(each.finding, view.base) or each.finding.where or ""
         text = "  ".join(part for part in (place, each.finding.pointer or "", each.finding.code, accepted.why(each)) if part)
-        yield from _wrapped(text, view, first="accepted: ")
+        yield from _wrapped(text, view, first="does not count: ")
 
 
 def _verdict(word: str, colour: str, text: str, view: View) -> Iterator[str]:
