@@ -3,6 +3,7 @@
 from ckaudit.audit.judge import gravity, judge
 from ckaudit.audit.outlook import scale_of, stage_of
 from ckaudit.contract.report import Check, PolicyUsed
+from ckaudit.contract.violations import kind
 from ckaudit.metrics.loss import slice_val_loss
 from ckaudit.plugins import broken
 from ckaudit.policy.clauses import Clauses
@@ -11,6 +12,15 @@ from ckaudit.policy.settle import Settled, settle
 from ckaudit.policy.tailor import tailored
 from ckaudit.rules import rules
 from ckaudit.run.run import Run
+
+BROKEN_PLUGIN = kind(
+    "PLUG001",
+    "broken_plugin",
+    "sev1",
+    "A package with rules, causes or metrics does not load.",
+    "Update or uninstall the package that is named; the audit is made without it.",
+    found_by=("triage",),
+)
 
 
 def clauses_of(run: Run, gate: Gate) -> tuple[Clauses, PolicyUsed | None]:
@@ -31,13 +41,11 @@ def settle_run(run: Run, clauses: Clauses, gate: Gate) -> Settled:
 
 def broken_plugins() -> list[Check]:
     """Return a check that broke for each plugin that did not load: without its rules the audit is not complete."""
+    what = BROKEN_PLUGIN
     return [
-        Check(
-            code="PLUG001", name="broken_plugin", title="The rules, causes and metrics of other packages load.",
-            severity="sev1", outcome="error", detail=str(each),
-        )
+        Check(code=what.code, name=what.name, title=what.title, severity=what.severity, outcome="error", detail=str(each))
         for each in broken()
-    ]  # fmt: skip
+    ]
 
 
 def unwatched(run: Run, clauses: Clauses) -> list[str]:
