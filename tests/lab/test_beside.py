@@ -11,16 +11,20 @@ from ckaudit.errors import UsageError
 from ckaudit.lab.gather import Done
 from ckaudit.lab.peers import beside, riders
 from ckaudit.lab.peers.beside import heard, is_due, look, path_of
-from ckaudit.lab.peers.in_loop import InLoopPeer, known
+from ckaudit.lab.peers.in_loop import InLoopPeer, known, said
 from ckaudit.lab.peers.peer import Said
+from ckaudit.lab.peers.torch_audit import TORCH_AUDIT
+from ckaudit.lab.peers.torchmortem import TORCHMORTEM
 from ckaudit.lab.peers.trainscope import TRAINSCOPE
 from ckaudit.lab.peers.watched import Told
 from ckaudit.lab.recipe import recipe
+from ckaudit.lab.score.board import board
 from ckaudit.lab.score.outcome import of_control, of_fault
 from ckaudit.lab.score.rivals import rivals
 from ckaudit.lab.score.verdict import Seen, Verdict
 from ckaudit.lab.story import faults
 from ckaudit.lab.truths import TRUTHS
+from ckaudit.reports.lab import cells
 
 WHAT = recipe("lr_too_high", 0)
 VERSIONS = {"torchmortem": "0.1.1", "trainscope": "1.8.1"}
@@ -30,6 +34,46 @@ TOLD = Told(found={"torchmortem": [("critical", "Exploding gradients detected: x
 @pytest.mark.parametrize("peer", known(), ids=lambda each: each.name)
 def test_words_mean_truths_of_the_lab(peer: InLoopPeer) -> None:
     assert {truth for _, truth in peer.means} <= TRUTHS.keys()
+
+
+@pytest.mark.parametrize(
+    ("peer", "found", "level", "causes", "alarms"),
+    [
+        (
+            TORCHMORTEM,
+            [
+                ("critical", "Activation saturation in blocks.0.attn.q: 95% of activations in blocks.0.attn.q are saturated"),
+                ("critical", "Update ratio too high in norm: Median update/weight ratio in norm is 1.1e-01"),
+                ("warning", "Rank collapse in head: Effective rank in head dropped from 26.7 to 10.5 (39% of initial)"),
+                ("warning", "Weight norm explosion: Weight norms grew by up to 49x in 19 layer(s) during training."),
+                ("info", "Catapult phase detected: Loss spiked to 1.394e+01 at step 6, then recovered within 2 steps."),
+            ],
+            "fail",
+            ("saturating_activation", "learning_rate_too_high", "missing_warmup", "weight_decay_too_high", "capacity_too_small"),
+            4,
+        ),
+        (TORCHMORTEM, [("info", "Catapult phase detected: Loss spiked to 1.394e+01 at step 6")], "clean", (), 0),
+        (TRAINSCOPE, [("signal", "loss crossed at step 40")], "warn", ("learning_rate_too_high",), 1),
+        (TRAINSCOPE, [], "clean", (), 0),
+        (
+            TORCH_AUDIT,
+            [
+                ("WARN", "TA403 Weight decay (0.1) enabled on Embedding parameter 'tokens.weight'."),
+                ("WARN", "TA402 Weight decay (0.1) enabled on Norm parameter 'norm.weight'."),
+                ("INFO", "TA203 Model is 100.0% FP32. Consider using AMP or BFloat16 for speed."),
+            ],
+            "warn",
+            (),
+            2,
+        ),
+        (TORCH_AUDIT, [("INFO", "TA203 Model is 100.0% FP32. Consider using AMP or BFloat16 for speed.")], "clean", (), 0),
+    ],
+)  # the first, the third and the fifth were said of trainings of the lab
+def test_what_real_ones_say_is_read(
+    peer: InLoopPeer, found: list[tuple[str, str]], level: str, causes: tuple[str, ...], alarms: int
+) -> None:
+    heard = said(peer, found, version="1")
+    assert (heard.level, heard.causes, len(heard.messages)) == (level, causes, alarms)
 
 
 @pytest.fixture
@@ -84,6 +128,20 @@ def test_a_table_of_words_is_no_part_of_how_a_peer_is_attached(tmp_path: Path) -
     other.write_text("MEANS = ()\n\nclass Watch:\n    every = 1  # always\n")
     third.write_text("MEANS = ()\n\nclass Watch:\n    every = 2\n")
     assert beside._adapter(one) == beside._adapter(other) != beside._adapter(third)
+
+
+def test_the_table_says_over_how_many_runs_each_was_scored() -> None:
+    fault = faults()["lr_too_high"]
+    heard = {("lr_too_high", 0): {"trainscope": Said(level="warn", version="1.8.1")}, ("lr_too_high", 1): {}}
+    outcomes = [of_fault(fault, seed, 0, Verdict()) for seed in (0, 1)]
+    table = cells.peers(replace(board("dev", outcomes, []), peers=rivals(heard, outcomes, [], [], bare=False)), interval=False)
+    assert [row[1:5] for row in table] == [
+        ("reads", "runs", "fails", "or warns"),
+        ("run folder", "2", "0 %", "0 %"),
+        ("run folder", "1", "0 %", "0 %"),
+        ("in the loop", "1", "0 %", "100 %"),
+    ]
+    assert table[3][0] == "trainscope 1.8.1"
 
 
 def test_an_interpreter_without_them_is_told() -> None:

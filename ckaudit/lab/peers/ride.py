@@ -22,8 +22,8 @@ from ckaudit.lab.record import record
 def ride(what: Recipe, peers: Sequence[InLoopPeer], *, stop: int | None = None) -> Told:
     """Train with peers attached and return what they said; one that stops the training gives no answer.
 
-    All of them watch the same training. Where that cannot be carried out each has one of its own, and those whose own
-    one cannot be either are at fault.
+    All watch the same training. Where that breaks off, each has one of its own, and those gave no answer whose own breaks
+    off too.
 
     Args:
         what: What is trained.
