@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from copy import deepcopy
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +20,7 @@ from ckaudit.lab.recipe import Recipe, recipe
 from ckaudit.lab.record import record
 
 
-def ride(what: Recipe, peers: Sequence[InLoopPeer], *, stop: int | None = None) -> Told:
+def ride(what: Recipe, peers: Sequence[InLoopPeer]) -> Told:
     """Train with peers attached and return what they said; one that stops the training gives no answer.
 
     All watch the same training. Where that breaks off, each has one of its own, and those gave no answer whose own breaks
@@ -28,32 +29,31 @@ def ride(what: Recipe, peers: Sequence[InLoopPeer], *, stop: int | None = None) 
     Args:
         what: What is trained.
         peers: Who watches.
-        stop: Last step; None: as planned.
 
     Raises:
         Exception: What stops the training without any of them.
     """
     try:
-        return _train(what, peers, stop)
+        return _train(what, peers)
     except Exception as error:
         if not peers:
             raise
         if len(peers) == 1:
-            _train(what, (), stop)  # is it the peer, or the training?
+            _train(what, ())  # is it the peer, or the training?
             return Told(found={}, errors={peers[0].name: f"it stops the training: {type(error).__name__}: {error}"})
-    alone = [ride(what, [peer], stop=stop) for peer in peers]
+    alone = [ride(what, [peer]) for peer in peers]
     return Told(
         found={name: found for each in alone for name, found in each.found.items()},
         errors={name: error for each in alone for name, error in each.errors.items()},
     )
 
 
-def _train(what: Recipe, peers: Sequence[InLoopPeer], stop: int | None) -> Told:
+def _train(what: Recipe, peers: Sequence[InLoopPeer]) -> Told:
     with TemporaryDirectory(prefix="ckaudit-lab-") as temporary:
         folder = Path(temporary)
         (folder / "peers").mkdir()
-        watched = cast("Change", Watched(what.change, peers, folder / "peers"))
-        record(replace(what, change=watched), folder / "run", stop=stop, grids="none")
+        watched = cast("Change", Watched(deepcopy(what.change), peers, folder / "peers"))
+        record(replace(what, change=watched), folder / "run", grids="none")
         return told(folder / "peers")
 
 
