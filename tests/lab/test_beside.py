@@ -52,6 +52,17 @@ def test_words_mean_truths_of_the_lab(peer: InLoopPeer) -> None:
             ("saturating_activation", "learning_rate_too_high", "missing_warmup", "weight_decay_too_high", "capacity_too_small"),
             4,
         ),
+        (
+            TORCHMORTEM,
+            [
+                ("insight", "Gradient starvation causing unit death: Vanishing gradients are starving downstream layers"),
+                ("critical", "Dead units in blocks.0.mlp.act: 100% of units in blocks.0.mlp.act are persistently dead"),
+                ("warning", "Gradient stalling in blocks.0.mlp_norm: Layer 'blocks.0.mlp_norm' had near-zero gradient norm"),
+            ],
+            "fail",
+            ("dead_units", "residual_path_broken", "gradient_path_cut", "dead_path"),
+            3,
+        ),
         (TORCHMORTEM, [("info", "Catapult phase detected: Loss spiked to 1.394e+01 at step 6")], "clean", (), 0),
         (TRAINSCOPE, [("signal", "loss crossed at step 40")], "warn", ("learning_rate_too_high",), 1),
         (TRAINSCOPE, [], "clean", (), 0),
@@ -68,7 +79,7 @@ def test_words_mean_truths_of_the_lab(peer: InLoopPeer) -> None:
         ),
         (TORCH_AUDIT, [("INFO", "TA203 Model is 100.0% FP32. Consider using AMP or BFloat16 for speed.")], "clean", (), 0),
     ],
-)  # the first, the third and the fifth were said of trainings of the lab
+)  # those that are not clean were said of trainings of the lab
 def test_what_real_ones_say_is_read(
     peer: InLoopPeer, found: list[tuple[str, str]], level: str, causes: tuple[str, ...], alarms: int
 ) -> None:

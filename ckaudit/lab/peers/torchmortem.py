@@ -17,8 +17,8 @@ MEANS = (
     ("^Instability feedback loop", "learning_rate_too_high"),
     ("^Instability feedback loop", "normalization_missing"),
     ("^Instability feedback loop", "init_too_large"),
+    ("^Gradient starvation", "dead_units"),  # it is said of dead units alone
     ("^Gradient starvation", "residual_path_broken"),
-    ("^Gradient starvation", "dead_units"),
     ("^Representation bottleneck", "capacity_too_small"),
     ("^Representation bottleneck", "weight_decay_too_high"),
     ("^Vanishing gradients", "residual_path_broken"),
