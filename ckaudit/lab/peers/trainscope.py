@@ -20,6 +20,7 @@ MEANS = (
     ("^kurtosis crossed", "attention_logits_grow"),
     ("^(grad_norm|loss) crossed", "learning_rate_too_high"),
     ("^Objective explosion", "learning_rate_too_high"),
+    ("^Objective explosion", "nonfinite_operation"),  # it does not say which of the two
 )
 
 
