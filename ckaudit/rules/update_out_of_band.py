@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
+from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight, update_to_weight_global
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
-from ckaudit.run.series import Floats, Mask, Series, Steps, at, single
+from ckaudit.run.series import Mask, Series, Steps, at, single
 from ckaudit.run.spans import spans
 
 
@@ -78,10 +79,7 @@ def _rate(steps: Steps, rate: Series | None, share: float) -> Mask:
 
 def _middle(tensors: Series) -> Series:
     known = tensors.recorded_rows()
-    values: Floats = np.full(len(known.steps), np.nan)
-    rows = known.finite.any(axis=1)
-    values[rows] = np.nanmedian(np.where(known.finite, known.values, np.nan)[rows], axis=1)
-    return single("median tensor", "1", known.steps, values)
+    return single("median tensor", "1", known.steps, row_medians(np.where(known.recorded, known.values, np.nan)))
 
 
 def _has_learnt(steps: Steps, start: Series | None, loss: Series | None, share: float) -> Mask:
