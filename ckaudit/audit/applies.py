@@ -11,6 +11,8 @@ from ckaudit.run.run import Run
 OUR_RECORDER = "ckaudit recorder"
 # Benchmarks of any model at all, from graphs to speech: what their logs do not mention may not be there.
 TABLES = ("AlgoPerf",)
+TRAINER = "Hugging Face"
+TRAINER_ARGUMENT = "per_device_train_batch_size"  # only the Trainer's arguments have it
 OF_TEXT = ("tokens_seen", "tokens_per_update", "tokens_per_sec", "train_ppl", "val_ppl", "bytes_per_token")
 
 
@@ -23,6 +25,13 @@ def why_not_metric(run: Run, name: str) -> str:
     """Return why a metric makes no sense for a run, by the entry that tells about it."""
     owner = entry_of(name)
     return why_not(run, entries()[owner].only_with) if owner else ""
+
+
+def is_trainers(run: Run) -> bool:
+    """Return whether the run is one of the Hugging Face Trainer, whose users call no recorder themselves."""
+    facts = run.manifest
+    config = facts.config if facts and facts.config is not UNSET else {}
+    return _source(run).startswith(TRAINER) or TRAINER_ARGUMENT in config
 
 
 def _attention(run: Run) -> str:
@@ -40,7 +49,9 @@ def _text(run: Run) -> str:
     if _is_table(run):
         return "nothing in the log says that the model reads text"
     kinds = _kinds(run)
-    return "no tensor of the model embeds tokens" if kinds and not kinds & {"embedding", "other"} else ""
+    # Where nothing has a telling name, anything may embed tokens; only what looks at pictures surely does not.
+    possible = {"embedding"} if "conv" in kinds else {"embedding", "other"}
+    return "no tensor of the model embeds tokens" if kinds and not kinds & possible else ""
 
 
 def _says_text(run: Run) -> bool:
@@ -85,12 +96,24 @@ def _device(run: Run) -> str:
 
 
 def _chosen_weights(run: Run) -> str:
-    return "" if query_and_key(run) else "no name of a query or key matrix is known to choose"
+    return "" if query_and_key(run) else "no tensor is named like a query or key matrix"
 
 
 def _claims(run: Run) -> str:  # noqa: ARG001  one signature for all
     """A claim is checked where there is one; nobody has to make it."""
-    return "the log says no number that follows from others"
+    return "the log holds no number that follows from its others"
+
+
+def _clipping(run: Run) -> str:
+    told = (run.value("optimizer.clip_coefficient"), run.scalar("clip_coefficient"), run.scalar("grad_clip_rate"))
+    facts = run.manifest
+    limited = facts is not None and facts.clip_norm is not UNSET
+    clips = limited or is_trainers(run) or any(bool(each) for each in told)  # the Trainer clips unless it is told not to
+    return "" if clips else "nothing says that the training clips its gradients"
+
+
+def _recorder(run: Run) -> str:
+    return "" if _source(run).startswith("ckaudit") else "no recorder of ckaudit wrote the run"
 
 
 def _kinds(run: Run) -> set[str]:
@@ -107,4 +130,6 @@ _ANSWERS: dict[Condition, Callable[[Run], str]] = {
     "text": _text,
     "chosen_weights": _chosen_weights,
     "claims": _claims,
+    "clipping": _clipping,
+    "recorder": _recorder,
 }

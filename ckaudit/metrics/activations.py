@@ -11,7 +11,6 @@ from ckaudit.metrics.weights import magnitude
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
-_FUNCTION = re.compile(r"(^|[._])(act\w*|\w*sigmoid\w*|\w*tanh\w*|gates?)$", re.IGNORECASE)
 _RESIDUAL = re.compile(r"resid|(^|[._])(h|blocks?|layers?)[._]?\d+([._]?out(put)?)?$", re.IGNORECASE)
 
 
@@ -118,29 +117,23 @@ def activation_max_abs(run: Run) -> Series:
     unit="1", reads=[activation_mean, activation_std, "activations.*.min", "activations.*.max"],
     source="Bhatia & Davis 2000, theorem 1", memory=1,
 )  # fmt: skip
-def activation_saturation(run: Run, *, bound: float = 1.0, reach: float = 0.9) -> Series:
-    r"""How near the outputs of a bounded activation function are to sitting at its two ends only.
+def activation_saturation(run: Run) -> Series:
+    r"""How near each module's outputs are to sitting at their two ends only.
 
     $$s_m = \frac{\sigma_m^2}{(\mu_m - \min a)(\max a - \mu_m)} \in [0, 1]$$
 
-    Shape (C, M): checkpoints by modules that are functions by their name and whose outputs fill a range from 0 or -1 to 1;
-    1 where all are at one of the ends. Not recorded where they do not.
-
-    Args:
-        run: The run.
-        bound: Largest magnitude of a bounded function, that of tanh and of the logistic function.
-        reach: Share of the range that is filled, lest a function count as bounded because its inputs are small.
+    Shape (C, M): checkpoints by modules; 1 where every output is the least or the greatest. Of a bounded function that is
+    saturation. Not recorded where all outputs are equal; NaN where an input is not finite.
     """
     low, high = together(run.series("activations", "min"), run.series("activations", "max"))
     mean, std = together(activation_mean(run), activation_std(run))
     (low, mean), (high, std) = together(low, mean), together(high, std)
-    room = (mean.values - low.values) * (high.values - mean.values)
-    inside = (np.maximum(np.abs(low.values), np.abs(high.values)) <= bound) & (high.values >= reach * bound)
-    inside &= (low.values <= -reach * bound) | (np.abs(low.values) <= (1 - reach) * bound)
-    known = low.recorded & high.recorded & mean.recorded & std.recorded & ~(room <= 0) & ~(inside == 0)
+    known = low.recorded & high.recorded & mean.recorded & std.recorded
     with np.errstate(all="ignore"):
-        values = np.where(known, np.square(std.values) / room, np.nan)
-    return replace(mean, values=values, recorded=known).only(lambda name: _FUNCTION.search(name) is not None)
+        room = (mean.values - low.values) * (high.values - mean.values)
+        known &= ~(room <= 0)
+        values = np.where(known & np.isfinite(room), np.square(std.values) / room, np.nan)
+    return replace(mean, values=values, recorded=known)
 
 
 @metric(unit="1", reads=["activations.*.sparsity"], source="playbook, analysis contract", memory=1)

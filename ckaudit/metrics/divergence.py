@@ -86,7 +86,9 @@ def _is_one_jump(val: Floats, least: int) -> bool:
     rises = np.diff(val)
     jump = int(np.argmax(rises))
     after = val[jump + 1 :]
-    return bool(rises[jump] >= (val.max() - val[0]) / 2 and len(after) > least and np.median(after[-least:]) < after[0])
+    return bool(
+        rises[jump] >= (val.max() - val[0]) / 2 and len(after) > least and np.median(after[-least:]) < np.median(after[:least])
+    )
 
 
 def _widening(gap: Floats, blur: float, fall: float) -> int:

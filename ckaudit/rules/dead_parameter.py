@@ -1,6 +1,5 @@
 """GRAD003: a trainable tensor gets no gradient."""
 
-import re
 from collections.abc import Iterator
 
 from ckaudit.contract.manifest import Manifest
@@ -9,8 +8,6 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
-
-_EXPERT = re.compile(r"(^|[._])experts?[._]?\d+([._]|$)", re.IGNORECASE)
 
 
 @rule("GRAD003", severity="sev2", needs=[gradient_norm], wants=[FACTS], unit="1", memory=2)
@@ -40,7 +37,7 @@ def dead_parameter(
     trainable = norm.only(tensors.is_trainable)
     yield from too_few(norm, min_points)
     for span in spans(trainable, trainable.values < dead, min_points=min_points):
-        early = span.points < expert_points and _EXPERT.search(span.label) is not None
+        early = span.points < expert_points and tensors.is_expert(span.label)
         yield Hit.over(
             span, "note" if early else "sev2", "{where} gets no gradient: its norm is {value:.2g}, below {limit:.0e}",
             badness=-trainable.values, value=trainable.values, limit=dead,

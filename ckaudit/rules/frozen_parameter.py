@@ -32,8 +32,8 @@ def frozen_parameter(
     note. It is a note as well where the first loss is by `knows` nats lower than a guess: then the model was trained
     before.
     ## Why it matters
-    They stay as they were drawn, at random, and the loss falls nonetheless: nobody sees it (OPT-175B, its table of
-    positions).
+    They stay as they were drawn, at random, and the loss falls nonetheless: nobody sees it (once in a model of 175
+    billion, its table of positions).
     ## False alarms
     What run.json's configuration declares in `frozen` or leaves out of `trainable` (lists of names or patterns) is meant.
     """

@@ -1,6 +1,5 @@
 """MOVE004: one layer moves far less than its neighbours."""
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,9 +12,6 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import TensorTable, table_of
-
-_EXPERT = re.compile(r"(^|[._])experts?[._]?\d+([._]|$)", re.IGNORECASE)
-_NUMBER = re.compile(r"\d+")
 
 
 @rule("MOVE004", severity="sev2", needs=[update_to_weight], wants=[learning_rate, FACTS], unit="1")
@@ -60,7 +56,7 @@ def _is_matrix(name: str, tensors: TensorTable) -> bool:
     """Tell whether a tensor is a matrix of a block, as far as that is known."""
     fact = tensors.facts.get(name)
     flat = fact is not None and bool(fact.shape) and len(fact.shape or ()) < 2
-    return tensors.block(name) is not None and not flat and tensors.kind(name) != "norm" and not _EXPERT.search(name)
+    return tensors.block(name) is not None and not flat and tensors.kind(name) != "norm" and not tensors.is_expert(name)
 
 
 def _part(name: str, tensors: TensorTable) -> str:
@@ -72,7 +68,7 @@ def _to_neighbours(update: Series, tensors: TensorTable, near: int) -> Series:
     """Return each matrix's ratio over the median of its namesakes in the blocks beside it, which move at all."""
     values: Floats = np.where(update.finite, update.values, np.nan)
     depths = [tensors.depth(name) or 0 for name in update.labels]
-    roles = [_NUMBER.sub("#", name) for name in update.labels]
+    roles = tensors.roles(update.labels)
     relative = np.full(values.shape, np.nan)
     columns: dict[str, list[int]] = {}
     for column, role in enumerate(roles):

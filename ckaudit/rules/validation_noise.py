@@ -34,6 +34,9 @@ def validation_noise(
     if moved is not None:
         still |= _still(moved, steps, with_start=True)
     pairs: Steps = np.stack([known[:-1], known[1:]], axis=1)[still]
+    if not len(pairs):
+        yield Skip("not_applicable", "weights changed between all evaluations")
+        return
     if len(pairs) < min_pairs:
         yield Skip("too_few_points", f"{len(pairs)} pairs of evaluations of the same weights; {min_pairs} are needed")
         return

@@ -20,11 +20,11 @@ def weight_scale_off(
 
     ## What it checks
     At step 0 the gain of each matrix, $\sigma\sqrt{\mathrm{fan\,in}}$: 0.58 for the default of PyTorch, 1 and 1.4 after
-    Glorot and He, 0.02 times the root of the width for GPT-2 (0.14 to 1.3). The median matrix below `lowest` or above
+    Glorot and He, 0.02 times the root of the width for the GPTs (0.14 to 1.3). The median matrix below `lowest` or above
     `highest` is sev2 (lab: healthy runs 0.04 to 1.4, init times a hundred 14); a single matrix above `one` times the
     highest, or above `highest` while the median is not, is noted.
     ## Why it matters
-    Far too large, outputs saturate and the first losses are huge; far too small, hardly any gradient comes back (EXP-2).
+    Far too large, outputs saturate and the first losses are huge; far too small, hardly any gradient comes back.
     ## False alarms
     Projections that start at zero by design are left out, and so are embeddings. A run that goes on from trained weights
     has none of the usual scales, and is judged by the same wide band.

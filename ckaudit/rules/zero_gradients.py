@@ -1,6 +1,5 @@
 """GRAD006: a large share of gradient elements is exactly zero."""
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,8 +10,6 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
-
-_EXPERT = re.compile(r"(^|[._])experts?[._]?\d+([._]|$)", re.IGNORECASE)
 
 
 @rule("GRAD006", severity="sev2", needs=[gradient_zero_fraction], wants=[FACTS], unit="1")
@@ -36,7 +33,7 @@ def zero_gradients(
     yield from too_few(zeros, min_points)
     tensors = table_of(facts)
     judged = zeros.only(
-        lambda name: tensors.kind(name) != "embedding" and not _EXPERT.search(name) and tensors.is_trainable(name)
+        lambda name: tensors.kind(name) != "embedding" and not tensors.is_expert(name) and tensors.is_trainable(name)
     )
     for span in spans(judged, judged.values > most, min_points=min_points):
         yield Hit.over(

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from ckaudit.metrics.memorization import forgetting as forgetting_of_probes
+from ckaudit.metrics.memorization import forgetting
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 
-@rule("PRB001", severity="sev2", needs=[forgetting_of_probes], unit="1")
-def forgetting(ratio: Series, *, most: float = 1.5, note: float = 1.2, min_points: int = 3) -> Iterator[Hit | Skip]:
+@rule("PRB001", severity="sev2", needs=[forgetting], unit="1")
+def probes_forgotten(ratio: Series, *, most: float = 1.5, note: float = 1.2, min_points: int = 3) -> Iterator[Hit | Skip]:
     """What was learnt early is forgotten again.
 
     ## What it checks
