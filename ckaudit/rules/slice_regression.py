@@ -1,48 +1,59 @@
-"""EVL002: one slice of the held-out data gets worse while the whole does not."""
+"""SLIC001: one slice of the held-out text gets worse while the whole does not."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.metrics.divergence import divergence_step
 from ckaudit.metrics.loss import slice_val_loss, val_loss
-from ckaudit.rules.rule import Hit, Skip, rule, too_few
-from ckaudit.run.series import Floats, Series, at
-from ckaudit.run.spans import spans
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Floats, Series, Steps, at
 
 
-@rule("EVL002", severity="sev2", needs=[slice_val_loss, val_loss], unit="1")
+@rule("SLIC001", severity="sev1", needs=[slice_val_loss], wants=[val_loss], unit="nats/token")
 def slice_regression(
-    slices: Series, val: Series, *, rise: float = 0.1, mads: float = 2.0, whole: float = 0.02, min_evals: int = 3
+    losses: Series,
+    whole: Series | None,
+    *,
+    min_evals: int = 3,
+    rise: float = 0.01,
+    mads: float = 3.0,
+    slices: tuple[str, ...] = (),
 ) -> Iterator[Hit | Skip]:
-    """One slice of the held-out data gets worse while the whole does not.
+    """A slice of the held-out text gets worse for good.
 
     ## What it checks
-    Each slice's loss over its best so far: more than `rise`, and more than `mads` robust deviations of its steps from one
-    evaluation to the next, at `min_evals` evaluations in a row (M56, SEV2-2), while the whole held-out loss is within
-    `whole` of its best: else the whole is ill, and other rules say so.
+    The held-out loss of each slice by the measure of LOSS002: at least `min_evals` evaluations after its lowest, the last
+    of them above it by more than `rise` and more than `mads` robust deviations of the slice's own noise (M56, playbook D5.5).
+    It is sev2 where the loss of the whole did not rise along. The `slices` that a policy watches must not rise at all:
+    such a slice is sev1, whatever the whole does.
     ## Why it matters
-    The average hides it: a language, a source or a task is being forgotten (SR-2).
+    An average hides what it loses: the model forgets one kind of text while it gains on the others.
     ## False alarms
-    Small slices are noisy, and their own noise is the measure.
+    A slice of few tokens is noisy; its own noise is what it is held against. Where all slices rise together, it is
+    overfitting, and LOSS002 says so.
     """
-    yield from too_few(slices, min_evals + 2)
-    excess = _over_best(slices.values, slices.finite)
-    best = _over_best(at(val, slices.steps).values, np.isfinite(at(val, slices.steps).values))[:, :1]
-    steps = np.abs(np.diff(np.where(slices.finite, slices.values, np.nan), axis=0))
-    known = np.isfinite(steps).any(axis=0)
-    noise = np.full(len(slices.labels), np.inf)
-    noise[known] = 1.4826 * np.nanmedian(steps[:, known], axis=0)
-    with np.errstate(all="ignore"):
-        limit = np.maximum(rise, mads * noise / np.abs(slices.values))
-    for span in spans(slices, (excess > limit) & (best < whole), min_points=min_evals):
-        yield Hit.over(
-            span, "sev2", "the loss of slice {where} is {value:.0%} above its best, while that of all held-out data is not",
-            badness=excess, limit=rise,
-        )  # fmt: skip
+    judged = losses.finite.sum(axis=0) >= min_evals + 2  # (P,)
+    if not judged.any():
+        yield Skip("too_few_points", f"at most {int(losses.finite.sum(axis=0).max())} evaluations; {min_evals + 2} are needed")
+        return
+    for column in np.flatnonzero(judged):
+        name = losses.labels[column].rpartition("/")[2]
+        known = losses.finite[:, column]
+        steps, values = losses.steps[known], losses.values[known, column]
+        level = np.zeros(len(steps)) if name in slices or whole is None else at(whole, steps).values[:, 0]
+        onset = divergence_step(steps, level, values, min_evals=min_evals, rise=rise, mads=mads)
+        if onset is not None:
+            yield _hit(name, steps, values, onset, watched=name in slices, alone=whole is not None)
 
 
-def _over_best(values: Floats, finite: "np.ndarray") -> Floats:
-    """Return each cell over the lowest of its column so far, less 1; NaN where it is not finite."""
-    lowest = np.minimum.accumulate(np.where(finite, values, np.inf), axis=0)
-    with np.errstate(all="ignore"):
-        return np.asarray(np.where(finite & (lowest > 0), values / lowest - 1, np.nan))
+def _hit(name: str, steps: Steps, values: Floats, onset: int, *, watched: bool, alone: bool) -> Hit:
+    lowest = int(np.argmin(values))
+    worst = lowest + int(np.argmax(values[lowest:]))
+    since = f"at step {steps[lowest]}"
+    tail = "; the policy watches it" if watched else ", while the whole does not rise" if alone else ""
+    return Hit(
+        severity="sev1" if watched else "sev2", where=f"slice_val_loss/{name}", first=onset, last=int(steps[-1]),
+        worst=int(steps[worst]), value=float(values[worst]), limit=float(values[lowest]), points=int((steps >= onset).sum()),
+        message=f"the held-out loss of {name} rises to {{value:.4g}} from its lowest, {{limit:.4g}} {since}{tail}",
+    )  # fmt: skip
