@@ -11,6 +11,8 @@ from ckaudit.run.run import Run
 OUR_RECORDER = "ckaudit recorder"
 # Benchmarks of any model at all, from graphs to speech: what their logs do not mention may not be there.
 TABLES = ("AlgoPerf",)
+TRAINER = "Hugging Face"
+TRAINER_ARGUMENT = "per_device_train_batch_size"  # only the Trainer's arguments have it
 OF_TEXT = ("tokens_seen", "tokens_per_update", "tokens_per_sec", "train_ppl", "val_ppl", "bytes_per_token")
 
 
@@ -23,6 +25,13 @@ def why_not_metric(run: Run, name: str) -> str:
     """Return why a metric makes no sense for a run, by the entry that tells about it."""
     owner = entry_of(name)
     return why_not(run, entries()[owner].only_with) if owner else ""
+
+
+def is_trainers(run: Run) -> bool:
+    """Return whether the run is one of the Hugging Face Trainer, whose users call no recorder themselves."""
+    facts = run.manifest
+    config = facts.config if facts and facts.config is not UNSET else {}
+    return _source(run).startswith(TRAINER) or TRAINER_ARGUMENT in config
 
 
 def _attention(run: Run) -> str:

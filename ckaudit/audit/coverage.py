@@ -1,22 +1,22 @@
 """What of the catalogue a run recorded, what it did not, and what that keeps from being judged."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import UNSET, Struct
 
 from ckaudit.audit.applies import why_not
 from ckaudit.audit.judge import judge
-from ckaudit.audit.lacking import missing_inputs, unusable
+from ckaudit.audit.lacking import Lack, missing_inputs, unusable
 from ckaudit.audit.measure import notes_on_files
 from ckaudit.audit.open import is_run_folder, open_run
 from ckaudit.audit.outlook import scale_of, stage_of
-from ckaudit.audit.program import Program, program
-from ckaudit.audit.remedies import Lack, Remedy, remedies
+from ckaudit.audit.remedies import Remedy, remedies
 from ckaudit.causes.links import causes_reading, rules_reading
-from ckaudit.contract.missed import most_missed
+from ckaudit.contract.missed import needs_of
+from ckaudit.contract.report import Check
 from ckaudit.metrics import metrics
-from ckaudit.metrics.catalogue import RANKS, Entry, Importance, entries
+from ckaudit.metrics.catalogue import RANKS, Entry, Importance, entries, entry_of
 from ckaudit.rules import rules
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
@@ -33,7 +33,8 @@ class Row(Struct, frozen=True, kw_only=True):
         level: How much this run needs it.
         title: What it is.
         recorded: Whether the run has at least one value of it that rests on enough.
-        partial: Whether it has values, but of too little to count.
+        partial: Whether it has values, but of too little to count: of none of `evidence`.
+        evidence: Metrics or scalars of which one must be there for it to count; empty: any value counts.
         inputs: Entries it is made of that the run has not: their lines record it.
         unusable: What is wrong with its inputs where all are there; empty: nothing, or not all are.
         beside: Metrics of the same playbook that the run has.
@@ -50,6 +51,7 @@ class Row(Struct, frozen=True, kw_only=True):
     title: str
     recorded: bool
     partial: bool
+    evidence: tuple[str, ...]
     inputs: tuple[str, ...]
     unusable: str
     beside: tuple[str, ...]
@@ -60,16 +62,20 @@ class Row(Struct, frozen=True, kw_only=True):
     not_applicable: str
 
 
-class Missed(Struct, frozen=True, kw_only=True):
-    """Something that checks could not judge without, as triage counts them.
+class Waiting(Struct, frozen=True, kw_only=True):
+    """A rule that could not judge the run, because something is not recorded.
 
     Attributes:
-        name: A metric, or "run.json".
-        checks: How many could not.
+        code: The rule.
+        name: Its name.
+        needs: The metrics that are missing, or "run.json".
+        place: Number of the first remedy after which it can judge, counted from 1; None: it takes several.
     """
 
+    code: str
     name: str
-    checks: int
+    needs: tuple[str, ...]
+    place: int | None
 
 
 class Coverage(Struct, frozen=True, kw_only=True):
@@ -85,9 +91,9 @@ class Coverage(Struct, frozen=True, kw_only=True):
         over: Whether the run has reached its planned end, so that what is missing can be recorded by the next one only.
         files: Files read.
         notes: What a reader must know of how it was read, and which files could not be.
-        next: What most checks could not judge without, as triage says; empty: every check has what it needs.
-        remedies: What to do about what is missing, the line that most rules and causes wait for first.
-        program: Where no recorder wrote the run, the whole program that records, in its order.
+        judges: How many rules there are for a run like this.
+        waiting: Those that could not judge, because something is not recorded, as triage says.
+        remedies: What to do about what is missing, the one that most rules and causes wait for first.
         rows: Every entry, the most needed first, in the order of the catalogue.
     """
 
@@ -100,9 +106,9 @@ class Coverage(Struct, frozen=True, kw_only=True):
     over: bool
     files: int
     notes: tuple[str, ...]
-    next: tuple[Missed, ...]
+    judges: int
+    waiting: tuple[Waiting, ...]
     remedies: tuple[Remedy, ...]
-    program: Program | None
     rows: tuple[Row, ...]
 
     def missing(self, level: Importance) -> list[Row]:
@@ -145,8 +151,8 @@ def coverage_of(run: Run, *, scale: str | None = None, stage: str | None = None,
     chosen = {"scale": scale or size.word, "stage": stage or time.word}
     rows = [_row(name, entry, run, level_of(entry, **chosen)) for name, entry in entries().items()]
     rows.sort(key=lambda row: RANKS.index(row.level))
-    lacks = [_lack(row) for row in rows if not (row.recorded or row.not_applicable or row.unusable)]
-    missed = most_missed(judge(run, rules().values()).checks)
+    steps = remedies(run, [_lack(row) for row in rows if _is_lacking(row)], in_folder=in_folder)
+    checks = judge(run, rules().values()).checks
     return Coverage(
         subject=run.name,
         scale_reason="as asked for" if scale else size.reason,
@@ -155,9 +161,9 @@ def coverage_of(run: Run, *, scale: str | None = None, stage: str | None = None,
         over=_is_over(run),
         files=run.files,
         notes=(*notes_on_files(run), *run.notes),
-        next=tuple(Missed(name=name, checks=checks) for name, checks in missed),
-        remedies=remedies(run, lacks, in_folder=in_folder),
-        program=program(run, lacks) if lacks else None,
+        judges=sum(check.reason != "not_applicable" for check in checks),
+        waiting=tuple(_waiting(check, steps) for check in checks if check.reason == "not_recorded"),
+        remedies=steps,
         rows=tuple(rows),
         **chosen,
     )
@@ -175,7 +181,7 @@ def _row(name: str, entry: Entry, run: Run, level: Importance) -> Row:
     beside = tuple(each for each in entry.covers if metrics()[each](run))
     # What records the entry records what it covers, but for what another entry's line brings.
     brought = [each for each in entry.covers if each not in entry.elsewhere] + _brought_by(name)
-    lacks = tuple(each for each in brought if each not in (*beside, *OF_EVENTS) and not metrics()[each](run))
+    lacks = tuple(each for each in brought if each not in (*beside, *OF_EVENTS) and _is_unrecorded(each, run))
     found = bool(metric(run))
     whole = found and _rests_on_enough(run, name, entry)
     waited = lacks if whole else (name, *lacks)
@@ -186,6 +192,7 @@ def _row(name: str, entry: Entry, run: Run, level: Importance) -> Row:
         title=metric.title,
         recorded=whole,
         partial=found and not whole,
+        evidence=entry.evidence,
         inputs=() if whole else missing_inputs(run, name),
         unusable="" if found else unusable(run, name),
         beside=beside,
@@ -200,6 +207,24 @@ def _row(name: str, entry: Entry, run: Run, level: Importance) -> Row:
 def _brought_by(name: str) -> list[str]:
     """Return what the line of an entry records of what others cover."""
     return [metric for each in entries().values() for metric, by in each.elsewhere.items() if by == name]
+
+
+def _is_unrecorded(name: str, run: Run) -> bool:
+    """Return whether a metric has no value because what it is made of is not there."""
+    inputs = metrics()[name].uses
+    return not (metrics()[name](run) or (inputs and all(metrics()[each](run) for each in inputs)))
+
+
+def _is_lacking(row: Row) -> bool:
+    """Return whether a line would help: something is missing, or a side of it that a check waits for."""
+    return not (row.not_applicable or row.unusable) and (not row.recorded or bool(row.rules or row.causes))
+
+
+def _waiting(check: Check, steps: Sequence[Remedy]) -> Waiting:
+    needs = needs_of(check)
+    owners = {entry_of(name) for name in needs}
+    place = next((place for place, each in enumerate(steps, start=1) if owners <= set(each.names)), None)
+    return Waiting(code=check.code, name=check.name, needs=needs, place=place)
 
 
 def _lack(row: Row) -> Lack:

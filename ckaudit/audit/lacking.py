@@ -1,11 +1,42 @@
-"""Why a number is missing: which of its inputs is, or what is wrong with those that are there."""
+"""What a run lacks: which number, who waits for it, which of its inputs is missing, or what is wrong with them."""
 
 import numpy as np
+from msgspec import Struct
 
-from ckaudit.audit.remedies import made_of_entries
 from ckaudit.metrics import metrics
-from ckaudit.metrics.catalogue import entries
+from ckaudit.metrics.catalogue import RANKS, Importance, entries
 from ckaudit.run.run import Run
+
+
+class Lack(Struct, frozen=True, kw_only=True):
+    """One number that is missing, or a side of it that a check reads.
+
+    Attributes:
+        name: The entry of the catalogue.
+        level: How much the run needs it.
+        readers: Codes of rules and names of causes that wait for it.
+        by: The entry whose line records it: itself, or what it is made of.
+    """
+
+    name: str
+    level: Importance
+    readers: tuple[str, ...]
+    by: str
+
+    @property
+    def urgency(self) -> tuple[int, int]:
+        """Sort key: what most rules and causes wait for first, then the most needed."""
+        return -len(self.readers), RANKS.index(self.level)
+
+
+def made_of_entries(name: str) -> tuple[str, ...]:
+    """Return the entries that one is made of, down to those that are recorded themselves; empty: it is one of these.
+
+    >>> made_of_entries("train_val_gap"), made_of_entries("val_loss")
+    (('val_loss', 'train_loss_raw'), ())
+    """
+    found = (each for need in entries()[name].needs for each in (made_of_entries(need) or (need,)))
+    return tuple(dict.fromkeys(found))
 
 
 def missing_inputs(run: Run, name: str) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ def scale_of(run: Run, *, medium: float = 1e9, large: float = 2e10) -> Guess:
             return Guess(word, "as model_scale_hint says")
     count = float(facts.parameters) if facts and facts.parameters is not UNSET else _named(hint)
     if count is None:
-        return Guess("nano", "no parameter count is recorded; --scale says it")
+        return Guess("nano", "a guess: no parameter count is recorded; --scale nano, medium or large says it")
     word = "large" if count >= large else "medium" if count >= medium else "nano"
     return Guess(word, f"{count:,.0f} parameters")
 

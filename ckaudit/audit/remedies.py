@@ -1,50 +1,80 @@
 """What to do about what a run did not record: one line for many numbers, the one that most checks wait for first."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
+from msgspec.structs import replace
 
+from ckaudit.audit.applies import is_trainers
+from ckaudit.audit.lacking import Lack, made_of_entries
+from ckaudit.audit.program import GIVEN, Line, besides, is_recorded, place_of, program
 from ckaudit.audit.query_and_key import query_and_key
-from ckaudit.metrics.catalogue import RANKS, Action, Importance, actions, entries
+from ckaudit.metrics.catalogue import Action, actions, entries
 from ckaudit.run.run import Run
 
-TRAINER = "Hugging Face"
-TRAINER_ARGUMENT = "per_device_train_batch_size"  # only the Trainer's arguments have it
 USUAL = ("*.q_proj.weight", "*.k_proj.weight")
 INTO = " --into run/"
 INTO_LATER = "With --into run/ it is added to a run folder, a finished one too."
+BY_ITSELF = (
+    "Without a line: today's Recorder measures this by itself where the model lets it. The one that wrote this run did not, "
+    "because it was older or could not."
+)
+IN_ORDER = "Nothing of ckaudit records yet: these lines do, in this order."
 
 
-class Lack(Struct, frozen=True, kw_only=True):
-    """One number that is missing.
+class Extra(Struct, frozen=True, kw_only=True):
+    """What a line records with more than it shows.
 
     Attributes:
-        name: The entry of the catalogue.
-        level: How much the run needs it.
-        readers: Codes of rules and names of causes that wait for it.
-        by: The entry whose line records it: itself, or what it is made of.
+        what: An option, or a column of a file.
+        names: What it records.
     """
 
-    name: str
-    level: Importance
-    readers: tuple[str, ...]
-    by: str
+    what: str
+    names: tuple[str, ...]
 
 
 class Remedy(Struct, frozen=True, kw_only=True):
-    """One line that records several of the missing numbers.
+    """What records several of the missing numbers.
 
     Attributes:
-        line: What to write or to run.
-        where: Where it goes.
+        lines: What to write or to run; none where the recorder needs none.
+        where: Where it goes, or what it is.
         names: What it records, what most rules and causes wait for first, then the most needed.
+        extras: What of these takes more than the lines as they stand.
+        besides: Another way, in words; empty: there is none to tell.
         readers: Rules and causes that wait for any of them.
     """
 
-    line: str
+    lines: tuple[Line, ...]
     where: str
     names: tuple[str, ...]
-    readers: tuple[str, ...]
+    extras: tuple[Extra, ...] = ()
+    besides: str = ""
+    readers: tuple[str, ...] = ()
+
+    @property
+    def code(self) -> str:
+        """The lines as they are copied."""
+        return "\n".join(line.code for line in self.lines)
+
+
+class Situation(NamedTuple):
+    """Whose lines are to change: the Trainer's, whether there is a recorder to add to, and the options that it has."""
+
+    trainer: bool = False
+    known: bool = False
+    given: frozenset[str] = frozenset()
+
+
+class Target(NamedTuple):
+    """Where a line goes: its text with a hole for options, where that is, and what stands before each option."""
+
+    text: str
+    where: str
+    between: str
+    plain: bool
 
 
 def remedies(run: Run, lacks: Iterable[Lack], *, in_folder: bool = True) -> tuple[Remedy, ...]:
@@ -57,38 +87,27 @@ def remedies(run: Run, lacks: Iterable[Lack], *, in_folder: bool = True) -> tupl
         lacks: What is missing of it.
         in_folder: Whether it is a run folder, that a command can add to.
     """
-    trainer = is_trainers(run)
+    recorded = is_recorded(run)
+    now = Situation(is_trainers(run), known=True, given=frozenset(() if recorded else GIVEN))
     groups: dict[tuple[str, bool], list[Lack]] = {}
-    for lack in lacks:
-        text, *_, alone = _target(entries()[lack.by].action, trainer=trainer)
-        groups.setdefault((text, alone and not _options(lack.by, trainer=trainer)), []).append(lack)
-    made = [(_remedy(run, text, sorted(found, key=_need), trainer=trainer), found) for (text, _), found in groups.items()]
-    ranked = sorted(made, key=lambda pair: (-len(pair[0].readers), min(map(_rank, pair[1])), _cost(pair[1])))
+    placed: list[Lack] = []
+    for lack in sorted(lacks, key=lambda each: each.urgency):
+        if not recorded and place_of(run, lack):
+            placed.append(lack)
+            continue
+        target = _target(lack.by, now)
+        groups.setdefault((target.text, target.plain), []).append(lack)
+    made = [(_remedy(run, found, now), found) for found in groups.values()]
+    if placed:
+        made.append((_program(run, placed), placed))
+    ranked = sorted(made, key=lambda pair: (-len(pair[0].readers), min(each.urgency[1] for each in pair[1]), _cost(pair[1])))
     return tuple(remedy if in_folder else _elsewhere(remedy) for remedy, _ in ranked)
 
 
 def lines_for(name: str) -> tuple[str, ...]:
     """Return the lines that record one entry of the catalogue, whoever trains: its own, or those of what it is made of."""
-    inputs = made_of_entries(name) or (name,)
-    return tuple(dict.fromkeys(remedies(Run(""), [_alone(each)])[0].line for each in inputs))
-
-
-def made_of_entries(name: str) -> tuple[str, ...]:
-    """Return the entries that one is made of, down to those that are recorded themselves; empty: it is one of these.
-
-    >>> made_of_entries("train_val_gap"), made_of_entries("val_loss")
-    (('val_loss', 'train_loss_raw'), ())
-    """
-    found = (each for need in entries()[name].needs for each in (made_of_entries(need) or (need,)))
-    return tuple(dict.fromkeys(found))
-
-
-def is_trainers(run: Run) -> bool:
-    """Return whether the run is one of the Hugging Face Trainer, whose users call no recorder themselves."""
-    facts = run.manifest
-    source = facts.source if facts and facts.source is not UNSET else ""
-    config = facts.config if facts and facts.config is not UNSET else {}
-    return source.startswith(TRAINER) or TRAINER_ARGUMENT in config
+    alone = [[Lack(name=each, level="must", readers=(), by=each)] for each in made_of_entries(name) or (name,)]
+    return tuple(dict.fromkeys(_remedy(Run(""), each, Situation()).code for each in alone))
 
 
 def attention_weights(run: Run) -> str:
@@ -97,59 +116,79 @@ def attention_weights(run: Run) -> str:
     return "(" + ", ".join(f'"{pattern}"' for pattern in patterns) + ("," if len(patterns) == 1 else "") + ")"
 
 
-def _alone(name: str) -> Lack:
-    return Lack(name=name, level="must", readers=(), by=name)
-
-
-def _remedy(run: Run, text: str, lacks: Sequence[Lack], *, trainer: bool) -> Remedy:
-    options = dict.fromkeys(option for lack in lacks for option in _options(lack.by, trainer=trainer))
-    _, where, between, _ = _target(entries()[lacks[0].by].action, trainer=trainer)
-    line = text.replace("{options}", "".join(between + option for option in options)).replace("(, ", "(")
-    columns = [f"{entries()[lack.name].columns} for {lack.name}" for lack in lacks if entries()[lack.name].columns]
+def _program(run: Run, lacks: Sequence[Lack]) -> Remedy:
     return Remedy(
-        line=line.replace("{attention_weights}", attention_weights(run)),
-        where=f"{where} It needs the columns {', '.join(columns)}." if columns else where,
+        lines=program(run, lacks),
+        where=IN_ORDER,
+        besides=besides(run),
         names=tuple(lack.name for lack in lacks),
-        readers=tuple(dict.fromkeys(reader for lack in lacks for reader in lack.readers)),
+        readers=_readers(lacks),
     )
 
 
+def _remedy(run: Run, lacks: Sequence[Lack], now: Situation) -> Remedy:
+    """Return the remedy for numbers of one target."""
+    target = _target(lacks[0].by, now)
+    shown, extras = _split(lacks, now) if target.between == " " and now.known else (lacks, ())
+    options = dict.fromkeys(option for lack in shown for option in _options(lack.by, now))
+    line = target.text.replace("{options}", "".join(target.between + option for option in options)).replace("(, ", "(")
+    by_itself = now.known and target.plain and _action(lacks[0].by, now) is actions()["recorder"]
+    return Remedy(
+        lines=() if by_itself else (Line(code=line.replace("{attention_weights}", attention_weights(run))),),
+        where=BY_ITSELF if by_itself else target.where,
+        names=tuple(lack.name for lack in lacks),
+        extras=extras,
+        readers=_readers(lacks),
+    )
+
+
+def _split(lacks: Sequence[Lack], now: Situation) -> tuple[Sequence[Lack], tuple[Extra, ...]]:
+    """Part what a command should be run for from what it gives besides, where it is told more or the file holds more."""
+    shown = [lack for lack in lacks if lack.level == "must" or lack.readers]
+    there = {option for lack in shown for option in _options(lack.by, now)}
+    more: dict[str, list[str]] = {}
+    for lack in lacks:
+        for option in _options(lack.by, now):
+            if option not in there:
+                more.setdefault(f"with {option}", []).append(lack.name)
+        if columns := entries()[lack.name].columns:
+            more.setdefault(f"from a column {columns}", []).append(lack.name)
+    return shown, tuple(Extra(what=what, names=tuple(names)) for what, names in more.items())
+
+
 def _elsewhere(remedy: Remedy) -> Remedy:
-    """Return the line for a run that is no folder: there is nothing yet that its numbers could be added to."""
-    if INTO not in remedy.line:
+    """Return the remedy for a run that is no folder: there is nothing yet that its numbers could be added to."""
+    if INTO not in remedy.code:
         return remedy
-    line, _, _ = remedy.line.partition(INTO)
-    return Remedy(line=line, where=f"{remedy.where} {INTO_LATER}", names=remedy.names, readers=remedy.readers)
+    lines = tuple(replace(line, code=line.code.partition(INTO)[0]) for line in remedy.lines)
+    return replace(remedy, lines=lines, where=f"{remedy.where} {INTO_LATER}")
 
 
-def _target(action: str, *, trainer: bool) -> tuple[str, str, str, bool]:
-    """Return the line of an action with a hole for options, where it goes, what stands before an option, and `alone`."""
-    own = _of_trainer(action) if trainer else actions()[action]
-    if trainer and own.trainer:
-        return own.trainer, own.trainer_where, own.between, own.alone
-    return own.call, own.where, own.between, own.alone
+def _target(name: str, now: Situation) -> Target:
+    action, trainer = _action(name, now), now.trainer
+    options = bool(_options(name, now))
+    plain = action.alone and not options
+    text, where = (action.trainer, action.trainer_where) if trainer and action.trainer else (action.call, action.where)
+    more = (action.trainer_more if trainer else "") or action.more
+    return Target(more if now.known and more and options else text, where, action.between, plain)
 
 
-def _of_trainer(action: str) -> Action:
-    own = actions()[action]
-    return actions()[own.like] if own.like else own
+def _action(name: str, now: Situation) -> Action:
+    own = actions()[entries()[name].action]
+    return actions()[own.like] if now.trainer and own.like else own
 
 
-def _options(name: str, *, trainer: bool) -> list[str]:
+def _options(name: str, now: Situation) -> list[str]:
     entry = entries()[name]
-    given = {*actions()[entry.action].trainer_gives, *_of_trainer(entry.action).trainer_gives} if trainer else set()
+    given = {*now.given, *(actions()[entry.action].trainer_gives + _action(name, now).trainer_gives if now.trainer else ())}
     return [option for option in entry.options if option.partition("=")[0] not in given]
+
+
+def _readers(lacks: Iterable[Lack]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(reader for lack in lacks for reader in lack.readers))
 
 
 def _cost(lacks: Iterable[Lack]) -> int:
     """Return the place of the dearest action: a line of the loop, a second program, a second implementation."""
     order = list(actions())
     return max(order.index(entries()[lack.by].action) for lack in lacks)
-
-
-def _rank(lack: Lack) -> int:
-    return RANKS.index(lack.level)
-
-
-def _need(lack: Lack) -> tuple[int, int]:
-    return -len(lack.readers), _rank(lack)

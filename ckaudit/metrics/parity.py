@@ -5,26 +5,30 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
 
-@metric(unit="nats/token", reads=["parity.loss_diff"], source="playbook D1.4", memory=1)
+@metric(unit="nats/token", reads=["parity.loss_diff", "parity_loss_diff"], source="playbook D1.4", memory=1)
 def parity_loss_diff(run: Run) -> Series:
     r"""Absolute difference of this loss and the reference's.
 
     $$|L - L_{ref}|$$
 
-    Shape (C, 1). Below 1e-6 is good in float32.
+    Shape (C, 1), or (T, 1) where it was logged by this name. Below 1e-6 is good in float32.
     """
-    return run.value("parity.loss_diff")
+    return run.value("parity.loss_diff") or run.scalar("parity_loss_diff")
 
 
-@metric(unit="1", reads=["parity.relative_param_diff", "parity.param_diff"], source="playbook D1.4", memory=1)
+@metric(
+    unit="1", reads=["parity.relative_param_diff", "parity.param_diff", "parity_param_diff"], source="playbook D1.4", memory=1
+)
 def parity_param_diff(run: Run) -> Series:
     r"""Largest difference of a parameter from the reference's, relative to its magnitude where that was recorded.
 
     $$\max_i |w_i - w_i^{ref}| / \max_i |w_i|$$
 
-    Shape (C, 1). Below 1e-5 is good in float32; the absolute difference stands in where no relative one was recorded.
+    Shape (C, 1), or (T, 1) where it was logged by this name. Below 1e-5 is good in float32; the absolute difference stands
+    in where no relative one was recorded.
     """
-    return run.value("parity.relative_param_diff") or run.value("parity.param_diff")
+    relative, logged = run.value("parity.relative_param_diff"), run.scalar("parity_param_diff")
+    return relative or run.value("parity.param_diff") or logged
 
 
 @metric(unit="1", reads=["parity.gradient_error"], source="playbook MAP-2; Press et al. 2007, section 5.7", memory=1)

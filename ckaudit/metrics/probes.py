@@ -7,13 +7,16 @@ from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, together
 from ckaudit.metrics.probe_groups import groups_of
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, empty
+from ckaudit.run.series import Floats, Series
 
 TWIN = ".shifted"
 
 
 @metric(
-    unit="1", reads=["probes.*.exact_match", "probes.*.held_out"], source="playbook, memorization protocol MP-2 to MP-4", memory=1
+    unit="1",
+    reads=["probes.*.exact_match", "probes.*.held_out", "probe_accuracy"],
+    source="playbook, memorization protocol MP-2 to MP-4",
+    memory=1,
 )
 def probe_accuracy(run: Run) -> Series:
     r"""Share of a probe's tokens continued exactly, averaged over the probes of training and over the held-out ones.
@@ -21,10 +24,10 @@ def probe_accuracy(run: Run) -> Series:
     $$a_g = \tfrac{1}{|g|} \sum_{p \in g} m_p$$
 
     Shape (C, 2): "train" and "held_out", as far as each has probes. A probe that never says is one of training.
-    Not recorded where a probe seen before is missing.
+    Not recorded where a probe seen before is missing. What was logged by this name and these labels stands in for it.
     """
     match = run.series("probes", "exact_match")
-    return match.grouped(groups_of(run, match.labels), _mean) if match else empty("probe_accuracy")
+    return match.grouped(groups_of(run, match.labels), _mean) if match else run.scalar("probe_accuracy")
 
 
 @metric(unit="nats/token", reads=["fixed_probe_loss"], source="catalogue M57", memory=1)
@@ -72,15 +75,22 @@ def output_kl_to_prev(run: Run) -> Series:
     return run.scalar("output_kl_to_prev")
 
 
-@metric(unit="1", reads=["probes.*.perplexity", "probes.*.loss"], source="playbook D5.5, memorization protocol MP-2", memory=1)
+@metric(
+    unit="1",
+    reads=["probes.*.perplexity", "probes.*.loss", "probe_perplexity"],
+    source="playbook D5.5, memorization protocol MP-2",
+    memory=1,
+)
 def probe_perplexity(run: Run) -> Series:
     r"""Perplexity of each probe's truth; that of early data rises where it is forgotten.
 
     $$\exp(L)$$
 
-    Shape (C, P): checkpoints by probes. Made of the loss where no perplexity was recorded.
+    Shape (C, P): checkpoints by probes. Made of the loss where no perplexity was recorded; what was logged by this name, with
+    the probe as label, stands in where both are missing.
     """
-    return filled(run.series("probes", "perplexity"), run.series("probes", "loss").mapped(np.exp, "probe_perplexity", "1"))
+    told = filled(run.series("probes", "perplexity"), run.series("probes", "loss").mapped(np.exp, "probe_perplexity", "1"))
+    return filled(told, run.scalar("probe_perplexity"))
 
 
 @metric(unit="nats/token", reads=["probes.*.loss", "probes.*.shift"], source="playbook D3.3", memory=1)

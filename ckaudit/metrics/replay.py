@@ -5,18 +5,18 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
 
-@metric(unit="1", reads=["replay.identical"], source="playbook D1.6", memory=1)
+@metric(unit="1", reads=["replay.identical", "replay_identical"], source="playbook D1.6", memory=1)
 def replay_identical(run: Run) -> Series:
     r"""Whether a second run of the same steps gave every bit again: 1 is well, 0 is not.
 
     $$\mathbb{1}[\,\theta_t = \theta'_t\,]$$
 
-    Shape (C, 1): checkpoints that were replayed.
+    Shape (C, 1): checkpoints that were replayed, or (T, 1) where it was logged by this name.
     """
-    return run.value("replay.identical")
+    return run.value("replay.identical") or run.scalar("replay_identical")
 
 
-@metric(unit="nats/token", reads=["replay.loss_diff"], source="playbook D1.6", memory=1)
+@metric(unit="nats/token", reads=["replay.loss_diff", "replay_loss_diff"], source="playbook D1.6", memory=1)
 def replay_loss_diff(run: Run) -> Series:
     r"""Largest difference of a loss from that of the same step in a second run.
 
@@ -24,7 +24,7 @@ def replay_loss_diff(run: Run) -> Series:
 
     Shape (C, 1): checkpoints that were replayed; 0 where the training is deterministic.
     """
-    return run.value("replay.loss_diff")
+    return run.value("replay.loss_diff") or run.scalar("replay_loss_diff")
 
 
 @metric(unit="steps", reads=["replay.first_difference"], source="playbook D1.6", memory=1)

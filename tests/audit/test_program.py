@@ -12,11 +12,11 @@ from ckaudit.audit.lacking import missing_inputs
 from ckaudit.audit.open import open_run
 from ckaudit.audit.report import triage
 from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.missed import most_missed
+from ckaudit.contract.missed import most_missed, needs_of
 from ckaudit.errors import UnreadableError
 from ckaudit.explain import explain
 from ckaudit.metrics import metrics
-from ckaudit.metrics.catalogue import entries
+from ckaudit.metrics.catalogue import actions, entries
 from ckaudit.reports.coverage import render
 from ckaudit.reports.explain.terminal import pages
 from ckaudit.reports.view import PLAIN
@@ -41,7 +41,12 @@ def row(found, name):
 
 
 def lines_of(found, name):
-    return [each.line for each in found.remedies if name in each.names]
+    return [line.code for each in found.remedies if name in each.names for line in each.lines]
+
+
+def program_of(found):
+    (lines,) = [each.lines for each in found.remedies if len(each.lines) > 1]
+    return lines
 
 
 def words_of(found, **view):
@@ -54,9 +59,9 @@ def test_the_program_that_is_printed_records_what_it_promises(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     model = torch.nn.Sequential(torch.nn.Embedding(11, 8), torch.nn.ReLU(), torch.nn.Linear(8, 11))
     found = coverage_of(run_of({"train_loss_raw": [1.0]}, source="CSV"))
-    code = [each.code for each in found.program.lines]
+    code = [each.code for each in program_of(found)]
     names = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
-    loop = code.index("loss.backward()")
+    loop = code.index("loss.backward()  # yours")
     exec("\n".join(code[:loop]), names)
     for _ in range(30):
         tokens = torch.randint(11, (4, 7))
@@ -76,19 +81,19 @@ def test_the_program_that_is_printed_records_what_it_promises(tmp_path, monkeypa
         "weight_std",
     ):
         assert metrics()[name](run), name
-    for line in found.program.lines:
+    for line in program_of(found):
         assert not line.brings or any(metrics()[name](run) for name in line.brings), line.code
     assert not run.findings
 
 
 def test_every_line_says_when_it_comes_and_what_it_brings():
-    for line in coverage(RESNET).program.lines:
+    for line in program_of(coverage(RESNET)):
         assert not line.code.startswith("recorder") or line.when
         assert not line.code.startswith(("recorder.step", "recorder.log_after", "recorder.after")) or line.brings
 
 
 def test_the_program_is_in_order_and_whole():
-    lines = [each.code for each in coverage(RESNET).program.lines]
+    lines = [each.code for each in program_of(coverage(RESNET))]
     calls = [
         "import",
         "Recorder(",
@@ -104,19 +109,20 @@ def test_the_program_is_in_order_and_whole():
 
 
 def test_who_has_a_recorder_is_shown_no_program_and_a_trainers_user_the_callback():
-    assert coverage(HEALTHY).program is None
-    assert [each.code.partition("(")[0] for each in coverage(WHISPER).program.lines][1] == "trainer = Trainer"
+    assert all(len(each.lines) < 2 for each in coverage(HEALTHY).remedies)
+    assert [each.code.partition("(")[0] for each in program_of(coverage(WHISPER))][1] == "trainer = Trainer"
 
 
 def test_the_writer_is_named_for_logs_of_jax():
-    assert "ckaudit.Writer" in coverage(RESNET).program.besides
-    assert not coverage_of(run_of({"train_loss_raw": [1.0]}, source="CSV")).program.besides
+    assert "ckaudit.Writer" in coverage(RESNET).remedies[0].besides
+    assert not any(each.besides for each in coverage_of(run_of({"train_loss_raw": [1.0]}, source="CSV")).remedies)
 
 
 def test_the_line_is_that_of_the_input_that_is_missing():
-    no_training = coverage_of(run_of({"val_loss": [2.0, 1.9]}))
+    ours = "ckaudit recorder 0.1.0"
+    no_training = coverage_of(run_of({"val_loss": [2.0, 1.9]}, source=ours))
     assert lines_of(no_training, "train_val_gap") == lines_of(no_training, "train_loss_raw") == ["recorder.step(loss)"]
-    no_evaluation = coverage_of(run_of({"train_loss_raw": [2.0, 1.9]}))
+    no_evaluation = coverage_of(run_of({"train_loss_raw": [2.0, 1.9]}, source=ours))
     assert lines_of(no_evaluation, "train_val_gap") == ["recorder.log_after(val_loss=...)"]
     neither = row(coverage_of(run_of({"learning_rate": [1.0]})), "train_val_gap")
     assert neither.inputs == ("val_loss", "train_loss_raw")
@@ -164,7 +170,7 @@ def test_too_few_points_are_mended_by_no_line():
     found = coverage_of(run_of({"train_loss_raw": np.linspace(2, 1, 15), "val_loss": np.linspace(2, 1, 15)}))
     assert row(found, "loss_excess").unusable == "too few points of train_loss_raw (15 of 51)"
     assert not lines_of(found, "loss_excess")
-    assert "loss_excess" not in {each.name for each in found.next}
+    assert "loss_excess" not in {name for each in found.waiting for name in each.needs}
     assert "loss_excess: too few points of train_loss_raw (15 of 51)" in words_of(found)
     assert row(coverage_of(run_of({"train_loss_raw": np.linspace(2, 1, 51)})), "loss_excess").recorded
     assert not row(coverage_of(run_of({"train_loss_raw": np.linspace(2, 1, 50)})), "loss_excess").recorded
@@ -189,10 +195,22 @@ def test_evaluations_that_are_all_nan_are_said_to_be():
 
 
 @pytest.mark.parametrize("source", [RESNET, WHISPER, FIXTURES / "runs" / "lr_too_high"])
-def test_triage_and_coverage_choose_the_same(source):
-    told = [(each.name, each.checks) for each in coverage(source).next]
-    assert told == most_missed(triage(source).checks)
-    assert words_of(coverage(source)).count("Log " + told[0][0] + " next" if told else "Every rule") == 1
+def test_triage_and_coverage_wait_for_the_same(source):
+    found, checks = coverage(source), triage(source).checks
+    skipped = [check for check in checks if check.reason == "not_recorded"]
+    assert [(each.code, each.needs) for each in found.waiting] == [(check.code, needs_of(check)) for check in skipped]
+    first = words_of(found).partition("What to record next")[0]
+    assert (f"{len(skipped)} of {found.judges} rules cannot judge" in first) == bool(skipped)
+    for name, _ in most_missed(checks):
+        assert name in words_of(found)
+
+
+def test_a_rule_that_one_line_would_feed_is_told_by_its_number():
+    found = coverage(WHISPER)
+    freed = [each.code for each in found.waiting if each.place == 1]
+    assert len(freed) > 3
+    assert f"1. Lets {len(freed)} rules judge: {', '.join(freed)}" in words_of(found)
+    assert f"number 1 below lets {len(freed)} of them" in words_of(found)
 
 
 def test_what_makes_no_sense_for_a_run_is_not_what_to_log_next():
@@ -202,24 +220,26 @@ def test_what_makes_no_sense_for_a_run_is_not_what_to_log_next():
 
 def test_what_rules_would_read_besides_is_no_need():
     complete = coverage(HEALTHY)
-    (excess,) = [each for each in complete.rows if each.name == "loss_excess"]
-    lacking = replace(excess, lacks=("grad_norm_excess",), rules=("LOSS001 loss_spike",))
-    rows = tuple(lacking if each is excess else each for each in complete.rows)
-    assert "Every rule has what it needs; grad_norm_excess would tell" in words_of(replace(complete, rows=rows))
+    first, *others = complete.remedies
+    telling = replace(first, readers=("LOSS001 loss_spike", "bad_batch"))
+    text = words_of(replace(complete, remedies=(telling, *others)))
+    assert "Every rule can judge this run; number 1 below would tell more to LOSS001, bad_batch." in text
+    assert "1. Tells more to LOSS001, bad_batch" in text
 
 
 def test_no_names_are_made_up_and_no_claims_asked_for():
     for source in (RESNET, WHISPER):
         everything = render(coverage(source), "json", PLAIN)
-        lines = [*(each.line for each in coverage(source).remedies), *(each.code for each in coverage(source).program.lines)]
+        lines = [line.code for each in coverage(source).remedies for line in each.lines]
         assert not any(word in line for line in lines for word in ("spectral_norms", "causal", "train_ppl", "=count"))
         assert "claimed_value" in everything
 
 
-def test_a_number_that_needs_no_option_stands_under_the_plain_constructor():
-    found = coverage(HEALTHY)
-    assert lines_of(found, "dataloader_stall_frac") == ['recorder = Recorder(model, "run/")']
-    assert "spectral_norms=" in lines_of(found, "spectral_norm")[0]
+def test_what_the_recorder_measures_by_itself_needs_no_line():
+    found = coverage(FIXTURES / "runs" / "lr_too_high")
+    (by_itself,) = [each for each in found.remedies if "dataloader_stall_frac" in each.names]
+    assert (by_itself.lines, by_itself.where.startswith("Without a line")) == ((), True)
+    assert lines_of(found, "spectral_norm")[0].startswith("Recorder(..., spectral_norms=")
 
 
 def test_what_another_line_brings_is_not_asked_of_this_one():
@@ -231,15 +251,15 @@ def test_what_another_line_brings_is_not_asked_of_this_one():
 
 
 def test_the_columns_that_a_sample_needs_are_named():
-    (where,) = [each.where for each in coverage(HEALTHY).remedies if each.line.startswith("ckaudit data")]
-    assert "source for source_mix_share" in where
-    assert "attention_mask or n_pad for pad_fraction" in where
-    assert "reject or filter for filter_reject_rate" in where
+    text = words_of(coverage(HEALTHY))
+    assert "source_mix_share from a column source" in text
+    assert "pad_fraction from a column attention_mask or n_pad" in text
+    assert "filter_reject_rate from a column reject or filter" in text
 
 
 def test_a_log_is_no_folder_to_add_to():
-    assert "--into run/" not in " ".join(each.line for each in coverage(WHISPER).remedies)
-    assert "--into run/" in " ".join(each.line for each in coverage(HEALTHY).remedies)
+    assert "--into run/" not in " ".join(each.code for each in coverage(WHISPER).remedies)
+    assert "--into run/" in " ".join(each.code for each in coverage(HEALTHY).remedies)
 
 
 def test_a_folder_that_holds_a_log_says_which_file_to_name():
@@ -251,12 +271,12 @@ def test_a_folder_that_holds_a_log_says_which_file_to_name():
 def test_parity_and_replay_come_last_among_equals():
     found = coverage(HEALTHY)
     level = {each.name: each.level for each in found.rows}
-    should = [each.line for each in found.remedies if "should" in {level[name] for name in each.names}]
-    assert should[-1].startswith('"parity"')
-    assert found.remedies[-1].line.startswith('"replay"')
+    should = [each.code for each in found.remedies if "should" in {level[name] for name in each.names}]
+    assert "parity_loss_diff=" in should[-1]
+    assert "replay_identical=" in found.remedies[-1].code
 
 
-@pytest.mark.parametrize(("source", "most"), [(RESNET, 115), (WHISPER, 125), (HEALTHY, 60)])
+@pytest.mark.parametrize(("source", "most"), [(RESNET, 125), (WHISPER, 150), (HEALTHY, 85)])
 def test_it_is_no_longer_than_it_must_be(source, most):
     text = render(coverage(source), "terminal", PLAIN._replace(width=100))
     assert len(text.splitlines()) <= most
@@ -266,10 +286,28 @@ def test_it_is_no_longer_than_it_must_be(source, most):
 def test_json_says_which_version_it_is():
     document = json.loads(render(coverage(RESNET), "json", PLAIN))
     assert document["schema_version"] == "ck.coverage.v1"
-    assert document["program"]["lines"][-1]["code"] == "recorder.close()"
+    assert document["remedies"][0]["lines"][-1]["code"] == "recorder.close()"
+    assert {each["place"] for each in document["waiting"]} == {1, 2}
 
 
 def test_markdown_tells_all_that_json_does():
     found = coverage(HEALTHY)
     text = render(found, "markdown", PLAIN)
     assert all(f"`{each.name}`" in text for each in found.rows if not each.recorded)
+
+
+def test_the_lines_of_a_comparison_record_it(tmp_path):
+    torch = pytest.importorskip("torch")
+    from ckaudit import Recorder
+
+    model = torch.nn.Linear(2, 1)
+    with Recorder(model, tmp_path / "run") as recorder:
+        for action in ("parity", "replay", "probes", "benchmark"):
+            recorder.step(1.0)
+            exec(actions()[action].call, {"recorder": recorder})
+    run = read_run(tmp_path / "run")
+    values = {name: metrics()[name](run).values[-1].tolist() for name in (
+        "parity_loss_diff", "parity_param_diff", "replay_identical", "replay_loss_diff", "probe_accuracy", "forgetting"
+    )}  # fmt: skip
+    assert list(values.values()) == [[2e-7], [1e-6], [1], [0], [0.4, 0.1], [1]]
+    assert metrics()["probe_accuracy"](run).labels == ("train", "held_out")

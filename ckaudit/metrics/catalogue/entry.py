@@ -98,7 +98,9 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         call: The line, with `{options}` where those of the entries go.
         where: Where it goes.
+        more: The line where it stands already and options are added to it; empty: the same.
         trainer: The same for the Hugging Face Trainer; empty: no other.
+        trainer_more: As `more`, for the Trainer.
         trainer_where: Where that goes.
         trainer_gives: Options that the Trainer's line does not need.
         like: Action whose line stands for it with the Trainer; empty: its own.
@@ -108,7 +110,9 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     call: str
     where: str
+    more: str = ""
     trainer: str = ""
+    trainer_more: str = ""
     trainer_where: str = ""
     trainer_gives: tuple[str, ...] = ()
     like: str = ""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ckaudit.audit.coverage import Coverage, Row
 from ckaudit.audit.remedies import Remedy
 from ckaudit.metrics.catalogue import RANKS
-from ckaudit.reports.coverage.sentences import next_sentence, over_sentence, said_of
+from ckaudit.reports.coverage.sentences import headline, levels_sentence, over_sentence, partial_sentence, said_of, title_of
 from ckaudit.reports.escape import visible
 from ckaudit.reports.explain.markdown import code, text
 from ckaudit.reports.markdown import text as foreign_text
@@ -16,7 +16,7 @@ def render(found: Coverage, view: View) -> str:
     """Return what to log next, counts, tables, and what has no line."""
     about = f"scale {found.scale} ({found.scale_reason}), stage {found.stage} ({found.stage_reason})"
     counts = [f"{level} {len(found.of(level)) - len(found.missing(level))} of {len(found.of(level))}" for level in RANKS]
-    blocks = [f"### ckaudit coverage: {', '.join(counts)} recorded", text(next_sentence(found))]
+    blocks = [f"### ckaudit coverage: {', '.join(counts)} recorded", text(headline(found)), text(levels_sentence(found)) + "."]
     blocks.append(foreign_text(f"{found.subject}: {about}"))
     blocks += [
         foreign_text(f"Note: {note}")
@@ -25,38 +25,35 @@ def render(found: Coverage, view: View) -> str:
     ]
     if view.verbose and (recorded := [row.name for row in found.rows if row.recorded]):
         blocks.append(f"Recorded: {', '.join(map(code, recorded))}")
-    blocks += _program(found)
     if sentence := over_sentence(found):
         blocks.append(sentence)
-    blocks += [_remedy(remedy, found) for remedy in found.remedies]
+    blocks += [_step(place, remedy, found) for place, remedy in enumerate(found.remedies, start=1)]
     return "\n\n".join([*blocks, *_without_a_line(found)]) + "\n"
 
 
-def _program(found: Coverage) -> Iterator[str]:
-    """Yield the program that records, where none does yet."""
-    if not found.program:
-        return
-    lines = [f"{line.code}  # {said_of(line)}" if line.when else line.code for line in found.program.lines]
-    yield "Nothing of ckaudit records yet: these lines do, in this order."
-    yield "\n".join(["```python", *map(visible, lines), "```"])
-    if found.program.besides:
-        yield text(found.program.besides)
-
-
-def _remedy(remedy: Remedy, found: Coverage) -> str:
-    """Return a line that can be copied, where it goes, and the table of what it records."""
+def _step(place: int, remedy: Remedy, found: Coverage) -> str:
+    """Return why this comes here, lines that can be copied, where they go, and the table of what they record."""
     rows = {row.name: row for row in found.rows}
+    lines = [f"{line.code}  # {said_of(line)}" if line.when else line.code for line in remedy.lines]
     table = [
         "| | not recorded | what it is | would let judge |",
         "|---|---|---|---|",
         *(_line(rows[name]) for name in remedy.names),
     ]
-    return "\n".join([f"```text\n{visible(remedy.line)}\n```", "", text(remedy.where), "", *table])
+    blocks = [f"#### {text(title_of(place, remedy, found))}"]
+    blocks.append(text(remedy.where))
+    blocks += ["\n".join(["```text", *map(visible, lines), "```"])] if lines else []
+    blocks += [text(remedy.besides)] if remedy.besides else []
+    blocks.append("\n".join(table))
+    extras = [f"- {', '.join(map(code, extra.names))} {text(extra.what)}" for extra in remedy.extras]
+    return "\n\n".join([*blocks, *(["\n".join(extras)] if extras else [])])
 
 
 def _line(row: Row) -> str:
     judges = ", ".join(code(name) for name in (*row.rules, *row.causes)) or "-"
-    return f"| {row.level} | {code(row.name)} | {text(row.title)} | {judges} |"
+    missing = f"{row.name} is there; {', '.join(row.lacks)} not" if row.recorded else row.title
+    said = f"{missing} It {sentence}." if (sentence := partial_sentence(row)) else missing
+    return f"| {row.level} | {code(row.name)} | {text(said)} | {judges} |"
 
 
 def _without_a_line(found: Coverage) -> Iterator[str]:

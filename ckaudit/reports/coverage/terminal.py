@@ -1,11 +1,19 @@
-"""Coverage on a screen: what to log next, three bars, then the lines that record what is missing."""
+"""Coverage on a screen: how many rules wait, three bars, then the lines that record what is missing."""
 
 from collections.abc import Iterator
 
 from ckaudit.audit.coverage import Coverage, Row
 from ckaudit.audit.remedies import Remedy
 from ckaudit.metrics.catalogue import RANKS, Importance
-from ckaudit.reports.coverage.sentences import first_of, next_sentence, over_sentence, said_of
+from ckaudit.reports.coverage.sentences import (
+    first_of,
+    headline,
+    levels_sentence,
+    over_sentence,
+    partial_sentence,
+    said_of,
+    title_of,
+)
 from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import fit, paragraph
 from ckaudit.reports.view import View
@@ -17,24 +25,16 @@ COLOURS: dict[Importance, str] = {"must": "sev1", "should": "sev2", "nice": "not
 
 
 def render(found: Coverage, view: View) -> str:
-    """Return what to log next, counts, then what to write or run: musts and what rules read in full, names of the rest."""
+    """Return how many rules wait, counts, then what to write or run: musts and what rules read in full, names of the rest."""
     width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
-    rows = {row.name: row for row in found.rows}
-    told: list[Remedy] = []
-    named: list[Remedy] = []
-    for each in found.remedies:
-        (told if any(full(rows[name], view) for name in each.names) else named).append(each)
     parts = [
         _head(found, view, width),
-        [_bar(found, level, view, width) for level in RANKS],
+        _bars(found, view, width),
         _notes(found, view, width),
         _recorded(found, view, width) if view.verbose else [],
-        _program(found, view, width),
         _advice(found, view, width),
-        *(_remedy(each, rows, view, width) for each in told),
-        _named(named, view, width),
+        *_remedies(found, view, width),
         _unusable(found, view, width),
-        _one_sided(found, view, width),
         _foreign(found, view, width),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -45,11 +45,19 @@ def full(row: Row, view: View) -> bool:
     return view.verbose or row.level == "must" or bool(row.rules)
 
 
+def _title(text: str, view: View, width: int) -> list[str]:
+    return [paint(line, "bold", view) for line in fit(shown(text, view), width)]
+
+
 def _head(found: Coverage, view: View, width: int) -> list[str]:
     about = f"scale {found.scale} ({found.scale_reason}), stage {found.stage} ({found.stage_reason})"
-    title = [paint(line, "bold", view) for line in fit(shown(f"coverage {found.subject}", view), width)]
-    title += [paint(line, "dim", view) for line in fit(shown(about, view), width)]
-    return title + [paint(line, "bold", view) for line in fit(shown(next_sentence(found), view), width)]
+    dim = [paint(line, "dim", view) for line in fit(shown(about, view), width)]
+    return [*_title(f"coverage {found.subject}", view, width), *dim, *_title(headline(found), view, width)]
+
+
+def _bars(found: Coverage, view: View, width: int) -> list[str]:
+    said = [paint(line, "dim", view) for line in fit(levels_sentence(found), width)]
+    return [*(_bar(found, level, view, width) for level in RANKS), *said]
 
 
 def _bar(found: Coverage, level: Importance, view: View, width: int) -> str:
@@ -81,63 +89,68 @@ def _recorded(found: Coverage, view: View, width: int) -> list[str]:
     return lines if len(lines) > 1 else []
 
 
-def _program(found: Coverage, view: View, width: int) -> list[str]:
-    """Return the program that records, each line unbroken and below what it brings."""
-    if not found.program:
-        return []
-    lines = [paint(line, "bold", view) for line in fit("Nothing of ckaudit records yet: these lines do, in this order", width)]
-    for line in found.program.lines:
-        if line.when:
-            lines += [f"    # {each}" for each in fit(shown(said_of(line), view), width - 6)]
-        lines.append("    " + line.code)
-    return lines + (paragraph(found.program.besides, width) if found.program.besides else [])
-
-
 def _advice(found: Coverage, view: View, width: int) -> list[str]:
-    """Return the heading of what is missing, and for which run it is meant."""
+    """Return the heading of the lines, and for which run they are meant."""
     if not found.remedies:
         return []
-    lines = [paint(line, "bold", view) for line in fit("Not recorded, by the line that records it", width)]
+    lines = _title("What to record next, the most telling first", view, width)
     return lines + (paragraph(sentence, width) if (sentence := over_sentence(found)) else [])
 
 
-def _remedy(remedy: Remedy, rows: dict[str, Row], view: View, width: int) -> list[str]:
-    """Return the line, unbroken so that it can be copied, where it goes, and what it records."""
-    lines = ["    " + shown(remedy.line, view), *paragraph(shown(remedy.where, view), width)]
-    found = [rows[name] for name in remedy.names]
-    lines += [line for row in found if full(row, view) for line in _row(row, view, width)]
-    if names := [row.name for row in found if not full(row, view)]:
-        lines += paragraph(", ".join(names), width, first="also    ")
-    return lines
+def _remedies(found: Coverage, view: View, width: int) -> Iterator[list[str]]:
+    """Yield a block for each remedy that is told in full, and one block of all others, which come last."""
+    short: list[str] = []
+    for place, remedy in enumerate(found.remedies, start=1):
+        block = [*_title(title_of(place, remedy, found), view, width), *_remedy(remedy, found, view, width)]
+        if any(full(row, view) for row in found.rows if row.name in remedy.names):
+            yield block
+        else:
+            short += block
+    yield short
 
 
-def _row(row: Row, view: View, width: int) -> Iterator[str]:
-    """Yield level and name, what it is, and who waits for it: by codes, or by all names where everything is asked for."""
-    label = "  ".join([row.name, *([" ".join(row.rows)] if row.rows else [])])
-    first, *more = paragraph(shown(f"{label}: {row.title}", view), width, first=f"{row.level:<6}  ")
+def _remedy(remedy: Remedy, found: Coverage, view: View, width: int) -> Iterator[str]:
+    """Yield where the lines go, the lines, unbroken so that they can be copied, and what they record."""
+    yield from paragraph(shown(remedy.where, view), width)
+    for line in remedy.lines:
+        if line.when:
+            yield from (f"    # {each}" for each in fit(shown(said_of(line), view), width - 6))
+        yield "    " + shown(line.code, view)
+    if remedy.besides:
+        yield from paragraph(shown(remedy.besides, view), width)
+    rows = sorted((row for row in found.rows if row.name in remedy.names), key=lambda row: remedy.names.index(row.name))
+    waited = {name for each in found.waiting for name in each.needs}
+    for row in rows:
+        if full(row, view):
+            yield from _row(row, waited, view, width)
+    for level in RANKS if any(full(row, view) for row in rows) else ():
+        if names := [row.name for row in rows if row.level == level and not full(row, view)]:
+            yield from paragraph(", ".join(names), width, first=f"{level:<6}  ")
+    for extra in remedy.extras:
+        yield from paragraph(f"{', '.join(extra.names)} {extra.what}", width)
+
+
+def _row(row: Row, waited: set[str], view: View, width: int) -> Iterator[str]:
+    """Yield level and name, what it is, and who waits for it: rules by code, or by all names where everything is asked for."""
+    names = [name for name in row.lacks if name in waited]
+    name = " ".join([row.name, *row.rows, *([f"and {', '.join(names)}"] if names else [])])
+    text = f"{row.name} is there; {', '.join(row.lacks)} not" if row.recorded else f"{name}: {row.title}"
+    first, *more = paragraph(shown(text, view), width, first=f"{row.level:<6}  ")
     yield first.replace(row.name, paint(row.name, COLOURS[row.level], view), 1)
     yield from more
-    codes = tuple(rule.partition(" ")[0] for rule in row.rules)
-    readers = [("rules", row.rules), ("causes", row.causes)] if view.verbose else [("read by", (*codes, *row.causes))]
-    sides = [("lacks too", row.lacks), ("there is", row.beside)] if view.verbose else []
-    for what, names in [*readers, ("needs too", row.inputs[1:]), *sides]:
-        if names:
-            yield from paragraph(", ".join(names), width, first=f"{what:<9}  ", indent=" " * 10)
-    if row.partial:
-        yield from paragraph("what is there was made of other records, and rests on too little to count", width, indent=" " * 10)
+    for what, others in [*(_sides(row) if view.verbose else _codes(row)), ("needs too", row.inputs[1:])]:
+        if others:
+            yield from paragraph(", ".join(others), width, first=f"{what:<9}  ", indent=" " * 10)
+    if sentence := partial_sentence(row):
+        yield from paragraph(sentence, width, indent=" " * 10)
 
 
-def _named(remedies: list[Remedy], view: View, width: int) -> list[str]:
-    """Return lines that record only what no rule reads and no run must have, each with the names of it."""
-    if not remedies:
-        return []
-    lines = [
-        paint(line, "bold", view)
-        for line in fit("Besides, read by no rule (-v says what each is and where its line goes)", width)
-    ]
-    for each in remedies:
-        lines += ["    " + shown(each.line, view), *paragraph(", ".join(each.names), width)]
-    return lines
+def _codes(row: Row) -> list[tuple[str, tuple[str, ...]]]:
+    return [("read by", tuple(rule.partition(" ")[0] for rule in row.rules))]
+
+
+def _sides(row: Row) -> list[tuple[str, tuple[str, ...]]]:
+    return [("rules", row.rules), ("causes", row.causes), ("lacks too", row.lacks), ("there is", row.beside)]
 
 
 def _unusable(found: Coverage, view: View, width: int) -> list[str]:
@@ -147,18 +160,6 @@ def _unusable(found: Coverage, view: View, width: int) -> list[str]:
         return []
     lines = [paint(line, "bold", view) for line in fit("Not computed, though what it is made of is recorded", width)]
     return lines + [line for row in rows for line in paragraph(f"{row.name}: {row.unusable}", width)]
-
-
-def _one_sided(found: Coverage, view: View, width: int) -> list[str]:
-    """Return what is recorded while another side of it, which a check reads, is not."""
-    rows = [row for row in found.rows if row.recorded and (row.rules or row.causes)]
-    if not rows:
-        return []
-    lines = [paint("Recorded, but not from every side", "bold", view)]
-    for row in rows:
-        waiting = ", ".join((*row.rules, *row.causes))
-        lines += paragraph(f"{row.name} is there, {', '.join(row.lacks)} not: {waiting} would read more", width)
-    return lines
 
 
 def _foreign(found: Coverage, view: View, width: int) -> list[str]:

@@ -133,7 +133,7 @@ def _coverage(report: Report, view: View, width: int) -> list[str]:
             lines += [line for check in checks for line in _unjudged(check, view, width)]
     if missed := most_missed(report.checks):
         things = ", ".join(f"{shown(thing, view)} ({words.plural(fed, 'check')})" for thing, fed in missed)
-        lines += paragraph(f"recording these would tell most: {things}", width)
+        lines += paragraph(f"recording these would tell most: {things}; ckaudit coverage says how", width)
     return lines
 
 
