@@ -72,7 +72,7 @@ def checkpoint_ok(run: Run) -> Series:
     return filled(*_of_file(run, "checkpoint_ok", "file_ok"))
 
 
-@metric(unit="1", reads=["file_ok"], source="catalogue M61, cadence CAD-1 to CAD-4", memory=1)
+@metric(unit="1", reads=["file_ok"], source="catalogue M61", memory=1)
 def checkpoint_written(run: Run) -> Series:
     r"""Steps with an analysis checkpoint: 1 where it can be read, 0 where its file is there but cannot.
 

@@ -26,7 +26,7 @@ def element_type(run: Run) -> Series:
 def tensors_without_optimizer(run: Run) -> Series:
     r"""Trainable tensors that no parameter group holds.
 
-    $$|\{p : p \text{ trainable}\} \setminus \textstyle\bigcup_g P_g|$$
+    $$n = |P_{trainable}| - \textstyle\sum_g |P_g|$$
 
     Shape (C, 1 + P): checkpoints by "all", how many there are, and by each tensor that was ever one, 1 where it is.
     """

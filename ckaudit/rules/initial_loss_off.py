@@ -20,7 +20,7 @@ def initial_loss_off(
 
     ## What it checks
     The loss of step 0 or 1 over the log of the vocabulary, the cost of a uniform guess (playbook D1.1). More than `share` of
-    that log above it, and more than `least` nats, is sev2: GPT-2 starts 2 % above, the lab's healthy models 2 % at most, a head
+    that log above it, and more than `least` nats, is sev2: GPT2 starts 2 % above, the lab's healthy models 2 % at most, a head
     or all matrices initialized too large by 3 to 1,000. Above `noted` of it is a note, and a loss below zero is sev1: that is no
     cross entropy. Far below the log is a note.
     ## Why it matters

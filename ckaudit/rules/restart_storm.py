@@ -13,7 +13,7 @@ def restart_storm(rate: Series, *, many: float = 4.0, storm: float = 10.0) -> It
     """The training is started again and again.
 
     ## What it checks
-    Starts within 24 hours (M64). From `many` on it is sev2, from `storm` on sev1: OPT-175B, on a thousand devices, was
+    Starts within 24 hours (M64). From `many` on it is sev2, from `storm` on sev1: the largest OPT, on a thousand devices, was
     restarted about twice a day in its worst weeks.
     ## Why it matters
     Each start loses the steps since its checkpoint, and the same fault comes again: the scheduler hides it.

@@ -24,7 +24,9 @@ ROWS = [f"M{number:02d}" for number in range(1, 68)] + [f"F{number}" for number 
 
 
 def only(name):
-    (page,) = explain([name])
+    """The page of a name; where a metric and a rule share it, as where the rule is a limit of the number, the metric's."""
+    page, *others = explain([name])
+    assert not others or {name in metrics(), name in {each.name for each in rules().values()}} == {True}
     return page
 
 
