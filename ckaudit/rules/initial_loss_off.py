@@ -7,14 +7,14 @@ from msgspec import UNSET
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Severity
-from ckaudit.metrics.loss import initial_loss_excess
+from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Series
 
 
-@rule("INIT001", severity="sev1", needs=[initial_loss_excess, FACTS], unit="nats/token", memory=1)
+@rule("INIT001", severity="sev1", needs=[train_loss_raw, FACTS], wants=[initial_loss_excess], unit="nats/token", memory=1)
 def initial_loss_off(
-    excess: Series, facts: Manifest, *, share: float = 0.1, least: float = 0.5, noted: float = 0.03
+    losses: Series, facts: Manifest, excess: Series | None, *, share: float = 0.1, least: float = 0.5, noted: float = 0.03
 ) -> Iterator[Hit | Skip]:
     """The first loss is not that of a model that knows nothing.
 
@@ -31,6 +31,10 @@ def initial_loss_off(
     may even help a small model: such a start is only noted.
     """
     if facts.vocabulary is UNSET:
+        yield Skip("not_recorded", "needs vocabulary in run.json")
+        return
+    if excess is None:
+        yield Skip("not_applicable", f"the log begins at step {losses.steps[0]}: the loss of the untrained model is not in it")
         return
     uniform, off = math.log(facts.vocabulary), float(excess.values[-1, 0])
     step, loss = int(excess.steps[-1]), uniform + off

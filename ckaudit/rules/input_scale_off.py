@@ -2,15 +2,23 @@
 
 from collections.abc import Iterator
 
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.activations import activation_rms
 from ckaudit.metrics.inputs import input_scale
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 
-@rule("DATA009", severity="sev2", needs=[input_scale], unit="1", memory=1)
+@rule("DATA009", severity="sev2", needs=[activation_rms, FACTS], wants=[input_scale], unit="1", memory=1)
 def input_scale_off(
-    scale: Series, *, largest: float = 20.0, smallest: float = 0.01, first_steps: int = 100
+    outputs: Series,  # noqa: ARG001  without outputs there is nothing to tell the scale by
+    facts: Manifest,  # noqa: ARG001  nor without the order of the tensors
+    scale: Series | None,
+    *,
+    largest: float = 20.0,
+    smallest: float = 0.01,
+    first_steps: int = 100,
 ) -> Iterator[Hit | Skip]:
     """Inputs are far from unit scale.
 
@@ -24,6 +32,9 @@ def input_scale_off(
     Models that begin with an embedding have no such scale and are not judged. Images from 0 to 1 are within the limits, and
     so are features of some units.
     """
+    if scale is None:
+        yield Skip("not_applicable", "the model begins with no layer that tells the scale of its inputs")
+        return
     early = (scale.steps <= max(first_steps, int(scale.steps[0])))[:, None]
     for bad, limit, word in ((scale.values > largest, largest, "large"), (scale.values < smallest, smallest, "small")):
         for span in spans(scale, bad & early):

@@ -31,7 +31,7 @@ def repeated_batch(
     """
     if distance is None:
         if not _is_watched(facts):
-            yield Skip("not_recorded", "needs batch_repeat_distance")
+            yield Skip("not_recorded", "needs the hashes of batches")
         return
     again = np.zeros(len(loss.steps), bool)
     again[np.isin(loss.steps, distance.steps[(distance.values <= near).any(axis=1)])] = True

@@ -31,7 +31,7 @@ def throughput_drop(
     """
     series = used if used is not None else speed if time is None else None
     if series is None:
-        yield Skip("not_recorded", "needs mfu, or tokens_per_sec without a clock")
+        yield Skip("not_recorded", "needs mfu")
         return
     if series.points > 10 * window:
         steps, values = windows(series, window)
