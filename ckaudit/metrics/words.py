@@ -28,10 +28,10 @@ def tensors_without_optimizer(run: Run) -> Series:
 
     $$n = |P_{trainable}| - \textstyle\sum_g |P_g|$$
 
-    Shape (C, 1 + P): checkpoints by "all", how many there are, and by each tensor that was ever one, 1 where it is.
+    Shape (C, 1 + P): checkpoints by its own name, how many there are, and by each tensor that was ever one, 1 where it is.
     """
     found = run.value("optimizer.trainable_without_optimizer")
-    return replace(found, labels=("all", *found.labels[1:])) if found.labels else found
+    return replace(found, labels=("tensors_without_optimizer", *found.labels[1:])) if found.labels else found
 
 
 @metric(

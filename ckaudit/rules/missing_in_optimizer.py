@@ -24,7 +24,7 @@ def missing_in_optimizer(missing: Series, moved: Series | None, *, least: float 
     A second optimizer, which the recorder was not given, may hold them: tensors that move are left out. Tensors that are to
     stand still should not ask for a gradient.
     """
-    tensors = missing.only(lambda label: label != "all")
+    tensors = missing.only(lambda label: label != missing.name)
     still = tensors.values > least
     if moved is not None:
         movers = {label for label, column in zip(moved.labels, moved.values.T, strict=True) if np.nanmax(column, initial=0.0) > 0}

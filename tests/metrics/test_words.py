@@ -45,7 +45,12 @@ def test_types_are_numbers_that_are_equal_where_the_types_are(written):
 
 def test_tensors_that_no_group_holds_have_a_column_each_beside_their_number(written):
     series = tensors_without_optimizer(written)
-    assert cells(series) == {(10, "all"): 0.0, (20, "all"): 2.0, (20, "w"): 1.0, (20, "v"): 1.0}
+    assert cells(series) == {
+        (10, "tensors_without_optimizer"): 0.0,
+        (20, "tensors_without_optimizer"): 2.0,
+        (20, "w"): 1.0,
+        (20, "v"): 1.0,
+    }
 
 
 def test_agreement_is_the_share_of_the_commonest_hash(written):
