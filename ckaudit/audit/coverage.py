@@ -40,7 +40,7 @@ class Row(Struct, frozen=True, kw_only=True):
         beside: Metrics of the same playbook that the run has.
         lacks: Metrics of the same playbook that the run has not.
         waiting: Rules that cannot judge without what is missing of it: itself, or what it covers.
-        rules: Rules that would read that.
+        rules: Rules for a run like this that would read that.
         causes: Causes that would.
         record: What records it, in words.
         not_applicable: Why it makes no sense for this run; empty: it does.
@@ -70,7 +70,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     Attributes:
         code: The rule.
         name: Its name.
-        needs: The metrics that are missing, or "run.json".
+        needs: The metrics that are missing, where one of several would do all of them, or "run.json".
         place: Number of the first remedy after which it can judge, counted from 1; None: it takes several.
     """
 
@@ -204,6 +204,7 @@ def _row(name: str, entry: Entry, run: Run, checks: Iterable[Check], level: Impo
     found = bool(metric(run))
     whole = found and _rests_on_enough(run, name, entry)
     waited = lacks if whole else (name, *lacks)
+    foreign = {check.code for check in checks if check.reason == "not_applicable"}
     return Row(
         name=name,
         rows=entry.rows,
@@ -216,8 +217,8 @@ def _row(name: str, entry: Entry, run: Run, checks: Iterable[Check], level: Impo
         unusable="" if found else unusable(run, name),
         beside=beside,
         lacks=lacks,
-        waiting=tuple(check.name for check in checks if {*waited} & {*needs_of(check)}),
-        rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading(waited)),
+        waiting=tuple(check.name for check in checks if any({*waited} & {*each} for each in needs_of(check))),
+        rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading(waited) if rule.code not in foreign),
         causes=tuple(cause.name for cause in causes_reading(waited)),
         record=entry.record,
         not_applicable=why_not(run, entry.only_with),
@@ -246,9 +247,9 @@ def _young(check: Check) -> Young:
 
 def _waiting(check: Check, found: Sequence[Remedy]) -> Waiting:
     needs = needs_of(check)
-    owners = {entry_of(name) for name in needs}
-    place = next((place for place, each in enumerate(found, start=1) if owners <= set(each.names)), None)
-    return Waiting(code=check.code, name=check.name, needs=needs, place=place)
+    owners = [{entry_of(name) for name in alternatives} for alternatives in needs]
+    place = next((place for place, each in enumerate(found, start=1) if all(any_of & {*each.names} for any_of in owners)), None)
+    return Waiting(code=check.code, name=check.name, needs=tuple(name for each in needs for name in each), place=place)
 
 
 def _lack(row: Row) -> Lack:

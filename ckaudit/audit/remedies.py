@@ -153,8 +153,8 @@ def _remedy(run: Run, lacks: Sequence[Lack], now: Situation) -> Remedy:
 
 
 def _split(lacks: Sequence[Lack], now: Situation) -> tuple[Sequence[Lack], tuple[Extra, ...]]:
-    """Part what a command should be run for from what it gives besides, where it is told more or the file holds more."""
-    shown = [lack for lack in lacks if lack.level == "must" or lack.readers]
+    """Part what a command must be run for from what it gives besides, where it is told more or the file holds more."""
+    shown = [lack for lack in lacks if lack.level == "must"] or lacks
     there = {option for lack in shown for option in _options(lack.by, now)}
     more: dict[str, list[str]] = {}
     for lack in lacks:

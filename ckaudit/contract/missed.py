@@ -5,12 +5,16 @@ from collections.abc import Iterable
 
 from ckaudit.contract.report import SEVERITIES, Check
 
+ONE_OF = "needs one of "
 
-def needs_of(check: Check) -> tuple[str, ...]:
-    """Return what a check could not judge without, by name; nothing where it was skipped for another reason."""
+
+def needs_of(check: Check) -> tuple[tuple[str, ...], ...]:
+    """Return what a check could not judge without, each with what would do in its place; nothing where it had all."""
     if check.reason != "not_recorded" or not check.detail:
         return ()
-    return tuple(check.detail.removeprefix("needs ").split(", "))
+    if check.detail.startswith(ONE_OF):
+        return (tuple(check.detail.removeprefix(ONE_OF).split(", ")),)
+    return tuple((name,) for name in check.detail.removeprefix("needs ").split(", "))
 
 
 def most_missed(checks: Iterable[Check], *, top: int = 3) -> list[tuple[str, int]]:
@@ -18,7 +22,7 @@ def most_missed(checks: Iterable[Check], *, top: int = 3) -> list[tuple[str, int
     counts: Counter[str] = Counter()
     gravest: dict[str, int] = {}
     for check in checks:
-        for thing in needs_of(check):
+        for thing in map(" or ".join, needs_of(check)):
             counts[thing] += 1
             gravest[thing] = min(SEVERITIES.index(check.severity), gravest.get(thing, len(SEVERITIES)))
     return sorted(counts.items(), key=lambda item: (-item[1], gravest[item[0]], item[0]))[:top]

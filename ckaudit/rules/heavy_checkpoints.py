@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.observability import checkpoint_size, checkpoint_time
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.departures import departures
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
@@ -31,7 +31,7 @@ def heavy_checkpoints(
         (size, 1e6 * megabytes, "is {value:.3g} bytes, before {limit:.3g}"),
     ]
     if time is None and size is None:
-        yield Skip("not_recorded", "needs checkpoint_time or checkpoint_size")
+        yield needs_one_of(checkpoint_time, checkpoint_size)
         return
     for series, least, what in found:
         if series is None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.corpus import doc_repeat_hotspots, near_dup_rate
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.series import Series, Steps
 from ckaudit.run.spans import spans
 
@@ -26,7 +26,7 @@ def repeated_documents(
     A few duplicates are in every corpus: they are noted.
     """
     if rate is None and clusters is None:
-        yield Skip("not_recorded", "needs near_dup_rate or doc_repeat_hotspots")
+        yield needs_one_of(near_dup_rate, doc_repeat_hotspots)
         return
     if rate is not None:
         for span in spans(rate, rate.values > usual):

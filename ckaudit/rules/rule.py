@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ckaudit.contract.missed import ONE_OF
 from ckaudit.contract.report import Severity, SkipReason
 from ckaudit.metrics import Metric, metrics
 from ckaudit.plugins import has_any, load
@@ -70,6 +71,11 @@ class Skip(Struct, frozen=True):
 
     reason: SkipReason
     detail: str
+
+
+def needs_one_of(*metrics: Metric) -> Skip:
+    """Return the word that none of these metrics is recorded, of which any would do."""
+    return Skip("not_recorded", ONE_OF + ", ".join(metric.name for metric in metrics))
 
 
 def too_few(series: Series, least: int) -> Iterator[Skip]:

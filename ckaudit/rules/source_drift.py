@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.corpus import language_share, source_mix_share
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.departures import departures
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
@@ -29,7 +29,7 @@ def source_drift(
     """
     told = [series for series in (sources, languages) if series is not None]
     if not told:
-        yield Skip("not_recorded", "needs source_mix_share or language_share")
+        yield needs_one_of(source_mix_share, language_share)
         return
     for series in told:
         if series.points <= history:

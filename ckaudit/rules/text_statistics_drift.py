@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.corpus import bytes_per_token, filter_reject_rate, pad_fraction, seq_len_p50_p95
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.departures import departures
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
@@ -32,7 +32,7 @@ def text_statistics_drift(
     """
     told = [series for series in (rejected, density, length, padding) if series is not None]
     if not told:
-        yield Skip("not_recorded", "needs filter_reject_rate, bytes_per_token, seq_len_p50_p95 or pad_fraction")
+        yield needs_one_of(filter_reject_rate, bytes_per_token, seq_len_p50_p95, pad_fraction)
         return
     for series in told:
         away, usual = departures(series, least=LEAST[series.name], relative=relative, history=history, k=k)

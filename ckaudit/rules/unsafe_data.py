@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.safety import data_toxicity_rate, pii_hit_rate
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.departures import departures
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
@@ -29,7 +29,7 @@ def unsafe_data(
     """
     told = [(series, what) for series, what in ((toxic, "toxic"), (personal, "personal data")) if series is not None]
     if not told:
-        yield Skip("not_recorded", "needs data_toxicity_rate or pii_hit_rate")
+        yield needs_one_of(data_toxicity_rate, pii_hit_rate)
         return
     for series, what in told:
         away, _ = departures(series, least=least, relative=relative, history=history, k=k)

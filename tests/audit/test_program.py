@@ -201,18 +201,20 @@ def test_evaluations_that_are_all_nan_are_said_to_be():
 def test_triage_and_coverage_wait_for_the_same(source):
     found, checks = coverage(source), triage(source).checks
     skipped = [check for check in checks if check.reason == "not_recorded"]
-    assert [(each.code, each.needs) for each in found.waiting] == [(check.code, needs_of(check)) for check in skipped]
+    assert [(each.code, each.needs) for each in found.waiting] == [
+        (check.code, tuple(name for each in needs_of(check) for name in each)) for check in skipped
+    ]
     first = words_of(found).partition("What to record next")[0]
     assert (f"{len(skipped)} of {found.checks} checks cannot judge" in first) == bool(skipped)
-    for name, _ in most_missed(checks):
-        assert name in words_of(found)
+    for things, _ in most_missed(checks):
+        assert all(name in words_of(found) for name in things.split(" or "))
 
 
 def test_a_rule_that_one_line_would_feed_is_told_by_its_number():
     found = coverage(WHISPER)
     freed = [each.name for each in found.waiting if each.place == 1]
-    assert len(freed) > 3
-    assert f"1. Lets {len(freed)} checks judge: {', '.join(freed)}" in words_of(found)
+    assert len(freed) > 6
+    assert f"1. Lets {len(freed)} checks judge: {', '.join(freed[:6])} and {len(freed) - 6} more" in words_of(found)
     assert f"number 1 below lets {len(freed)} of them." in words_of(found)
 
 
@@ -240,7 +242,7 @@ def test_what_makes_no_sense_for_a_run_is_not_what_to_log_next():
 
 
 def test_what_rules_would_read_besides_is_no_need():
-    complete = replace(coverage(FIXTURES / "runs" / "experts_two_ranks"), young=())
+    complete = replace(coverage(FIXTURES / "runs" / "experts_two_ranks"), young=(), waiting=())
     first, *others = complete.remedies
     telling = replace(first, readers=("LOSS001 loss_spike", "bad_batch"))
     text = words_of(replace(complete, remedies=(telling, *others)))
@@ -260,8 +262,7 @@ def test_what_the_recorder_measures_by_itself_needs_no_line():
     found = coverage(FIXTURES / "runs" / "lr_too_high")
     (by_itself,) = [each for each in found.remedies if "dataloader_stall_frac" in each.names]
     assert (by_itself.lines, by_itself.where.startswith("The Recorder measures these by itself")) == ((), True)
-    assert "Needs no line: 1 must, 1 nice" in words_of(found)
-    assert lines_of(found, "spectral_norm")[0].startswith("Recorder(..., spectral_norms=")
+    assert lines_of(found, "spectral_norm")[0].startswith("Recorder(...")
 
 
 def test_what_another_line_brings_is_not_asked_of_this_one():
@@ -300,7 +301,7 @@ def test_parity_and_replay_come_last_among_equals():
     assert "replay_identical=" in lines[-1].code
 
 
-@pytest.mark.parametrize(("source", "most"), [(RESNET, 175), (WHISPER, 230), (HEALTHY, 140)])
+@pytest.mark.parametrize(("source", "most"), [(RESNET, 160), (WHISPER, 210), (HEALTHY, 140)])
 def test_it_is_no_longer_than_it_must_be(source, most):
     text = render(coverage(source), "terminal", PLAIN._replace(width=100))
     assert len(text.splitlines()) <= most

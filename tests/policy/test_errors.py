@@ -32,7 +32,7 @@ IGNORE = '[[ignore]]\ncode = "GRAD001"\n'
         ('[[ignore]]\ncode = "GRD001"\nreason = "x"', "ignore: no rule or violation is called 'GRD001'", "GRAD001"),
         ('ignore = ["GRAD001"]', "ignore[0] is not a table", "its keys are code, reason, where, until"),
         ("[ignore]\ncode = 1", "ignore: expected tables, each under [[ignore]]", ""),
-        ("[thresholds.loss_spikes]\nk = 1", "thresholds: no rule is called 'loss_spikes'", "did you mean loss_spike?"),
+        ("[thresholds.loss_spikes]\nk = 1", "thresholds: no rule is called 'loss_spikes'", "did you mean loss_spike"),
         ("[thresholds.loss_spike]\nwindows = 1", "thresholds.loss_spike.windows: loss_spike has no such threshold", "window?"),
         ('[thresholds.loss_spike]\nk = "a"', "thresholds.loss_spike.k: expected a number, got 'a'", "its default is 6.0"),
         ("[thresholds.loss_spike]\nk = true", "thresholds.loss_spike.k: expected a number, got True", ""),

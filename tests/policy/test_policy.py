@@ -47,7 +47,7 @@ def test_a_severity_moves_the_gravest_findings_and_the_exit_code(told):
     assert (code, report["severity"]) == (0, "sev2")
     code, report, _ = told("zeroed_projection", policy='[severities]\nGRAD003 = "sev1"')
     assert (code, report["severity"]) == (1, "sev1")
-    code, report, _ = told("zeroed_projection", policy='[severities]\nGRAD003 = "note"')
+    code, report, _ = told("zeroed_projection", policy='select = ["GRAD003"]\n[severities]\nGRAD003 = "note"')
     assert (code, report["severity"], report["diagnoses"]) == (0, "note", [])
     assert outcome(report, "GRAD003") == ("passed", None)
 
@@ -58,7 +58,8 @@ def test_fail_on_is_the_policys_unless_the_command_line_says_it(told, options, c
 
 
 def test_an_ignored_finding_is_kept_aside_with_its_reason_and_fails_nothing(told):
-    policy = '[[ignore]]\ncode = "dead_parameter"\nwhere = "blocks.1.*"\nreason = "frozen on purpose"\nuntil = 2999-12-31\n'
+    accepted = '[[ignore]]\ncode = "dead_parameter"\nwhere = "blocks.1.*"\nreason = "frozen on purpose"\nuntil = 2999-12-31\n'
+    policy = f'select = ["GRAD003"]\n{accepted}'
     code, report, _ = told("zeroed_projection", "--fail-on", "sev2", policy=policy)
     assert code == 0
     assert report["verdict"].startswith("Nothing new up to step 500")

@@ -24,7 +24,7 @@ def headline(found: Coverage) -> str:
         judged = f"{found.checks - len(found.young)} of {found.checks} checks can judge this run"
         return f"{judged}; too few points yet for {first_of([each.name for each in found.young])}."
     if found.remedies and found.remedies[0].readers:
-        readers = ", ".join(_name(each) for each in found.remedies[0].readers)
+        readers = first_of([_name(each) for each in found.remedies[0].readers])
         return f"Every check has the numbers that it needs; number 1 below would tell more to {readers}."
     if found.remedies:
         return "Every check has the numbers that it needs. What follows is for those who read the run, the most needed first."
@@ -40,9 +40,9 @@ def title_of(place: int, remedy: Remedy, found: Coverage) -> str:
     """Return the number of a remedy and why it comes where it does: whom it lets judge, tells more, or what it brings."""
     freed = [each.name for each in found.waiting if each.place == place]
     if freed:
-        return f"{place}. Lets {plural(len(freed), 'check')} judge: {', '.join(freed)}"
+        return f"{place}. Lets {plural(len(freed), 'check')} judge: {first_of(freed, most=6)}"
     if remedy.readers:
-        return f"{place}. Tells more to {', '.join(map(_name, remedy.readers))}"
+        return f"{place}. Tells more to {first_of([*map(_name, remedy.readers)], most=6)}"
     levels = {row.name: row.level for row in found.rows}
     counts = Counter(levels[name] for name in remedy.names)
     verb = "Brings" if remedy.lines else "Needs no line:"

@@ -27,7 +27,7 @@ COLOURS: dict[Importance, str] = {"must": "sev1", "should": "sev2", "nice": "not
 
 
 def render(found: Coverage, view: View) -> str:
-    """Return how many rules wait, counts, then what to write or run: musts and what rules read in full, names of the rest."""
+    """Return how many rules wait, counts, then what to write or run: musts in full, names of the rest."""
     width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
     parts = [
         _head(found, view, width),
@@ -46,7 +46,7 @@ def render(found: Coverage, view: View) -> str:
 
 def full(row: Row, view: View) -> bool:
     """Return whether a row is told in full and not by its name alone, however many stand with it."""
-    return view.verbose or row.level == "must" or bool(row.rules)
+    return view.verbose or row.level == "must"
 
 
 def _title(text: str, view: View, width: int) -> list[str]:
@@ -123,28 +123,33 @@ def _remedy(remedy: Remedy, found: Coverage, view: View, width: int) -> Iterator
         if row not in named:
             yield from _row(row, waited, view, width)
     for level in RANKS:
-        if names := [row.name for row in named if row.level == level]:
+        if names := [name for row in named if row.level == level for name in _names(row, waited)]:
             yield from paragraph(", ".join(names), width, first=f"{level:<6}  ")
     for extra in remedy.extras:
         yield from paragraph(f"{', '.join(extra.names)} {extra.what}", width)
 
 
 def _row(row: Row, waited: set[str], view: View, width: int) -> Iterator[str]:
-    """Yield level and name, what it is, and who waits for it: rules by code, or by all names where everything is asked for."""
-    names = [name for name in row.lacks if name in waited]
+    """Yield level and name, and what it is; where everything is asked for, also who waits for it."""
+    _, *besides = _names(row, waited)
     ids = row.rows if view.verbose else ()
-    name = " ".join([row.name, *ids, *([f"and {', '.join(names)}"] if names else [])])
+    name = " ".join([row.name, *ids, *([f"and {', '.join(besides)}"] if besides else [])])
     if row.recorded:
         name = f"{row.name} is recorded, but not {', '.join(row.lacks)}"
     text = f"{name}: {row.title}"
     first, *more = paragraph(shown(text, view), width, first=f"{row.level:<6}  ")
     yield first.replace(row.name, paint(row.name, COLOURS[row.level], view), 1)
     yield from more
-    for what, others in [*(_sides(row) if view.verbose else [("lets judge", row.waiting)]), ("needs too", row.inputs[1:])]:
+    for what, others in [*(_sides(row) if view.verbose else []), ("needs too", row.inputs[1:])]:
         if others:
             yield from paragraph(", ".join(others), width, first=f"{what:<10}  ", indent=" " * 10)
     if sentence := partial_sentence(row):
         yield from paragraph(sentence, width, indent=" " * 10)
+
+
+def _names(row: Row, waited: set[str]) -> list[str]:
+    """Return the name of a row, and of what it covers that a rule waits for."""
+    return [row.name, *(name for name in row.lacks if name in waited)]
 
 
 def _sides(row: Row) -> list[tuple[str, tuple[str, ...]]]:
