@@ -1,0 +1,89 @@
+"""When a benchmark fell: the largest fall of a recorded score that is more than its noise."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec.structs import replace
+
+from ckaudit.audit.drop.result import Fall
+from ckaudit.errors import UsageError
+from ckaudit.metrics.evaluation import microbench_score
+from ckaudit.metrics.spikes import SIGMA
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Steps
+
+MOMENT = "name the step from which it is worse: --since STEP"
+
+
+def fall_of(run: Run, *, noise: float = 4.0, least: float = 0.01) -> Fall | None:
+    """Return the largest fall of any recorded score, None where none fell.
+
+    A fall leads from the best score so far to the first that is lower by more than noise explains. Benchmarks have units of
+    their own, so that falls are compared as shares of the score they start from.
+
+    Args:
+        run: The run.
+        noise: How many robust deviations of the differences between neighbouring scores noise may be; a series of 100
+            points of pure normal noise has its best and worst about 5 deviations, that is 3.5 of these, apart.
+        least: A fall is at least this share of the score, however quiet the series.
+
+    Raises:
+        UsageError: Where no score was recorded twice.
+    """
+    scores = microbench_score(run)
+    if scores.points < 2:
+        many = "only one evaluation logged a microbench_score" if scores else "microbench_score is not recorded"
+        raise UsageError(f"{many}, so that no fall can be found in it", hint=MOMENT)
+    found = []
+    for column, label in enumerate(scores.labels):
+        known = scores.finite[:, column]
+        found += _falls(label, scores.steps[known], scores.values[known, column], noise, least)
+    if not found:
+        return None
+    found.sort(key=lambda each: -each[0])
+    first = found[0][1]
+    others = tuple(dict.fromkeys(each.benchmark for _, each in found[1:] if each.before < first.after and each.after > first.before))
+    return replace(first, others=tuple(name for name in others if name != first.benchmark))
+
+
+def fall_since(run: Run, since: int) -> Fall:
+    """Return the fall that a user saw at `since`; the step before it that anything was recorded of is the last good one.
+
+    Raises:
+        UsageError: Where the record has nothing on one of the two sides.
+    """
+    steps = _all_steps(run)
+    earlier, later = steps[steps < since], steps[steps >= since]
+    if not len(earlier) or not len(later):
+        side, there = ("before", later) if len(later) else ("from", earlier)
+        ends = f"It has steps {there[0]} to {there[-1]}." if len(there) else "It is empty."
+        raise UsageError(f"--since {since}: the record has no step {side} it, so that nothing can be compared", hint=ends)
+    return Fall(benchmark="", before=int(earlier[-1]), after=since)
+
+
+def _falls(label: str, steps: Steps, scores: Floats, noise: float, least: float) -> Iterator[tuple[float, Fall]]:
+    """Yield the largest fall of one benchmark, with its depth as a share of the score that it starts from."""
+    if len(scores) < 2:
+        return
+    best = np.maximum.accumulate(scores)
+    differences = np.diff(scores)
+    spread = SIGMA * float(np.median(np.abs(differences - np.median(differences)))) if len(differences) > 2 else 0.0
+    depth = best - scores
+    limit = np.maximum(noise * spread, least * np.abs(best))
+    beyond = np.flatnonzero(depth > limit)
+    if not len(beyond):
+        return
+    deepest = int(beyond[np.argmax((depth / np.maximum(np.abs(best), 1e-12))[beyond])])
+    top = int(np.flatnonzero(scores[: deepest + 1] == best[deepest])[-1])
+    start = int(next(row for row in beyond if row > top))
+    back = np.flatnonzero(scores[start:] >= scores[top])
+    yield float(depth[deepest] / max(abs(best[deepest]), 1e-12)), Fall(
+        benchmark=label, before=int(steps[top]), after=int(steps[start]), high=float(scores[top]), low=float(scores[deepest]),
+        limit=float(limit[start]), is_back=int(steps[start + back[0]]) if len(back) else None,
+    )  # fmt: skip
+
+
+def _all_steps(run: Run) -> Steps:
+    """Return every step that anything was recorded of, in order."""
+    every = [run.checkpoint_steps, *(series.steps for series in run.scalars.values())]
+    return np.unique(np.concatenate(every)) if every else np.empty(0, np.int64)
