@@ -65,7 +65,11 @@ def benchmark_drop_of(run: Run, *, since: int | None = None) -> Drop:
 
 def _gates(run: Run, fall: Fall) -> tuple[Gate, ...]:
     """Return the four gates in order; one that could not be judged makes those behind it provisional."""
-    hashes, data, internal = list(evaluation.evidence(run, fall)), list(data_evidence(run, fall)), list(internal_evidence(run, fall))
+    hashes, data, internal = (
+        list(evaluation.evidence(run, fall)),
+        list(data_evidence(run, fall)),
+        list(internal_evidence(run, fall)),
+    )
     made = [
         _gate("SR-1", hashes, {evaluation.NAME}, every=True),
         _gate("SR-2", data, set(DATA_CORE)),
@@ -146,9 +150,11 @@ def _verdict(gates: tuple[Gate, ...], answer: Gate | None) -> str:
         return f"Nobody can tell from this record: {', '.join(missing)} could not be judged"
     before = " and ".join(missing[: sum(gate.outcome == "not_judged" for gate in gates[: gates.index(answer)])])
     if answer.outcome == "advice" and before:
-        return f"Nothing that was recorded changed, but {before} could not be judged: record that before the architecture is doubted"
+        return (
+            f"Nothing that was recorded changed, but {before} could not be judged: record that before the architecture is doubted"
+        )
     if answer.outcome == "advice":
-        return "Evaluation, data and behaviour are as they were: the architecture is left, and only experiments tell"
+        return "As far as recorded, evaluation, data and behaviour are as they were: the architecture is left"
     text = f"{answer.row} {TITLES[answer.row]}: {named(next(each for each in answer.evidence if each.said == 'changed'))}"
     return f"Provisionally {text}; {before} could not be judged and comes first" if answer.provisional else text
 
@@ -172,8 +178,8 @@ def _here(run: Run, row: Row) -> Iterable[str]:
         yield f"sequences of {length:,} tokens"
     for name in row.looks_at:
         series = metrics()[name](run).recorded_rows()
-        last = series.values[-1][series.finite[-1]] if series else []
-        if len(last):
-            low, high = min(last.tolist()), max(last.tolist())
+        last = series.values[-1][series.finite[-1]].tolist() if series else []
+        if last:
+            low, high = min(last), max(last)
             ends = amount(high, series.unit) if low == high else f"{amount(low, '1')} to {amount(high, series.unit)}"
             yield f"{name} {ends} at step {series.steps[-1]}"

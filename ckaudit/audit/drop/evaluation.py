@@ -1,6 +1,7 @@
 """Gate 1: whether the evaluations on both sides of the fall used the same artifacts."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from msgspec import UNSET
 
@@ -50,10 +51,12 @@ def _compared(label: str, words: Labels, planned: str | None, fall: Fall) -> Evi
 def _other_code(run: Run, fall: Fall) -> Iterator[Evidence]:
     """Yield the word on a resume with other training code in between: no verdict, but where harnesses change."""
     sessions = run.manifest.sessions if run.manifest and run.manifest.sessions is not UNSET else []
-    for earlier, later in zip(sessions, sessions[1:], strict=False):
+    for earlier, later in pairwise(sessions):
         known = earlier.commit is not UNSET and later.commit is not UNSET and later.resumed_from is not UNSET
         if known and earlier.commit != later.commit and fall.before <= int(later.resumed_from or 0) < fall.after:
-            sentence = f"the run was resumed at step {later.resumed_from} with code {later.commit}, before it was {earlier.commit}"
+            sentence = (
+                f"the run was resumed at step {later.resumed_from} with code {later.commit}, before it was {earlier.commit}"
+            )
             yield Evidence(metric="sessions", said="remark", sentence=sentence, step=int(later.resumed_from or 0))
 
 
@@ -62,10 +65,14 @@ def _held_out(run: Run, fall: Fall) -> Iterator[Evidence]:
     loss = val_loss(run)
     found = shift(*over_labels(loss, "mean"), fall.before, fall.after, Limits(share=0.01, way="up"))
     if found:
-        moved = f"rises too, from {found.before:.4g} to {found.after:.4g}" if found.changed else (
-            f"does not rise with it: {found.before:.4g} before, {found.after:.4g} after"
+        moved = (
+            f"rises too, from {found.before:.4g} to {found.after:.4g}"
+            if found.changed
+            else (f"does not rise with it: {found.before:.4g} before, {found.after:.4g} after")
         )
-        yield Evidence(metric=loss.name, said="remark", sentence=f"the held-out loss {moved}", before=found.before, after=found.after)
+        yield Evidence(
+            metric=loss.name, said="remark", sentence=f"the held-out loss {moved}", before=found.before, after=found.after
+        )
 
 
 def short(word: str, *, letters: int = 8) -> str:

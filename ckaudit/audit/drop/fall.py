@@ -34,7 +34,7 @@ def fall_of(run: Run, *, noise: float = 4.0, least: float = 0.01) -> Fall | None
     if scores.points < 2:
         many = "only one evaluation logged a microbench_score" if scores else "microbench_score is not recorded"
         raise UsageError(f"{many}, so that no fall can be found in it", hint=MOMENT)
-    found = []
+    found: list[tuple[float, Fall]] = []
     for column, label in enumerate(scores.labels):
         known = scores.finite[:, column]
         found += _falls(label, scores.steps[known], scores.values[known, column], noise, least)
@@ -42,7 +42,9 @@ def fall_of(run: Run, *, noise: float = 4.0, least: float = 0.01) -> Fall | None
         return None
     found.sort(key=lambda each: -each[0])
     first = found[0][1]
-    others = tuple(dict.fromkeys(each.benchmark for _, each in found[1:] if each.before < first.after and each.after > first.before))
+    others = tuple(
+        dict.fromkeys(each.benchmark for _, each in found[1:] if each.before < first.after and each.after > first.before)
+    )
     return replace(first, others=tuple(name for name in others if name != first.benchmark))
 
 

@@ -19,10 +19,10 @@ from ckaudit.metrics.corpus import (
 )
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.gradients import grad_global_norm
-from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.metrics.observability import nan_inf_events
 from ckaudit.metrics.probes import fixed_probe_loss, logit_entropy_probe, output_kl_to_prev
 from ckaudit.metrics.routing import moe_drop_rate, moe_util_entropy
+from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules import rules
 from ckaudit.run.run import Run
 
@@ -72,9 +72,9 @@ def _nonfinite(run: Run, fall: Fall) -> Iterator[Evidence]:
     """Yield the word on NaN and infinity between the evaluations: one is enough."""
     events = nan_inf_events(run)
     inside = (events.steps > fall.before) & (events.steps <= fall.after)
-    hit = np.flatnonzero(inside & (np.nan_to_num(events.values[:, 0]) > 0)) if events else []
-    if len(hit):
-        step = int(events.steps[hit[0]])
+    hit = events.steps[inside & (np.nan_to_num(events.values[:, 0]) > 0)].tolist() if events else []
+    if hit:
+        step = hit[0]
         sentence = f"{len(hit)} steps with NaN or infinity, the first is step {step}"
         yield Evidence(metric="nan_inf_events", said="changed", sentence=sentence, step=step)
     elif inside.any():

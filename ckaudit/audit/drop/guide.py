@@ -49,7 +49,7 @@ GUIDE = (
         when="benchmarks with long inputs fell, and short ones of the same kind did not",
         text="What a model can do with long inputs hangs on the lengths that it was trained on, and on which keys its attention "
         "can reach: all, chosen ones, or a window.",
-        test="Evaluate in slices of length first. Then compare the length curriculum, and full with sparse or windowed attention.",
+        test="Evaluate in slices of length first. Then compare length curricula, and full with sparse or windowed attention.",
         facts=(WINDOWS, "sparse attention that chooses its keys kept long-context scores at lower cost (DeepSeek-V3.2 report)"),
         looks_at=("seq_len_p50_p95", "pad_fraction"),
         only_with="attention",
@@ -61,8 +61,8 @@ GUIDE = (
         when="benchmarks of one domain fell, in a model with experts",
         text="How well experts specialise hangs on how many there are, how many answer a token, how wide they are, and whether "
         "the router uses them all without turning tokens away.",
-        test="Look at dropped tokens and at the spread over experts first: below 1 % dropped is usual. Only then change the number "
-        "of experts or their width.",
+        test="Look at dropped tokens and at the spread over experts first: below 1 % dropped is usual. Only then change the "
+        "number of experts or their width.",
         facts=(DEEPSEEK, GLM),
         looks_at=("moe_drop_rate", "moe_util_entropy"),
         only_with="experts",
@@ -72,7 +72,7 @@ GUIDE = (
         name="sharpness_and_stability",
         title="Sharpness: how large attention logits and learning rate may become before training is unstable.",
         when="scores fell after restless steps, or at the peak of the learning rate",
-        text="Sharp attention goes with unstable training: logits that grow and entropy that falls are seen before the loss moves.",
+        text="Sharp attention goes with unstable training: logits grow and entropy falls before the loss moves.",
         test="Repeat the stretch with a lower peak, and with QK-norm or clipped query and key weights, each alone.",
         facts=("attention entropy that collapses goes with training that diverges (Zhai et al. 2023)",),
         looks_at=("max_attn_logit", "attn_entropy", "learning_rate"),
@@ -93,8 +93,8 @@ GUIDE = (
         name="heads_or_head_dimension",
         title="Number of heads against their dimension, at equal width.",
         when="long-context tasks fell, or tasks that need many things attended to at once",
-        text="More heads look at more things, each more coarsely, and make long inputs dear: weigh the score against what it costs "
-        "to serve.",
+        text="More heads look at more things, each more coarsely, and make long inputs dear: weigh the score against what it "
+        "costs to serve.",
         test="Half and twice the heads at equal width; compare slices of length and the inference FLOPs of each.",
         facts=(HEADS,),
         looks_at=("attn_entropy",),
@@ -105,10 +105,13 @@ GUIDE = (
         name="experts_and_capacity_factor",
         title="Number of experts and capacity factor.",
         when="one domain fell, and tokens are dropped or experts lie idle",
-        text="The capacity factor is the room that each expert has, over its fair share: too little drops tokens, too much wastes "
-        "arithmetic on padding.",
+        text="The capacity factor is the room that each expert has, over its fair share: too little drops tokens, too much "
+        "wastes arithmetic on padding.",
         test="Capacity factors of 1, 1.25 and 2 with the same experts; then twice the experts at the factor that drops least.",
-        facts=("about 1 % of tokens dropped is usual at capacity factors of 1 to 1.25 (Fedus et al. 2021, section 2.2)", GLM),
+        facts=(
+            "fewer than 1 % of tokens dropped are usual, at capacity factors of 1 to 1.25 (Fedus et al. 2021, section 2.2)",
+            GLM,
+        ),
         looks_at=("moe_drop_rate", "moe_util_entropy"),
         only_with="experts",
     ),
@@ -118,8 +121,8 @@ GUIDE = (
         title="Sparse or windowed attention against full attention.",
         when="only long inputs fell",
         text="A window or a choice of keys saves time and memory, and loses what lies outside of it.",
-        test="The same model with full attention on a canary of long sequences: if the score comes back, the window is too narrow "
-        "or the choice is wrong.",
+        test="The same model with full attention on a canary of long sequences: if the score comes back, the window is too "
+        "narrow or the choice is wrong.",
         facts=(WINDOWS,),
         looks_at=("seq_len_p50_p95",),
         only_with="attention",

@@ -30,8 +30,8 @@ PROCEDURE = (
         "differ, two scores do not compare, and everything below would explain a fall that may not exist.",
         do=(
             "Pin the artifacts of the last good evaluation by their hash, and refuse an evaluation that has another.",
-            "Score the checkpoint from before the fall with the new artifacts, and the one from after it with the old ones: if "
-            "the score follows the artifacts, the model is the same.",
+            "Score the checkpoint from before the fall with the new artifacts, and the one from after it with the old ones.",
+            "Where the score follows the artifacts and not the checkpoint, the model is the same.",
             "Compare scores again only from evaluations of one hash.",
         ),
     ),
@@ -54,9 +54,9 @@ PROCEDURE = (
         why="Attention that sharpens, experts that turn tokens away or answers that jump between checkpoints damage a model long "
         "before its loss says so.",
         do=(
-            "Go back to the last checkpoint from before the step named, and go on with a lower learning rate or a longer warm-up.",
-            "Bound the attention logits, by QK-norm or by clipping query and key weights, and keep softmax, norms and the loss in "
-            "float32 under mixed precision.",
+            "Go back to the last checkpoint from before the step named, and go on with a lower learning rate or longer warm-up.",
+            "Bound the attention logits, by QK-norm or by clipping query and key weights.",
+            "Keep softmax, norms and the loss in float32 under mixed precision.",
             "Show on a canary from that checkpoint that the number named stays in its range and the score comes back.",
         ),
     ),

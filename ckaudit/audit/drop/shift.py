@@ -96,7 +96,7 @@ def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: 
     step = None
     if above or below:
         rest = values[early.stop :]
-        step = onset(steps[early.stop :], rest > high if above else rest < low, int(steps[late.start]))
+        step = onset(steps[early.stop :], rest > high if above else rest < low, int(steps[late][-1]))
     return Shift(before=level, after=after, limit=limit, changed=above or below, step=step)
 
 
@@ -141,5 +141,5 @@ def over_labels(series: Series, how: Literal["max", "min", "mean"]) -> tuple[Ste
     if not rows.any():
         return np.empty(0, np.int64), np.empty(0)
     cells = np.where(series.finite, series.values, np.nan)[rows]
-    reduce = {"max": np.nanmax, "min": np.nanmin, "mean": np.nanmean}[how]
-    return series.steps[rows], np.asarray(reduce(cells, axis=1))
+    reduced = {"max": np.nanmax, "min": np.nanmin, "mean": np.nanmean}
+    return series.steps[rows], np.asarray(reduced[how](cells, axis=1))

@@ -75,9 +75,9 @@ def _one(series: Series, label: str, steps: Steps, values: Floats, fall: Fall, w
     if found is None:
         return None
     said: Said = "changed" if found.changed else "steady"
+    sentence = _sentence(found, series.unit, watched.limits.way)
     return Evidence(
-        metric=series.name, label=label, said=said, sentence=_sentence(found, series.unit, watched.limits.way), before=found.before,
-        after=found.after, limit=found.limit, step=found.step, unit=series.unit,
+        metric=series.name, label=label, said=said, sentence=sentence, before=found.before, after=found.after, limit=found.limit, step=found.step, unit=series.unit,
     )  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def _shares(series: Series, fall: Fall, watched: Watched, *, twice: float = 2.0)
     """
     rows = np.all(series.finite, axis=1)
     steps, values = series.steps[rows], series.values[rows]  # (T,), (T, K)
-    found = sides(steps, fall.before, fall.after)
+    found = sides(steps, fall.before, fall.after, few=12)
     if found is None:
         return None
     early, late = values[found[0]], values[found[1]]
@@ -111,8 +111,10 @@ def _shares(series: Series, fall: Fall, watched: Watched, *, twice: float = 2.0)
         sentence = f"a share of {moved:.2g} moved, within {limit:.2g}; the most {label}, from {ends[0]} to {ends[1]}"
         return Evidence(metric=series.name, said="steady", sentence=sentence, before=0.0, after=moved, limit=limit)
     rest = np.array([_moved(before, row) for row in values[found[0].stop :]])
-    step = onset(steps[found[0].stop :], rest > limit, int(steps[found[1].start]))
-    sentence = f"{label} goes from {ends[0]} to {ends[1]}, in all a share of {moved:.2g} moved, beyond {limit:.2g}, since step {step}"
+    step = onset(steps[found[0].stop :], rest > limit, int(steps[found[1]][-1]))
+    sentence = (
+        f"{label} goes from {ends[0]} to {ends[1]}, in all a share of {moved:.2g} moved, beyond {limit:.2g}, since step {step}"
+    )
     return Evidence(
         metric=series.name, label=label, said="changed", sentence=sentence, before=float(before[widest]),
         after=float(after[widest]), limit=limit, step=step,
