@@ -141,5 +141,6 @@ def over_labels(series: Series, how: Literal["max", "min", "mean"]) -> tuple[Ste
     if not rows.any():
         return np.empty(0, np.int64), np.empty(0)
     cells = np.where(series.finite, series.values, np.nan)[rows]
-    reduced = {"max": np.nanmax, "min": np.nanmin, "mean": np.nanmean}
-    return series.steps[rows], np.asarray(reduced[how](cells, axis=1))
+    if how == "mean":
+        return series.steps[rows], np.asarray(np.nanmean(cells, axis=1))
+    return series.steps[rows], np.asarray(np.nanmax(cells, axis=1) if how == "max" else np.nanmin(cells, axis=1))

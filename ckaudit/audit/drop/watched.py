@@ -77,7 +77,8 @@ def _one(series: Series, label: str, steps: Steps, values: Floats, fall: Fall, w
     said: Said = "changed" if found.changed else "steady"
     sentence = _sentence(found, series.unit, watched.limits.way)
     return Evidence(
-        metric=series.name, label=label, said=said, sentence=sentence, before=found.before, after=found.after, limit=found.limit, step=found.step, unit=series.unit,
+        metric=series.name, label=label, said=said, sentence=sentence, before=found.before, after=found.after,
+        limit=found.limit, step=found.step, unit=series.unit,
     )  # fmt: skip
 
 
