@@ -1,5 +1,6 @@
 """When a benchmark fell: the largest fall of a recorded score that is more than its noise."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,7 +16,7 @@ from ckaudit.run.series import Floats, Steps
 MOMENT = "name the step from which it is worse: --since STEP"
 
 
-def fall_of(run: Run, *, noise: float = 4.0, least: float = 0.01) -> Fall | None:
+def fall_of(run: Run, *, noise: float = 7.0, least: float = 0.01) -> Fall | None:
     """Return the largest fall of any recorded score, None where none fell.
 
     A fall leads from the best score so far to the first that is lower by more than noise explains. Benchmarks have units of
@@ -23,8 +24,8 @@ def fall_of(run: Run, *, noise: float = 4.0, least: float = 0.01) -> Fall | None
 
     Args:
         run: The run.
-        noise: How many robust deviations of the differences between neighbouring scores noise may be; a series of 100
-            points of pure normal noise has its best and worst about 5 deviations, that is 3.5 of these, apart.
+        noise: How many standard deviations of a score's own noise are no fall; the best and the worst of 100 scores of
+            pure normal noise are about 5 apart.
         least: A fall is at least this share of the score, however quiet the series.
 
     Raises:
@@ -68,10 +69,8 @@ def _falls(label: str, steps: Steps, scores: Floats, noise: float, least: float)
     if len(scores) < 2:
         return
     best = np.maximum.accumulate(scores)
-    differences = np.diff(scores)
-    spread = SIGMA * float(np.median(np.abs(differences - np.median(differences)))) if len(differences) > 2 else 0.0
     depth = best - scores
-    limit = np.maximum(noise * spread, least * np.abs(best))
+    limit = np.maximum(noise * _noise(scores), least * np.abs(best))
     beyond = np.flatnonzero(depth > limit)
     if not len(beyond):
         return
@@ -83,6 +82,12 @@ def _falls(label: str, steps: Steps, scores: Floats, noise: float, least: float)
         benchmark=label, before=int(steps[top]), after=int(steps[start]), high=float(scores[top]), low=float(scores[deepest]),
         limit=float(limit[start]), is_back=int(steps[start + back[0]]) if len(back) else None,
     )  # fmt: skip
+
+
+def _noise(scores: Floats) -> float:
+    """Return the standard deviation of noise around a smooth course, (N,): second differences have sqrt(6) times as much."""
+    second = np.diff(scores, n=2)
+    return SIGMA * float(np.median(np.abs(second - np.median(second)))) / math.sqrt(6) if len(second) > 1 else 0.0
 
 
 def _all_steps(run: Run) -> Steps:

@@ -56,7 +56,7 @@ def sides(
         steps: Rising, shape (N,).
         last_good: Last step before.
         first_bad: First step after; where nothing was recorded from there on, what lies between counts as after.
-        points: How many of each side at most.
+        points: How many of each side; before, more where the two steps lie far apart, so that a trend is seen over as long.
         few: Of what is rarely recorded, how many after the fall: later ones are of another time.
         soon: After so many steps no more than `few` points count.
     """
@@ -65,14 +65,15 @@ def sides(
     if end == 0 or start == len(steps):
         return None
     near = int(np.searchsorted(steps, max(first_bad, int(steps[start])) + soon))
-    return slice(max(0, end - points), end), slice(start, start + min(points, max(few, near - start)))
+    long = int(np.searchsorted(steps, last_good - 2 * (first_bad - last_good)))
+    return slice(max(0, min(end - points, long)), end), slice(start, start + min(points, max(few, near - start)))
 
 
 def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: Limits) -> Shift | None:
     """Compare the points up to `last_good` with those from `first_bad` on; None where a side has none.
 
     A number that was moving goes on moving: the straight line through the medians of both halves of the points before is
-    followed to those after, though no more than twice as far as it came. Anything between the level before and there is
+    followed to those after, though no more than three times as far as it came. Anything between the level before and there is
     expected, and a limit more.
 
     Args:
@@ -109,7 +110,7 @@ class _Course(Struct, frozen=True, kw_only=True):
     earlier_step: float
     spread: float
 
-    def ahead(self, step: float, *, most: float = 2.0) -> float:
+    def ahead(self, step: float, *, most: float = 3.0) -> float:
         """Return where the line leads, at most `most` times as far as it came."""
         came, took = self.level - self.earlier_level, self.step - self.earlier_step
         return self.level + came * min(most, (step - self.step) / took) if took else self.level
