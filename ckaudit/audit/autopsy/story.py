@@ -19,7 +19,7 @@ def departures(history: History, found: Sequence[Channel]) -> list[Departure]:
     steps = history.steps
     made = []
     for channel in found:
-        rows = np.flatnonzero(channel.recorded)
+        rows = np.flatnonzero(channel.recorded).tolist()
         for place, out in enumerate(outs(channel)):
             standing = out.how in STANDING and out.row == rows[place]  # so were all recorded steps before it
             made.append(
@@ -47,9 +47,11 @@ def standing_of(out: Sequence[Departure]) -> tuple[Departure, ...]:
 def onset_of(steps: Sequence[int], out: Sequence[Departure], event: int, *, quiet: int = 5) -> int | None:
     """Return the step at which what led to the event began, None where nothing near it was out of range.
 
-    Steps out of range belong together where fewer than `quiet` steps of the box lie between them.
+    Steps out of range belong together where fewer than `quiet` steps of the box lie between them. A single tensor a little
+    out of its range is noise: among dozens of tensors one always is.
     """
-    places = sorted({steps.index(each.step) for each in out if each.step <= event}, reverse=True)
+    notable = {step for step in steps if is_notable([each for each in out if each.step == step])}
+    places = sorted({steps.index(step) for step in notable if step <= event}, reverse=True)
     last = max((row for row, step in enumerate(steps) if step <= event), default=-1)
     onset = None
     for row in places:
@@ -57,6 +59,16 @@ def onset_of(steps: Sequence[int], out: Sequence[Departure], event: int, *, quie
             break
         onset, last = steps[row], row
     return onset
+
+
+def is_notable(out: Sequence[Departure], *, far: float = 5.0, several: int = 3) -> bool:
+    """Tell whether a step is more than noise: a number of the run itself, several tensors, or one that is far out."""
+    tensors = [each for each in out if each.kind in ("gradient", "update")]
+    return (
+        len(tensors) < len(out)
+        or len(tensors) >= several
+        or any(each.how in STANDING or (each.times is not None and max(each.times, 1 / each.times) >= far) for each in tensors)
+    )
 
 
 def moments(out: Sequence[Departure], onset: int | None, table: TensorTable) -> tuple[Moment, ...]:
