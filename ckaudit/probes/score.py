@@ -150,6 +150,12 @@ def _number(value: Any, what: str, *, least: float) -> float:
     return float(value)
 
 
+def _mean_perplexity(scored: Sequence[Scored]) -> str:
+    """Return the geometric mean of the perplexities of a group as the end of a sentence."""
+    known = [each.perplexity for each in scored if each.perplexity is not None]
+    return f"; perplexity of the truth {math.exp(fmean(map(math.log, known))):.4g}" if known else ""
+
+
 def _results(passages: Sequence[Passage], scored: Mapping[str, Scored]) -> Iterator[Measure | Missing]:
     """Yield the means of both groups, then the perplexity of each passage."""
     for group in (TRAIN, HELD_OUT):
@@ -160,7 +166,9 @@ def _results(passages: Sequence[Passage], scored: Mapping[str, Scored]) -> Itera
             yield Missing(name=f"probe_accuracy/{group}", row=ROW, reason="not_recorded", detail=detail)
             continue
         whole = sum(each.exact == 1.0 for each in mine)
-        remark = f"share of tokens continued exactly; {whole} of {plural(len(mine), 'probe')} word for word"
+        remark = (
+            f"share of tokens continued exactly; {whole} of {plural(len(mine), 'probe')} word for word{_mean_perplexity(mine)}"
+        )
         accuracy, overlap = fmean(each.exact for each in mine), fmean(each.overlap for each in mine)
         yield Measure(name=f"probe_accuracy/{group}", row=ROW, value=accuracy, unit="1", points=len(mine), detail=remark)
         remark = "share of tokens said, wherever"
