@@ -166,9 +166,8 @@ def _results(passages: Sequence[Passage], scored: Mapping[str, Scored]) -> Itera
             yield Missing(name=f"probe_accuracy/{group}", row=ROW, reason="not_recorded", detail=detail)
             continue
         whole = sum(each.exact == 1.0 for each in mine)
-        remark = (
-            f"share of tokens continued exactly; {whole} of {plural(len(mine), 'probe')} word for word{_mean_perplexity(mine)}"
-        )
+        verbatim = f"{whole} of {plural(len(mine), 'probe')} word for word"
+        remark = f"share of tokens continued exactly; {verbatim}{_mean_perplexity(mine)}"
         accuracy, overlap = fmean(each.exact for each in mine), fmean(each.overlap for each in mine)
         yield Measure(name=f"probe_accuracy/{group}", row=ROW, value=accuracy, unit="1", points=len(mine), detail=remark)
         remark = "share of tokens said, wherever"

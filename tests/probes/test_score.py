@@ -60,7 +60,8 @@ def test_three_scores_of_each_probe(tmp_path):
 @pytest.mark.parametrize(
     "row",
     [{"id": "z", "continuation": "x"}, {"prompt": "no such", "continuation": "x"}, {"id": "a"}, {"id": "a", "continuation": [1]},
-     {"id": "b", "continuation": "x"}, {"id": "a", "continuation": "x", "loss": "2"}, {"id": "a", "continuation": "x", "loss": -1},
+     {"id": "b", "continuation": "x"}, {"id": "a", "continuation": "x", "loss": "2"},
+     {"id": "a", "continuation": "x", "loss": -1},
      {"id": "a", "continuation": "x", "perplexity": 0.5}, {"id": "a", "continuation": "x", "logprobs": [0.5]},
      {"id": "a", "continuation": "x", "logprobs": []}, {"id": "a", "continuation": "x", "logprobs": ["y"]}],
 )  # fmt: skip
