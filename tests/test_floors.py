@@ -7,8 +7,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "ckaudit"
 FLOORS = {
-    "errors": 0, "contract": 1, "run": 2, "recorder": 2, "importers": 2, "material": 2, "metrics": 3, "data": 3,
-    "probes": 3, "rules": 4, "causes": 5, "audit": 6, "validate": 6, "explain": 7, "lab": 7, "reports": 8, "cli": 9,
+    "errors": 0, "plugins": 0, "contract": 1, "run": 2, "recorder": 2, "importers": 2, "material": 2, "metrics": 3, "data": 3,
+    "probes": 3, "rules": 4, "causes": 5, "policy": 5, "audit": 6, "validate": 6, "explain": 7, "lab": 7, "reports": 8, "cli": 9,
     "__main__": 10, "__init__": 10,
 }  # fmt: skip
 SAMPLES = {"phonenumbers", "py3langid", "rensa", "tokenizers"}

@@ -109,7 +109,7 @@ def _clipping(run: Run) -> str:
     facts = run.manifest
     limited = facts is not None and facts.clip_norm is not UNSET
     clips = limited or is_trainers(run) or any(bool(each) for each in told)  # the Trainer clips unless it is told not to
-    return "" if clips else "nothing says that the training clips its gradients"
+    return "" if clips else "nothing says that the training clips its gradients, as clip_norm= would"
 
 
 def _recorder(run: Run) -> str:

@@ -104,7 +104,7 @@ class Coverage(Struct, frozen=True, kw_only=True):
         stage: early, steady or late.
         stage_reason: Where that comes from.
         step: The last step recorded.
-        over: Whether the run has reached its planned end, so that what is missing can be recorded by the next one only.
+        over: Whether the run has ended, so that what is missing can be recorded by the next one only.
         files: Files read.
         notes: What a reader must know of how it was read, and which files could not be.
         checks: How many rules there are.
@@ -265,5 +265,9 @@ def _rests_on_enough(run: Run, name: str, entry: Entry) -> bool:
 
 
 def _is_over(run: Run) -> bool:
-    planned = run.manifest.planned_steps if run.manifest else UNSET
-    return planned is not UNSET and run.last_step is not None and run.last_step >= planned > 0
+    facts = run.manifest
+    if facts is None or run.last_step is None:
+        return False
+    if facts.sessions and facts.sessions[-1].end is not UNSET:
+        return True
+    return facts.planned_steps is not UNSET and run.last_step >= facts.planned_steps > 0

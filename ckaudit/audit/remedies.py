@@ -11,6 +11,7 @@ from ckaudit.audit.applies import is_trainers
 from ckaudit.audit.lacking import Lack, made_of_entries
 from ckaudit.audit.program import GIVEN, Line, besides, is_recorded, place_of, program
 from ckaudit.audit.query_and_key import query_and_key
+from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Action, actions, entries
 from ckaudit.run.run import Run
 
@@ -18,8 +19,8 @@ USUAL = ("*.q_proj.weight", "*.k_proj.weight")
 INTO = " --into run/"
 INTO_LATER = "With --into run/ it is added to a run folder, a finished one too."
 BY_ITSELF = (
-    "Nothing to write: a Recorder of today measures this by itself where it can. The one of this run was older, or found "
-    "nothing to measure; ckaudit explain says when that is."
+    "The Recorder measures these by itself, in runs of 25 steps or more, where the model has what they are of. An older one "
+    "measured less."
 )
 STEP = 500  # where no step is known
 IN_ORDER = "Nothing of ckaudit records yet: these lines do, in this order."
@@ -85,7 +86,7 @@ def remedies(run: Run, lacks: Iterable[Lack], *, in_folder: bool = True) -> tupl
     """Return the lines that record what is missing.
 
     They are ordered by how many rules cannot judge without them, then by how many rules and causes would read them, by the
-    most needed number, and by what the line costs. What needs no line comes last.
+    most needed number, and by what the line costs; what needs no line is last among equals.
 
     Args:
         run: The run.
@@ -93,7 +94,8 @@ def remedies(run: Run, lacks: Iterable[Lack], *, in_folder: bool = True) -> tupl
         in_folder: Whether it is a run folder, that a command can add to.
     """
     recorded = is_recorded(run)
-    now = Situation(is_trainers(run), known=True, given=frozenset(() if recorded else GIVEN))
+    optimizer = ("optimizer",) if metrics()["learning_rate"](run) else ()
+    now = Situation(is_trainers(run), known=True, given=frozenset(optimizer if recorded else GIVEN))
     groups: dict[tuple[str, bool], list[Lack]] = {}
     placed: list[Lack] = []
     for lack in sorted(lacks, key=lambda each: each.urgency):
@@ -156,11 +158,10 @@ def _split(lacks: Sequence[Lack], now: Situation) -> tuple[Sequence[Lack], tuple
     there = {option for lack in shown for option in _options(lack.by, now)}
     more: dict[str, list[str]] = {}
     for lack in lacks:
-        for option in _options(lack.by, now):
-            if option not in there:
-                more.setdefault(f"with {option}", []).append(lack.name)
-        if columns := entries()[lack.name].columns:
-            more.setdefault(f"from a column {columns}", []).append(lack.name)
+        columns = entries()[lack.name].columns
+        options = [f"with {option}" for option in _options(lack.by, now) if option not in there]
+        if takes := ", ".join([*([f"from a column {columns}"] if columns else []), *options]):
+            more.setdefault(takes, []).append(lack.name)
     return shown, tuple(Extra(what=what, names=tuple(names)) for what, names in more.items())
 
 
@@ -202,9 +203,9 @@ def _joined(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for each in names for name in each))
 
 
-def _order(remedy: Remedy, lacks: Sequence[Lack]) -> tuple[bool, int, int, int, int]:
+def _order(remedy: Remedy, lacks: Sequence[Lack]) -> tuple[int, int, int, bool, int]:
     level = min(each.urgency[-1] for each in lacks)
-    return not remedy.lines, -len(remedy.waiting), -len(remedy.readers), level, _cost(lacks)
+    return -len(remedy.waiting), -len(remedy.readers), level, not remedy.lines, _cost(lacks)
 
 
 def _cost(lacks: Iterable[Lack]) -> int:

@@ -11,18 +11,19 @@ from ckaudit.cli.say import say
 if TYPE_CHECKING:
     from ckaudit.audit.drop import Drop
     from ckaudit.cli.deliver import Request
+    from ckaudit.policy.gate import Gate
 
 SEVERITY = "sev1"  # what a failed gate counts as: contain it quickly
 
 
-def benchmark_drop(run: str, request: "Request", *, since: int | None, columns: Mapping[str, str]) -> int:
+def benchmark_drop(run: str, request: "Request", gate: "Gate", *, since: int | None, columns: Mapping[str, str]) -> int:
     """Show why a benchmark fell, and return the exit code."""
     from ckaudit.audit.drop import benchmark_drop as ask
     from ckaudit.cli.deliver import put_out
     from ckaudit.reports.drop import render
 
     with progress("reading") as tick:
-        found = ask(Path(run), since=since, columns=columns, progress=tick)
+        found = ask(Path(run), since=since, columns=columns, gate=gate, progress=tick)
     put_out(lambda view: render(found, request.format, view), request)
     return _exit_code(found, request)
 
@@ -31,7 +32,7 @@ def _exit_code(found: "Drop", request: "Request") -> int:
     """Return 1 for a gate that failed, 2 where none could be judged, else 0."""
     outcomes = {gate.outcome for gate in found.gates}
     if "failed" in outcomes:
-        return int(SEVERITIES.index(SEVERITY) <= SEVERITIES.index(request.fail_on))
+        return int(SEVERITIES.index(SEVERITY) <= SEVERITIES.index(request.fail_on or SEVERITY))
     if found.gates and "passed" not in outcomes and not request.allow_empty:
         say("error: no gate could be judged")
         say("hint: --allow-empty accepts a report that judged nothing")

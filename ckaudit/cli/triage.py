@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ckaudit.cli import options
+from ckaudit.cli.gate import BaselineFile, Config, NoConfig, Update
 from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose
 from ckaudit.cli.progress import progress
 from ckaudit.errors import UsageError
@@ -18,6 +19,7 @@ Examples:
   ckaudit triage runs/nano
   ckaudit triage runs/nano --step 500
   ckaudit triage runs/nano --map loss=train/loss --format markdown
+  ckaudit triage runs/canary --baseline known.json
   ckaudit triage runs/nano --event last
   ckaudit triage runs/nano --benchmark-drop --since 30000
 \b
@@ -82,7 +84,11 @@ def command(
     since: Since = "",
     format: Format = "terminal",  # noqa: A002  what the option is called
     output: Output = "",
-    fail_on: FailOn = "sev1",
+    fail_on: FailOn = "",
+    config: Config = "",
+    no_config: NoConfig = False,
+    baseline: BaselineFile = "",
+    update_baseline: Update = False,
     allow_empty: AllowEmpty = False,
     verbose: Verbose = False,
     map: Map = None,  # noqa: A002  what the option is called
@@ -90,39 +96,51 @@ def command(
     """Name what is wrong with a run: since which step, where, the likeliest cause, and what to try first."""
     from ckaudit.cli.deliver import Request, deliver
 
-    check_one_question(step=step, event=event, benchmark_drop=benchmark_drop, since=since, map=map)
+    check_one_question(step=step, event=event, benchmark_drop=benchmark_drop, since=since, columns=map, baseline=baseline)
     request = Request(
         format=format,
         output=output,
-        fail_on=options.severity(fail_on),
+        fail_on=options.severity(fail_on) if fail_on else None,
         allow_empty=allow_empty,
         verbose=verbose,
         base=options.base([run]),
         formats=FEW_FORMATS if event or benchmark_drop else tuple(FORMATS),
     )
     at, columns = options.step(step or None), options.columns(map or [])
+    from ckaudit.cli.gate import keep, limit, open_gate
+
+    gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
+    if event or benchmark_drop:
+        from msgspec.structs import replace
+
+        request = replace(request, fail_on=limit(fail_on, gate))
     if event:
         from ckaudit.cli.autopsy import autopsy
 
-        return autopsy(run, event, request)
+        return autopsy(run, event, request, gate)
     if benchmark_drop:
         from ckaudit.cli.drop import benchmark_drop as ask
 
-        return ask(run, request, since=options.step(since or None, "--since"), columns=columns)
+        return ask(run, request, gate, since=options.step(since or None, "--since"), columns=columns)
     from ckaudit.audit import triage
 
     with progress("reading") as tick:
-        report = triage(Path(run), step=at, columns=columns, progress=tick)
+        report = triage(Path(run), step=at, columns=columns, gate=gate, progress=tick)
+    keep(report, gate)
     return deliver(report, request)
 
 
-def check_one_question(*, step: str, event: str, benchmark_drop: bool, since: str, map: list[str] | None) -> None:  # noqa: A002
+def check_one_question(
+    *, step: str, event: str, benchmark_drop: bool, since: str, columns: list[str] | None, baseline: str
+) -> None:
     """Raise `UsageError` where options ask for two things at once, or one has no meaning without another."""
     if event and benchmark_drop:
         raise UsageError("--event and --benchmark-drop are two questions", hint="ask one at a time")
     if since and not benchmark_drop:
         raise UsageError("--since says when a benchmark fell", hint="add --benchmark-drop")
-    if step and (event or benchmark_drop):
-        raise UsageError(f"--step has no meaning with {'--event' if event else '--benchmark-drop'}", hint="leave it away")
-    if event and map:
+    question = "--event" if event else "--benchmark-drop" if benchmark_drop else ""
+    for option, given in (("--step", step), ("--baseline", baseline)):
+        if question and given:
+            raise UsageError(f"{option} has no meaning with {question}", hint="leave it away")
+    if event and columns:
         raise UsageError("--map has no meaning with --event", hint="a log of another program has no event checkpoints")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappush, heapreplace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -20,8 +20,10 @@ from ckaudit.errors import UnreadableError
 from ckaudit.material.columns import Columns
 from ckaudit.material.faults import WRONG_TYPE, Faults
 from ckaudit.material.records import Progress, Reading, Record
-from ckaudit.metrics.probe_groups import HELD_OUT, TRAIN, Group
 
+Group = Literal["train", "held_out"]  # the labels of probe_accuracy
+TRAIN: Group = "train"
+HELD_OUT: Group = "held_out"
 COLUMNS = Columns({"text": ("text", "content"), "tokens": ("input_ids", "tokens")})
 COUNT, TOKENS, LEAST = 16, 50, 4
 SPARE = 4  # times as many held-out passages are kept until it is known which of them the corpus holds

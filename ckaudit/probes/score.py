@@ -13,8 +13,7 @@ from ckaudit.material.columns import Columns
 from ckaudit.material.counts import plural
 from ckaudit.material.faults import WRONG_TYPE, Faults
 from ckaudit.material.records import Progress, Reading, Record
-from ckaudit.metrics.probe_groups import HELD_OUT, TRAIN
-from ckaudit.probes.passages import Passage
+from ckaudit.probes.passages import HELD_OUT, TRAIN, Passage
 from ckaudit.probes.values import Units, Wrong, units_of
 
 COLUMNS = Columns(

@@ -60,10 +60,10 @@ def test_lines_are_sorted_by_what_waits_then_by_need(source):
     found = read(source)
     keys = [
         (
-            not each.lines,
             -len(each.waiting),
             -len(each.readers),
             min(RANKS.index(row(found, name).level) for name in each.names),
+            not each.lines,
         )
         for each in found.remedies
     ]
@@ -93,7 +93,7 @@ def test_one_call_of_data_records_all_that_needs_one():
     extras = {each.what: each.names for each in line.extras}
     assert extras["with --classifier module:function"] == ("data_toxicity_rate",)
     assert "bytes_per_token" in extras["with --tokenizer tokenizer.json"]
-    assert extras["from a column attention_mask or n_pad"] == ("pad_fraction",)
+    assert extras["from a column attention_mask"] == ("pad_fraction",)
 
 
 def test_options_are_those_of_what_is_missing():
@@ -118,7 +118,7 @@ def test_a_trainers_user_is_told_the_trainers_own_ways():
     without = coverage_of(run_of(["grad_global_norm"], source="Hugging Face trainer_state.json"))
     assert "eval_strategy" in remedy(without, "val_loss").code
     recorded = coverage_of(run_of(source="ckaudit recorder 0.1.0", config={"per_device_train_batch_size": 8}))
-    assert remedy(recorded, "learning_rate").where.startswith("Nothing to write")
+    assert remedy(recorded, "learning_rate").where.startswith("The Recorder measures these by itself")
     assert remedy(recorded, "mfu").code == "RecorderCallback(..., flops_per_token=..., peak_flops=...)"
 
 

@@ -14,18 +14,20 @@ from ckaudit.audit.report import triage_run
 from ckaudit.contract.report import Finding, Report
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
+from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 
 __all__ = ["Autopsy", "autopsy"]
 
 
-def autopsy(path: Path, *, event: int | None = None, progress: Progress | None = None) -> Autopsy:
+def autopsy(path: Path, *, event: int | None = None, gate: Gate = OPEN, progress: Progress | None = None) -> Autopsy:
     """Say what happened before an event.
 
     Args:
         path: A run folder, or one event checkpoint.
         event: The step of the event, or of its checkpoint; None: the last event.
+        gate: Which policy holds.
         progress: Called with files done and files in all.
 
     Raises:
@@ -37,10 +39,10 @@ def autopsy(path: Path, *, event: int | None = None, progress: Progress | None =
     if not len(run.checkpoint_steps):
         raise UsageError(f"{run.name} has no checkpoints", hint="Only a recorder's event checkpoints have a black box.")
     files = with_history(path)
-    return autopsy_of(run, files, chosen(files, event))
+    return autopsy_of(run, files, chosen(files, event), gate=gate)
 
 
-def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile) -> Autopsy:
+def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: Gate = OPEN) -> Autopsy:
     """Say the same of a run that is in memory, and one of its checkpoints."""
     history, name = file.history, file.name
     assert history  # `with_history` gave it
@@ -52,7 +54,7 @@ def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile) -> Autopsy
     if onset is None and standing:
         moved, onset = out, history.steps[0]
     told = moments(moved, onset, run.tensors)
-    report = triage_run(run)
+    report = triage_run(run, gate=gate)
     inside = _findings(report, onset if onset is not None else name.event_step, name.event_step)
     codes = {each.code for each in inside}
     return Autopsy(

@@ -16,6 +16,8 @@ from ckaudit.audit.drop.watched import amount
 from ckaudit.audit.measure import notes_on_files
 from ckaudit.audit.open import open_run
 from ckaudit.metrics import metrics
+from ckaudit.policy.gate import OPEN
+from ckaudit.policy.gate import Gate as Policed
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 
@@ -25,7 +27,12 @@ ORDER = ("changed", "steady", "remark", "too_few", "not_recorded", "not_applicab
 
 
 def benchmark_drop(
-    path: Path, *, since: int | None = None, columns: Mapping[str, str] | None = None, progress: Progress | None = None
+    path: Path,
+    *,
+    since: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    gate: Policed = OPEN,
+    progress: Progress | None = None,
 ) -> Drop:
     """Ask of a run, gate by gate, why a benchmark fell.
 
@@ -33,6 +40,7 @@ def benchmark_drop(
         path: A run folder, a checkpoint file, or a log that an importer knows.
         since: The step from which it is worse; None: that of the largest fall of a recorded score.
         columns: Names that a foreign log gives to catalogue names.
+        gate: Which policy holds.
         progress: Called with files done and files in all.
 
     Raises:
@@ -41,10 +49,10 @@ def benchmark_drop(
     """
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
     run = open_run(path, reads=reads, columns=columns or {}, progress=progress)
-    return benchmark_drop_of(run, since=since)
+    return benchmark_drop_of(run, since=since, gate=gate)
 
 
-def benchmark_drop_of(run: Run, *, since: int | None = None) -> Drop:
+def benchmark_drop_of(run: Run, *, since: int | None = None, gate: Policed = OPEN) -> Drop:
     """Ask the same of a run that is in memory."""
     fall = fall_of(run) if since is None else fall_since(run, since)
     notes = (*notes_on_files(run), *run.notes)
@@ -54,7 +62,7 @@ def benchmark_drop_of(run: Run, *, since: int | None = None) -> Drop:
             subject=run.name, verdict=verdict, answer=None, provisional=False, fall=None, notes=notes, step=run.last_step,
             files=run.files,
         )  # fmt: skip
-    gates = _gates(run, fall)
+    gates = _gates(run, fall, gate)
     answer = next((gate for gate in gates if gate.outcome in ("failed", "advice")), None)
     return Drop(
         subject=run.name, verdict=_verdict(gates, answer), answer=answer.row if answer else None,
@@ -63,12 +71,12 @@ def benchmark_drop_of(run: Run, *, since: int | None = None) -> Drop:
     )  # fmt: skip
 
 
-def _gates(run: Run, fall: Fall) -> tuple[Gate, ...]:
+def _gates(run: Run, fall: Fall, policy: Policed) -> tuple[Gate, ...]:
     """Return the four gates in order; one that could not be judged makes those behind it provisional."""
     hashes, data, internal = (
         list(evaluation.evidence(run, fall)),
         list(data_evidence(run, fall)),
-        list(internal_evidence(run, fall)),
+        list(internal_evidence(run, fall, policy)),
     )
     made = [
         _gate("SR-1", hashes, {evaluation.NAME}, every=True),

@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.audit.drop.result import Evidence, Fall
 from ckaudit.audit.drop.shift import Limits
 from ckaudit.audit.drop.watched import Watched, compared
-from ckaudit.audit.judge import judge
+from ckaudit.audit.report import triage_run
 from ckaudit.metrics.attention import attn_entropy, max_attn_logit, min_normalized_entropy
 from ckaudit.metrics.corpus import (
     doc_repeat_hotspots,
@@ -23,7 +23,7 @@ from ckaudit.metrics.observability import nan_inf_events
 from ckaudit.metrics.probes import fixed_probe_loss, logit_entropy_probe, output_kl_to_prev
 from ckaudit.metrics.routing import moe_drop_rate, moe_util_entropy
 from ckaudit.metrics.weights import update_to_weight_global
-from ckaudit.rules import rules
+from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.run.run import Run
 
 # Starting values: no source gives limits for these. A twentieth of the mixture, two points of a percentage, a fifth of a level
@@ -60,12 +60,12 @@ def data_evidence(run: Run, fall: Fall) -> Iterator[Evidence]:
         yield from compared(run, fall, each)
 
 
-def internal_evidence(run: Run, fall: Fall) -> Iterator[Evidence]:
+def internal_evidence(run: Run, fall: Fall, gate: Gate = OPEN) -> Iterator[Evidence]:
     """Yield what the numbers on the model's behaviour say, and the illnesses that began between the two evaluations."""
     for each in INTERNAL:
         yield from compared(run, fall, each)
     yield from _nonfinite(run, fall)
-    yield from _illnesses(run, fall)
+    yield from _illnesses(run, fall, gate)
 
 
 def _nonfinite(run: Run, fall: Fall) -> Iterator[Evidence]:
@@ -81,14 +81,13 @@ def _nonfinite(run: Run, fall: Fall) -> Iterator[Evidence]:
         yield Evidence(metric="nan_inf_events", said="steady", sentence="no NaN or infinity between the evaluations")
 
 
-def _illnesses(run: Run, fall: Fall, *, late: int = 50) -> Iterator[Evidence]:
+def _illnesses(run: Run, fall: Fall, gate: Gate, *, late: int = 50) -> Iterator[Evidence]:
     """Yield the findings of triage that are more than notes and began after the last good evaluation.
 
     Where a user said since when, and no score, an illness may be seen up to `late` steps later.
     """
     until = fall.after if fall.benchmark else fall.after + late
-    judged = judge(run, [each for code, each in rules().items() if code not in NOT_INTERNAL])
-    for finding in judged.findings:
+    for finding in triage_run(run, gate=gate).findings:
         first = finding.first_step
-        if finding.severity != "note" and first is not None and fall.before < first <= until:
+        if finding.code not in NOT_INTERNAL and finding.severity != "note" and first is not None and fall.before < first <= until:
             yield Evidence(metric=finding.code, said="changed", sentence=finding.message, label=finding.where or "", step=first)

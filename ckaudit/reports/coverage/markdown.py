@@ -36,11 +36,12 @@ def render(found: Coverage, view: View) -> str:
 def _step(place: int, remedy: Remedy, found: Coverage) -> str:
     """Return why this comes here, lines that can be copied, where they go, and the table of what they record."""
     rows = {row.name: row for row in found.rows}
+    waited = {name for each in found.waiting for name in each.needs}
     lines = [f"{line.code}  # {said_of(line)}" if line.when else line.code for line in remedy.lines]
     table = [
-        "| | not recorded | what it is | would let judge |",
-        "|---|---|---|---|",
-        *(_line(rows[name]) for name in remedy.names),
+        "| | not recorded | what it is | lets judge | read by |",
+        "|---|---|---|---|---|",
+        *(_line(rows[name], waited) for name in remedy.names),
     ]
     blocks = [f"#### {text(title_of(place, remedy, found))}"]
     blocks.append(text(remedy.where))
@@ -51,11 +52,12 @@ def _step(place: int, remedy: Remedy, found: Coverage) -> str:
     return "\n\n".join([*blocks, *(["\n".join(extras)] if extras else [])])
 
 
-def _line(row: Row) -> str:
-    judges = ", ".join(code(name) for name in (*row.rules, *row.causes)) or "-"
+def _line(row: Row, waited: set[str]) -> str:
+    names = [row.name, *(name for name in row.lacks if name in waited)]
     missing = f"It is recorded, but not {', '.join(row.lacks)}." if row.recorded else row.title
     said = f"{missing} It {sentence}." if (sentence := partial_sentence(row)) else missing
-    return f"| {row.level} | {code(row.name)} | {text(said)} | {judges} |"
+    readers = [", ".join(map(code, each)) or "-" for each in (row.waiting, (*row.rules, *row.causes))]
+    return f"| {row.level} | {', '.join(map(code, names))} | {text(said)} | {' | '.join(readers)} |"
 
 
 def _without_a_line(found: Coverage) -> Iterator[str]:

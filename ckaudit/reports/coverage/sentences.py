@@ -21,7 +21,8 @@ def headline(found: Coverage) -> str:
         which = "them" if freed == len(found.waiting) else f"{freed} of them"
         return f"{text}; number {best} below lets {which}." if freed else f"{text}; what follows brings them."
     if found.young:
-        return f"Every check has the numbers that it needs, {len(found.young)} of them too few so far."
+        names = ", ".join(f"{each.name} ({each.detail})" for each in found.young)
+        return f"{found.checks - len(found.young)} of {found.checks} checks can judge this run; too few points yet for {names}."
     if found.remedies and found.remedies[0].readers:
         readers = ", ".join(_name(each) for each in found.remedies[0].readers)
         return f"Every check has the numbers that it needs; number 1 below would tell more to {readers}."
@@ -44,7 +45,8 @@ def title_of(place: int, remedy: Remedy, found: Coverage) -> str:
         return f"{place}. Tells more to {', '.join(map(_name, remedy.readers))}"
     levels = {row.name: row.level for row in found.rows}
     counts = Counter(levels[name] for name in remedy.names)
-    return f"{place}. Brings {', '.join(f'{counts[level]} {level}' for level in RANKS if counts[level])}"
+    verb = "Brings" if remedy.lines else "Needs no line:"
+    return f"{place}. {verb} {', '.join(f'{counts[level]} {level}' for level in RANKS if counts[level])}"
 
 
 def over_sentence(found: Coverage) -> str:
