@@ -159,6 +159,17 @@ def test_distances_of_batches_are_counted_in_steps():
     assert repeats([None] * 12 + [4, None, 9]) == [12, 14]
 
 
+def test_columns_of_another_length_are_left_out(tmp_path):
+    path = next(written(tmp_path, gradients={"a.0.w": lambda step: 50.0 if step == 40 else 1.0}).iterdir())
+    document = json.loads(path.read_text())
+    document["history"] |= {"batch_hash": ["x"], "loss": [1.0], "update_norms": {"a.0.w": []}}
+    document["history"]["gradient_norms"]["a.1.w"] = [1.0, 2.0]
+    path.write_text(json.dumps(document))
+    found = autopsy(tmp_path)
+    assert [(each.kind, each.name) for each in found.moments[0].departures] == [("gradient", "a.0.w"), ("gradient_norm", "")]
+    assert found.tensors == 1
+
+
 def test_what_came_back_and_what_did_not(tmp_path):
     written(tmp_path, loss=lambda step: 9.0 if step == 40 else 2.0, rates=lambda step: 0.01 if step == 40 else 0.001,
             gradients={"a.0.w": lambda step: 50.0 if step == 40 else 1.0})  # fmt: skip

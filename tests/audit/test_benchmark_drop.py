@@ -196,6 +196,22 @@ def test_formats_and_exit_codes(tmp_path, capfd):
     assert "! max_attn_logit: rises from" in output
 
 
+def test_a_policy_holds_here_too(tmp_path):
+    def spiky(step):
+        return {"train_loss_raw": 9.0} if 320 <= step < 345 else {}
+
+    folder = tmp_path / "run"
+    folder.mkdir()
+    written(folder, spiky)
+    policy = tmp_path / "ckaudit.toml"
+    policy.write_text('fail_on = "sev0"\n')
+    assert run(["triage", str(folder), "--benchmark-drop", "--config", str(policy)]) == 0
+    assert run(["triage", str(folder), "--benchmark-drop", "--config", str(policy), "--fail-on", "sev1"]) == 1
+    assert run(["triage", str(folder), "--benchmark-drop", "--no-config"]) == 1
+    policy.write_text('[severities]\nLOSS001 = "off"\n')
+    assert run(["triage", str(folder), "--benchmark-drop", "--config", str(policy)]) == 0
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [(["--since", "5"], "--benchmark-drop"), (["--benchmark-drop", "--event", "last"], "one at a time"),

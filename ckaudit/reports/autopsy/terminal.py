@@ -39,7 +39,7 @@ def _part(heading: str, texts: Iterator[str] | Sequence[str], view: View, width:
 def _timeline(found: Autopsy, view: View, width: int) -> list[str]:
     """Return a row for each track, its last value behind it, and marks below the steps out of range."""
     labels = [_label(track) for track in found.tracks]
-    column = min(LABEL, max((len(label) for label in labels), default=0))
+    column = min(LABEL, width // 3, max((len(label) for label in labels), default=0))
     room = width - column - ENDS - 6
     heading = f"Black box: steps {found.steps[0]} to {found.steps[-1]}, {plural(found.tensors, 'tensor')}"
     lines = [paint(heading, "bold", view)]
