@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.audit.drop.result import Evidence, Fall
+from ckaudit.audit.drop.result import Evidence, Fall, Said
 from ckaudit.audit.drop.shift import Limits
 from ckaudit.audit.drop.watched import Watched, compared
 from ckaudit.audit.report import triage_run
@@ -24,6 +24,7 @@ from ckaudit.metrics.probes import fixed_probe_loss, logit_entropy_probe, output
 from ckaudit.metrics.routing import moe_drop_rate, moe_util_entropy
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.rules import rules
 from ckaudit.run.run import Run
 
 # Starting values: no source gives limits for these. A twentieth of the mixture, two points of a percentage, a fifth of a level
@@ -51,6 +52,7 @@ INTERNAL = (
     Watched(metric=update_to_weight_global, limits=Limits(share=1.0, way="up"), over="max"),
 )
 INTERNAL_CORE = ("max_attn_logit", "attn_entropy", "output_kl_to_prev", "logit_entropy_probe", "moe_drop_rate")
+OF_EVALUATIONS = ("val_loss", "slice_val_loss", "train_val_gap")
 NOT_INTERNAL = ("CLM001", "COST001")  # contradicted claims and the cost of recording say nothing of the model
 
 
@@ -89,5 +91,13 @@ def _illnesses(run: Run, fall: Fall, gate: Gate, *, late: int = 50) -> Iterator[
     until = fall.after if fall.benchmark else fall.after + late
     for finding in triage_run(run, gate=gate).findings:
         first = finding.first_step
-        if finding.code not in NOT_INTERNAL and finding.severity != "note" and first is not None and fall.before < first <= until:
-            yield Evidence(metric=finding.code, said="changed", sentence=finding.message, label=finding.where or "", step=first)
+        grave = finding.code not in NOT_INTERNAL and finding.severity != "note"
+        if grave and first is not None and fall.before < first <= until:
+            said: Said = "remark" if _is_of_evaluations(finding.code) else "changed"
+            yield Evidence(metric=finding.code, said=said, sentence=finding.message, label=finding.where or "", step=first)
+
+
+def _is_of_evaluations(code: str) -> bool:
+    """Tell whether a rule judges evaluations: what it finds is another side of the fall and no reason for it."""
+    rule = rules().get(code)
+    return rule is not None and any(each.name in OF_EVALUATIONS for each in rule.metrics[: len(rule.needs)])
