@@ -27,8 +27,10 @@ ROWS = [f"M{number:02d}" for number in range(1, 68)] + [f"F{number}" for number 
 
 
 def only(name, kind=None):
+    """The page of a name; where a metric and a rule share it, as where the rule is a limit of the number, the metric's."""
     pages = [page for page in explain([name]) if kind is None or page.kind == kind]
-    (page,) = pages
+    page, *others = pages
+    assert not others or {name in metrics(), name in {each.name for each in rules().values()}} == {True}
     return page
 
 
