@@ -75,7 +75,7 @@ def _gates(run: Run, fall: Fall, policy: Policed) -> tuple[Gate, ...]:
     """Return the four gates in order; one that could not be judged makes those behind it provisional."""
     hashes, data, internal = (
         list(evaluation.evidence(run, fall)),
-        list(data_evidence(run, fall)),
+        list(data_evidence(run, fall, policy)),
         list(internal_evidence(run, fall, policy)),
     )
     made = [

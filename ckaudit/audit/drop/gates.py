@@ -52,14 +52,18 @@ INTERNAL = (
     Watched(metric=update_to_weight_global, limits=Limits(share=1.0, way="up"), over="max"),
 )
 INTERNAL_CORE = ("max_attn_logit", "attn_entropy", "output_kl_to_prev", "logit_entropy_probe", "moe_drop_rate")
-OF_EVALUATIONS = ("val_loss", "slice_val_loss", "train_val_gap")
-NOT_INTERNAL = ("CLM001", "COST001")  # contradicted claims and the cost of recording say nothing of the model
+OF_EVALUATIONS = ("val_loss", "slice_val_loss", "train_val_gap", "rtp_toxicity_prob", "memorization_rate")
+# Families of rules by the beginning of their codes: of the data; of machines, files and claims, which say nothing of the model,
+# and of the score itself, which is what is to be explained.
+OF_DATA = ("DATA",)
+ELSEWHERE = ("CLM", "COST", "EVAL", "FILE", "RANK001", "RANK003", "RANK004", "SYS", "VALUE")
 
 
-def data_evidence(run: Run, fall: Fall) -> Iterator[Evidence]:
-    """Yield what the numbers on the training data say."""
+def data_evidence(run: Run, fall: Fall, gate: Gate = OPEN) -> Iterator[Evidence]:
+    """Yield what the numbers on the training data say, and the illnesses of it that began between the two evaluations."""
     for each in DATA:
         yield from compared(run, fall, each)
+    yield from (each for each in _illnesses(run, fall, gate) if each.metric.startswith(OF_DATA))
 
 
 def internal_evidence(run: Run, fall: Fall, gate: Gate = OPEN) -> Iterator[Evidence]:
@@ -67,7 +71,7 @@ def internal_evidence(run: Run, fall: Fall, gate: Gate = OPEN) -> Iterator[Evide
     for each in INTERNAL:
         yield from compared(run, fall, each)
     yield from _nonfinite(run, fall)
-    yield from _illnesses(run, fall, gate)
+    yield from (each for each in _illnesses(run, fall, gate) if not each.metric.startswith(OF_DATA))
 
 
 def _nonfinite(run: Run, fall: Fall) -> Iterator[Evidence]:
@@ -91,7 +95,7 @@ def _illnesses(run: Run, fall: Fall, gate: Gate, *, late: int = 50) -> Iterator[
     until = fall.after if fall.benchmark else fall.after + late
     for finding in triage_run(run, gate=gate).findings:
         first = finding.first_step
-        grave = finding.code not in NOT_INTERNAL and finding.severity != "note"
+        grave = not finding.code.startswith(ELSEWHERE) and finding.severity != "note"
         if grave and first is not None and fall.before < first <= until:
             said: Said = "remark" if _is_of_evaluations(finding.code) else "changed"
             yield Evidence(metric=finding.code, said=said, sentence=finding.message, label=finding.where or "", step=first)
