@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from ckaudit.cli import convert, coverage, data, explain, hash_artifacts, metrics, probe, triage, validate
+from ckaudit.cli import convert, coverage, data, explain, hash_artifacts, metrics, triage, validate
 from ckaudit.cli.lab import app as lab
+from ckaudit.cli.probe import app as probe
 from ckaudit.cli.version import print_version
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -37,8 +38,8 @@ def build() -> typer.Typer:
     app.command("coverage", epilog=coverage.EPILOG)(coverage.command)
     app.command("convert", epilog=convert.EPILOG)(convert.command)
     app.command("data", epilog=data.EPILOG)(data.command)
-    app.command("probe", epilog=probe.EPILOG)(probe.command)
     app.command("hash", epilog=hash_artifacts.EPILOG)(hash_artifacts.command)
+    app.add_typer(probe.build(), name="probe")
     app.add_typer(lab.build(), name="lab")
     return app
 

@@ -9,7 +9,10 @@ from ckaudit.cli import options
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig, Update
 from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose
 from ckaudit.cli.progress import progress
+from ckaudit.errors import UsageError
+from ckaudit.reports import FORMATS
 
+FEW_FORMATS = ("terminal", "json", "markdown")
 EPILOG = """
 \b
 Examples:
@@ -17,6 +20,13 @@ Examples:
   ckaudit triage runs/nano --step 500
   ckaudit triage runs/nano --map loss=train/loss --format markdown
   ckaudit triage runs/canary --baseline known.json
+  ckaudit triage runs/nano --event last
+  ckaudit triage runs/nano --benchmark-drop --since 30000
+\b
+--event opens the black box of an event checkpoint: what happened in the
+steps before. --benchmark-drop asks in strict order why a score fell: the
+evaluation, the data, the model's behaviour, the architecture (SR-1 to SR-4);
+a gate that fails counts as sev1. Both come as terminal, json or markdown.
 \b
 Exit codes:
   0  nothing found at or above --fail-on
@@ -45,12 +55,33 @@ Map = Annotated[
         show_default=False,
     ),
 ]
+Event = Annotated[
+    str,
+    typer.Option(
+        "--event", metavar="STEP|last", help="What happened before the event of that step, or the last one.", show_default=False
+    ),
+]
+BenchmarkDrop = Annotated[
+    bool, typer.Option("--benchmark-drop", help="Why did a benchmark fall? Four gates in strict order.", show_default=False)
+]
+Since = Annotated[
+    str,
+    typer.Option(
+        "--since",
+        metavar="STEP",
+        help="With --benchmark-drop: since when it is worse; without it, since the largest fall of a recorded score.",
+        show_default=False,
+    ),
+]
 
 
 def command(
     run: Run,
     *,
     step: Step = "",
+    event: Event = "",
+    benchmark_drop: BenchmarkDrop = False,
+    since: Since = "",
     format: Format = "terminal",  # noqa: A002  what the option is called
     output: Output = "",
     fail_on: FailOn = "",
@@ -65,6 +96,7 @@ def command(
     """Name what is wrong with a run: since which step, where, the likeliest cause, and what to try first."""
     from ckaudit.cli.deliver import Request, deliver
 
+    check_one_question(step=step, event=event, benchmark_drop=benchmark_drop, since=since, columns=map, baseline=baseline)
     request = Request(
         format=format,
         output=output,
@@ -72,14 +104,43 @@ def command(
         allow_empty=allow_empty,
         verbose=verbose,
         base=options.base([run]),
+        formats=FEW_FORMATS if event or benchmark_drop else tuple(FORMATS),
     )
     at, columns = options.step(step or None), options.columns(map or [])
-    from ckaudit.cli.gate import keep, open_gate
+    from ckaudit.cli.gate import keep, limit, open_gate
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
+    if event or benchmark_drop:
+        from msgspec.structs import replace
+
+        request = replace(request, fail_on=limit(fail_on, gate))
+    if event:
+        from ckaudit.cli.autopsy import autopsy
+
+        return autopsy(run, event, request, gate)
+    if benchmark_drop:
+        from ckaudit.cli.drop import benchmark_drop as ask
+
+        return ask(run, request, gate, since=options.step(since or None, "--since"), columns=columns)
     from ckaudit.audit import triage
 
     with progress("reading") as tick:
         report = triage(Path(run), step=at, columns=columns, gate=gate, progress=tick)
     keep(report, gate)
     return deliver(report, request)
+
+
+def check_one_question(
+    *, step: str, event: str, benchmark_drop: bool, since: str, columns: list[str] | None, baseline: str
+) -> None:
+    """Raise `UsageError` where options ask for two things at once, or one has no meaning without another."""
+    if event and benchmark_drop:
+        raise UsageError("--event and --benchmark-drop are two questions", hint="ask one at a time")
+    if since and not benchmark_drop:
+        raise UsageError("--since says when a benchmark fell", hint="add --benchmark-drop")
+    question = "--event" if event else "--benchmark-drop" if benchmark_drop else ""
+    for option, given in (("--step", step), ("--baseline", baseline)):
+        if question and given:
+            raise UsageError(f"{option} has no meaning with {question}", hint="leave it away")
+    if event and columns:
+        raise UsageError("--map has no meaning with --event", hint="a log of another program has no event checkpoints")

@@ -1,7 +1,9 @@
-"""What a name means: any metric, rule, cause or violation, from the catalogues alone."""
+"""What a name means: any metric, rule, cause, violation or gate, from the catalogues alone."""
 
 from collections.abc import Iterable, Iterator
 
+from ckaudit.audit.drop.guide import GUIDE
+from ckaudit.audit.drop.procedure import PROCEDURE
 from ckaudit.causes import causes
 from ckaudit.explain.names import kinds, known_names, pages_of
 from ckaudit.explain.page import Group, Line, Page
@@ -22,7 +24,7 @@ def explain(names: Iterable[str]) -> list[Page]:
 
 
 def groups() -> list[Group]:
-    """Return every name with one sentence: metrics by category, then rules, causes and violations."""
+    """Return every name with one sentence: metrics by category, then rules, causes, violations and gates."""
     found = [Group(title=each.title, lines=tuple(_of_category(each))) for each in categories()]
     if alone := [name for name in metrics() if entry_of(name) is None]:
         found.append(Group(title="Metrics without a playbook", lines=tuple(_line(name) for name in alone)))
@@ -33,6 +35,8 @@ def groups() -> list[Group]:
         _judged(
             "Violations: what may be wrong with the files?", ((each.name, each.code, each.title) for each in kinds().values())
         ),
+        _judged("Gates: why did a benchmark fall? In this order", ((each.name, each.row, each.question) for each in PROCEDURE)),
+        _judged("Guide: which part of the architecture to test?", ((each.name, each.row, each.title) for each in GUIDE)),
     ]
 
 

@@ -7,6 +7,8 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from ckaudit.audit import gated
+from ckaudit.audit.drop.guide import GUIDE
+from ckaudit.audit.drop.procedure import PROCEDURE
 from ckaudit.causes import causes
 from ckaudit.contract import contradictions
 from ckaudit.contract.violations import KINDS, Kind
@@ -14,6 +16,7 @@ from ckaudit.errors import UsageError
 from ckaudit.explain.judgement_pages import cause_page, rule_page, violation_page
 from ckaudit.explain.metric_page import metric_page
 from ckaudit.explain.page import Page
+from ckaudit.explain.procedure_pages import gate_page, guide_page
 from ckaudit.material import faults
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
@@ -41,7 +44,7 @@ class Subject(NamedTuple):
 
 @cache
 def subjects() -> tuple[Subject, ...]:
-    """Return everything that can be explained: metrics, rules, causes and violations."""
+    """Return everything that can be explained: metrics, rules, causes, violations, and the procedure for a fallen benchmark."""
     return tuple(_all())
 
 
@@ -110,3 +113,7 @@ def _all() -> Iterator[Subject]:
         yield Subject((cause.name,), (), partial(cause_page, cause))
     for kind in kinds().values():
         yield Subject((kind.name, kind.code), (), partial(violation_page, kind))
+    for gate in PROCEDURE:
+        yield Subject((gate.name, gate.row), (), partial(gate_page, gate))
+    for row in GUIDE:
+        yield Subject((row.name, row.row), (), partial(guide_page, row))

@@ -14,16 +14,22 @@ STAGES = (0.05, 0.3, 0.7, 0.9)
 """Shares of tokens continued exactly from which on the playbook's stages 1 to 4 begin."""
 
 
-@metric(unit="1", reads=["probes.*.overlap", "probes.*.held_out"], source="playbook, memorization protocol MP-2", memory=1)
+@metric(
+    unit="1",
+    reads=["probes.*.overlap", "probes.*.held_out", "probe_overlap"],
+    source="playbook, memorization protocol MP-2",
+    memory=1,
+)
 def probe_overlap(run: Run) -> Series:
     r"""Share of a probe's tokens that its continuation has in common with the truth, wherever they stand.
 
     $$o_g = \tfrac{1}{|g|} \sum_{p \in g} o_p$$
 
     Shape (C, 2): "train" and "held_out", as in probe_accuracy. High overlap without exact match is a topic known, not a text.
+    What was logged by this name and these labels stands in for it.
     """
     overlap = run.series("probes", "overlap")
-    return overlap.grouped(groups_of(run, overlap.labels), _mean) if overlap else empty("probe_overlap")
+    return overlap.grouped(groups_of(run, overlap.labels), _mean) if overlap else run.scalar("probe_overlap")
 
 
 @metric(unit="1", reads=[probe_perplexity, "probes.*.held_out"], source="playbook D2.2 and MP-2", memory=1)

@@ -171,6 +171,7 @@ def test_every_command_and_option_exists():
         if each.code.startswith("ckaudit"):
             words = each.code.split()[1:]
             command = tree.commands[words[0]]
+            command = getattr(command, "commands", {}).get(words[1], command)
             known = {option for parameter in command.params for option in parameter.opts}
             assert {word for word in words if word.startswith("--")} <= known
 

@@ -194,8 +194,9 @@ def test_completion_offers_commands_options_and_formats():
         variables = {"_CKAUDIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
         return start(**variables).stdout.decode().split()
 
-    commands = ["validate", "triage", "metrics", "explain", "coverage", "convert", "data", "probe", "hash", "lab"]
+    commands = ["validate", "triage", "metrics", "explain", "coverage", "convert", "data", "hash", "probe", "lab"]
     assert complete("ckaudit ") == commands
+    assert complete("ckaudit probe ") == ["toxicity", "memorization", "init", "score"]
     assert complete("ckaudit lab ") == ["list", "run", "record", "score", "curriculum"]
     assert complete("ckaudit lab run lr_too_h") == ["lr_too_high"]
     assert "--fail-on" in complete("ckaudit triage --f")

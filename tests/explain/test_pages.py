@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import ckaudit
+from ckaudit.audit.drop.guide import GUIDE
+from ckaudit.audit.drop.procedure import PROCEDURE
 from ckaudit.causes import causes
 from ckaudit.causes.links import made_of, rules_reading
 from ckaudit.contract.violations import KINDS
@@ -166,9 +168,19 @@ def test_everything_has_a_page_and_a_line():
     listed = {line.name for group in groups() for line in group.lines}
     assert listed == set(entries()) | set(metrics()) | {rule.name for rule in rules().values()} | set(causes()) | {
         kind.name for kind in KINDS.values()
-    }
+    } | {each.name for each in (*PROCEDURE, *GUIDE)}
     assert {*metrics(), *rules(), *causes(), *KINDS} <= set(known_names())
     assert all(len(explain([name])) >= 1 for name in known_names())
+
+
+@pytest.mark.parametrize("row", ["SR-1", "SR-2", "SR-3", "SR-4", "ARC-1", "ARC-2", "ARC-3", "ME-1", "ME-2", "ME-3", "ME-4"])
+def test_a_gate_or_a_row_of_the_guide_has_a_page_with_names_that_exist(row):
+    page = only(row.lower())
+    assert page.ids == (row,)
+    assert page.kind == ("procedure" if row.startswith("SR") else "advice")
+    linked = [name for names in page.links.values() for name in names]
+    assert set(linked) <= set(known_names())
+    assert all(section.text or section.items for section in page.sections)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def curve(chart: Chart, marks: Sequence[int | None] = (), *, width: int = 80, he
     return [*rows, *([marked] if marked.strip() else []), caption]
 
 
-def sparkline(values: Sequence[Number], *, width: int, unicode: bool = True) -> str:
+def sparkline(values: Sequence[Number | None], *, width: int, unicode: bool = True) -> str:
     """Draw values (N,) in one row of at most `width` columns, each the point farthest from the median around it.
 
     The outermost point of all is always drawn, so that neither a spike nor a dip is lost; what is not

@@ -1,0 +1,135 @@
+"""The autopsy of an event: what happened in the steps before it, in the order of time, and what was back afterwards."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ckaudit.audit.autopsy.aftermath import returns
+from ckaudit.audit.autopsy.box import channels
+from ckaudit.audit.autopsy.files import EventFile, chosen, event_triggers, with_history
+from ckaudit.audit.autopsy.ranges import Channel
+from ckaudit.audit.autopsy.result import Autopsy, Departure, EventName, Moment
+from ckaudit.audit.autopsy.story import departures, moments, onset_of, standing_of, tracks
+from ckaudit.audit.open import open_run
+from ckaudit.audit.report import triage_run
+from ckaudit.contract.report import Finding, Report
+from ckaudit.errors import UsageError
+from ckaudit.metrics import metrics
+from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.run.read import Progress
+from ckaudit.run.run import Run
+
+__all__ = ["Autopsy", "autopsy"]
+
+
+def autopsy(path: Path, *, event: int | None = None, gate: Gate = OPEN, progress: Progress | None = None) -> Autopsy:
+    """Say what happened before an event.
+
+    Args:
+        path: A run folder, or one event checkpoint.
+        event: The step of the event, or of its checkpoint; None: the last event.
+        gate: Which policy holds.
+        progress: Called with files done and files in all.
+
+    Raises:
+        UnreadableError: Where there is no run.
+        UsageError: Where there is no such event.
+    """
+    reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
+    run = open_run(path, reads=reads, columns={}, progress=progress)
+    if not len(run.checkpoint_steps):
+        raise UsageError(f"{run.name} has no checkpoints", hint="Only a recorder's event checkpoints have a black box.")
+    files = with_history(path)
+    return autopsy_of(run, files, chosen(files, event), gate=gate)
+
+
+def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: Gate = OPEN) -> Autopsy:
+    """Say the same of a run that is in memory, and one of its checkpoints."""
+    history, name = file.history, file.name
+    assert history  # `with_history` gave it
+    found = channels(history)
+    out = departures(history, found)
+    standing = standing_of(out)
+    moved = [each for each in out if not each.since_start]
+    onset = onset_of(history.steps, moved, name.event_step)
+    if onset is None and standing:
+        moved, onset = out, history.steps[0]
+    told = moments(moved, onset, run.tensors)
+    report = triage_run(run, gate=gate)
+    inside = _findings(report, onset if onset is not None else name.event_step, name.event_step)
+    codes = {each.code for each in inside}
+    return Autopsy(
+        subject=run.name,
+        event=name,
+        verdict=verdict(name, told, found),
+        steps=tuple(history.steps),
+        onset=onset,
+        moments=told,
+        standing=standing,
+        earlier=tuple(sorted({each.step for each in moved if each.step < (name.event_step if onset is None else onset)})),
+        tensors=sum(each.kind == "gradient" for each in found),
+        tracks=tuple(tracks(history, found, out, told)),
+        returns=tuple(returns(run, files, told, name.event_step)),
+        findings=tuple(inside),
+        diagnoses=tuple(each for each in report.diagnoses if codes & set(each.explains)),
+        others=tuple(each.name for each in files if each.step != file.step and each.event_step != file.event_step),
+        notes=tuple(report.notes),
+        files=run.files,
+    )
+
+
+def _findings(report: Report, first: int, event: int, *, late: int = 5) -> list[Finding]:
+    """Return the findings whose steps meet those from the onset to shortly after the event."""
+    return [
+        each
+        for each in report.findings
+        if each.first_step is not None
+        and each.first_step <= event + late
+        and (each.first_step if each.last_step is None else each.last_step) >= first
+    ]
+
+
+def verdict(event: EventName, told: Sequence[Moment], found: Sequence[Channel]) -> str:
+    """Return in one sentence what went first, and what followed at the event."""
+    triggers = ", ".join(event_triggers(event))
+    asked = f"the event at step {event.event_step} ({triggers})"
+    if not told:
+        short = "" if any(len(each.values) >= 8 for each in found) else ": the black box is too short to know what is usual"
+        return f"Nothing in the black box left its own range before {asked}{short}"
+    first = told[0]
+    lead = said(first.departures[0])
+    same = [each for each in first.departures[1:] if each.kind == first.departures[0].kind]
+    more = f", with {len(same)} more of {sum(each.kind == first.departures[0].kind for each in found)}" if same else ""
+    since = "from the first step of the black box on" if first.departures[0].since_start else f"at step {first.step}"
+    before = event.event_step - first.step
+    ahead = (
+        f", {before} step{'s' if before > 1 else ''} before {asked}"
+        if before > 0
+        else f", the step of the event itself ({triggers})"
+    )
+    return f"First {lead} {since}{more}{ahead}"
+
+
+NAMES = {
+    "batch": "the batch", "loss": "the loss", "gradient_norm": "the global gradient norm", "learning_rate": "the learning rate",
+    "gradient": "the gradient of", "update": "the update of",
+}  # fmt: skip
+
+
+def said(each: Departure) -> str:
+    """Return what left its range and how, in words.
+
+    >>> said(Departure(step=5, kind="loss", name="", how="above", value=4.0, usual=2.0, times=2.0))
+    'the loss goes to 4, 2 times its median of 2'
+    """
+    what = f"{NAMES[each.kind]} {each.name}".rstrip()
+    if each.kind == "batch":
+        return f"{what} is one of {each.times:.0f} steps before"
+    value = each.value if isinstance(each.value, str) else f"{each.value:.4g}"
+    if each.how in ("not_finite", "dead"):
+        return f"{what} is {value}"
+    if each.how == "changed":
+        return f"{what} goes from {each.usual:.4g} to {value}"
+    usual, times = each.usual or 0.0, each.times or 0.0
+    if each.how == "below":
+        return f"{what} falls to {value} from a median of {usual:.4g}"
+    return f"{what} goes to {value}, {times:.3g} times its median of {usual:.4g}"

@@ -1,0 +1,130 @@
+"""The guide to architecture: which axis a kind of benchmark points to, and which small experiment tests it."""
+
+from msgspec import Struct
+
+from ckaudit.metrics.catalogue import Condition
+
+ONE_AXIS = "One change at a time, in canaries of equal compute; tokenizer, data manifest and evaluation artifacts pinned."
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One row of the guide.
+
+    Attributes:
+        row: ARC-1 to ARC-3, ME-1 to ME-4.
+        name: In words_with_underscores.
+        title: One sentence.
+        when: Which benchmarks point to it.
+        text: What to know of it.
+        test: What to try.
+        facts: Numbers that others published, each with its source.
+        looks_at: Metrics whose last values say where this run stands.
+        only_with: What a run must have for it to make sense.
+    """
+
+    row: str
+    name: str
+    title: str
+    when: str
+    text: str
+    test: str
+    facts: tuple[str, ...] = ()
+    looks_at: tuple[str, ...] = ()
+    only_with: Condition = ""
+
+
+HEADS = "64 heads in place of 128 were kept, because 128 cost 83 % more inference FLOPs at 128k tokens (Kimi K2 report, 2025)"
+WINDOWS = (
+    "windows of 128 tokens in five layers of six, full attention in the sixth, need about a sixth of the key-value cache; the "
+    "context was extended to 256k tokens, and retrieval succeeded nearly always from 32k to 256k (MiMo-V2-Flash report)"
+)
+DEEPSEEK = "671 billion parameters, 37 billion active for a token, trained without a spike that stayed (DeepSeek-V3 report, 2024)"
+GLM = "256 experts and only 80 layers, to exchange less between devices: 744 billion parameters, 40 billion active (GLM-5 report)"
+
+GUIDE = (
+    Row(
+        row="ARC-1",
+        name="long_context",
+        title="Long context: retrieval and reasoning over many tokens.",
+        when="benchmarks with long inputs fell, and short ones of the same kind did not",
+        text="What a model can do with long inputs hangs on the lengths that it was trained on, and on which keys its attention "
+        "can reach: all, chosen ones, or a window.",
+        test="Evaluate in slices of length first. Then compare length curricula, and full with sparse or windowed attention.",
+        facts=(WINDOWS, "sparse attention that chooses its keys kept long-context scores at lower cost (DeepSeek-V3.2 report)"),
+        looks_at=("seq_len_p50_p95", "pad_fraction"),
+        only_with="attention",
+    ),
+    Row(
+        row="ARC-2",
+        name="experts_specialise",
+        title="Mixture of experts: code, mathematics and other domains that experts share out among themselves.",
+        when="benchmarks of one domain fell, in a model with experts",
+        text="How well experts specialise hangs on how many there are, how many answer a token, how wide they are, and whether "
+        "the router uses them all without turning tokens away.",
+        test="Look at dropped tokens and at the spread over experts first: below 1 % dropped is usual. Only then change the "
+        "number of experts or their width.",
+        facts=(DEEPSEEK, GLM),
+        looks_at=("moe_drop_rate", "moe_util_entropy"),
+        only_with="experts",
+    ),
+    Row(
+        row="ARC-3",
+        name="sharpness_and_stability",
+        title="Sharpness: how large attention logits and learning rate may become before training is unstable.",
+        when="scores fell after restless steps, or at the peak of the learning rate",
+        text="Sharp attention goes with unstable training: logits grow and entropy falls before the loss moves.",
+        test="Repeat the stretch with a lower peak, and with QK-norm or clipped query and key weights, each alone.",
+        facts=("attention entropy that collapses goes with training that diverges (Zhai et al. 2023)",),
+        looks_at=("max_attn_logit", "attn_entropy", "learning_rate"),
+        only_with="attention",
+    ),
+    Row(
+        row="ME-1",
+        name="depth_or_width",
+        title="Depth against width, at equal parameters or equal compute.",
+        when="tasks of many steps fell (depth), or broad knowledge did (width)",
+        text="Within a wide range the shape hardly matters for the loss: a small change mends no large fall, unless the model is "
+        "extreme in one of both.",
+        test="Two canaries of equal parameters, one a third deeper and narrower, one a third wider and shallower.",
+        facts=("depth and width matter little within a wide range, at equal parameters (Kaplan et al. 2020, section 3.1)",),
+    ),
+    Row(
+        row="ME-2",
+        name="heads_or_head_dimension",
+        title="Number of heads against their dimension, at equal width.",
+        when="long-context tasks fell, or tasks that need many things attended to at once",
+        text="More heads look at more things, each more coarsely, and make long inputs dear: weigh the score against what it "
+        "costs to serve.",
+        test="Half and twice the heads at equal width; compare slices of length and the inference FLOPs of each.",
+        facts=(HEADS,),
+        looks_at=("attn_entropy",),
+        only_with="attention",
+    ),
+    Row(
+        row="ME-3",
+        name="experts_and_capacity_factor",
+        title="Number of experts and capacity factor.",
+        when="one domain fell, and tokens are dropped or experts lie idle",
+        text="The capacity factor is the room that each expert has, over its fair share: too little drops tokens, too much "
+        "wastes arithmetic on padding.",
+        test="Capacity factors of 1, 1.25 and 2 with the same experts; then twice the experts at the factor that drops least.",
+        facts=(
+            "fewer than 1 % of tokens dropped are usual, at capacity factors of 1 to 1.25 (Fedus et al. 2021, section 2.2)",
+            GLM,
+        ),
+        looks_at=("moe_drop_rate", "moe_util_entropy"),
+        only_with="experts",
+    ),
+    Row(
+        row="ME-4",
+        name="sparse_or_full_attention",
+        title="Sparse or windowed attention against full attention.",
+        when="only long inputs fell",
+        text="A window or a choice of keys saves time and memory, and loses what lies outside of it.",
+        test="The same model with full attention on a canary of long sequences: if the score comes back, the window is too "
+        "narrow or the choice is wrong.",
+        facts=(WINDOWS,),
+        looks_at=("seq_len_p50_p95",),
+        only_with="attention",
+    ),
+)

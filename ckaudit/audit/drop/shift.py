@@ -1,0 +1,147 @@
+"""Whether a number is on another level after a step than before it, beyond its own trend and noise."""
+
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.metrics.spikes import SIGMA
+from ckaudit.run.series import Floats, Mask, Series, Steps
+
+Way = Literal["up", "down", "both"]
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How far a number may move before it counts as changed: the largest of the three.
+
+    Attributes:
+        least: In its own unit.
+        share: Of its level before.
+        noise: In robust deviations of the points before, around their trend.
+        way: Which way is bad.
+        moving: Whether training itself moves it. What it does not is compared with all of the points before, and more after.
+    """
+
+    least: float = 0.0
+    share: float = 0.0
+    noise: float = 4.0
+    way: Way = "both"
+    moving: bool = True
+
+
+class Shift(Struct, frozen=True, kw_only=True):
+    """One number on both sides.
+
+    Attributes:
+        before: Its level before: the median of the later half of the points there.
+        after: Median of the points after.
+        limit: The end of what was to be expected that is nearest to it.
+        changed: Whether it lies beyond, on the bad side.
+        step: The first step beyond; None: it did not change.
+    """
+
+    before: float
+    after: float
+    limit: float
+    changed: bool
+    step: int | None
+
+
+def sides(
+    steps: Steps, last_good: int, first_bad: int, *, points: int = 12, few: int = 3, soon: int = 25
+) -> tuple[slice, slice] | None:
+    """Return which points count as before and as after, the nearest ones; None where a side has none.
+
+    Args:
+        steps: Rising, shape (N,).
+        last_good: Last step before.
+        first_bad: First step after; where nothing was recorded from there on, what lies between counts as after.
+        points: How many of each side; before, more where the two steps lie far apart, so that a trend is seen over as long.
+        few: Of what is rarely recorded, how many after the fall: later ones are of another time.
+        soon: After so many steps no more than `few` points count.
+    """
+    end, start = int(np.searchsorted(steps, last_good, side="right")), int(np.searchsorted(steps, first_bad))
+    start = end if start == len(steps) else start
+    if end == 0 or start == len(steps):
+        return None
+    near = int(np.searchsorted(steps, max(first_bad, int(steps[start])) + soon))
+    long = int(np.searchsorted(steps, last_good - 2 * (first_bad - last_good)))
+    return slice(max(0, min(end - points, long)), end), slice(start, start + min(points, max(few, near - start)))
+
+
+def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: Limits) -> Shift | None:
+    """Compare the points up to `last_good` with those from `first_bad` on; None where a side has none.
+
+    A number that was moving goes on moving: the straight line through the medians of both halves of the points before is
+    followed to those after, though no more than three times as far as it came. Anything between the level before and there is
+    expected, and a limit more.
+
+    Args:
+        steps: Steps of finite points, rising, shape (N,).
+        values: The points, shape (N,).
+        last_good: Last step before.
+        first_bad: First step after.
+        limits: How much more it may move.
+    """
+    found = sides(steps, last_good, first_bad, few=3 if limits.moving else 12)
+    if found is None:
+        return None
+    early, late = found
+    course = _course(steps[early], values[early], moving=limits.moving)
+    level, after, ahead = course.level, float(np.median(values[late])), course.ahead(float(np.median(steps[late])))
+    room = max(limits.least, limits.share * abs(level), limits.noise * SIGMA * course.spread)
+    low, high = min(level, ahead) - room, max(level, ahead) + room
+    low = max(low, 0.0) if values.min() >= 0 else low
+    above, below = limits.way != "down" and after > high, limits.way != "up" and after < low
+    limit = {"up": high, "down": low, "both": high if after >= level else low}[limits.way]
+    step = None
+    if above or below:
+        rest = values[early.stop :]
+        step = onset(steps[early.stop :], rest > high if above else rest < low, int(steps[late][-1]))
+    return Shift(before=level, after=after, limit=limit, changed=above or below, step=step)
+
+
+class _Course(Struct, frozen=True, kw_only=True):
+    """How a number went before: its level, the step of that, the step and level of the earlier half, and its noise."""
+
+    level: float
+    step: float
+    earlier_level: float
+    earlier_step: float
+    spread: float
+
+    def ahead(self, step: float, *, most: float = 3.0) -> float:
+        """Return where the line leads, at most `most` times as far as it came."""
+        came, took = self.level - self.earlier_level, self.step - self.earlier_step
+        return self.level + came * min(most, (step - self.step) / took) if took else self.level
+
+
+def _course(steps: Steps, values: Floats, *, moving: bool) -> _Course:
+    """Return how a few points went; fewer than four have no direction."""
+    half = len(values) // 2 if moving and len(values) >= 4 else 0
+    step, level = float(np.median(steps[half:])), float(np.median(values[half:]))
+    first, start = (float(np.median(steps[:half])), float(np.median(values[:half]))) if half else (step, level)
+    slope = (level - start) / (step - first) if half else 0.0
+    spread = float(np.median(np.abs(values - level - slope * (steps - step))))
+    return _Course(level=level, step=step, earlier_level=start, earlier_step=first, spread=spread)
+
+
+def onset(steps: Steps, beyond: Mask, until: int) -> int:
+    """Return the first step beyond a limit whose neighbours after it are mostly beyond too, `until` at the latest."""
+    for row in np.flatnonzero(beyond).tolist():
+        if int(steps[row]) >= until:
+            break
+        if beyond[row : row + 5].mean() > 0.5:
+            return int(steps[row])
+    return until
+
+
+def over_labels(series: Series, how: Literal["max", "min", "mean"]) -> tuple[Steps, Floats]:
+    """Return the steps with a finite cell, and the largest, least or mean of these cells."""
+    rows = np.any(series.finite, axis=1)
+    if not rows.any():
+        return np.empty(0, np.int64), np.empty(0)
+    cells = np.where(series.finite, series.values, np.nan)[rows]
+    if how == "mean":
+        return series.steps[rows], np.asarray(np.nanmean(cells, axis=1))
+    return series.steps[rows], np.asarray(np.nanmax(cells, axis=1) if how == "max" else np.nanmin(cells, axis=1))

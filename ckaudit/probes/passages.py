@@ -1,0 +1,171 @@
+"""Passages reserved before training: which, cut in two, and kept with a hash so that every score is of the same ones.
+
+Step 1 of the memorization protocol (MP-1): a few fixed passages of the training data, and as many that it never sees. Which
+ones follows from their content alone: those with the lowest hashes. No chance, no order of files, the same on every machine.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappush, heapreplace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from ckaudit.contract.canonical_json import canonical
+from ckaudit.contract.files import BrokenFile, read_bytes
+from ckaudit.errors import UnreadableError
+from ckaudit.material.columns import Columns
+from ckaudit.material.faults import WRONG_TYPE, Faults
+from ckaudit.material.records import Progress, Reading, Record
+
+Group = Literal["train", "held_out"]  # the labels of probe_accuracy
+TRAIN: Group = "train"
+HELD_OUT: Group = "held_out"
+COLUMNS = Columns({"text": ("text", "content"), "tokens": ("input_ids", "tokens")})
+COUNT, TOKENS, LEAST = 16, 50, 4
+SPARE = 4  # times as many held-out passages are kept until it is known which of them the corpus holds
+WORD = re.compile(r"\S+")
+
+
+class Passage(Struct, frozen=True, kw_only=True):
+    """One reserved passage.
+
+    Attributes:
+        id: Its name, the label of its scores.
+        group: Whether training sees it.
+        prompt: What the model is shown: a text, or token numbers.
+        truth: What stands behind it.
+        source: Where it stood, as file:line.
+        hash: Of prompt and truth.
+    """
+
+    id: str
+    group: Group
+    prompt: str | list[int]
+    truth: str | list[int]
+    source: str
+    hash: str
+
+
+class Reserved(Struct, frozen=True, kw_only=True):
+    """What was reserved, and what could not be.
+
+    Attributes:
+        passages: The passages, those of training first.
+        seen: Held-out passages that the corpus holds too; they are left out.
+        faults: What could not be read.
+    """
+
+    passages: tuple[Passage, ...]
+    seen: int
+    faults: Faults
+
+
+class _Lowest:
+    """Keeps the passages with the lowest hashes, each once."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.heap: list[tuple[int, str]] = []
+        self.kept: dict[str, Passage] = {}
+
+    def add(self, passage: Passage) -> None:
+        key = -int(passage.hash.removeprefix("sha256:"), 16)
+        if passage.hash in self.kept:
+            return
+        if len(self.heap) < self.count:
+            heappush(self.heap, (key, passage.hash))
+        elif key > self.heap[0][0]:
+            del self.kept[heapreplace(self.heap, (key, passage.hash))[1]]
+        else:
+            return
+        self.kept[passage.hash] = passage
+
+    def passages(self) -> list[Passage]:
+        return sorted(self.kept.values(), key=lambda each: each.hash)
+
+
+def reserve(
+    corpus: Reading, held_out: Reading | None, *, count: int = COUNT, tokens: int = TOKENS, progress: Progress | None = None
+) -> Reserved:
+    """Choose passages of the corpus, and of texts that training never sees.
+
+    Args:
+        corpus: What the model is trained on.
+        held_out: What it is not; None: no such passages.
+        count: Passages of each group; the protocol asks for 10 to 20.
+        tokens: Words or tokens of a truth, and of its prompt, at most; a shorter text is cut in half.
+        progress: Called with the bytes done, and of all.
+    """
+    faults, outside, inside, seen = Faults(), _Lowest(SPARE * count), _Lowest(count), set[str]()
+    for passage in _passages(held_out, HELD_OUT, tokens, faults, None) if held_out else ():
+        outside.add(passage)
+    for passage in _passages(corpus, TRAIN, tokens, faults, progress):
+        inside.add(passage)
+        if passage.hash in outside.kept:
+            seen.add(passage.hash)
+    others = [each for each in outside.passages() if each.hash not in seen][:count]
+    named = [*_named(inside.passages()), *_named(others)]
+    return Reserved(passages=tuple(named), seen=len(seen), faults=faults)
+
+
+def _named(passages: Sequence[Passage]) -> Iterator[Passage]:
+    for number, each in enumerate(passages):
+        yield msgspec.structs.replace(each, id=f"{each.group}_{number:02d}")
+
+
+def _passages(reading: Reading, group: Group, tokens: int, faults: Faults, progress: Progress | None) -> Iterator[Passage]:
+    for record in reading.records(faults.tell, progress):
+        cut = _cut(record, tokens, faults)
+        if cut is not None:
+            prompt, truth = cut
+            yield Passage(id="", group=group, prompt=prompt, truth=truth, source=record.place, hash=hash_of(prompt, truth))
+
+
+def _cut(record: Record, tokens: int, faults: Faults) -> tuple[Any, Any] | None:
+    """Return both halves of a document, None where it is too short or says nothing that can be cut."""
+    text, ids = record.values.get("text"), record.values.get("tokens")
+    if isinstance(text, str):
+        words = list(WORD.finditer(text))[: 2 * tokens]
+        half = len(words) // 2
+        if half < LEAST:
+            return None
+        return text[words[0].start() : words[half - 1].end()], text[words[half].start() : words[-1].end()]
+    if isinstance(ids, list) and all(isinstance(each, int) and not isinstance(each, bool) for each in ids):
+        half = len(ids[: 2 * tokens]) // 2
+        return (ids[:half], ids[half : min(len(ids), 2 * tokens)]) if half >= LEAST else None
+    faults.tell(WRONG_TYPE.at(record.file, f"line {record.line}: neither a text nor a list of token numbers", line=record.line))
+    return None
+
+
+def hash_of(prompt: str | list[int], truth: str | list[int]) -> str:
+    """Return the hash of a passage's content."""
+    return f"sha256:{hashlib.sha256(canonical(msgspec.json.encode([prompt, truth]))).hexdigest()}"
+
+
+def encoded(passages: Iterable[Passage]) -> bytes:
+    """Return passages as JSON lines."""
+    return b"".join(msgspec.json.encode(each) + b"\n" for each in passages)
+
+
+def read_passages(path: Path) -> list[Passage]:
+    """Read reserved passages.
+
+    Raises:
+        UnreadableError: Where they cannot be read, or are not what was reserved.
+    """
+    try:
+        lines = [line for line in read_bytes(path, path.name).splitlines() if line.strip()]
+        found = [msgspec.json.decode(line, type=Passage) for line in lines]
+    except BrokenFile as broken:
+        raise UnreadableError(f"{path}: {broken.finding.message}", hint="ckaudit probe init writes such a file.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableError(f"{path} holds no probes: {error}", hint="ckaudit probe init writes such a file.") from None
+    changed = [each.id for each in found if each.hash != hash_of(each.prompt, each.truth)]
+    if changed or not found:
+        what = f"{changed[0]} is not what its hash says" if changed else "no probe stands in it"
+        raise UnreadableError(f"{path}: {what}", hint="Take the file that was written before the training.")
+    return found

@@ -1,0 +1,179 @@
+"""How well a model continues reserved passages: exactly, in overlap, and by the perplexity of the truth (MP-2)."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from msgspec import Struct
+
+from ckaudit.contract.measures import Measure, Measures, Missing, gathered
+from ckaudit.material.columns import Columns
+from ckaudit.material.counts import plural
+from ckaudit.material.faults import WRONG_TYPE, Faults
+from ckaudit.material.records import Progress, Reading, Record
+from ckaudit.probes.passages import HELD_OUT, TRAIN, Passage
+from ckaudit.probes.values import Units, Wrong, units_of
+
+COLUMNS = Columns(
+    {
+        "id": ("id", "probe"),
+        "prompt": ("prompt",),
+        "continuation": ("continuation", "generation", "generated", "text"),
+        "perplexity": ("perplexity", "ppl"),
+        "loss": ("loss", "nll"),
+        "logprobs": ("logprobs", "token_logprobs"),
+    }
+)
+ROW = "MP-2"
+
+
+class Scored(Struct, frozen=True, kw_only=True):
+    """What the model said to one passage.
+
+    Attributes:
+        exact: Share of the truth's tokens that stand at their place.
+        overlap: Share of the truth's tokens that it said at all.
+        perplexity: Of the truth; None: not recorded.
+    """
+
+    exact: float
+    overlap: float
+    perplexity: float | None
+
+
+def score_passages(reading: Reading, passages: Sequence[Passage], subject: str, *, progress: Progress | None = None) -> Measures:
+    """Score the continuations of passages.
+
+    Args:
+        reading: A record for each passage, by its id or its prompt: the continuation, and the perplexity, the mean loss or the
+            log probabilities of the truth's tokens where they are known.
+        passages: What was reserved.
+        subject: What the user called the continuations.
+        progress: Called with the bytes done, and of all.
+    """
+    faults, scored, records = Faults(), dict[str, Scored](), 0
+    by_id = {each.id: each for each in passages}
+    by_prompt = {_key(each.prompt): each for each in passages}
+    for record in reading.records(faults.tell, progress):
+        records += 1
+        try:
+            passage = _passage(record, by_id, by_prompt, scored)
+            scored[passage.id] = _scored(record, passage)
+        except Wrong as wrong:
+            faults.tell(WRONG_TYPE.at(record.file, f"line {record.line}: {wrong}", line=record.line))
+    silent = [each.id for each in passages if each.id not in scored]
+    notes = []
+    if silent:
+        count = plural(len(silent), "probe")
+        notes = [f"not continued: {count}, the first is {silent[0]}; the mean of its group is that of the others"]
+    return gathered(
+        "probe score", subject, _results(passages, scored), findings=faults.findings(), notes=notes,
+        files=len(reading.files), records=records,
+    )  # fmt: skip
+
+
+def _key(prompt: Any) -> Any:
+    return tuple(prompt) if isinstance(prompt, list) else prompt
+
+
+def _passage(
+    record: Record, by_id: Mapping[str, Passage], by_prompt: Mapping[Any, Passage], scored: Mapping[str, Scored]
+) -> Passage:
+    values = record.values
+    if "id" in values:
+        found = by_id.get(str(values["id"]))
+    else:
+        prompt = values.get("prompt")
+        usable = isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(each, int) for each in prompt))
+        found = by_prompt.get(_key(prompt)) if usable else None
+    if found is None:
+        raise Wrong("neither its id nor its prompt is that of a probe")
+    if found.id in scored:
+        raise Wrong(f"{found.id} was continued before")
+    return found
+
+
+def _scored(record: Record, passage: Passage) -> Scored:
+    """Compare a continuation with the truth, token by token or word by word; what stands beyond the truth does not count."""
+    if "continuation" not in record.values:
+        raise Wrong("there is no continuation")
+    truth, said = units_of(passage.truth, "the truth"), units_of(record.values["continuation"], "the continuation")
+    if isinstance(passage.truth, str) != isinstance(record.values["continuation"], str):
+        raise Wrong("the probe is a text and the continuation a list of tokens, or the other way round")
+    said = said[: len(truth)]
+    return Scored(exact=exact_share(said, truth), overlap=overlap_share(said, truth), perplexity=_perplexity(record))
+
+
+def exact_share(said: Units, truth: Units) -> float:
+    """Return the share of the truth's tokens that stand at their place.
+
+    >>> exact_share((1, 9, 3), (1, 2, 3, 4))
+    0.5
+    """
+    return sum(one == other for one, other in zip(said, truth, strict=False)) / len(truth)
+
+
+def overlap_share(said: Units, truth: Units) -> float:
+    """Return the share of the truth's tokens that were said, wherever; each counts as often as it stands in both.
+
+    >>> overlap_share((3, 1, 1, 9), (1, 2, 3, 4))
+    0.5
+    """
+    return (Counter[Any](said) & Counter[Any](truth)).total() / len(truth)
+
+
+def _perplexity(record: Record) -> float | None:
+    """Return the perplexity of the truth, from itself, the mean loss or the tokens' log probabilities in nats."""
+    values = record.values
+    if "perplexity" in values:
+        return _number(values["perplexity"], "the perplexity", least=1.0)
+    if "loss" in values:
+        return math.exp(_number(values["loss"], "the loss", least=0.0))
+    if "logprobs" not in values:
+        return None
+    found = values["logprobs"]
+    if not isinstance(found, list) or not found:
+        raise Wrong("the log probabilities are no list of numbers")
+    return math.exp(fmean(_number(-each if _is_number(each) else each, "minus a log probability", least=0.0) for each in found))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: Any, what: str, *, least: float) -> float:
+    if not _is_number(value) or not math.isfinite(value) or value < least or value > 700:
+        raise Wrong(f"{what} is {str(value)[:40]}, not a number from {least:g} on")
+    return float(value)
+
+
+def _mean_perplexity(scored: Sequence[Scored]) -> str:
+    """Return the geometric mean of the perplexities of a group as the end of a sentence."""
+    known = [each.perplexity for each in scored if each.perplexity is not None]
+    return f"; perplexity of the truth {math.exp(fmean(map(math.log, known))):.4g}" if known else ""
+
+
+def _results(passages: Sequence[Passage], scored: Mapping[str, Scored]) -> Iterator[Measure | Missing]:
+    """Yield the means of both groups, then the perplexity of each passage."""
+    for group in (TRAIN, HELD_OUT):
+        mine = [scored[each.id] for each in passages if each.group == group and each.id in scored]
+        if not mine:
+            reserved = any(each.group == group for each in passages)
+            detail = "none of them was continued" if reserved else "none was reserved: ckaudit probe init --held-out FILE"
+            yield Missing(name=f"probe_accuracy/{group}", row=ROW, reason="not_recorded", detail=detail)
+            continue
+        whole = sum(each.exact == 1.0 for each in mine)
+        verbatim = f"{whole} of {plural(len(mine), 'probe')} word for word"
+        remark = f"share of tokens continued exactly; {verbatim}{_mean_perplexity(mine)}"
+        accuracy, overlap = fmean(each.exact for each in mine), fmean(each.overlap for each in mine)
+        yield Measure(name=f"probe_accuracy/{group}", row=ROW, value=accuracy, unit="1", points=len(mine), detail=remark)
+        remark = "share of tokens said, wherever"
+        yield Measure(name=f"probe_overlap/{group}", row=ROW, value=overlap, unit="1", points=len(mine), detail=remark)
+    told = {name: each.perplexity for name, each in scored.items() if each.perplexity is not None}
+    if not told:
+        detail = "no record has perplexity, loss or logprobs of the truth"
+        yield Missing(name="probe_perplexity", row=ROW, reason="not_recorded", detail=detail)
+    for name, value in sorted(told.items()):
+        yield Measure(name=f"probe_perplexity/{name}", row=ROW, value=value, unit="1", points=1)

@@ -1,0 +1,94 @@
+"""The sentences that a screen and Markdown say alike of an event."""
+
+from collections.abc import Iterator, Sequence
+
+from ckaudit.audit.autopsy import said
+from ckaudit.audit.autopsy.files import event_triggers
+from ckaudit.audit.autopsy.result import Autopsy, Departure, EventName, Moment, Return
+from ckaudit.contract.report import Finding
+from ckaudit.reports.words import interval, plural
+
+NAMES = {
+    "loss": "loss", "gradient_norm": "gradient norm", "learning_rate": "learning rate", "batch": "batch seen, steps ago",
+    "gradient": "gradient", "update": "update",
+}  # fmt: skip
+
+
+def title(found: Autopsy) -> str:
+    """Return which event, and where it was written."""
+    return f"event at step {found.event.event_step} ({', '.join(event_triggers(found.event))}), checkpoint {found.event.step}"
+
+
+def lines_of(moment: Moment, *, verbose: bool) -> Iterator[str]:
+    """Yield what left its range at one step: of many of a kind the farthest speaks for all."""
+    groups: dict[tuple[str, str], list[Departure]] = {}
+    for each in moment.departures:
+        groups.setdefault((each.kind, each.how), []).append(each)
+    for members in groups.values():
+        if verbose:
+            yield from map(said, members)
+            continue
+        more = f" (and {len(members) - 1} more)" if len(members) > 1 else ""
+        yield said(members[0]) + more
+
+
+def standing(found: Autopsy) -> str:
+    """Return one sentence on what was dead before the box begins and is not the story itself, or an empty string."""
+    if not found.standing or found.onset == found.steps[0]:
+        return ""
+    first = found.standing[0]
+    more = f" (and {len(found.standing) - 1} more)" if len(found.standing) > 1 else ""
+    return f"Since the first step of the black box {said(first)}{more}."
+
+
+def earlier(found: Autopsy, *, most: int = 6) -> str:
+    """Return one sentence on steps out of range that came to nothing, or an empty string."""
+    if not found.earlier:
+        return ""
+    steps = ", ".join(map(str, found.earlier[-most:]))
+    return f"Out of range before, and back within a few steps: {plural(len(found.earlier), 'step')}, the last {steps}."
+
+
+def afterwards(found: Autopsy) -> Iterator[str]:
+    """Yield what became of each kind of number."""
+    groups: dict[str, list[Return]] = {}
+    for each in found.returns:
+        groups.setdefault(each.kind, []).append(each)
+    for kind, members in groups.items():
+        yield f"{NAMES[kind]}: {_single(members[0]) if len(members) == 1 and not members[0].name else _many(members)}"
+
+
+def _single(each: Return) -> str:
+    if each.seen_until is None:
+        return "nothing is recorded after the event"
+    return f"not back by step {each.seen_until}" if each.step is None else f"back from step {each.step} on"
+
+
+def _many(members: Sequence[Return], *, most: int = 3) -> str:
+    """Return how many tensors are back and since when, and the names of those that are not."""
+    unseen = [each.name for each in members if each.seen_until is None]
+    back = [each.step for each in members if each.step is not None]
+    away = [each.name for each in members if each.step is None and each.seen_until is not None]
+    parts = [f"{len(back)} of {len(members)} back" + (f", from step {min(back)} to step {max(back)}" if back else "")]
+    parts += [f"not back: {_some(away, most)}"] if away else []
+    parts += [f"never recorded again: {_some(unseen, most)}"] if unseen else []
+    return "; ".join(parts)
+
+
+def _some(names: Sequence[str], most: int) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def finding(each: Finding) -> str:
+    """Return a finding on one line."""
+    where = f" {interval(each)}:" if interval(each) else ""
+    return f"{each.severity} {each.code}{where} {each.message}"
+
+
+def others(found: Autopsy, *, most: int = 8) -> str:
+    """Return the other events of the run, or an empty string."""
+    events: list[EventName] = [each for each in found.others if "last" not in each.triggers or len(each.triggers) > 2]
+    if not events:
+        return ""
+    named = [f"{each.event_step} ({', '.join(event_triggers(each))})" for each in events]
+    return f"Other events: {_some(named, most)}."
