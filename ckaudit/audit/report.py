@@ -1,12 +1,13 @@
 """`triage` from end to end: a source is opened, judged and explained, and becomes a report."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from ckaudit import __version__
 from ckaudit.audit.diagnose import diagnose
+from ckaudit.audit.interview import interview, interview_reads
 from ckaudit.audit.judge import Judgement, gravity, judge
 from ckaudit.audit.open import open_run
 from ckaudit.audit.pictures import DRAWN, STATE, charts, state
@@ -20,7 +21,12 @@ from ckaudit.run.run import Run
 
 
 def triage(
-    path: Path, *, step: int | None = None, columns: Mapping[str, str] | None = None, progress: Progress | None = None
+    path: Path,
+    *,
+    step: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    questions: Collection[int] = (),
+    progress: Progress | None = None,
 ) -> Report:
     """Audit one run.
 
@@ -28,17 +34,19 @@ def triage(
         path: A run folder, a checkpoint file, or a log that an importer knows.
         step: Judge with what was known when this step had ended; default: the end of the record.
         columns: Names that a foreign log gives to catalogue names.
+        questions: Phases whose questions are to be answered.
         progress: Called with files done and files in all.
 
     Raises:
         UnreadableError: Where there is no run.
         UsageError: Where `step` lies before the record.
     """
-    run = open_run(path, reads=_reads(), columns=columns or {}, progress=progress)
-    return triage_run(run, step=step)
+    reads = _reads() | (interview_reads(questions) if questions else frozenset())
+    run = open_run(path, reads=reads, columns=columns or {}, progress=progress)
+    return triage_run(run, step=step, questions=questions)
 
 
-def triage_run(run: Run, *, step: int | None = None) -> Report:
+def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] = ()) -> Report:
     """Audit a run that is in memory."""
     notes = list(run.notes)
     if step is not None:
@@ -52,6 +60,7 @@ def triage_run(run: Run, *, step: int | None = None) -> Report:
         verdict=verdict(judgement, diagnoses, findings, run.last_step), severity=worst(findings), step=run.last_step,
         state=state(run), diagnoses=diagnoses, findings=findings, checks=list(judgement.checks),
         charts=charts(run), notes=notes, files=run.files,
+        interview=interview(run, questions, findings, diagnoses, step=step) if questions else [],
     )  # fmt: skip
 
 

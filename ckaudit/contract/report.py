@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from ckaudit.contract.interview import Phase
 from ckaudit.contract.numbers import Count, Number, Step, doc
 
 VERSION: Literal["ck.report.v1"] = "ck.report.v1"
@@ -113,6 +114,7 @@ class Report(Struct, kw_only=True, frozen=True):
     charts: Annotated[list[Chart], doc("Data of the pictures.")] = []
     notes: Annotated[list[str], doc("What a reader must know of how the audit was made.")] = []
     files: Annotated[Count, doc("Files read.", unit="files")] = 0
+    interview: Annotated[list[Phase], doc("Questions and answers by phase, where they were asked for.")] = []
 
 
 def worst(findings: list[Finding]) -> Severity | None:
