@@ -9,7 +9,7 @@ import numpy as np
 from ckaudit.audit.applies import why_not_metric
 from ckaudit.audit.readiness import readiness
 from ckaudit.causes.cause import Findings
-from ckaudit.contract.interview import Answer, Phase, Pointer
+from ckaudit.contract.interview import Answer, Phase, Pointer, Word
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import Diagnosis, Finding
 from ckaudit.metrics import Metric, metrics
@@ -55,7 +55,7 @@ def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Se
     """Put one question to a run: what the series say, and never better than the findings that bear on it."""
     codes = {rule.code for rule in rules().values() if rule.name in asked.rules}
     bearing = [each for each in findings if each.code in codes and each.severity != "note"]
-    said = _said(asked, run, Findings(tuple(bearing)))
+    said = _said(asked, run, Findings(tuple(each for each in findings if each.severity != "note")))
     found = list(dict.fromkeys(each.code for each in bearing))
     causes = [each.cause for each in diagnoses if set(each.explains) & set(found)]
     weighed = _weighed(said, bearing, causes)
@@ -97,8 +97,8 @@ def _weighed(said: Said, bearing: Sequence[Finding], causes: Sequence[str]) -> S
     if not bearing:
         return said
     gravest = bearing[0]
-    least = "watch" if gravest.severity == "sev2" else "bad"
-    word = worse(least, said.word) if said.word in ("good", "watch", "bad") else least
+    least: Word = "watch" if gravest.severity == "sev2" else "bad"
+    word: Word = worse(least, said.word) if said.word in ("good", "watch", "bad") else least
     more = f" (and {len(bearing) - 1} more)" if len(bearing) > 1 else ""
     likely = f"; the likeliest cause is {causes[0]}" if causes else ""
     since = "" if gravest.first_step is None else f" from step {gravest.first_step}"

@@ -7,6 +7,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose
+from ckaudit.cli.phases import Questions, phases
 from ckaudit.cli.progress import progress
 
 EPILOG = """
@@ -14,6 +15,8 @@ EPILOG = """
 Examples:
   ckaudit triage runs/nano
   ckaudit triage runs/nano --step 500
+  ckaudit triage runs/nano --questions
+  ckaudit triage runs/nano --questions 1,4 --step 500
   ckaudit triage runs/nano --map loss=train/loss --format markdown
 \b
 Exit codes:
@@ -49,6 +52,7 @@ def command(
     run: Run,
     *,
     step: Step = "",
+    questions: Questions = "",
     format: Format = "terminal",  # noqa: A002  what the option is called
     output: Output = "",
     fail_on: FailOn = "sev1",
@@ -67,9 +71,9 @@ def command(
         verbose=verbose,
         base=options.base([run]),
     )
-    at, columns = options.step(step or None), options.columns(map or [])
+    at, columns, asked = options.step(step or None), options.columns(map or []), phases(questions)
     from ckaudit.audit import triage
 
     with progress("reading") as tick:
-        report = triage(Path(run), step=at, columns=columns, progress=tick)
+        report = triage(Path(run), step=at, columns=columns, questions=asked, progress=tick)
     return deliver(report, request)

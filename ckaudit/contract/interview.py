@@ -1,4 +1,4 @@
-"""The part of `ck.report.v1` that answers questions: by phase, each with a word, a sentence, its numbers, and where to look on."""
+"""The part of `ck.report.v1` that holds questions and answers: by phase, with words, numbers, and where to look on."""
 
 from typing import Annotated, Literal
 
@@ -20,7 +20,7 @@ class Answer(Struct, kw_only=True, omit_defaults=True, frozen=True):
     word: Annotated[Word, doc("The answer: what is missing is never good.")]
     sentence: Annotated[str, doc("What it rests on, with the numbers and their steps.")]
     numbers: Annotated[dict[str, Number], doc("The numbers by name.")] = {}
-    missing: Annotated[list[str], doc("What would have to be recorded for it: metrics, scalars, or run.json.")] = []
+    missing: Annotated[list[str], doc("What would have to be recorded for it: metrics, scalars, or a longer record.")] = []
     findings: Annotated[list[str], doc("Codes of the findings that bear on it, gravest first; an answer is never better.")] = []
     causes: Annotated[list[str], doc("Causes of these findings, likeliest first.")] = []
 

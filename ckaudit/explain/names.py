@@ -13,9 +13,11 @@ from ckaudit.errors import UsageError
 from ckaudit.explain.judgement_pages import cause_page, rule_page, violation_page
 from ckaudit.explain.metric_page import metric_page
 from ckaudit.explain.page import Page
+from ckaudit.explain.question_page import question_page
 from ckaudit.material import faults
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
+from ckaudit.questions import questions
 from ckaudit.rules import rules
 from ckaudit.validate import catalogue
 
@@ -40,7 +42,7 @@ class Subject(NamedTuple):
 
 @cache
 def subjects() -> tuple[Subject, ...]:
-    """Return everything that can be explained: metrics, rules, causes and violations."""
+    """Return everything that can be explained: metrics, rules, causes, questions and violations."""
     return tuple(_all())
 
 
@@ -107,5 +109,7 @@ def _all() -> Iterator[Subject]:
         yield Subject((rule.name, rule.code), (), partial(rule_page, rule))
     for cause in causes().values():
         yield Subject((cause.name,), (), partial(cause_page, cause))
+    for question in questions().values():
+        yield Subject((question.id,), (), partial(question_page, question))
     for kind in kinds().values():
         yield Subject((kind.name, kind.code), (), partial(violation_page, kind))

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-PageKind = Literal["metric", "rule", "cause", "violation"]
+PageKind = Literal["metric", "rule", "cause", "violation", "question"]
 
 
 class Formula(Struct, frozen=True, kw_only=True):

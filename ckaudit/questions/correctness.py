@@ -58,11 +58,11 @@ def gradient_reaches_all(norm: Series, *, near: float = NOTE_RATIO, far: float =
     ## Looks at
     The gradient norms of all blocks at the last checkpoint, the largest over the smallest.
     ## Good
-    None is zero, and they lie within `near` of each other (playbook D1.2, the limit of vanishing_gradient).
+    None is zero, and they lie within `near` of each other (playbook D1.2; the limits are those of vanishing_gradient).
     ## Watch
-    Beyond `near`, up to `far`; also where early blocks get the more, which costs less than the reverse.
+    Up to `far`.
     ## Bad
-    A block gets none, or `far` times less than the last one (the limit of vanishing_gradient).
+    A block gets none, or `far` times less than another.
     """
     if len(norm.labels) < 2:
         return foreign("the model has fewer than two blocks")
@@ -70,8 +70,7 @@ def gradient_reaches_all(norm: Series, *, near: float = NOTE_RATIO, far: float =
     (low, least), (high, most) = smallest(row), largest(row)
     if least <= 0:
         return Said(word="bad", sentence=f"{low} gets no gradient at step {step}", numbers={"smallest": least, "largest": most})
-    last = row.get(norm.labels[-1], most)
-    word = worse(above(most / least, watch=near, bad=np.inf), above(last / least, watch=near, bad=far))
+    word = above(most / least, watch=near, bad=far)
     text = f"at step {step} {high} gets the largest gradient, {most:.3g}, and {low} the smallest, {least:.3g}: "
     text += f"{most / least:.3g}x apart"
     return Said(word=word, sentence=text, numbers={"smallest": least, "largest": most, "ratio": most / least})
@@ -141,7 +140,7 @@ def implementation_right(
         return unrecorded("nothing was compared with a reference", "parity_loss_diff", "parity_param_diff")
     words: list[Word] = []
     texts, numbers = [], {}
-    limits = (("loss", loss, loss_limit), ("parameters", parameters, param_limit), ("gradients", gradient, gradient_limit))
+    limits = (("losses", loss, loss_limit), ("parameters", parameters, param_limit), ("gradients", gradient, gradient_limit))
     for what, series, limit in limits:
         if series is None:
             continue
@@ -151,7 +150,9 @@ def implementation_right(
         texts.append(f"{what} differ by {values[worst]:.3g} at most, at step {steps[worst]} (limit {limit:.0e})")
         numbers[what] = float(values[worst])
     if words == ["good"] and gradient is None:
-        return unrecorded(texts[0] + "; that is one half of a comparison", "parity_loss_diff" if loss is None else "parity_param_diff")
+        return unrecorded(
+            texts[0] + "; that is one half of a comparison", "parity_loss_diff" if loss is None else "parity_param_diff"
+        )
     return Said(word=worse(*words), sentence="; ".join(texts), numbers=numbers)
 
 
@@ -231,7 +232,8 @@ def deterministic(same: Series | None, diff: Series | None, first: Series | None
     """
     if same is None and diff is None:
         return unrecorded("no steps were run twice", "replay_identical")
-    numbers, texts, well = {}, [], True
+    numbers: dict[str, float] = {}
+    texts, well = [], True
     if same is not None:
         _, values = points(same)
         numbers |= {"replays": float(len(values)), "identical": float((values == 1).sum())}

@@ -5,6 +5,7 @@ import math
 import numpy as np
 from msgspec import UNSET
 
+from ckaudit.contract.interview import Word
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.divergence import val_rise
 from ckaudit.metrics.loss import slice_val_loss, train_loss_at_evals, train_loss_raw, train_val_gap, val_loss
@@ -47,11 +48,11 @@ def overfitted(
     lowest = int(np.argmin(values))
     text = f"at step {steps[-1]} the held-out loss is {end:.4g} and the training loss {trained:.4g}, a gap of {apart:+.3g}"
     if risen > 0:
-        text += f"; the best was {values[lowest]:.4g} at step {steps[lowest]}, {risen:.1%} less"
+        text += f"; it stands {risen:.1%} above its best, {values[lowest]:.4g} at step {steps[lowest]}"
     since = len(values) - 1 - lowest
     is_wide = apart > wide * abs(end)
     rising = risen > most and since >= evals
-    word = "bad" if rising and is_wide else "watch" if rising or is_wide else "good"
+    word: Word = "bad" if rising and is_wide else "watch" if rising or is_wide else "good"
     return Said(word=word, sentence=text, numbers={"val": end, "train": trained, "gap": apart, "rise": risen})
 
 
@@ -75,8 +76,8 @@ def time_to_stop(
     step, end = points(val).last
     trend, p, ago, risen = (points(each).last[1] for each in (slope, chance, since, rise))
     share = trend / abs(end) if end else 0.0
-    text = f"over the last thousand steps up to {step} the held-out loss changes by {trend:+.3g} in 1,000 steps"
-    text += f" ({share:+.1%}; by chance with p = {p:.2g}); the last improvement was {ago:.0f} steps ago"
+    text = f"up to step {step} the held-out loss, {end:.4g}, has a slope of {trend:+.3g} per 1,000 steps"
+    text += f" (by chance with p = {p:.2g}); the last improvement was {ago:.0f} steps ago"
     numbers = {"slope": trend, "share": share, "p": p, "since_improvement": ago, "rise": risen}
     ended = share > -flat or (p > sure and ago >= horizon)
     if risen > most:
@@ -97,15 +98,14 @@ def capacity_sufficient(
     Within `near` of the way from the start to the floor (playbook D5.3). Only a larger model tells how much of the floor is
     the text's.
     ## Watch
-    Farther.
+    Farther, or above the entropy of single tokens.
     ## Bad
-    Flat (by less than `flat`, as in D2.4) and above the entropy of single tokens: far above any floor. `near` is a
-    starting value.
+    Above that and flat (by less than `flat`, as in D2.4): far above any floor. `near` is a starting value.
     """
     return against_floor(above_floor, floor, loss, unigram, near=near, flat=flat)
 
 
-@question("D5.4", needs=[train_loss_slope], wants=[tokens_seen, FACTS])
+@question("D5.4", needs=[train_loss_slope], wants=[tokens_seen, FACTS], rules=("overfitting",))
 def data_enough(
     slope: Series, tokens: Series | None, facts: Manifest | None, *, returns: float = 0.1, steep: float = 0.5, least: int = 2
 ) -> Said:

@@ -2,14 +2,16 @@
 
 import numpy as np
 
+from ckaudit.causes.cause import Findings
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.activations import activation_mean_abs, activation_rms, dead_unit_fraction
 from ckaudit.metrics.attention import uniform_head_fraction
 from ckaudit.metrics.heads import head_kind_share, head_similarity
 from ckaudit.metrics.probes import probe_shift_loss
 from ckaudit.metrics.weights import relative_movement
-from ckaudit.questions.question import Said, above, below, foreign, question, unrecorded
-from ckaudit.questions.values import last_row, largest, listed, points
+from ckaudit.questions.question import FINDINGS, Said, above, below, foreign, question, unrecorded, worse
+from ckaudit.questions.values import largest, last_row, listed, points
+from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
@@ -131,7 +133,7 @@ def weights_changed_most(moved: Series, facts: Manifest | None, *, top: float = 
     return Said(word="bad" if core == 0 else below(core, watch=watch, bad=0), sentence=text, numbers={"core_share": core})
 
 
-@question("D3.5", needs=[activation_mean_abs, activation_rms], wants=[dead_unit_fraction, FACTS], rules=("dead_parameter",))
+@question("D3.5", needs=[activation_mean_abs, activation_rms], wants=[dead_unit_fraction, FACTS])
 def neurons_specialize(
     size: Series, rms: Series, dead: Series | None, facts: Manifest | None, *, least: float = 0.02, silent: float = 0.5
 ) -> Said:
@@ -150,7 +152,9 @@ def neurons_specialize(
     table = table_of(facts)
     shapes = {name: found for name in size.labels if table.kind(name) == "mlp" and (found := _shape(size, rms, name))}
     if not shapes:
-        return unrecorded("no hidden activation of an MLP was recorded at two checkpoints", "activation_mean_abs", "activation_rms")
+        return unrecorded(
+            "no hidden activation of an MLP was recorded at two checkpoints", "activation_mean_abs", "activation_rms"
+        )
     name = max(shapes, key=lambda each: abs(shapes[each][1] - shapes[each][0]))
     first, last = shapes[name]
     text = f"the shape of {name} goes from {first:.3f} to {last:.3f}, the most of {len(shapes)} modules"
@@ -174,8 +178,10 @@ def _shape(size: Series, rms: Series, name: str) -> tuple[float, float] | None:
     return (float(ratio[0]), float(ratio[-1])) if len(steps[used]) > 1 else None
 
 
-@question("D3.6", needs=[relative_movement], wants=[FACTS], rules=("barely_moving",))
-def embedding_organizes(moved: Series, facts: Manifest | None, *, least: float = 0.1, hardly: float = 0.01) -> Said:
+@question("D3.6", needs=[relative_movement], wants=[FACTS, FINDINGS])
+def embedding_organizes(
+    moved: Series, facts: Manifest | None, found: Findings, *, least: float = 0.1, hardly: float = 0.01
+) -> Said:
     """Does the embedding space organize itself?
 
     ## Looks at
@@ -184,7 +190,7 @@ def embedding_organizes(moved: Series, facts: Manifest | None, *, least: float =
     ## Good
     They came `least` of their size (playbook D3.6 asks for a visible change).
     ## Watch
-    Less than that.
+    Less than that, or barely_moving says that one stands still by now.
     ## Bad
     Less than `hardly`: they look as random as at the start. Both are starting values.
     """
@@ -198,4 +204,8 @@ def embedding_organizes(moved: Series, facts: Manifest | None, *, least: float =
         return foreign(f"{name} is not trained")
     value = embeddings[name]
     text = f"by step {step} {name} has moved by {value:.3g} of where it started"
-    return Said(word=below(value, watch=least, bad=hardly), sentence=text, numbers={"moved": value})
+    word = below(value, watch=least, bad=hardly)
+    for each in found.of(barely_moving):
+        if set(embeddings) & {each.where, *each.also}:
+            word, text = worse(word, "watch"), f"{text}; {each.code} from step {each.first_step}: {each.message}"
+    return Said(word=word, sentence=text, numbers={"moved": value})

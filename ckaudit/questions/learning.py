@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ckaudit.contract.interview import Word
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.heads import head_kind_share
 from ckaudit.metrics.loss import train_loss_raw
@@ -9,10 +10,9 @@ from ckaudit.metrics.memorization import memorization_curve, probe_group_perplex
 from ckaudit.metrics.movement import moving_share
 from ckaudit.metrics.probe_groups import TRAIN
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
-from ckaudit.metrics.trend import theil_sen
 from ckaudit.metrics.weights import relative_movement
 from ckaudit.questions.question import Said, above, below, foreign, question, unrecorded, worse
-from ckaudit.questions.values import last_row, levels, points, smallest
+from ckaudit.questions.values import largest, last_row, levels, points, smallest
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import table_of
@@ -21,19 +21,19 @@ HORIZON = 100
 """Steps and points that a course of the loss is judged on (playbook D2.1: a hundred and more)."""
 
 
-@question("D2.1", needs=[train_loss_raw], rules=("nonfinite_values", "loss_spike"))
+@question("D2.1", needs=[train_loss_raw], rules=("nonfinite_values",))
 def loss_decreasing(
-    loss: Series, *, horizon: int = HORIZON, least: float = 0.01, chance: float = 0.05, given_back: float = 0.25, lost: float = 0.5
+    loss: Series, *, horizon: int = HORIZON, least: float = 0.01, given_back: float = 0.25, lost: float = 0.5
 ) -> Said:
     """Does the loss decrease over a real horizon?
 
     ## Looks at
     Ten levels of the training loss from start to end, once there are `horizon` points over as many steps (playbook D2.1).
     ## Good
-    The last level is below the first by more than `least` of it, and so steady a fall is chance with a probability below
-    `chance` (Mann 1945, Kendall 1975).
+    The last level is below the first by more than `least` of it.
     ## Watch
-    The loss has risen from its lowest level again by `given_back` of its fall (the share that makes no trend, see course).
+    The loss has risen from its lowest level again by `given_back` of its fall, or that share of its way went up (as in
+    course): it oscillates.
     ## Bad
     It does not fall, or gave back `lost` of its fall. `least` and `lost` are starting values.
     """
@@ -42,15 +42,15 @@ def loss_decreasing(
         return unrecorded(f"{len(values)} points of train_loss_raw; {horizon}, over as many steps, are needed", "train_loss_raw")
     stages = levels(values, 10)
     first, end, lowest = float(stages[0]), float(stages[-1]), float(stages.min())
-    trend = theil_sen(np.arange(len(stages), dtype=float), stages)
-    fell = first - lowest
-    back = (end - lowest) / fell if fell > 0 else 1.0
-    falls = first - end > least * abs(first) and (trend.p < chance or back < given_back)
-    word = worse("good" if falls else "bad", above(back, watch=given_back, bad=lost))
+    moves = np.diff(stages)
+    up = float(np.maximum(moves, 0).sum() / np.abs(moves).sum()) if moves.any() else 0.0
+    back = (end - lowest) / (first - lowest) if first > lowest else 1.0
+    falls: Word = "good" if first - end > least * abs(first) else "bad"
     text = f"from steps {steps[0]} to {steps[-1]} the level of the loss goes from {first:.4g} to {end:.4g}"
-    if back > given_back and fell > 0:
-        text += f", after {lowest:.4g} at its lowest: {back:.0%} of the fall is given back"
-    return Said(word=word, sentence=text, numbers={"first": first, "last": end, "lowest": lowest, "chance": trend.p})
+    if max(back, up) > given_back and first > lowest:
+        text += f", after {lowest:.4g} at its lowest; {up:.0%} of its way goes up"
+    word = worse(falls, above(back, watch=given_back, bad=lost), above(up, watch=given_back, bad=np.inf))
+    return Said(word=word, sentence=text, numbers={"first": first, "last": end, "lowest": lowest, "up": up})
 
 
 @question("D2.2", needs=[probe_group_perplexity], wants=[memorization_curve])
@@ -81,7 +81,9 @@ def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, 
 
 
 @question("D2.3", needs=[train_loss_raw])
-def memorizing_fast(loss: Series, *, horizon: int = HORIZON, early: float = 0.1, steep: float = 0.25, shallow: float = 0.1) -> Said:
+def memorizing_fast(
+    loss: Series, *, horizon: int = HORIZON, early: float = 0.1, steep: float = 0.25, shallow: float = 0.1
+) -> Said:
     """How fast does it memorize?
 
     ## Looks at
@@ -121,32 +123,44 @@ def absorbed(
     ## Good
     Within `near` of the way: a plateau at the floor (playbook D2.4).
     ## Watch
-    Farther.
+    Farther, or above the entropy of single tokens.
     ## Bad
-    Flat, changing by less than `flat` of itself from the third to the last quarter, and above the entropy of single tokens:
-    a plateau that is no floor. `near` and `flat` are starting values.
+    Above that and flat, changing by less than `flat` of itself from the third to the last quarter: a plateau that is no
+    floor. `near` and `flat` are starting values. A fit that leaves the floor open is no answer.
     """
     return against_floor(above_floor, floor, loss, unigram, near=near, flat=flat)
 
 
-def against_floor(
-    above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float, flat: float
-) -> Said:
-    step, left = points(above_floor).last
-    _, bottom = points(floor).last
+def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float, flat: float) -> Said:
+    """Hold a loss against the floor that its power law has, and against word frequencies.
+
+    Args:
+        above_floor: How far the loss was above the floor, at each fit.
+        floor: The floor and its standard error, at each fit.
+        loss: The training loss.
+        unigram: Entropy of single tokens.
+        near: Share of the way from the start to the floor that is near it.
+        flat: Change between the last two quarters, as a share, below which the loss is flat.
+    """
+    (step, left), bottom, error = points(above_floor).last, points(floor).last[1], points(floor, "error")
     values = points(loss).values
     start, stages = float(values[:3].max()), levels(values, 4)
     share = left / (start - bottom) if start > bottom else 1.0
     is_flat = abs(float(stages[-1] - stages[-2])) < flat * abs(float(stages[-2]))
+    told = len(error.values) > 0 and int(error.steps[-1]) == step and float(error.values[-1]) < left
     text = f"at step {step} the loss is {left:.3g} above its floor of {bottom:.3g}, {share:.1%} of the way from {start:.4g}"
+    text += "; it is flat" if is_flat else "; it still changes"
     numbers = {"above_floor": left, "floor": bottom, "share": share}
-    ignorant = False
     if unigram is not None:
         numbers["unigram_entropy"] = points(unigram).last[1]
-        ignorant = is_flat and float(stages[-1]) > numbers["unigram_entropy"]
         text += f"; word frequencies alone give {numbers['unigram_entropy']:.3g}"
-    text += "; it is flat" if is_flat else "; it still changes"
-    return Said(word="bad" if ignorant else above(share, watch=near, bad=np.inf), sentence=text, numbers=numbers)
+        if float(stages[-1]) > numbers["unigram_entropy"]:
+            text += f", less than its last level, {stages[-1]:.4g}"
+            return Said(word="bad" if is_flat else "watch", sentence=text, numbers=numbers)
+    if abs(share) <= near or told:
+        return Said(word=above(share, watch=near, bad=np.inf), sentence=text, numbers=numbers)
+    short = f"{text}; the record does not tell its floor yet"
+    return Said(word="not_recorded", sentence=short, numbers=numbers, missing=("a longer record",))
 
 
 @question("D2.5", needs=[head_kind_share], rules=("entropy_collapse",))
@@ -169,7 +183,9 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9) -> Said:
 
 
 @question("D2.6", needs=[relative_movement], wants=[moving_share, FACTS], rules=("barely_moving",))
-def layers_contribute(moved: Series, share: Series | None, facts: Manifest | None, *, least: float = 0.1, few: float = 0.5) -> Said:
+def layers_contribute(
+    moved: Series, share: Series | None, facts: Manifest | None, *, least: float = 0.1, few: float = 0.5
+) -> Said:
     """Do all layers contribute?
 
     ## Looks at
@@ -187,11 +203,10 @@ def layers_contribute(moved: Series, share: Series | None, facts: Manifest | Non
     if len(blocks.labels) < 2:
         return foreign("the model has fewer than two blocks")
     step, row = last_row(blocks)
-    middle = float(np.median(list(row.values())))
-    taking = [name for name, value in row.items() if value >= least * middle and value > 0]
-    low, value = smallest(row)
-    text = f"by step {step} {len(taking)} of {len(row)} blocks moved; the median by {middle:.3g} of its start, {low} by {value:.3g}"
-    numbers = {"blocks": float(len(row)), "moving": float(len(taking)), "median": middle, "smallest": value}
+    (low, value), (high, most) = smallest(row), largest(row)
+    taking = [name for name, value in row.items() if value >= least * most and value > 0]
+    text = f"by step {step} {len(taking)} of {len(row)} blocks moved; {high} by {most:.3g} of its start, {low} by {value:.3g}"
+    numbers = {"blocks": float(len(row)), "moving": float(len(taking)), "largest": most, "smallest": value}
     if share is not None:
         numbers["moving_share"] = points(share).last[1]
         text += f"; {numbers['moving_share']:.0%} of all tensors moved"

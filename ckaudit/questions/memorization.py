@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ckaudit.contract.interview import Word
 from ckaudit.metrics.memorization import memorization_curve, memorization_gap, memorization_stage, probe_overlap
 from ckaudit.metrics.probes import probe_accuracy, probe_perplexity
 from ckaudit.questions.question import Said, above, foreign, question, unrecorded
@@ -44,7 +45,9 @@ def probes_reserved(perplexity: Series | None, accuracy: Series | None, *, least
     """
     scored = perplexity if perplexity is not None else accuracy
     if scored is None:
-        return unrecorded("no probe was scored; ckaudit probe memorization scores continuations", "probe_perplexity", "probe_accuracy")
+        return unrecorded(
+            "no probe was scored; ckaudit probe memorization scores continuations", "probe_perplexity", "probe_accuracy"
+        )
     step = int(scored.steps[scored.finite.any(axis=1)][0])
     if perplexity is None:
         return unrecorded(f"probes were scored from step {step} on; how many is not said", "probe_perplexity")
@@ -97,7 +100,7 @@ def curve_followed(curve: Series, stage: Series, *, given_back: float = 10.0) ->
     return Said(word="good" if rises else "watch", sentence=text, numbers=numbers)
 
 
-@question("MP-4", needs=[memorization_gap], rules=("overfitting",))
+@question("MP-4", needs=[memorization_gap])
 def gap_to_held_out(gap: Series, *, watch: float = 0.2, bad: float = 0.5) -> Said:
     """Does what is memorized generalize?
 
@@ -123,19 +126,22 @@ def _milestone(number: int, at: Milestone) -> Callable[..., Said]:
         steps, values = points(curve)
         if steps[-1] < at.step * (1 - near):
             return foreign(f"the record ends at step {steps[-1]}, before step {at.step}")
-        row = int(np.argmin(np.abs(steps - at.step)))
-        if abs(int(steps[row]) - at.step) > near * at.step and not (at.step == CURVE[-1].step and steps[row] > at.step):
+        is_last = at is CURVE[-1] and steps[-1] >= at.step  # the last row goes on: "5,000 and more"
+        row = len(steps) - 1 if is_last else int(np.argmin(np.abs(steps - at.step)))
+        if abs(int(steps[row]) - at.step) > near * at.step and not is_last:
             return unrecorded(f"the nearest score to step {at.step} is that of step {steps[row]}", "probe_accuracy")
         value = float(values[row])
         text = f"at step {steps[row]} {value:.3g} % of the tokens of training probes are continued exactly; the playbook's"
         text += f" {at.meaning} has {at.low:g} to {at.high:g} %"
-        inside = at.low <= value <= at.high
-        word = "good" if inside else "bad" if at.step == 0 else "watch"
+        word: Word = "good" if at.low <= value <= at.high else "watch"
+        if at.step == 0 and value > CURVE[1].high:
+            word = "bad"
         return Said(word=word, sentence=text, numbers={"exact": value, "low": at.low, "high": at.high})
 
     answer.__name__ = f"curve_at_step_{at.step}"
     worst = (
-        "## Bad\nMore than that: the probes give their answers away, or the model was trained on them."
+        "## Watch\nMore than that; with few different tokens some are hit by chance.\n"
+        f"## Bad\nMore than {CURVE[1].high:g} %, as after a hundred steps: the model was trained on them."
         if at.step == 0
         else "## Watch\nLess, so that it learns slowly or sees much text once; or more, so that it repeats few texts."
     )

@@ -37,7 +37,9 @@ MAP: tuple[Way, ...] = (
     Way("MAP-3", (2, 3), "What is it learning?", ("movement_rank", "relative_movement", "head_kind_share", "head_similarity")),
     Way("MAP-4", (2, 7), "Does it memorize?", ("memorization_curve", "memorization_gap", "train_loss_slope", "train_ppl")),
     Way("MAP-5", (4,), "What went wrong?", command="ckaudit triage {run} -v"),
-    Way("MAP-6", (5, 6), "Is pretraining done?", ("val_slope", "val_slope_p", "steps_since_improvement", "probe_group_perplexity")),
+    Way(
+        "MAP-6", (5, 6), "Is pretraining done?", ("val_slope", "val_slope_p", "steps_since_improvement", "probe_group_perplexity")
+    ),
     Way("MAP-7", (6,), "Is it ready for fine-tuning?", ("microbench_score", "slice_val_loss", "probe_accuracy")),
 )
 """In the order of the playbook. A row without anything recorded leads to `ckaudit coverage`, which says how to record it."""

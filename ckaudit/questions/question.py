@@ -31,7 +31,7 @@ class Said(Struct, frozen=True, kw_only=True):
 
 
 class FindingsMarker:
-    """Stands in `needs` or `wants` for the findings of the rules that bear on the question."""
+    """Stands in `wants` for all findings of the run that are more than a note."""
 
 
 FINDINGS = FindingsMarker()

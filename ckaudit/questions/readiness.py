@@ -53,7 +53,7 @@ def pretraining_done(
     step, end = points(val).last
     trend, p, risen = (points(each).last[1] for each in (slope, chance, rise))
     share = trend / abs(end) if end else 0.0
-    text = f"at step {step} the held-out loss is {end:.4g} and changes by {share:+.1%} of it in 1,000 steps (p = {p:.2g})"
+    text = f"at step {step} the held-out loss is {end:.4g}, with a slope of {trend:+.3g} per 1,000 steps (p = {p:.2g})"
     numbers = {"val": end, "slope": trend, "share": share, "p": p, "rise": risen}
     coherent = _scores(scores, COHERENCE)
     if len(coherent.values):
@@ -65,7 +65,12 @@ def pretraining_done(
         return Said(word="watch", sentence=f"{text}: it still falls", numbers=numbers)
     if COHERENCE not in numbers:
         missing = (f"microbench_score/{COHERENCE}",)
-        return Said(word="not_recorded", sentence=f"{text}; whether unseen text is coherent is not known", numbers=numbers, missing=missing)
+        return Said(
+            word="not_recorded",
+            sentence=f"{text}; whether unseen text is coherent is not known",
+            numbers=numbers,
+            missing=missing,
+        )
     return Said(word=below(numbers[COHERENCE], watch=well, bad=broken), sentence=text, numbers=numbers)
 
 
@@ -115,9 +120,16 @@ def fine_tuning_works(slices: Series | None, scores: Series | None, *, least: fl
     missing = [name for name, found in named if len(found.values) < 2]
     if missing:
         return unrecorded("fewer than two evaluations of instructions", *missing)
-    text = f"the loss on instructions goes from {loss.first[1]:.4g} at step {loss.first[0]} to {loss.last[1]:.4g} at {loss.last[0]}"
+    text = (
+        f"the loss on instructions goes from {loss.first[1]:.4g} at step {loss.first[0]} to {loss.last[1]:.4g} at {loss.last[0]}"
+    )
     text += f", the score of the format from {formed.first[1]:.2g} to {formed.last[1]:.2g}"
-    numbers = {"loss_first": loss.first[1], "loss_last": loss.last[1], "format_first": formed.first[1], "format_last": formed.last[1]}
+    numbers = {
+        "loss_first": loss.first[1],
+        "loss_last": loss.last[1],
+        "format_first": formed.first[1],
+        "format_last": formed.last[1],
+    }
     falls, rises = _rises(loss, least, -1), _rises(formed, least)
     word: Word = "good" if falls and rises else "watch" if rises else "bad"
     if len(following.values) > 1:

@@ -1,11 +1,14 @@
 """Phase 4: is it stable? Spikes, gradients that vanish or explode, clipping, activations and the schedule."""
 
+import inspect
 from typing import NamedTuple
 
 import numpy as np
 
 from ckaudit.causes.cause import Findings
+from ckaudit.causes.missing_warmup import missing_warmup
 from ckaudit.contract.interview import Word
+from ckaudit.contract.report import Finding
 from ckaudit.metrics.activations import activation_outlier_rate, activation_std
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm, gradient_share, waterfall_ratio
 from ckaudit.metrics.loss import train_loss_raw
@@ -20,14 +23,15 @@ from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.run.series import Series, at
 
+EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default
+
 
 @question(
     "D4.1", needs=[train_loss_raw, loss_over_median], wants=[grad_norm_over_median, learning_rate, gradient_share],
     rules=("loss_spike", "nonfinite_values"),
 )  # fmt: skip
 def spike_recovers(
-    loss: Series, relative: Series, gradient: Series | None, rate: Series | None, shares: Series | None, *,
-    jump: float = loss_spike.thresholds["jump"],
+    loss: Series, relative: Series, gradient: Series | None, rate: Series | None, shares: Series | None
 ) -> Said:  # fmt: skip
     """Why did the loss spike?
 
@@ -35,11 +39,11 @@ def spike_recovers(
     The largest jump of the loss over the median of the points before it, and at that step the gradient norm, the learning
     rate and the tensor with the largest share of the gradient.
     ## Good
-    No jump, or isolated points (playbook D4.1).
+    No incident, as loss_spike counts them: isolated points are none (playbook D4.1).
     ## Watch
-    An incident that came back (loss_spike), or a jump beyond `jump` that it does not count.
+    An incident that came back.
     ## Bad
-    Incidents that did not come back, or came again and again (loss_spike): go back to an earlier checkpoint.
+    Incidents that did not come back, or came again and again: go back to an earlier checkpoint.
     """
     steps, values = points(relative)
     worst = int(np.argmax(values))
@@ -53,11 +57,11 @@ def spike_recovers(
     if rate is not None and np.isfinite(found := at(rate, here).values).any():
         numbers["learning_rate"] = float(np.nanmax(found))
         text += f"; the learning rate {numbers['learning_rate']:.3g}"
-    if shares is not None and (known := at(shares, here)) and np.isfinite(known.values).any():
+    if shares is not None and np.isfinite((known := at(shares, here)).values).any():
         column = int(np.nanargmax(known.values[0]))
         text += f"; {shares.labels[column]} has {known.values[0, column]:.0%} of the gradient"
         text += f" {known.age[0, column]} steps before" if known.age[0, column] else ""
-    return Said(word=above(height, watch=jump, bad=np.inf), sentence=text, numbers=numbers)
+    return Said(word="good", sentence=text, numbers=numbers)
 
 
 @question("D4.2", needs=[waterfall_ratio], rules=("vanishing_gradient",))
@@ -164,26 +168,32 @@ def clipping_hides(
 
 
 @question("D4.5", needs=[activation_std], wants=[activation_outlier_rate], rules=("nonfinite_values",))
-def activations_healthy(spread: Series, outliers: Series | None, *, watch: float = 1.5, bad: float = 4.0, tail: float = 2.0) -> Said:
+def activations_healthy(
+    spread: Series, outliers: Series | None, *, watch: float = 1.5, bad: float = 4.0, tail: float = 2.0
+) -> Said:
     """Are the activations healthy?
 
     ## Looks at
-    The spread of every module's output in the last third of the record over the middle third, for at first all of them
-    grow; and the share of elements beyond six deviations.
+    The spread of every module's output in the last third of the checkpoints over the middle third, for at first all of
+    them grow; and the share of elements beyond six deviations.
     ## Good
-    No module's has grown by more than `watch` times (drill DR-1: half as much again is to be watched).
+    No module's grows by more than `watch` times in a hundred steps (playbook D4.5; drill DR-1 watches half as much again).
     ## Watch
-    One has, or more than `tail` percent of a module's elements lie far outside (a starting value).
+    One does, or more than `tail` percent of a module's elements lie far outside (a starting value).
     ## Bad
-    One has grown by more than `bad` times, a runaway as course has it.
+    One has grown by more than `bad` times altogether, a runaway as course has it.
     """
     grown = growth(spread, early=1)
     if not grown:
         return unrecorded(f"{spread.points} checkpoints with activations; 3 are needed", "activation_std")
-    step, _ = last_row(spread)
     name, times = largest(grown)
-    text = f"up to step {step} the spread of {name} grew most, {times:.3g}x from the middle to the last third"
-    word, numbers = above(times, watch=watch, bad=bad), {"growth": times}
+    middle, end = (int(np.median(part)) for part in np.array_split(points(spread, name).steps, 3)[1:])
+    pace = times ** min(1.0, 100 / (end - middle))
+    text = f"from about step {middle} to {end} the spread of {name} grew most, {times:.3g}x, or {pace:.3g}x in a hundred steps"
+    word, numbers = (
+        worse(above(times, watch=np.inf, bad=bad), above(pace, watch=watch, bad=np.inf)),
+        {"growth": times, "pace": pace},
+    )
     if outliers is not None:
         step, row = last_row(outliers)
         where, share = largest(row)
@@ -205,22 +215,26 @@ class _Schedule(NamedTuple):
 
 @question(
     "D4.6", needs=[learning_rate, learning_rate_over_peak, train_loss_raw], wants=[FINDINGS],
-    rules=("loss_spike", "exploding_gradient", "update_out_of_band"),
+    rules=("update_out_of_band",),
 )  # fmt: skip
 def schedule_right(
-    rate: Series, over_peak: Series, loss: Series, found: Findings | None, *,
-    near: float = 0.9, decayed: float = 0.5, gain: float = 0.0, few: int = 20,
+    rate: Series, over_peak: Series, loss: Series, found: Findings, *,
+    near: float = 0.9, early: int = EARLY, decayed: float = 0.5, gain: float = 0.0, few: int = 20,
 ) -> Said:  # fmt: skip
     """Is the learning-rate schedule right?
 
     ## Looks at
-    Warm-up, peak and decay of the learning rate, the trouble that began near its peak, and what the decay gained.
+    Warm-up, peak and decay of the learning rate, the spikes of loss and gradient that began on the way to the peak or
+    near it, and what the decay gained.
     ## Good
-    No trouble at the peak, and once the rate has fallen below `decayed` of it, the loss fell by more than `gain` of itself
+    No spike there, and once the rate has fallen below `decayed` of its peak, the loss fell by more than `gain` of itself
     since the decay began (medians of `few` points; playbook D4.6). A run that does not decay is judged by its peak alone.
+    ## Watch
+    A spike that came back, while the rate was above `near` of its highest so far and the peak at most `early` steps old
+    (as in missing_warmup).
     ## Bad
-    A finding began while the rate was above `near` of its peak, or the decay gained nothing. `near`, `decayed` (as the
-    late stage of coverage) and `few` are starting values.
+    A graver one, or a decay that gained nothing. `near`, `decayed` (as the late stage of coverage) and `few` are starting
+    values.
     """
     plan = _schedule(rate, over_peak)
     if plan is None:
@@ -229,10 +243,13 @@ def schedule_right(
     text += f", and ends at {plan.end:.0%}"
     numbers = {"start": plan.start, "peak": plan.peak, "peak_step": float(plan.reached), "end": plan.end}
     word: Word = "good"
-    first = _first_at_peak(over_peak, found, near)
-    if first is not None:
-        word, numbers["trouble"] = "bad", float(first)
-        text += f"; the first trouble at the peak is at step {first}"
+    trouble = [each for each in _at_peak(over_peak, found, near) if (each.first_step or 0) <= plan.reached + early]
+    if trouble:
+        word, numbers["trouble"] = (
+            "bad" if any(each.severity != "sev2" for each in trouble) else "watch",
+            float(trouble[0].first_step or 0),
+        )
+        text += f"; {trouble[0].code} is the first spike at the peak, at step {trouble[0].first_step}"
     steps, values = points(loss)
     before, after = values[steps <= plan.left][-few:], values[steps > plan.left][-few:]
     if plan.end < decayed and len(before) and len(after) == few:
@@ -257,8 +274,8 @@ def _schedule(rate: Series, over_peak: Series) -> _Schedule | None:
     return _Schedule(float(positive[0]) / peak, peak, int(steps[at_peak[0]]), int(steps[at_peak[-1]]), end)
 
 
-def _first_at_peak(over_peak: Series, found: Findings | None, near: float) -> int | None:
-    """Return the step of the first finding that began while the rate was near its highest."""
-    starts = sorted(each.first_step for each in found.all if each.first_step is not None) if found else []
-    peaks = at(over_peak, np.array(starts, np.int64)).values
-    return next((step for step, row in zip(starts, peaks, strict=True) if np.nan_to_num(row).max() > near), None)
+def _at_peak(over_peak: Series, found: Findings, near: float) -> list[Finding]:
+    """Return the spikes that began while the rate was near its highest so far, in order of time."""
+    spikes = [each for each in found.of(loss_spike, exploding_gradient) if each.first_step is not None]
+    peaks = at(over_peak, np.array([each.first_step for each in spikes], np.int64)).values
+    return [each for each, row in zip(spikes, peaks, strict=True) if np.nan_to_num(row).max() > near]

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from ckaudit.reports import render
-from ckaudit.reports.markdown import code, text
+from ckaudit.reports.markdown_text import code, text
 from ckaudit.reports.view import View
 from tests.reports.sample import HOSTILE, clean, empty, ill, invalid
 
