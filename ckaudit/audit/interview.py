@@ -11,7 +11,7 @@ from ckaudit.audit.readiness import readiness
 from ckaudit.causes.cause import Findings
 from ckaudit.contract.interview import Answer, Phase, Pointer, Word
 from ckaudit.contract.numbers import to_word
-from ckaudit.contract.report import Diagnosis, Finding
+from ckaudit.contract.report import Check, Diagnosis, Finding
 from ckaudit.metrics import Metric, metrics
 from ckaudit.questions.phases import MAP, PHASES, Way
 from ckaudit.questions.question import FindingsMarker, Input, Question, Said, questions, unrecorded, worse
@@ -20,6 +20,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
 READY = 6  # the phase that ends in a verdict
+BROKE = "the question broke: "
 
 
 def interview(
@@ -42,6 +43,15 @@ def interview(
         pointers = [_pointer(way, run, step) for way in MAP if number in way.phases]
         made.append(Phase(number=number, title=PHASES[number], answers=answers, verdict=verdict, pointers=pointers))
     return made
+
+
+def broken(phases: Iterable[Phase]) -> list[Check]:
+    """Return a check for each question that broke instead of answering: an audit with one is not complete."""
+    answers = [each for phase in phases for each in phase.answers if BROKE in each.sentence]
+    return [
+        Check(code=each.id, name="question", title=each.question, severity="note", outcome="error", detail=each.sentence)
+        for each in answers
+    ]
 
 
 def interview_reads(phases: Collection[int]) -> frozenset[str]:
@@ -79,7 +89,7 @@ def _said(asked: Question, run: Run, found: Findings) -> Said:
     try:
         return asked.function(*_values(asked.needs, run, found), *_values(asked.wants, run, found))
     except Exception as error:  # noqa: BLE001  one broken question must not cost the answers of the others
-        return unrecorded(f"the question broke: {type(error).__name__}: {error}")
+        return unrecorded(f"{BROKE}{type(error).__name__}: {error}")
 
 
 def _values(inputs: Iterable[Input], run: Run, found: Findings) -> Iterator[Any]:

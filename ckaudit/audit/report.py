@@ -7,7 +7,7 @@ import numpy as np
 
 from ckaudit import __version__
 from ckaudit.audit.diagnose import diagnose
-from ckaudit.audit.interview import interview, interview_reads
+from ckaudit.audit.interview import broken, interview, interview_reads
 from ckaudit.audit.judge import Judgement, gravity, judge
 from ckaudit.audit.open import open_run
 from ckaudit.audit.pictures import DRAWN, STATE, charts, state
@@ -55,12 +55,13 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     judgement = judge(run, rules().values())
     findings = sorted((*run.findings, *judgement.findings), key=gravity)
     diagnoses = diagnose(run, findings, causes().values())
+    answers = interview(run, questions, findings, diagnoses, step=step)
     return Report(
         schema_version=VERSION, tool=f"ckaudit {__version__}", command="triage", subject=run.name,
         verdict=verdict(judgement, diagnoses, findings, run.last_step), severity=worst(findings), step=run.last_step,
-        state=state(run), diagnoses=diagnoses, findings=findings, checks=list(judgement.checks),
+        state=state(run), diagnoses=diagnoses, findings=findings, checks=[*judgement.checks, *broken(answers)],
         charts=charts(run), notes=notes, files=run.files,
-        interview=interview(run, questions, findings, diagnoses, step=step) if questions else [],
+        interview=answers,
     )  # fmt: skip
 
 

@@ -148,7 +148,7 @@ def _milestone(number: int, at: Milestone) -> Callable[..., Said]:
     answer.__doc__ = (
         f"Is memorization where it should be at step {at.step}: {at.meaning}?\n\n"
         "## Looks at\nThe share of the tokens of training probes that is continued exactly, at the score nearest to step "
-        f"{at.step}, within `near` of it (a starting value).\n"
+        f"{at.step}, within `near` of it (a starting value){', or at the last one after it' if at is CURVE[-1] else ''}.\n"
         f"## Good\n{at.low:g} to {at.high:g} % (playbook MPC-{number}).\n{worst}"
     )
     return answer

@@ -14,7 +14,11 @@ SUFFIXES = {"terminal": "txt", "json": "json", "sarif": "sarif", "junit": "xml",
 
 CASES = {f"{name}.{SUFFIXES[kind]}": (name, kind, View()) for name in SAMPLES for kind in FORMATS}
 CASES |= {f"ill.{width}.txt": ("ill", "terminal", View(width=width)) for width in (60, 80, 120)}
+CASES |= {f"interviewed.{width}.txt": ("interviewed", "terminal", View(width=width)) for width in (60, 110)}
 CASES |= {
+    "interviewed.ascii.txt": ("interviewed", "terminal", View(width=80, unicode=False)),
+    "interviewed.colour.txt": ("interviewed", "terminal", View(width=80, colour=True)),
+    "interviewed.verbose.txt": ("interviewed", "terminal", View(width=80, verbose=True)),
     "ill.ascii.txt": ("ill", "terminal", View(width=80, unicode=False)),
     "ill.colour.txt": ("ill", "terminal", View(width=80, colour=True)),
     "ill.verbose.txt": ("ill", "terminal", View(width=80, verbose=True)),
