@@ -10,7 +10,8 @@ from ckaudit.cli.phases import alone, phases
 from ckaudit.cli.run import run
 from ckaudit.contract.report import Report
 from ckaudit.errors import UsageError
-from tests.reports.sample import clean, empty, interviewed
+from tests.reports.interviewed import interviewed
+from tests.reports.sample import clean, empty
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 

@@ -7,10 +7,12 @@ import pytest
 
 from ckaudit.reports import FORMATS, render
 from ckaudit.reports.view import View
-from tests.reports.sample import SAMPLES
+from tests.reports.interviewed import interviewed
+from tests.reports.sample import SAMPLES as REPORTS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SUFFIXES = {"terminal": "txt", "json": "json", "sarif": "sarif", "junit": "xml", "github": "github.txt", "markdown": "md"}
+SAMPLES = {**REPORTS, "interviewed": interviewed}
 
 CASES = {f"{name}.{SUFFIXES[kind]}": (name, kind, View()) for name in SAMPLES for kind in FORMATS}
 CASES |= {f"ill.{width}.txt": ("ill", "terminal", View(width=width)) for width in (60, 80, 120)}
