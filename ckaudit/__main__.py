@@ -10,7 +10,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         from ckaudit import __version__
 
-        sys.stdout.write(f"ckaudit {__version__}\n")
+        _print(f"ckaudit {__version__}\n")
         return
     # Nothing that one audit loads or reads is ever garbage: collecting would only walk it again and again.
     gc.disable()
@@ -23,6 +23,15 @@ def main() -> None:
     code = run(sys.argv[1:])
     gc.freeze()  # or the interpreter looks for garbage once more before it ends
     sys.exit(code)
+
+
+def _print(text: str) -> None:
+    """Write to standard output; a reader who has closed the pipe is no error."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter flushes once more and fails
 
 
 if __name__ == "__main__":

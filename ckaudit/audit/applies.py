@@ -49,7 +49,9 @@ def _text(run: Run) -> str:
     if _is_table(run):
         return "nothing in the log says that the model reads text"
     kinds = _kinds(run)
-    return "no tensor of the model embeds tokens" if kinds and not kinds & {"embedding", "other"} else ""
+    # Where nothing has a telling name, anything may embed tokens; only what looks at pictures surely does not.
+    possible = {"embedding"} if "conv" in kinds else {"embedding", "other"}
+    return "no tensor of the model embeds tokens" if kinds and not kinds & possible else ""
 
 
 def _says_text(run: Run) -> bool:
@@ -94,12 +96,24 @@ def _device(run: Run) -> str:
 
 
 def _chosen_weights(run: Run) -> str:
-    return "" if query_and_key(run) else "no name of a query or key matrix is known to choose"
+    return "" if query_and_key(run) else "no tensor is named like a query or key matrix"
 
 
 def _claims(run: Run) -> str:  # noqa: ARG001  one signature for all
     """A claim is checked where there is one; nobody has to make it."""
-    return "the log says no number that follows from others"
+    return "the log holds no number that follows from its others"
+
+
+def _clipping(run: Run) -> str:
+    told = (run.value("optimizer.clip_coefficient"), run.scalar("clip_coefficient"), run.scalar("grad_clip_rate"))
+    facts = run.manifest
+    limited = facts is not None and facts.clip_norm is not UNSET
+    clips = limited or is_trainers(run) or any(bool(each) for each in told)  # the Trainer clips unless it is told not to
+    return "" if clips else "nothing says that the training clips its gradients, as clip_norm= would"
+
+
+def _recorder(run: Run) -> str:
+    return "" if _source(run).startswith("ckaudit") else "no recorder of ckaudit wrote the run"
 
 
 def _kinds(run: Run) -> set[str]:
@@ -116,4 +130,6 @@ _ANSWERS: dict[Condition, Callable[[Run], str]] = {
     "text": _text,
     "chosen_weights": _chosen_weights,
     "claims": _claims,
+    "clipping": _clipping,
+    "recorder": _recorder,
 }

@@ -1,6 +1,6 @@
 """What of the catalogue a run recorded, what it did not, and what that keeps from being judged."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import UNSET, Struct
@@ -39,8 +39,9 @@ class Row(Struct, frozen=True, kw_only=True):
         unusable: What is wrong with its inputs where all are there; empty: nothing, or not all are.
         beside: Metrics of the same playbook that the run has.
         lacks: Metrics of the same playbook that the run has not.
-        rules: Rules that wait for what is missing of it: itself, or what it covers.
-        causes: Causes that wait for the same.
+        waiting: Rules that cannot judge without what is missing of it: itself, or what it covers.
+        rules: Rules that would read that.
+        causes: Causes that would.
         record: What records it, in words.
         not_applicable: Why it makes no sense for this run; empty: it does.
     """
@@ -56,6 +57,7 @@ class Row(Struct, frozen=True, kw_only=True):
     unusable: str
     beside: tuple[str, ...]
     lacks: tuple[str, ...]
+    waiting: tuple[str, ...]
     rules: tuple[str, ...]
     causes: tuple[str, ...]
     record: str
@@ -78,6 +80,20 @@ class Waiting(Struct, frozen=True, kw_only=True):
     place: int | None
 
 
+class Young(Struct, frozen=True, kw_only=True):
+    """A rule that has its numbers, but too few of them so far.
+
+    Attributes:
+        code: The rule.
+        name: Its name.
+        detail: How many there are, and how many it needs.
+    """
+
+    code: str
+    name: str
+    detail: str
+
+
 class Coverage(Struct, frozen=True, kw_only=True):
     """The catalogue held against one run.
 
@@ -88,11 +104,12 @@ class Coverage(Struct, frozen=True, kw_only=True):
         stage: early, steady or late.
         stage_reason: Where that comes from.
         step: The last step recorded.
-        over: Whether the run has reached its planned end, so that what is missing can be recorded by the next one only.
+        over: Whether the run has ended, so that what is missing can be recorded by the next one only.
         files: Files read.
         notes: What a reader must know of how it was read, and which files could not be.
-        judges: How many rules there are for a run like this.
+        checks: How many rules there are.
         waiting: Those that could not judge, because something is not recorded, as triage says.
+        young: Those that have too few points so far.
         remedies: What to do about what is missing, the one that most rules and causes wait for first.
         rows: Every entry, the most needed first, in the order of the catalogue.
     """
@@ -106,8 +123,9 @@ class Coverage(Struct, frozen=True, kw_only=True):
     over: bool
     files: int
     notes: tuple[str, ...]
-    judges: int
+    checks: int
     waiting: tuple[Waiting, ...]
+    young: tuple[Young, ...]
     remedies: tuple[Remedy, ...]
     rows: tuple[Row, ...]
 
@@ -149,10 +167,10 @@ def coverage_of(run: Run, *, scale: str | None = None, stage: str | None = None,
     """Hold the catalogue against a run that is in memory; `in_folder`: whether commands can add to it."""
     size, time = scale_of(run), stage_of(run)
     chosen = {"scale": scale or size.word, "stage": stage or time.word}
-    rows = [_row(name, entry, run, level_of(entry, **chosen)) for name, entry in entries().items()]
-    rows.sort(key=lambda row: RANKS.index(row.level))
-    steps = remedies(run, [_lack(row) for row in rows if _is_lacking(row)], in_folder=in_folder)
     checks = judge(run, rules().values()).checks
+    rows = [_row(name, entry, run, checks, level_of(entry, **chosen)) for name, entry in entries().items()]
+    rows.sort(key=lambda row: RANKS.index(row.level))
+    found = remedies(run, [_lack(row) for row in rows if _is_lacking(row)], in_folder=in_folder)
     return Coverage(
         subject=run.name,
         scale_reason="as asked for" if scale else size.reason,
@@ -161,9 +179,10 @@ def coverage_of(run: Run, *, scale: str | None = None, stage: str | None = None,
         over=_is_over(run),
         files=run.files,
         notes=(*notes_on_files(run), *run.notes),
-        judges=sum(check.reason != "not_applicable" for check in checks),
-        waiting=tuple(_waiting(check, steps) for check in checks if check.reason == "not_recorded"),
-        remedies=steps,
+        checks=len(checks),
+        waiting=tuple(_waiting(check, found) for check in checks if check.reason == "not_recorded"),
+        young=tuple(_young(check) for check in checks if check.reason == "too_few_points"),
+        remedies=found,
         rows=tuple(rows),
         **chosen,
     )
@@ -176,7 +195,7 @@ def level_of(entry: Entry, *, scale: str, stage: str) -> Importance:
     return max(by_scale, by_stage, key=RANKS.index)
 
 
-def _row(name: str, entry: Entry, run: Run, level: Importance) -> Row:
+def _row(name: str, entry: Entry, run: Run, checks: Iterable[Check], level: Importance) -> Row:
     metric = metrics()[name]
     beside = tuple(each for each in entry.covers if metrics()[each](run))
     # What records the entry records what it covers, but for what another entry's line brings.
@@ -197,6 +216,7 @@ def _row(name: str, entry: Entry, run: Run, level: Importance) -> Row:
         unusable="" if found else unusable(run, name),
         beside=beside,
         lacks=lacks,
+        waiting=tuple(check.name for check in checks if {*waited} & {*needs_of(check)}),
         rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading(waited)),
         causes=tuple(cause.name for cause in causes_reading(waited)),
         record=entry.record,
@@ -220,16 +240,22 @@ def _is_lacking(row: Row) -> bool:
     return not (row.not_applicable or row.unusable) and (not row.recorded or bool(row.rules or row.causes))
 
 
-def _waiting(check: Check, steps: Sequence[Remedy]) -> Waiting:
+def _young(check: Check) -> Young:
+    return Young(code=check.code, name=check.name, detail=check.detail or "")
+
+
+def _waiting(check: Check, found: Sequence[Remedy]) -> Waiting:
     needs = needs_of(check)
     owners = {entry_of(name) for name in needs}
-    place = next((place for place, each in enumerate(steps, start=1) if owners <= set(each.names)), None)
+    place = next((place for place, each in enumerate(found, start=1) if owners <= set(each.names)), None)
     return Waiting(code=check.code, name=check.name, needs=needs, place=place)
 
 
 def _lack(row: Row) -> Lack:
     readers = (*row.rules, *row.causes)
-    return Lack(name=row.name, level=row.level, readers=readers, by=row.inputs[0] if row.inputs else row.name)
+    return Lack(
+        name=row.name, level=row.level, waiting=row.waiting, readers=readers, by=row.inputs[0] if row.inputs else row.name
+    )
 
 
 def _rests_on_enough(run: Run, name: str, entry: Entry) -> bool:
@@ -239,5 +265,9 @@ def _rests_on_enough(run: Run, name: str, entry: Entry) -> bool:
 
 
 def _is_over(run: Run) -> bool:
-    planned = run.manifest.planned_steps if run.manifest else UNSET
-    return planned is not UNSET and run.last_step is not None and run.last_step >= planned > 0
+    facts = run.manifest
+    if facts is None or run.last_step is None:
+        return False
+    if facts.sessions and facts.sessions[-1].end is not UNSET:
+        return True
+    return facts.planned_steps is not UNSET and run.last_step >= facts.planned_steps > 0

@@ -9,7 +9,14 @@ from ckaudit.contract.report import SEVERITIES, Diagnosis, Finding
 from ckaudit.run.run import Run
 
 
-def diagnose(run: Run, findings: Iterable[Finding], causes: Iterable[Cause], *, min_confidence: float = 0.25) -> list[Diagnosis]:
+def diagnose(
+    run: Run,
+    findings: Iterable[Finding],
+    causes: Iterable[Cause],
+    *,
+    accepted: Iterable[Finding] = (),
+    min_confidence: float = 0.25,
+) -> list[Diagnosis]:
     """Return the causes that account for something, likeliest first.
 
     The confidence of a cause is logistic(prior + sum of its evidence), as if evidence were independent: it ranks, it is
@@ -19,18 +26,21 @@ def diagnose(run: Run, findings: Iterable[Finding], causes: Iterable[Cause], *, 
         run: Gives the series that causes look at.
         findings: What is to be explained; notes need no cause, and are no evidence.
         causes: The hypotheses.
+        accepted: Findings that need no explanation any more; as evidence they are as good as any other.
         min_confidence: Less likely ones are not worth a reader's time.
     """
-    found = Findings(tuple(each for each in findings if each.severity != "note"))
-    made = [diagnosis for cause in causes if (diagnosis := _weigh(cause, run, found)) and diagnosis.confidence >= min_confidence]
+    ill = Findings(tuple(each for each in findings if each.severity != "note"))
+    seen = Findings((*ill.all, *(each for each in accepted if each.severity != "note")))
+    weighed = (_weigh(cause, run, ill, seen) for cause in causes)
+    made = [diagnosis for diagnosis in weighed if diagnosis and diagnosis.confidence >= min_confidence]
     return sorted(made, key=lambda each: (-each.confidence, SEVERITIES.index(each.severity), each.cause))
 
 
-def _weigh(cause: Cause, run: Run, found: Findings) -> Diagnosis | None:
-    explained = found.of(*cause.explains)
+def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings) -> Diagnosis | None:
+    explained = ill.of(*cause.explains)
     if not explained:
         return None
-    evidence = sorted(cause.function(found, *resolve(cause.wants, run)), key=lambda each: -abs(each.weight))
+    evidence = sorted(cause.function(seen, *resolve(cause.wants, run)), key=lambda each: -abs(each.weight))
     gravest = min(explained, key=gravity)
     return Diagnosis(
         cause=cause.name, title=cause.title, confidence=_logistic(cause.prior + total(evidence)), severity=gravest.severity,

@@ -14,19 +14,21 @@ class Lack(Struct, frozen=True, kw_only=True):
     Attributes:
         name: The entry of the catalogue.
         level: How much the run needs it.
-        readers: Codes of rules and names of causes that wait for it.
+        waiting: Rules that cannot judge without it.
+        readers: Codes of rules and names of causes that would read it.
         by: The entry whose line records it: itself, or what it is made of.
     """
 
     name: str
     level: Importance
+    waiting: tuple[str, ...] = ()
     readers: tuple[str, ...]
     by: str
 
     @property
-    def urgency(self) -> tuple[int, int]:
-        """Sort key: what most rules and causes wait for first, then the most needed."""
-        return -len(self.readers), RANKS.index(self.level)
+    def urgency(self) -> tuple[int, int, int]:
+        """Sort key: what most rules wait for first, then what most rules and causes would read, then the most needed."""
+        return -len(self.waiting), -len(self.readers), RANKS.index(self.level)
 
 
 def made_of_entries(name: str) -> tuple[str, ...]:

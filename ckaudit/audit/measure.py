@@ -14,6 +14,7 @@ from ckaudit.audit.select import select
 from ckaudit.contract.metrics import Missing
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.metric import Worst
+from ckaudit.plugins import broken
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
@@ -98,7 +99,7 @@ def measure(
 
 def measure_run(run: Run, chosen: Sequence[Metric], stretch: Stretch) -> Measurement:
     """Compute metrics of a run that is in memory."""
-    notes = [*run.notes, *notes_on_files(run)]
+    notes = [*run.notes, *notes_on_files(run), *map(str, broken())]
     if stretch.step is not None:
         notes += notes_on_step(run, stretch.step)
         run = run.until(stretch.step)

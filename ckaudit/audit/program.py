@@ -48,7 +48,8 @@ LOOP = (
 )
 TRAINER = (
     Place("from ckaudit.recorder.huggingface import RecorderCallback"),
-    Place('trainer = Trainer(..., callbacks=[RecorderCallback("run/")])', "recorder", "beside what stands there already"),
+    Place('callback = RecorderCallback("run/")', "recorder", "it finds optimizer, loss scaler, clipping and plan by itself"),
+    Place("trainer = Trainer(..., callbacks=[callback])", when="beside what stands there already"),
 )
 GIVEN = ("optimizer", "batch")  # options that stand in the lines of LOOP
 WRITER = (

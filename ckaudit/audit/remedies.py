@@ -1,6 +1,7 @@
 """What to do about what a run did not record: one line for many numbers, the one that most checks wait for first."""
 
 from collections.abc import Iterable, Sequence
+from shlex import quote
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from ckaudit.audit.applies import is_trainers
 from ckaudit.audit.lacking import Lack, made_of_entries
 from ckaudit.audit.program import GIVEN, Line, besides, is_recorded, place_of, program
 from ckaudit.audit.query_and_key import query_and_key
+from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Action, actions, entries
 from ckaudit.run.run import Run
 
@@ -17,9 +19,10 @@ USUAL = ("*.q_proj.weight", "*.k_proj.weight")
 INTO = " --into run/"
 INTO_LATER = "With --into run/ it is added to a run folder, a finished one too."
 BY_ITSELF = (
-    "Without a line: today's Recorder measures this by itself where the model lets it. The one that wrote this run did not, "
-    "because it was older or could not."
+    "The Recorder measures these by itself, in runs of 25 steps or more, where the model has what they are of. An older one "
+    "measured less."
 )
+STEP = 500  # where no step is known
 IN_ORDER = "Nothing of ckaudit records yet: these lines do, in this order."
 
 
@@ -44,7 +47,8 @@ class Remedy(Struct, frozen=True, kw_only=True):
         names: What it records, what most rules and causes wait for first, then the most needed.
         extras: What of these takes more than the lines as they stand.
         besides: Another way, in words; empty: there is none to tell.
-        readers: Rules and causes that wait for any of them.
+        waiting: Rules that cannot judge without any of them.
+        readers: Rules and causes that would read any of them.
     """
 
     lines: tuple[Line, ...]
@@ -52,6 +56,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     extras: tuple[Extra, ...] = ()
     besides: str = ""
+    waiting: tuple[str, ...] = ()
     readers: tuple[str, ...] = ()
 
     @property
@@ -80,7 +85,8 @@ class Target(NamedTuple):
 def remedies(run: Run, lacks: Iterable[Lack], *, in_folder: bool = True) -> tuple[Remedy, ...]:
     """Return the lines that record what is missing.
 
-    They are ordered by how many rules and causes wait, then by the most needed number, then by what the line costs.
+    They are ordered by how many rules cannot judge without them, then by how many rules and causes would read them, by the
+    most needed number, and by what the line costs; what needs no line is last among equals.
 
     Args:
         run: The run.
@@ -88,7 +94,8 @@ def remedies(run: Run, lacks: Iterable[Lack], *, in_folder: bool = True) -> tupl
         in_folder: Whether it is a run folder, that a command can add to.
     """
     recorded = is_recorded(run)
-    now = Situation(is_trainers(run), known=True, given=frozenset(() if recorded else GIVEN))
+    optimizer = ("optimizer",) if metrics()["learning_rate"](run) else ()
+    now = Situation(is_trainers(run), known=True, given=frozenset(optimizer if recorded else GIVEN))
     groups: dict[tuple[str, bool], list[Lack]] = {}
     placed: list[Lack] = []
     for lack in sorted(lacks, key=lambda each: each.urgency):
@@ -100,8 +107,8 @@ def remedies(run: Run, lacks: Iterable[Lack], *, in_folder: bool = True) -> tupl
     made = [(_remedy(run, found, now), found) for found in groups.values()]
     if placed:
         made.append((_program(run, placed), placed))
-    ranked = sorted(made, key=lambda pair: (-len(pair[0].readers), min(each.urgency[1] for each in pair[1]), _cost(pair[1])))
-    return tuple(remedy if in_folder else _elsewhere(remedy) for remedy, _ in ranked)
+    ranked = sorted(made, key=lambda pair: _order(*pair))
+    return tuple(_into(run, remedy) if in_folder else _elsewhere(remedy) for remedy, _ in ranked)
 
 
 def lines_for(name: str) -> tuple[str, ...]:
@@ -122,7 +129,8 @@ def _program(run: Run, lacks: Sequence[Lack]) -> Remedy:
         where=IN_ORDER,
         besides=besides(run),
         names=tuple(lack.name for lack in lacks),
-        readers=_readers(lacks),
+        waiting=_joined(lack.waiting for lack in lacks),
+        readers=_joined(lack.readers for lack in lacks),
     )
 
 
@@ -133,12 +141,14 @@ def _remedy(run: Run, lacks: Sequence[Lack], now: Situation) -> Remedy:
     options = dict.fromkeys(option for lack in shown for option in _options(lack.by, now))
     line = target.text.replace("{options}", "".join(target.between + option for option in options)).replace("(, ", "(")
     by_itself = now.known and target.plain and _action(lacks[0].by, now) is actions()["recorder"]
+    line = line.replace("{attention_weights}", attention_weights(run)).replace("{step}", str(run.last_step or STEP))
     return Remedy(
-        lines=() if by_itself else (Line(code=line.replace("{attention_weights}", attention_weights(run))),),
+        lines=() if by_itself else (Line(code=line),),
         where=BY_ITSELF if by_itself else target.where,
         names=tuple(lack.name for lack in lacks),
         extras=extras,
-        readers=_readers(lacks),
+        waiting=_joined(lack.waiting for lack in lacks),
+        readers=_joined(lack.readers for lack in lacks),
     )
 
 
@@ -148,12 +158,17 @@ def _split(lacks: Sequence[Lack], now: Situation) -> tuple[Sequence[Lack], tuple
     there = {option for lack in shown for option in _options(lack.by, now)}
     more: dict[str, list[str]] = {}
     for lack in lacks:
-        for option in _options(lack.by, now):
-            if option not in there:
-                more.setdefault(f"with {option}", []).append(lack.name)
-        if columns := entries()[lack.name].columns:
-            more.setdefault(f"from a column {columns}", []).append(lack.name)
+        columns = entries()[lack.name].columns
+        options = [f"with {option}" for option in _options(lack.by, now) if option not in there]
+        if takes := ", ".join([*([f"from a column {columns}"] if columns else []), *options]):
+            more.setdefault(takes, []).append(lack.name)
     return shown, tuple(Extra(what=what, names=tuple(names)) for what, names in more.items())
+
+
+def _into(run: Run, remedy: Remedy) -> Remedy:
+    """Return the remedy with the run's own folder where a command adds to it."""
+    lines = tuple(replace(line, code=line.code.replace(INTO, f" --into {quote(run.name)}")) for line in remedy.lines)
+    return replace(remedy, lines=lines)
 
 
 def _elsewhere(remedy: Remedy) -> Remedy:
@@ -184,8 +199,13 @@ def _options(name: str, now: Situation) -> list[str]:
     return [option for option in entry.options if option.partition("=")[0] not in given]
 
 
-def _readers(lacks: Iterable[Lack]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(reader for lack in lacks for reader in lack.readers))
+def _joined(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for each in names for name in each))
+
+
+def _order(remedy: Remedy, lacks: Sequence[Lack]) -> tuple[int, int, int, bool, int]:
+    level = min(each.urgency[-1] for each in lacks)
+    return -len(remedy.waiting), -len(remedy.readers), level, not remedy.lines, _cost(lacks)
 
 
 def _cost(lacks: Iterable[Lack]) -> int:

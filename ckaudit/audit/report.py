@@ -1,20 +1,23 @@
 """`triage` from end to end: a source is opened, judged and explained, and becomes a report."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ckaudit import __version__
 from ckaudit.audit.diagnose import diagnose
+from ckaudit.audit.gated import broken_plugins, clauses_of, settle_run, unwatched
 from ckaudit.audit.interview import broken, interview, interview_reads
-from ckaudit.audit.judge import Judgement, gravity, judge
+from ckaudit.audit.judge import gravity
 from ckaudit.audit.open import open_run
 from ckaudit.audit.pictures import DRAWN, STATE, charts, state
 from ckaudit.causes import causes
 from ckaudit.contract.report import VERSION, Check, Diagnosis, Finding, Report, worst
 from ckaudit.errors import UsageError
+from ckaudit.material.counts import plural
 from ckaudit.metrics import Metric
+from ckaudit.policy.gate import OPEN, Gate, over
 from ckaudit.rules import rules
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
@@ -26,6 +29,7 @@ def triage(
     step: int | None = None,
     columns: Mapping[str, str] | None = None,
     questions: Collection[int] = (),
+    gate: Gate = OPEN,
     progress: Progress | None = None,
 ) -> Report:
     """Audit one run.
@@ -35,6 +39,7 @@ def triage(
         step: Judge with what was known when this step had ended; default: the end of the record.
         columns: Names that a foreign log gives to catalogue names.
         questions: Phases whose questions are to be answered.
+        gate: Policy and baseline.
         progress: Called with files done and files in all.
 
     Raises:
@@ -43,25 +48,29 @@ def triage(
     """
     reads = _reads() | (interview_reads(questions) if questions else frozenset())
     run = open_run(path, reads=reads, columns=columns or {}, progress=progress)
-    return triage_run(run, step=step, questions=questions)
+    return triage_run(run, step=step, questions=questions, gate=gate)
 
 
-def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] = ()) -> Report:
+def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] = (), gate: Gate = OPEN) -> Report:
     """Audit a run that is in memory."""
     notes = list(run.notes)
     if step is not None:
         notes += notes_on_step(run, step)
         run = run.until(step)
-    judgement = judge(run, rules().values())
-    findings = sorted((*run.findings, *judgement.findings), key=gravity)
-    diagnoses = diagnose(run, findings, causes().values())
+    clauses, used = clauses_of(run, gate)
+    settled = settle_run(run, clauses, gate)
+    findings = sorted(settled.findings, key=gravity)
+    hidden = [each.finding for each in settled.suppressed]
+    diagnoses = diagnose(run, findings, causes().values(), accepted=hidden)
     answers = interview(run, questions, findings, diagnoses, step=step)
+    checks = [*settled.checks, *broken_plugins(), *broken(answers)]
+    notes += [*over(settled.ended, gate), *unwatched(run, clauses)]
     return Report(
         schema_version=VERSION, tool=f"ckaudit {__version__}", command="triage", subject=run.name,
-        verdict=verdict(judgement, diagnoses, findings, run.last_step), severity=worst(findings), step=run.last_step,
-        state=state(run), diagnoses=diagnoses, findings=findings, checks=[*judgement.checks, *broken(answers)],
-        charts=charts(run), notes=notes, files=run.files,
-        interview=answers,
+        verdict=verdict(checks, diagnoses, findings, run.last_step, hidden=len(hidden)), severity=worst(findings),
+        step=run.last_step, state=state(run), diagnoses=diagnoses, findings=findings, checks=checks, charts=charts(run),
+        notes=notes, files=run.files, policy=used, baseline=gate.baseline.file if gate.baseline else None,
+        suppressed=settled.suppressed, stale=settled.stale, interview=answers,
     )  # fmt: skip
 
 
@@ -92,20 +101,27 @@ def notes_on_step(run: Run, step: int) -> list[str]:
 
 
 def verdict(
-    judgement: Judgement, diagnoses: list[Diagnosis], findings: list[Finding], last: int | None, *, sure: float = 0.5
+    checks: Sequence[Check],
+    diagnoses: list[Diagnosis],
+    findings: list[Finding],
+    last: int | None,
+    *,
+    hidden: int = 0,
+    sure: float = 0.5,
 ) -> str:
     """Say in one sentence what the audit comes to.
 
     Args:
-        judgement: What the rules said.
+        checks: What became of each rule.
         diagnoses: Causes, likeliest first.
         findings: All findings, gravest first.
         last: The step judged at.
+        hidden: How many findings do not count.
         sure: A cause less likely than not is named as a guess only.
     """
     grave = [finding for finding in findings if finding.severity != "note"]
     if not grave:
-        return _all_clear(judgement.checks, last)
+        return _all_clear(checks, last, hidden)
     if not diagnoses:
         return f"No known cause explains this: {grave[0].message}"
     first = diagnoses[0]
@@ -121,8 +137,13 @@ def _place(diagnosis: Diagnosis) -> str:
     return f", in {diagnosis.where}" if diagnosis.where and "." in diagnosis.where else ""
 
 
-def _all_clear(checks: tuple[Check, ...], last: int | None) -> str:
+def _all_clear(checks: Sequence[Check], last: int | None, hidden: int) -> str:
     judged = sum(check.outcome in ("passed", "failed") for check in checks)
     if not judged:
         return "Nothing could be judged: no rule found what it needs"
-    return f"Nothing wrong up to step {last}: {judged} of {len(checks)} rules could judge"
+    could = f"{judged} of {len(checks)} rules could judge"
+    if hidden:
+        return (
+            f"Nothing new up to step {last}: {could}, and {plural(hidden, 'finding')} {'is' if hidden == 1 else 'are'} accepted"
+        )
+    return f"Nothing wrong up to step {last}: {could}"

@@ -8,7 +8,8 @@ from pkgutil import iter_modules
 from msgspec import Struct
 
 from ckaudit.contract.report import Evidence, Finding
-from ckaudit.rules.rule import Input, Rule
+from ckaudit.plugins import has_any, load
+from ckaudit.rules.rule import Input, Rule, rules
 
 
 class Findings(Struct, frozen=True):
@@ -101,10 +102,13 @@ def cause(
 
 @cache
 def causes() -> dict[str, Cause]:
-    """Return every cause by name, sorted."""
+    """Return every cause by name, sorted; those of plugins come in after our own."""
     package = import_module("ckaudit.causes")
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
+    if has_any("ckaudit.causes"):
+        rules()  # a plugin imports the rules it explains
+        load("ckaudit.causes")
     return dict(sorted(_CAUSES.items()))
 
 

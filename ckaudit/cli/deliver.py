@@ -21,7 +21,7 @@ class Request(Struct, frozen=True, kw_only=True):
     Attributes:
         format: One of `FORMATS`.
         output: File to write; empty: standard output.
-        fail_on: The least grave severity that fails.
+        fail_on: The least grave severity that fails; None: what the report's policy says, else sev1.
         allow_empty: Whether a report that judged nothing is fine.
         verbose: Leave nothing out.
         quiet: Leave out what is not a finding.
@@ -31,7 +31,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
     format: str
     output: str
-    fail_on: "Severity"
+    fail_on: "Severity | None"
     allow_empty: bool
     verbose: bool = False
     quiet: bool = False
@@ -70,7 +70,8 @@ def exit_code(report: "Report", request: Request) -> tuple[int, str]:
 
     A finding counts before anything that went missing: what is found is found. A check that broke is not a clean one.
     """
-    grave = SEVERITIES[: SEVERITIES.index(request.fail_on) + 1]
+    limit = request.fail_on or (report.policy and report.policy.fail_on) or "sev1"
+    grave = SEVERITIES[: SEVERITIES.index(limit) + 1]
     if any(finding.severity in grave for finding in report.findings):
         return 1, ""
     if broken := _broken(report):

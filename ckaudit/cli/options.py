@@ -34,8 +34,9 @@ FailOn = Annotated[
     typer.Option(
         "--fail-on",
         metavar="SEVERITY",
-        help="Exit with 1 from this severity on: sev0, sev1, sev2 or note.",
+        help="Exit with 1 from this severity on: sev0, sev1, sev2 or note; sev1 where neither this nor a policy says it.",
         autocompletion=_severities,
+        show_default=False,
     ),
 ]
 Output = Annotated[

@@ -19,7 +19,7 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as left:
         # Typer leaves with 1 where the reader of its help has closed the pipe; that reader has seen enough.
         if isinstance(left.__context__, BrokenPipeError):
-            return CLEAN
+            return CLEAN if arguments else COULD_NOT
         raise
     except KeyboardInterrupt:
         code = INTERRUPTED

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ckaudit.cli import options
+from ckaudit.cli.gate import BaselineFile, Config, NoConfig, Update
 from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose
 from ckaudit.cli.phases import Questions, phases
 from ckaudit.cli.progress import progress
@@ -18,6 +19,7 @@ Examples:
   ckaudit triage runs/nano --questions
   ckaudit triage runs/nano --questions 1,4 --step 500
   ckaudit triage runs/nano --map loss=train/loss --format markdown
+  ckaudit triage runs/canary --baseline known.json
 \b
 Exit codes:
   0  nothing found at or above --fail-on
@@ -55,7 +57,11 @@ def command(
     questions: Questions = "",
     format: Format = "terminal",  # noqa: A002  what the option is called
     output: Output = "",
-    fail_on: FailOn = "sev1",
+    fail_on: FailOn = "",
+    config: Config = "",
+    no_config: NoConfig = False,
+    baseline: BaselineFile = "",
+    update_baseline: Update = False,
     allow_empty: AllowEmpty = False,
     verbose: Verbose = False,
     map: Map = None,  # noqa: A002  what the option is called
@@ -66,14 +72,18 @@ def command(
     request = Request(
         format=format,
         output=output,
-        fail_on=options.severity(fail_on),
+        fail_on=options.severity(fail_on) if fail_on else None,
         allow_empty=allow_empty,
         verbose=verbose,
         base=options.base([run]),
     )
     at, columns, asked = options.step(step or None), options.columns(map or []), phases(questions)
+    from ckaudit.cli.gate import keep, open_gate
+
+    gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
     from ckaudit.audit import triage
 
     with progress("reading") as tick:
-        report = triage(Path(run), step=at, columns=columns, questions=asked, progress=tick)
+        report = triage(Path(run), step=at, columns=columns, questions=asked, gate=gate, progress=tick)
+    keep(report, gate)
     return deliver(report, request)

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose, base, severity
+from ckaudit.cli.gate import BaselineFile, Config, NoConfig, Update
+from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose, base
 from ckaudit.cli.progress import progress
 
 EPILOG = """
@@ -14,6 +15,7 @@ Examples:
   ckaudit validate runs/nano
   ckaudit validate --strict --format github runs/nano
   ckaudit validate -f sarif -o ckaudit.sarif runs/nano
+  ckaudit validate --baseline known.json --update-baseline runs/nano
 \b
 Exit codes:
   0  nothing found at or above --fail-on
@@ -32,22 +34,29 @@ def command(
     format: Format = "terminal",  # noqa: A002  what the option is called
     strict: Strict = False,
     output: Output = "",
-    fail_on: FailOn = "sev1",
+    fail_on: FailOn = "",
+    config: Config = "",
+    no_config: NoConfig = False,
+    baseline: BaselineFile = "",
+    update_baseline: Update = False,
     allow_empty: AllowEmpty = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> int:
     """Check that checkpoints, scalars and run.json keep the contract."""
-    limit = severity(fail_on)
-    if strict and limit != "note":
-        limit = "sev2"
     from ckaudit.cli.deliver import Request, deliver
+    from ckaudit.cli.gate import keep, limit, open_gate
 
+    gate = open_gate("validate", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
+    least = limit(fail_on, gate)
+    if strict and least != "note":
+        least = "sev2"
     request = Request(
-        format=format, output=output, fail_on=limit, allow_empty=allow_empty, verbose=verbose, quiet=quiet, base=base(paths)
+        format=format, output=output, fail_on=least, allow_empty=allow_empty, verbose=verbose, quiet=quiet, base=base(paths)
     )
     from ckaudit.validate import validate
 
     with progress("validating", quiet=quiet) as tick:
-        report = validate([Path(path) for path in paths], progress=tick)
+        report = validate([Path(path) for path in paths], gate=gate, progress=tick)
+    keep(report, gate)
     return deliver(report, request)

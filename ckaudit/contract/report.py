@@ -84,7 +84,44 @@ class Check(Struct, kw_only=True, omit_defaults=True, frozen=True):
     outcome: Annotated[Outcome, doc("Whether it was judged, and how.")]
     reason: Annotated[SkipReason | None, doc("Why it was skipped.")] = None
     detail: Annotated[str | None, doc("What was missing, or the error.")] = None
-    findings: Annotated[Count, doc("How many findings it made.", unit="findings")] = 0
+    findings: Annotated[Count, doc("How many findings it made that count.", unit="findings")] = 0
+    suppressed: Annotated[Count, doc("How many findings it made that a policy or a baseline accepts.", unit="findings")] = 0
+
+
+class Suppressed(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """A finding that does not count, because somebody said so."""
+
+    finding: Annotated[Finding, doc("What was found.")]
+    by: Annotated[Literal["policy", "baseline"], doc("Who accepts it: an ignore of the policy, or an entry of the baseline.")]
+    reason: Annotated[str, doc("Why it is accepted.")]
+    until: Annotated[str | None, doc("Last day on which it is, as YYYY-MM-DD; null: no end.")] = None
+
+
+class Accepted(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """An entry of a baseline: what a finding was when it was accepted."""
+
+    command: Annotated[str, doc("Which command found it, triage or validate.")]
+    code: Annotated[str, doc("Code of the finding.")]
+    name: Annotated[str, doc("The illness in words_with_underscores.")]
+    severity: Annotated[Severity, doc("How grave it was; a graver finding is not accepted.")]
+    message: Annotated[str, doc("What it said, for the reader; it is not compared.")]
+    where: Annotated[str | None, doc("Tensor, block, head or scalar.")] = None
+    also: Annotated[list[str], doc("Other places folded into it.")] = []
+    first_step: Annotated[Step | None, doc("First step of its interval.", unit="steps")] = None
+    file: Annotated[str | None, doc("File, relative to the audited folder.")] = None
+    pointer: Annotated[str | None, doc("JSON pointer inside the file.")] = None
+    reason: Annotated[str | None, doc("Why it was accepted; written by hand, and kept by updates.")] = None
+
+
+class PolicyUsed(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """The policy that a report was made under."""
+
+    file: Annotated[str, doc("The file it stands in.")]
+    scale: Annotated[str | None, doc("Scale of the run that profiles were chosen by; null: nobody said.")] = None
+    stage: Annotated[str | None, doc("Stage of the run that profiles were chosen by; null: nobody said.")] = None
+    profiles: Annotated[list[str], doc("Profiles that apply, the later before the earlier.")] = []
+    changes: Annotated[list[str], doc("What it changes, a setting each.")] = []
+    fail_on: Annotated[Severity | None, doc("The least grave severity that fails; null: the policy does not say.")] = None
 
 
 class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -114,6 +151,10 @@ class Report(Struct, kw_only=True, frozen=True):
     charts: Annotated[list[Chart], doc("Data of the pictures.")] = []
     notes: Annotated[list[str], doc("What a reader must know of how the audit was made.")] = []
     files: Annotated[Count, doc("Files read.", unit="files")] = 0
+    policy: Annotated[PolicyUsed | None, doc("The policy in force; null: none.")] = None
+    baseline: Annotated[str | None, doc("The file of accepted findings; null: none.")] = None
+    suppressed: Annotated[list[Suppressed], doc("Findings that do not count, in the order of findings.")] = []
+    stale: Annotated[list[Accepted], doc("Entries of the baseline that no finding matches any more.")] = []
     interview: Annotated[list[Phase], doc("Questions and answers by phase, where they were asked for.")] = []
 
 

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from functools import cache, partial
 from typing import NamedTuple
 
+from ckaudit.audit import gated
 from ckaudit.causes import causes
 from ckaudit.contract import contradictions
 from ckaudit.contract.violations import KINDS, Kind
@@ -22,7 +23,7 @@ from ckaudit.rules import rules
 from ckaudit.validate import catalogue
 
 # A kind of violation is known once its module is loaded.
-KIND_MODULES = (contradictions, catalogue, faults)
+KIND_MODULES = (contradictions, catalogue, faults, gated)
 CODE = re.compile(r"([a-z]{3,4})\d{1,3}")
 
 

@@ -1,8 +1,8 @@
 """Hugging Face Trainer: `trainer_state.json`, the log history that every checkpoint carries.
 
 `step` counts optimizer updates. An entry with `loss` is the mean over the updates since the entry before; `grad_norm` is
-taken before clipping; `eval_loss` is one evaluation, `eval_<set>_loss` one where several sets are evaluated; an entry
-with `train_runtime` sums the whole training up and belongs to no step.
+taken before clipping; `eval_loss` is one evaluation, `eval_<set>_loss` one where several sets are evaluated, that of a set
+named "all" the whole; an entry with `train_runtime` sums the whole training up and belongs to no step.
 """
 
 import json
@@ -27,6 +27,7 @@ GENERIC = False
 _NAMES = {
     "loss": "train_loss_raw",
     "eval_loss": "val_loss",
+    "eval_all_loss": "val_loss",
     "learning_rate": "learning_rate",
     "grad_norm": "grad_global_norm",
     "num_input_tokens_seen": "tokens_seen",

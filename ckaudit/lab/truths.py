@@ -99,6 +99,7 @@ SYMPTOMS = {
     "loss_below_floor": "The loss is lower than an honest model can be.",
     "overfitting": "The validation loss rises while the training loss falls.",
     "train_val_inverted": "The validation loss lies below the training loss, or as low where that cannot be.",
+    "slice_regression": "One slice of the held-out text gets worse while the whole does not.",
     "validation_noise": "Two evaluations of the same weights differ.",
     "exploding_gradient": "The gradient norm leaves its range.",
     "frequent_clipping": "Clipping acts at almost every step.",

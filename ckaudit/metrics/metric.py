@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ckaudit.plugins import load
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
@@ -81,8 +82,9 @@ def metric(
 
 @cache
 def metrics() -> dict[str, Metric]:
-    """Return every metric by name, sorted."""
+    """Return every metric by name, sorted; those of plugins come in after our own."""
     package = import_module("ckaudit.metrics")
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
+    load("ckaudit.metrics")
     return dict(sorted(_METRICS.items()))

@@ -139,7 +139,7 @@ def data_enough(
     return Said(word=above(share, watch=returns, bad=steep), sentence=text, numbers=numbers)
 
 
-@question("D5.5", wants=[forgetting, slice_val_loss])
+@question("D5.5", wants=[forgetting, slice_val_loss], rules=("slice_regression",))
 def forgets(probes: Series | None, slices: Series | None, *, watch: float = 1.1, bad: float = 1.5) -> Said:
     """Does it forget what it knew?
 

@@ -8,7 +8,6 @@ from numpy.typing import ArrayLike, NDArray
 from ckaudit.contract.numbers import Number, to_word
 
 DIGITS = np.array([[7], [8], [9]])  # nine name every float32; few statistics need less than seven
-FORMS = ("%.7g", "%.8g", "%.9g")
 FLOAT32 = Struct("f")
 
 SMALLEST, LARGEST = 1e-37, 1e38  # magnitudes that a float32 holds in full
@@ -77,11 +76,11 @@ def shorten(value: float) -> float:
         return value
     narrow = FLOAT32.pack(value)
     (whole,) = FLOAT32.unpack(narrow)
-    for form in FORMS:
-        short = float(form % whole)
-        if FLOAT32.pack(short) == narrow:
-            return short
-    return value
+    short = float(f"{whole:.8g}")
+    if FLOAT32.pack(short) != narrow:
+        return float(f"{whole:.9g}")
+    shorter = float(f"{whole:.7g}")
+    return shorter if FLOAT32.pack(shorter) == narrow else short
 
 
 def shortest_of(values: ArrayLike) -> list[Number]:

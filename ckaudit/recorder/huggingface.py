@@ -14,6 +14,7 @@ from ckaudit.recorder.passes import PassWatch
 from ckaudit.recorder.recorder import Recorder, check_options
 
 SET_LOSS = re.compile(r"eval_(.+)_loss")
+WHOLE = ("eval_loss", "eval_all_loss")  # of the only set, or of the one among several that is named so
 
 
 class RecorderCallback(TrainerCallback):  # type: ignore[misc]  # transformers calls every event of its own class
@@ -21,8 +22,8 @@ class RecorderCallback(TrainerCallback):  # type: ignore[misc]  # transformers c
 
     Model, optimizer, loss scaler, seed, plan of the learning rate and the other facts come from the trainer; a resume
     continues the folder. Each step's loss is the one that was differentiated, over all micro-batches, and its batch is what
-    the model was given. Evaluations become `val_loss`, those of named sets `slice_val_loss/<set>`; `tokens_seen` is there
-    where the arguments have `include_num_input_tokens_seen`.
+    the model was given. Evaluations become `val_loss`, also that of a set named "all"; those of other sets
+    become `slice_val_loss/<set>`. `tokens_seen` is there where the arguments have `include_num_input_tokens_seen`.
 
     The trainer clips before any of its events. The gradients are read earlier, when autograd says that the last backward
     pass of the step has ended: `gradients_source` is "pre_clip". Where that cannot be seen they are read after clipping:
@@ -124,8 +125,8 @@ class RecorderCallback(TrainerCallback):  # type: ignore[misc]  # transformers c
             return
         with self._guard("reading an evaluation"):
             found = {f"slice_val_loss/{name[1]}": metrics[key] for key in metrics if (name := SET_LOSS.fullmatch(key))}
-            whole = {"val_loss": metrics["eval_loss"]} if "eval_loss" in metrics else {}
-            self._recorder.log_after(**whole or found)
+            whole = next((metrics[key] for key in WHOLE if key in metrics), None)
+            self._recorder.log_after(**(found if whole is None else {"val_loss": whole}))
 
     def on_train_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         """Close the recorder."""

@@ -4,7 +4,7 @@ The format and its escapes are those of actions/toolkit, packages/core/src/comma
 """
 
 from ckaudit.contract.report import Diagnosis, Finding, Report
-from ckaudit.reports import words
+from ckaudit.reports import accepted, words
 from ckaudit.reports.escape import visible
 from ckaudit.reports.view import PLAIN, View
 
@@ -17,15 +17,18 @@ def render(report: Report, view: View = PLAIN) -> str:
         _command("error", {"title": f"{check.code} broke"}, [check.detail or "no detail"])
         for check in words.trouble(report.checks)
     ]
-    if not lines:
+    if notes := [*accepted.sentences(report), *report.notes]:
+        lines.append(_command("notice", {"title": f"{report.tool}: how it was judged"}, notes))
+    if not (report.findings or report.diagnoses or words.trouble(report.checks)):
         said = [sentence for sentence in (report.verdict, words.not_judged(report)) if sentence]
-        lines = [_command("notice", {"title": report.tool}, said)]
+        lines.insert(0, _command("notice", {"title": report.tool}, said))
     return "\n".join(lines) + "\n"
 
 
 def _diagnosis(diagnosis: Diagnosis) -> str:
     """Return the annotation of a cause: what is seen, what to change first, where to look."""
-    title = f"{diagnosis.cause} ({words.likelihood(diagnosis.confidence)})"
+    since = "" if diagnosis.first_step is None else f" since step {diagnosis.first_step}"
+    title = f"{diagnosis.cause}{since} ({words.likelihood(diagnosis.confidence)})"
     lines = [diagnosis.symptom, f"first: {diagnosis.knob}", f"inspect: {diagnosis.inspect}"]
     return _command(words.level(diagnosis.severity), {"title": title}, lines)
 
@@ -39,6 +42,7 @@ def _finding(finding: Finding, base: str) -> str:
     details = [
         f"{label}: {text}"
         for label, text in (
+            ("when", words.interval(finding)),
             ("at", finding.pointer),
             ("expected", finding.expected),
             ("found", finding.found),

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from ckaudit.contract.report import Check, Finding, Report
-from ckaudit.reports import words
+from ckaudit.contract.report import Check, Finding, Report, Suppressed
+from ckaudit.reports import accepted, words
 from ckaudit.reports.escape import visible
 from ckaudit.reports.view import PLAIN, View
 
@@ -18,13 +18,15 @@ def render(report: Report, view: View = PLAIN) -> str:
     findings: dict[str, list[Finding]] = {}
     for finding in report.findings:
         findings.setdefault(finding.code, []).append(finding)
+    said = accepted.sentences(report)
     failed = sum(check.outcome == "failed" for check in cases)
     errors = sum(check.outcome == "error" for check in cases)
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
     name = _attribute(f"ckaudit {report.command} {report.subject}")
-    lines.append(f'<testsuites name={name} tests="{len(cases)}" failures="{failed}" errors="{errors}">')
+    lines.append(f'<testsuites name={name} tests="{len(cases) + bool(said)}" failures="{failed}" errors="{errors}">')
     for check in cases:
-        lines += _suite(check, findings.get(check.code, []), view)
+        lines += _suite(check, findings.get(check.code, []), accepted.of_code(report, check.code), view)
+    lines += _said(said)
     return "\n".join([*lines, "</testsuites>"]) + "\n"
 
 
@@ -37,30 +39,44 @@ def _uncatalogued(report: Report) -> Iterator[Check]:
             yield Check(code=code, name=name, title=name.replace("_", " "), severity=severity, outcome="failed", findings=count)
 
 
-def _suite(check: Check, findings: list[Finding], view: View) -> list[str]:
+def _suite(check: Check, findings: list[Finding], known: list[Suppressed], view: View) -> list[str]:
     """Return the lines of one suite: its counts and the one case in it."""
+    body = _body(check, findings, known, view)
     counts = f'failures="{int(check.outcome == "failed")}" errors="{int(check.outcome == "error")}"'
-    skipped = int(check.outcome == "skipped")
+    skipped = int(body is not None and body.startswith("<skipped"))
     head = f'  <testsuite name={_attribute(check.code)} tests="1" {counts} skipped="{skipped}">'
     case = f"    <testcase classname={_attribute(check.code)} name={_attribute(f'{check.name}: {check.title}')}"
-    body = _body(check, findings, view)
     inside = [f"{case}/>"] if body is None else [f"{case}>", f"      {body}", "    </testcase>"]
     return [head, *inside, "  </testsuite>"]
 
 
-def _body(check: Check, findings: list[Finding], view: View) -> str | None:
-    """Return what stands inside a case, or None for one that passed."""
+def _said(sentences: list[str]) -> list[str]:
+    """Return a suite that tells of policy and baseline, which JUnit has no place for; it never fails."""
+    if not sentences:
+        return []
+    case = '    <testcase classname="ckaudit" name="policy and baseline">'
+    body = f"      <skipped message={_attribute('; '.join(sentences))}/>"
+    head = '  <testsuite name="ckaudit" tests="1" failures="0" errors="0" skipped="1">'
+    return [head, case, body, "    </testcase>", "  </testsuite>"]
+
+
+def _body(check: Check, findings: list[Finding], known: list[Suppressed], view: View) -> str | None:
+    """Return what stands inside a case, or None for one that passed; a case is skipped where all its findings are accepted."""
     if check.outcome == "skipped":
         reason = (check.reason or "no reason given") + (f": {check.detail}" if check.detail else "")
         return f"<skipped message={_attribute(reason)}/>"
     if check.outcome == "error":
         return f'<error type="error" message={_attribute(check.detail or "the check broke")}/>'
     if check.outcome == "failed":
-        return _failure(check, findings, view)
+        return _failure(check, findings, known, view)
+    if known:
+        reasons = ", ".join(dict.fromkeys(accepted.why(each) for each in known))
+        message = f"{words.plural(len(known), 'finding')} accepted: {reasons}"
+        return f"<skipped message={_attribute(message)}/>"
     return None
 
 
-def _failure(check: Check, findings: list[Finding], view: View) -> str:
+def _failure(check: Check, findings: list[Finding], known: list[Suppressed], view: View) -> str:
     """Return the failure with the first finding as its message and the first `view.limit` of them as its text."""
     severity = findings[0].severity if findings else check.severity
     first = findings[0].message if findings else check.title
@@ -69,6 +85,8 @@ def _failure(check: Check, findings: list[Finding], view: View) -> str:
     lines = [_line(finding, view.base) for finding in shown]
     if len(findings) > len(shown):
         lines.append(f"... and {len(findings) - len(shown):,} more")
+    if known:
+        lines.append(f"and {words.plural(len(known), 'finding')} accepted")
     text = _escape("\n".join(lines))
     return f"<failure type={_attribute(severity)} message={_attribute(message)}>{text}</failure>"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.contract.report import Diagnosis, Finding, Report
-from ckaudit.reports import words
+from ckaudit.reports import accepted, words
 from ckaudit.reports.interview_markdown import phases
 from ckaudit.reports.markdown_text import code, text
 from ckaudit.reports.view import PLAIN, View
@@ -20,7 +20,9 @@ def render(report: Report, view: View = PLAIN) -> str:
         blocks += ["**Not explained by these**"] if report.diagnoses else []
         blocks.append("\n".join(_findings(findings, view)))
     blocks += [f"- {code(check.code)} broke: {text(check.detail or 'no detail')}" for check in words.trouble(report.checks)]
-    blocks += ["\n".join(f"- {text(note)}" for note in report.notes)] if report.notes else []
+    notes = [*accepted.sentences(report), *report.notes]
+    blocks += ["\n".join(f"- {text(note)}" for note in notes)] if notes else []
+    blocks += [_accepted(report, view)] if report.suppressed else []
     blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(report)))
     return "\n\n".join(blocks) + "\n"
 
@@ -38,7 +40,12 @@ def _diagnoses(diagnoses: list[Diagnosis]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for diagnosis in diagnoses:
         cause = f"**{text(diagnosis.title)}** ({words.likelihood(diagnosis.confidence)})"
-        yield f"| {text(diagnosis.symptom)} | {cause} | {text(diagnosis.knob)} | {text(diagnosis.inspect)} |"
+        yield f"| {text(diagnosis.symptom)}{_since(diagnosis)} | {cause} | {text(diagnosis.knob)} | {text(diagnosis.inspect)} |"
+
+
+def _since(diagnosis: Diagnosis) -> str:
+    """Return since which step it is seen, below the symptom in the cell."""
+    return "" if diagnosis.first_step is None else f"<br>{code(f'since step {diagnosis.first_step}')}"
 
 
 def _evidence(diagnosis: Diagnosis) -> str:
@@ -58,6 +65,19 @@ def _findings(findings: list[Finding], view: View) -> Iterator[str]:
         yield f"| {finding.severity} | {code(finding.code)} | {_where(finding, view.base)} | {_what(finding)} |"
     if len(findings) > len(shown):
         yield f"\n... and {len(findings) - len(shown):,} more: {text(words.by_severity(findings))} in all"
+
+
+def _accepted(report: Report, view: View) -> str:
+    """Return the findings that do not count, folded away, each with the reason."""
+    shown = report.suppressed if view.verbose else report.suppressed[: view.limit]
+    rows = [
+        f"| {one.finding.severity} | {code(one.finding.code)} | {_where(one.finding, view.base)} | {text(accepted.why(one))} |"
+        for one in shown
+    ]
+    more = len(report.suppressed) - len(shown)
+    head = f"<details><summary>Accepted: {words.plural(len(report.suppressed), 'finding')}</summary>"
+    table = ["| severity | code | where | why |", "|---|---|---|---|", *rows]
+    return "\n".join([head, "", *table, *(["", f"... and {more:,} more"] if more else []), "", "</details>"])
 
 
 def _where(finding: Finding, base: str) -> str:

@@ -5,8 +5,8 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
-from ckaudit.contract.report import Check, Diagnosis, Finding, Report
-from ckaudit.reports import words
+from ckaudit.contract.report import Check, Diagnosis, Finding, Report, Suppressed
+from ckaudit.reports import accepted, words
 from ckaudit.reports.escape import visible
 from ckaudit.reports.json import dumps
 from ckaudit.reports.view import PLAIN, View
@@ -23,25 +23,46 @@ def render(report: Report, view: View = PLAIN) -> str:
     base = "" if view.base.startswith(("/", "..")) else view.base
     causes = _causes(report)
     results = [
-        _result(finding, places[finding.code], base, seen) | _message(finding, causes.get(finding.code))
-        for finding in report.findings
+        _result(finding, places[finding.code], base, seen) | _message(finding, causes.get(finding.code)) | _state(report, told)
+        for finding, told in _told(report)
     ]
     name, _, version = report.tool.partition(" ")
     driver = {"name": name, "version": version or "0", "rules": rules}
     broken = words.trouble(report.checks)
-    invocation = {
+    invocation: dict[str, Any] = {
         "executionSuccessful": not broken,
         "toolExecutionNotifications": [_notification(check) for check in broken],
     }
+    if said := accepted.sentences(report):
+        invocation["toolConfigurationNotifications"] = [{"level": "note", "message": _text(sentence)} for sentence in said]
     run = {"tool": {"driver": driver}, "invocations": [invocation], "columnKind": "unicodeCodePoints", "results": results}
     return dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
+
+
+def _told(report: Report) -> list[tuple[Finding, Suppressed | None]]:
+    """Return every finding, those that do not count at the end and with the word that says so."""
+    return [*((each, None) for each in report.findings), *((each.finding, each) for each in report.suppressed)]
+
+
+def _state(report: Report, told: Suppressed | None) -> dict[str, Any]:
+    """Return what a result is against the baseline, and the suppression of one that does not count.
+
+    Stale entries are no results of the state "absent": a host that does not read states would open them again.
+    """
+    state: dict[str, Any] = {}
+    if report.baseline and (told is None or told.by == "baseline"):
+        state["baselineState"] = "unchanged" if told else "new"
+    if told:
+        justification = visible(accepted.why(told))
+        state["suppressions"] = [{"kind": "external", "status": "accepted", "justification": justification}]
+    return state
 
 
 def _rules(report: Report) -> list[dict[str, Any]]:
     """Return a rule for every code that has a result, in the order of codes; idle rules would only fill the host's list."""
     checks = {check.code: check for check in report.checks}
     rules: dict[str, dict[str, Any]] = {}
-    for finding in report.findings:
+    for finding, _ in _told(report):
         rules.setdefault(finding.code, _rule(finding, checks.get(finding.code)))
     return [rules[code] for code in sorted(rules)]
 
@@ -91,8 +112,9 @@ def _result(finding: Finding, index: int, base: str, seen: Counter[str]) -> dict
 
 
 def _fingerprint(finding: Finding) -> str:
-    """Return a hash of what stays the same when numbers, lines and wording change."""
-    parts = (finding.code, finding.file, finding.pointer, finding.where, finding.first_step)
+    """Return a hash of what stays the same when numbers, lines and wording change; of the start only its power of two."""
+    octave = finding.first_step and finding.first_step.bit_length()
+    parts = (finding.code, finding.file, finding.pointer, finding.where, octave)
     return sha256(repr(parts).encode()).hexdigest()[:16]
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from ckaudit.contract.report import Severity, SkipReason
-from ckaudit.metrics import Metric
+from ckaudit.metrics import Metric, metrics
+from ckaudit.plugins import has_any, load
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span
 
@@ -156,8 +157,11 @@ def rule(
 
 @cache
 def rules() -> dict[str, Rule]:
-    """Return every rule by code, sorted."""
+    """Return every rule by code, sorted; those of plugins come in after our own."""
     package = import_module("ckaudit.rules")
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
+    if has_any("ckaudit.rules"):
+        metrics()  # a plugin imports its metrics, whose names must not stand before ours
+        load("ckaudit.rules")
     return dict(sorted(_RULES.items()))

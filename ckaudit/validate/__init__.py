@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ckaudit.contract.folder import RunFolder, shown_name
 from ckaudit.contract.report import Finding, Report
+from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.validate.agreement import disagreements
 from ckaudit.validate.arguments import sort_arguments
 from ckaudit.validate.claims import contradicted_claims
@@ -31,7 +32,7 @@ ALWAYS = (
 WHOLE_RUNS = (cadence_gaps, lonely_ranks, unlisted_sessions, manifest_gaps)
 
 
-def validate(paths: Sequence[Path], *, progress: Callable[[int, int], None] | None = None) -> Report:
+def validate(paths: Sequence[Path], *, gate: Gate = OPEN, progress: Callable[[int, int], None] | None = None) -> Report:
     """Judge run folders, or single files, against the contract.
 
     Each folder is a run. Files named one by one are judged as part of the run of their folder, without asking for what
@@ -39,6 +40,7 @@ def validate(paths: Sequence[Path], *, progress: Callable[[int, int], None] | No
 
     Args:
         paths: Folders and files.
+        gate: Policy and baseline.
         progress: Called after each file with the number of files read, and of all files.
 
     Raises:
@@ -63,7 +65,7 @@ def validate(paths: Sequence[Path], *, progress: Callable[[int, int], None] | No
         findings += [*survey.findings, *_judge_run(survey.run)]
     notes = [note for survey in surveys for note in survey.notes]
     subject = ", ".join(shown_name(str(path)) for path in paths)
-    return make_report(subject, findings, [survey.run for survey in surveys], notes, total)
+    return make_report(subject, findings, [survey.run for survey in surveys], notes, total, gate)
 
 
 def _judge_run(run: RunFacts) -> Iterator[Finding]:

@@ -7,24 +7,36 @@ import msgspec
 
 from ckaudit import __version__
 from ckaudit.contract.report import SEVERITIES, VERSION, Finding, Report, worst
+from ckaudit.material.counts import plural
+from ckaudit.policy.gate import OPEN, Gate, over
+from ckaudit.policy.settle import settle
 from ckaudit.validate.facts import RunFacts
 from ckaudit.validate.outcomes import outcomes
 
 
-def make_report(subject: str, findings: list[Finding], runs: Sequence[RunFacts], notes: list[str], files: int) -> Report:
-    """Put the report of a validation together."""
-    ordered = sorted((_writable(finding) for finding in findings), key=_gravity)
+def make_report(
+    subject: str, findings: list[Finding], runs: Sequence[RunFacts], notes: list[str], files: int, gate: Gate = OPEN
+) -> Report:
+    """Put the report of a validation together; of the policy's profiles only those count whose scale or stage it says itself."""
+    clauses, used = gate.at()
+    found = sorted((_writable(finding) for finding in findings), key=_gravity)
+    settled = settle(found, outcomes(found, runs), today=gate.today, clauses=clauses, baseline=gate.baseline, notes_fail=True)
+    ordered = sorted(settled.findings, key=_gravity)
     return Report(
         schema_version=VERSION,
         tool=f"ckaudit {__version__}",
         command="validate",
         subject=subject,
-        verdict=_sentence(ordered, runs, files),
+        verdict=_sentence(ordered, runs, files, hidden=len(settled.suppressed)),
         severity=worst(ordered),
         findings=ordered,
-        checks=outcomes(ordered, runs),
-        notes=notes,
+        checks=settled.checks,
+        notes=[*notes, *over(settled.ended, gate)],
         files=files,
+        policy=used,
+        baseline=gate.baseline.file if gate.baseline else None,
+        suppressed=settled.suppressed,
+        stale=settled.stale,
     )
 
 
@@ -33,10 +45,12 @@ def _gravity(finding: Finding) -> tuple[int, str, int, str, str, str]:
     return SEVERITIES.index(finding.severity), *where
 
 
-def _sentence(findings: Sequence[Finding], runs: Sequence[RunFacts], files: int) -> str:
+def _sentence(findings: Sequence[Finding], runs: Sequence[RunFacts], files: int, *, hidden: int) -> str:
     counts = Counter(finding.severity for finding in findings)
     told = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES[:3] if counts[severity])
     all_files = "1 file" if files == 1 else f"{files:,} files"
+    if not told and hidden:
+        return f"nothing new in {all_files}; {plural(hidden, 'finding')} {'is' if hidden == 1 else 'are'} accepted"
     if not told:
         return f"{all_files} {'follows' if files == 1 else 'follow'} {_contracts(runs)}"
     broken = len({finding.file for finding in findings if finding.severity != "note"})

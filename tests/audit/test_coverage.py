@@ -205,7 +205,10 @@ def test_lines_fit_the_screen(width, unicode):
 def test_a_hostile_name_steers_nothing():
     run = Run("\x1b[31m|evil|", scalars=run_of().scalars)
     assert "\x1b" not in render(coverage_of(run), "terminal", PLAIN)
-    assert "|evil|" not in render(coverage_of(run), "markdown", PLAIN)
+    text = render(coverage_of(run), "markdown", PLAIN)
+    assert "\x1b" not in text
+    inside = [line for line in text.splitlines() if "|evil|" in line]
+    assert all(line.startswith("ckaudit ") for line in inside)  # in a fence, as a word of a shell
 
 
 def test_nothing_is_missing_where_no_batch_came_twice():
@@ -219,4 +222,4 @@ def test_a_run_with_everything_is_asked_for_one_thing_only():
     assert [row.name for row in found.rows if not row.recorded and not row.not_applicable] == ["error_event_rate"]
     text = " ".join(render(found, "terminal", PLAIN._replace(width=80)).split())
     assert "This run is over: the lines are for the next one." in text
-    assert "Every rule and cause has what it needs." in text
+    assert "Every check has the numbers that it needs." in text

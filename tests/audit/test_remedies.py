@@ -58,12 +58,19 @@ def test_every_missing_number_stands_under_one_line(source):
 @pytest.mark.parametrize("source", [HEALTHY, WHISPER])
 def test_lines_are_sorted_by_what_waits_then_by_need(source):
     found = read(source)
-    keys = [(-len(each.readers), min(RANKS.index(row(found, name).level) for name in each.names)) for each in found.remedies]
+    keys = [
+        (
+            -len(each.waiting),
+            -len(each.readers),
+            min(RANKS.index(row(found, name).level) for name in each.names),
+            not each.lines,
+        )
+        for each in found.remedies
+    ]
     assert keys == sorted(keys)
     for each in found.remedies:
-        inner = [
-            (-len(row(found, name).rules + row(found, name).causes), RANKS.index(row(found, name).level)) for name in each.names
-        ]
+        rows = [row(found, name) for name in each.names]
+        inner = [(-len(one.waiting), -len(one.rules + one.causes), RANKS.index(one.level)) for one in rows]
         assert inner == sorted(inner)
         assert set(each.readers) == {
             reader for name in each.names for reader in (*row(found, name).rules, *row(found, name).causes)
@@ -82,11 +89,11 @@ def test_one_call_of_data_records_all_that_needs_one():
     found = read(HEALTHY)
     line = remedy(found, "near_dup_rate")
     assert {"train_val_overlap", "pad_fraction", "data_toxicity_rate", "pii_hit_rate"} <= set(line.names)
-    assert line.code == "ckaudit data sample.jsonl --validation valid.jsonl --into run/"
+    assert line.code == f"ckaudit data sample.jsonl --validation valid.jsonl --into {HEALTHY}"
     extras = {each.what: each.names for each in line.extras}
     assert extras["with --classifier module:function"] == ("data_toxicity_rate",)
     assert "bytes_per_token" in extras["with --tokenizer tokenizer.json"]
-    assert extras["from a column attention_mask or n_pad"] == ("pad_fraction",)
+    assert extras["from a column attention_mask"] == ("pad_fraction",)
 
 
 def test_options_are_those_of_what_is_missing():
@@ -94,21 +101,24 @@ def test_options_are_those_of_what_is_missing():
     line = remedy(
         coverage_of(run_of(["train_loss_raw", "learning_rate", "update_to_weight"], tensors=named)), "spectral_norm"
     ).code
-    assert line.startswith('Recorder(..., warmup_steps=..., planned_steps=..., spectral_norms=("*.q.weight",), flops')
+    assert line.startswith('Recorder(..., warmup_steps=..., planned_steps=..., spectral_norms=("*.q.weight",))')
 
 
 def test_a_trainers_user_is_told_the_trainers_own_ways():
     found = read(WHISPER)
     python = [line.code for each in found.remedies for line in each.lines if not line.code.startswith("ckaudit")]
     assert not [line for line in python if line.startswith("recorder")]
-    assert 'callbacks=[RecorderCallback("run/"' in remedy(found, "grad_global_norm").code
+    assert (
+        'callback = RecorderCallback("run/")\ntrainer = Trainer(..., callbacks=[callback])'
+        in remedy(found, "grad_global_norm").code
+    )
     assert remedy(found, "gradient_norm") == remedy(found, "attn_entropy") == remedy(found, "grad_global_norm")
     assert not re.search(r"optimizer|scaler|warmup|clip", remedy(found, "lr_phase").code)
     assert "include_num_input_tokens_seen" in remedy(found, "tokens_seen").code
     without = coverage_of(run_of(["grad_global_norm"], source="Hugging Face trainer_state.json"))
     assert "eval_strategy" in remedy(without, "val_loss").code
     recorded = coverage_of(run_of(source="ckaudit recorder 0.1.0", config={"per_device_train_batch_size": 8}))
-    assert remedy(recorded, "learning_rate").where.startswith("Without a line")
+    assert remedy(recorded, "learning_rate").where.startswith("The Recorder measures these by itself")
     assert remedy(recorded, "mfu").code == "RecorderCallback(..., flops_per_token=..., peak_flops=...)"
 
 
@@ -191,7 +201,9 @@ def test_where_no_check_reads_a_number_it_says_so_once():
     found = read(HEALTHY)
     text = render(found, "terminal", PLAIN._replace(verbose=True, width=100))
     assert not any(each.readers for each in found.remedies)
-    assert text.splitlines()[2].startswith("Every rule and cause has what it needs. What follows is for those who read the run")
+    assert text.splitlines()[2].startswith(
+        "Every check has the numbers that it needs. What follows is for those who read the run"
+    )
     assert "no rule or cause reads" not in text
 
 
@@ -261,7 +273,8 @@ def test_what_a_check_waits_for_is_named_though_another_side_is_recorded():
     assert row(found, "attn_entropy").recorded
     assert row(found, "attn_entropy").rules == ("ATTN001 entropy_collapse",)
     text = " ".join(render(found, "terminal", PLAIN).split())
-    assert "attn_entropy is there; normalized_attention_entropy, min_normalized_entropy not read by ATTN001" in text
+    assert "attn_entropy is recorded, but not normalized_attention_entropy, min_normalized_entropy" in text
+    assert row(found, "attn_entropy").waiting == ("entropy_collapse",)
 
 
 @pytest.mark.parametrize("source", [FIXTURES / "runs" / "lr_too_high", WHISPER])

@@ -111,12 +111,37 @@ def test_a_reader_who_closes_the_pipe_is_no_error(sample):
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_help_into_a_closed_pipe_is_no_error():
+HEALTHY = str(ROOT / "fixtures" / "runs" / "healthy")
+TALKERS = {
+    "version": ["--version"],
+    "help": ["--help"],
+    "help of one": ["triage", "-h"],
+    "validate": ["validate", HEALTHY],
+    "triage": ["triage", HEALTHY],
+    "metrics": ["metrics", HEALTHY],
+    "parquet": ["metrics", HEALTHY, "-f", "parquet"],
+    "explain": ["explain"],
+    "coverage": ["coverage", HEALTHY],
+    "hash": ["hash", HEALTHY],
+    "lab": ["lab", "list"],
+}
+
+
+@pytest.mark.parametrize("name", TALKERS)
+def test_no_command_minds_a_closed_pipe(name):
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(command("--help"), stdout=write, stderr=subprocess.PIPE, env=environment(), check=False)
+    done = subprocess.run(command(*TALKERS[name]), stdout=write, stderr=subprocess.PIPE, env=environment(), check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_error_that_nobody_hears_keeps_its_code():
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command("triage", "nowhere"), stdout=subprocess.PIPE, stderr=write, env=environment(), check=False)
+    os.close(write)
+    assert (done.returncode, done.stdout) == (2, b"")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from ast import literal_eval
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,7 @@ def test_every_threshold_of_a_rule_is_shown_with_a_sentence(code):
     rule, page = rules()[code], only(code)
     assert [each.name for each in page.thresholds] == list(rule.thresholds)
     for each in page.thresholds:
-        assert float(each.default) == rule.thresholds[each.name]
+        assert literal_eval(each.default) == rule.thresholds[each.name]
         assert f"`{each.name}`" in each.meaning
         assert "##" not in each.meaning
 
@@ -175,6 +176,7 @@ def test_everything_has_a_page_and_a_line():
         ("DAT003", "record_too_long", "ckaudit data and ckaudit probe"),
         ("DAT004", "wrong_column_type", "ckaudit data and ckaudit probe"),
         ("DAT005", "broken_parquet", "ckaudit data and ckaudit probe"),
+        ("PLUG001", "broken_plugin", "ckaudit triage"),
         ("SCH004", "wrong_type", "ckaudit validate"),
     ],
 )
@@ -189,7 +191,7 @@ def test_a_violation_says_who_finds_it(code, name, commands):
 def test_every_code_in_the_source_is_explained():
     used = set()
     for path in sorted(Path(ckaudit.__file__).parent.rglob("*.py")):
-        used |= set(re.findall(r'"((?:DAT|SYN|SCH|VAL|RUN|MAN)\d{3})"', path.read_text()))
+        used |= set(re.findall(r'"((?:DAT|SYN|SCH|VAL|RUN|MAN|PLUG)\d{3})"', path.read_text()))
     assert len(used) > 100
     assert used == set(KINDS)
 

@@ -48,6 +48,11 @@ def test_several_evaluation_sets_become_slices(trained):
     assert run.manifest.slices == ["books", "code/py"]
 
 
+def test_a_set_named_all_is_the_whole(trained):
+    run = trained({"eval_all_loss": 2.0, "step": 10}, {"eval_books_loss": 2.5, "step": 10})
+    assert run.rows == [{"step": 10, "val_loss": 2.0, "slice_val_loss/books": 2.5}]
+
+
 def test_a_part_of_the_evaluation_loss_is_not_taken_for_a_set(trained):
     run = trained({"eval_loss": 3.0, "eval_kl_loss": 0.5, "step": 10})
     assert run.rows == [{"step": 10, "val_loss": 3.0}]

@@ -215,6 +215,13 @@ def test_evaluations_of_named_sets_are_slices(run, merged):
     assert merged()[20]["tokens_seen"] == sum(x["input_ids"].numel() for s in range(1, 21) for x in made.seen[s]["inputs"])
 
 
+def test_the_set_named_all_is_the_whole_evaluation(run, merged):
+    made = run(evaluated={"all": rows(8), "odd": rows(8)[::2]})
+    assert merged()[20]["val_loss"] == logged(made, "eval_all_loss")[20]
+    assert merged()[20]["slice_val_loss/odd"] == logged(made, "eval_odd_loss")[20]
+    assert "slice_val_loss/all" not in merged()[20]
+
+
 def test_a_resume_goes_on_with_the_folder(run, merged, manifest, tmp_path):
     whole = run()
     expected = {step: values["train_loss_raw"] for step, values in merged().items()}

@@ -1,6 +1,20 @@
-"""Four reports that between them hold everything a renderer can meet."""
+"""Five reports that between them hold everything a renderer can meet."""
 
-from ckaudit.contract.report import Chart, Check, Diagnosis, Evidence, Finding, Report, Severity, SkipReason
+from msgspec.structs import replace
+
+from ckaudit.contract.report import (
+    Accepted,
+    Chart,
+    Check,
+    Diagnosis,
+    Evidence,
+    Finding,
+    PolicyUsed,
+    Report,
+    Severity,
+    SkipReason,
+    Suppressed,
+)
 
 HOSTILE = "w\x1b[31m]0;x\x07[red]<b>|`@all\u202e\u2028\x9b\ud800"
 TOOL = "ckaudit 0.1.0"
@@ -268,4 +282,42 @@ def empty() -> Report:
     )
 
 
-SAMPLES = {"ill": ill, "clean": clean, "invalid": invalid, "empty": empty}
+def gated() -> Report:
+    """A run with one new finding, two accepted ones, and an entry of the baseline that matches nothing."""
+    report = ill()
+    explosion, spike, uniform = report.findings
+    checks = {each.code: each for each in report.checks}
+    checks["ATT003"] = replace(checks["ATT003"], outcome="passed", findings=0, suppressed=1)
+    checks["GRAD002"] = replace(checks["GRAD002"], outcome="passed", findings=0, suppressed=1)
+    gone = Accepted(
+        command="triage",
+        code="GRAD001",
+        name="vanishing_gradient",
+        severity="sev2",
+        message="blocks.0 gets less",
+        where="blocks.0",
+    )
+    return replace(
+        report,
+        diagnoses=report.diagnoses[:1],
+        findings=[explosion],
+        checks=list(checks.values()),
+        charts=[],
+        policy=PolicyUsed(
+            file="ckaudit.toml",
+            scale="nano",
+            stage="early",
+            profiles=["early"],
+            changes=["loss_spike.k = 8", "ignore ATT003"],
+            fail_on="sev2",
+        ),
+        baseline="known.json",
+        suppressed=[
+            Suppressed(finding=spike, by="baseline", reason="accepted in known.json"),
+            Suppressed(finding=uniform, by="policy", reason=f"head 2 is spare | {HOSTILE}", until="2027-01-31"),
+        ],
+        stale=[gone],
+    )
+
+
+SAMPLES = {"ill": ill, "clean": clean, "invalid": invalid, "empty": empty, "gated": gated}

@@ -5,7 +5,7 @@ import pytest
 
 from ckaudit.reports import render
 from ckaudit.reports.view import View
-from tests.reports.sample import HOSTILE, SAMPLES, clean, empty, ill, invalid
+from tests.reports.sample import HOSTILE, SAMPLES, clean, empty, gated, ill, invalid
 
 COMMAND = re.compile(r"^::(?P<level>error|warning|notice) (?P<fields>(?:[a-z]+=[^:,]*,?)+)::(?P<message>.*)$")
 
@@ -52,8 +52,9 @@ def test_a_name_cannot_start_a_command_of_its_own():
 
 def test_diagnoses_come_first_and_levels_follow_severity():
     levels = [(level, fields["title"]) for level, fields, _ in commands(ill())]
-    assert levels[0] == ("error", "learning_rate_too_high (likely, 0.87)")
-    assert levels[-1] == ("warning", "ATT003 uniform_head")
+    assert levels[0] == ("error", "learning_rate_too_high since step 476 (likely, 0.87)")
+    assert levels[-2] == ("warning", "ATT003 uniform_head")
+    assert levels[-1] == ("notice", "ckaudit 0.1.0: how it was judged")
 
 
 @pytest.mark.parametrize("report", [clean(), empty()])
@@ -61,3 +62,16 @@ def test_without_findings_a_notice_gives_the_verdict(report):
     ((level, _, message),) = commands(report)
     assert level == "notice"
     assert message.startswith(report.verdict)
+
+
+def test_what_is_accepted_is_one_notice_and_no_annotation_of_its_own():
+    found = list(commands(gated()))
+    assert [level for level, _, _ in found] == ["error", "error", "notice"]
+    assert "2 findings do not count: 1 accepted in known.json, 1 ignored by ckaudit.toml" in found[-1][2].splitlines()
+    assert "1 entry of known.json matches nothing any more: GRAD001 blocks.0; --update-baseline drops it" in found[-1][2]
+
+
+def test_a_finding_without_a_file_says_when():
+    assert [message.splitlines()[-1] for _, fields, message in commands(ill()) if fields["title"].startswith("LOSS002")] == [
+        "when: steps 480-600, worst 520"
+    ]

@@ -3,11 +3,12 @@ import re
 
 import msgspec
 import pytest
+from markdown_it import MarkdownIt
 
 from ckaudit.reports import render
 from ckaudit.reports.markdown_text import code, text
 from ckaudit.reports.view import View
-from tests.reports.sample import HOSTILE, clean, empty, ill, invalid
+from tests.reports.sample import HOSTILE, SAMPLES, clean, empty, gated, ill, invalid
 
 
 def plain(markdown):
@@ -46,3 +47,46 @@ def test_long_lists_are_cut_and_counted():
 def test_the_badge_tells_clean_from_not_judged():
     assert "**OK** Nothing found" in render(clean(), "markdown")
     assert "**NOT JUDGED**" in render(empty(), "markdown")
+
+
+def rendered(report, view=None):
+    return MarkdownIt("commonmark", {"html": True}).enable("table").render(render(report, "markdown", view or View()))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_renderer_makes_tables_and_no_tag_of_a_name(name):
+    page = rendered(SAMPLES[name]())
+    tags = set(re.findall(r"<(\w+)", page))
+    assert tags <= {
+        "h3",
+        "strong",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "code",
+        "br",
+        "details",
+        "summary",
+        "ul",
+        "li",
+        "p",
+        "sub",
+    }
+    assert "|--" not in page
+    assert len(re.findall("<tr>", page)) == len(re.findall("</tr>", page))
+
+
+def test_accepted_findings_are_a_folded_table_of_their_own():
+    page = rendered(gated())
+    folded = page[page.index("<summary>Accepted: 2 findings</summary>") :]
+    assert folded.count("<tr>") == 3
+    assert "accepted in known.json" in folded
+    assert "2 findings do not count" in page
+    assert "Accepted" not in rendered(ill())
+
+
+def test_a_cause_says_since_when():
+    assert "<code>since step 476</code>" in rendered(ill())

@@ -9,7 +9,7 @@ import pytest
 from ckaudit.contract.report import Check
 from ckaudit.reports import render
 from ckaudit.reports.view import View
-from tests.reports.sample import SAMPLES, ill, invalid
+from tests.reports.sample import SAMPLES, gated, ill, invalid
 
 VENDOR = Path(__file__).parents[2] / "fixtures" / "vendor"
 
@@ -94,3 +94,21 @@ def test_a_broken_check_makes_the_run_unsuccessful():
     invocation = run_of(msgspec.structs.replace(ill(), checks=[broken]))["invocations"][0]
     assert invocation["executionSuccessful"] is False
     assert "X001 broke: KeyError" in invocation["toolExecutionNotifications"][0]["message"]["text"]
+
+
+def test_accepted_findings_are_suppressed_results_and_the_rest_is_new():
+    run = run_of(gated())
+    states = {each["ruleId"]: (each.get("baselineState"), len(each.get("suppressions", ()))) for each in run["results"]}
+    assert states == {"LOSS002": ("new", 0), "GRAD002": ("unchanged", 1), "ATT003": (None, 1)}
+    told = [each["message"]["text"] for each in run["invocations"][0]["toolConfigurationNotifications"]]
+    assert any(text.startswith("1 entry of known.json matches nothing any more") for text in told)
+
+
+def test_without_a_baseline_no_result_has_a_state():
+    assert not any({"baselineState", "suppressions"} & each.keys() for each in run_of(ill())["results"])
+
+
+def test_a_start_that_moves_a_little_keeps_the_fingerprint():
+    report = ill()
+    later = [msgspec.structs.replace(each, first_step=each.first_step + 9, last_step=900) for each in report.findings]
+    assert prints(msgspec.structs.replace(report, findings=later)) == prints(report)

@@ -10,7 +10,7 @@ from ckaudit.reports import render
 from ckaudit.reports.terminal.look import screen
 from ckaudit.reports.terminal.paragraph import fit
 from ckaudit.reports.view import View
-from tests.reports.sample import HOSTILE, SAMPLES, clean, empty, ill, invalid
+from tests.reports.sample import HOSTILE, SAMPLES, clean, empty, gated, ill, invalid
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -196,3 +196,17 @@ def test_the_counts_of_long_names_are_cut_to_the_screen():
         text = render(msgspec.structs.replace(report, findings=[longest] * 7), "terminal", View(width=width))
         assert max(map(cell_len, text.splitlines())) <= width
         assert "relative_contradicts_norm7" in "".join(text.split())
+
+
+def test_what_does_not_count_is_listed_with_the_reason_where_everything_is_asked_for():
+    text = render(gated(), "terminal", View(verbose=True, width=120))
+    assert "does not count: accepted in known.json" in text
+    assert "does not count: head 2 is spare" in text
+    assert "does not count" not in render(gated(), "terminal", View(width=120))
+
+
+def test_a_validation_lists_what_does_not_count_too():
+    report = msgspec.structs.replace(gated(), command="validate")
+    text = render(report, "terminal", View(verbose=True))
+    assert "does not count: blocks.3.attention.query.weight  GRAD002  accepted in known.json" in text.splitlines()
+    assert "note: 2 findings do not count: 1 accepted in known.json, 1 ignored by ckaudit.toml" in text.splitlines()

@@ -84,6 +84,17 @@ def test_the_inputs_of_the_action_reach_the_command(tmp_path, flawed, inputs, co
     assert steps[-1][1].returncode == code
 
 
+def test_what_a_baseline_accepts_fails_no_job_and_opens_no_alert(tmp_path, broken):
+    known = str(tmp_path / "known.json")
+    command = [sys.executable, "-m", "ckaudit", "validate", str(broken), "--baseline", known, "--update-baseline"]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    steps = run_action(tmp_path, path=str(broken), baseline=known)
+    assert [(name, done.returncode) for name, done in steps] == [("Write SARIF", 0), ("Validate", 0)]
+    assert "1 finding does not count" in steps[1][1].stdout
+    sarif = json.loads((tmp_path / "ckaudit.sarif").read_text())
+    assert [run["results"] for run in sarif["runs"]] == [[]]
+
+
 def test_the_action_fails_where_there_is_nothing_to_validate(tmp_path):
     assert run_action(tmp_path, path=str(tmp_path / "nowhere"))[-1][1].returncode == 2
 

@@ -16,9 +16,13 @@ Examples:
   ckaudit lab record
   ckaudit lab record --split test --only 'resume_*'
   ckaudit lab record --split both --fresh --jobs 4
+  ckaudit lab record --in-loop .venv-peers/bin/python
 \b
 What is there is left alone, so that a recording that was stopped goes on
 where it was; what was made by another version of a fault is trained again.
+\b
+With --in-loop the recordings are left alone: each training is done once more
+with other tools attached, and what they say is kept beside its recording.
 \b
 Exit codes:
   0  everything is recorded
@@ -27,11 +31,31 @@ Exit codes:
 """
 
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train everything again, also what is there.")]
+InLoop = Annotated[
+    str,
+    typer.Option(
+        "--in-loop",
+        metavar="PYTHON",
+        help="An interpreter that has torchmortem, trainscope or torch-audit, and ckaudit: train with them attached.",
+        show_default=False,
+    ),
+]
 
 
-def command(*, split: SplitName = "dev", cache: Cache = "", only: Only = "", jobs: Jobs = "2", fresh: Fresh = False) -> int:
+def command(
+    *,
+    split: SplitName = "dev",
+    cache: Cache = "",
+    only: Only = "",
+    jobs: Jobs = "2",
+    fresh: Fresh = False,
+    in_loop: InLoop = "",
+) -> int:
     """Train what is missing in the cache, each training in a process of its own with one thread."""
-    failed = train_missing(split, cache, only, jobs=count(jobs, "--jobs"), fresh=fresh)
+    if in_loop:
+        failed = ride_missing(in_loop, split, cache, only, jobs=count(jobs, "--jobs"), fresh=fresh)
+    else:
+        failed = train_missing(split, cache, only, jobs=count(jobs, "--jobs"), fresh=fresh)
     return 1 if failed else 0
 
 
@@ -53,7 +77,29 @@ def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) 
     need("torch", "torch")
     writable(folder, option="--cache")
     report = _Report(len(due), jobs)
-    done = gather([entry.recipe for entry in due], folder, jobs=jobs, on_done=report)
+    return _failed(gather([entry.recipe for entry in due], folder, jobs=jobs, on_done=report))
+
+
+def ride_missing(python: str, split: str, cache: str, only: str, *, jobs: int, fresh: bool) -> "list[Done]":
+    """Train with other tools attached, where what they say is not kept yet, or everywhere; return what failed."""
+    from ckaudit.lab.peers.beside import is_due
+    from ckaudit.lab.peers.riders import attachable, gather
+    from ckaudit.lab.record import writable
+    from ckaudit.lab.score.score import chosen
+
+    folder, there = cache_folder(cache), attachable(python)
+    wanted = chosen(splits(split), only)
+    due = [each for each in wanted if fresh or is_due(folder, each, there)]
+    told = ", ".join(f"{package} {version}" for package, version in there.items())
+    say(f"{len(due)} of {len(wanted)} trainings to do with {told} attached; what they say goes into {folder}")
+    if not due:
+        return []
+    writable(folder, option="--cache")
+    return _failed(gather(python, due, folder, jobs=jobs, on_done=_Report(len(due), jobs)))
+
+
+def _failed(done: "list[Done]") -> "list[Done]":
+    """Say how it went and return what failed."""
     failed = [each for each in done if each.error]
     for each in failed:
         say(f"failed: {each.name} under seed {each.seed}: {each.error}")

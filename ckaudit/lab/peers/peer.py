@@ -29,24 +29,32 @@ print(json.dumps(found))
 """
 
 
-class Peer(Struct, frozen=True, kw_only=True):
+class Tool(Struct, frozen=True, kw_only=True):
     """One other tool.
 
     Attributes:
         name: Its package.
         reads: What it is given.
-        arguments: What follows the interpreter on the command line, for a log.
-        read: Makes its level and its messages, gravest first, of what it prints.
         means: Patterns of messages, and the truth of the lab that each means; a message may mean several, in this order.
-        python: The interpreter that has it.
-        version: Its version.
     """
 
     name: str
     reads: str
+    means: tuple[tuple[str, str], ...]
+
+
+class Peer(Tool, frozen=True, kw_only=True):
+    """One that reads a log.
+
+    Attributes:
+        arguments: What follows the interpreter on the command line, for a log.
+        read: Makes its level and its messages, gravest first, of what it prints.
+        python: The interpreter that has it.
+        version: Its version.
+    """
+
     arguments: Callable[[Path], list[str]]
     read: Callable[[str], Answer]
-    means: tuple[tuple[str, str], ...]
     python: str = ""
     version: str = ""
 
@@ -91,8 +99,13 @@ def meaning(messages: Sequence[str], means: Sequence[tuple[str, str]]) -> tuple[
     return tuple(dict.fromkeys(found))
 
 
-def versions(python: str, names: Sequence[str]) -> dict[str, str]:
+def versions(python: str, names: Sequence[str], *, option: str = "--peers") -> dict[str, str]:
     """Return the versions of the packages that an interpreter has.
+
+    Args:
+        python: Path of the interpreter.
+        names: The packages.
+        option: By which the interpreter was named.
 
     Raises:
         UsageError: If it cannot be run.
@@ -100,7 +113,7 @@ def versions(python: str, names: Sequence[str]) -> dict[str, str]:
     try:
         found: dict[str, str] = json.loads(_run([python, "-c", _VERSIONS, *names]))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise UsageError(f"--peers: {python} cannot be run: {error}", hint="name a Python interpreter") from None
+        raise UsageError(f"{option}: {python} cannot be run: {error}", hint="name a Python interpreter") from None
     return found
 
 

@@ -86,6 +86,7 @@ class PeerScore(Struct, frozen=True, kw_only=True):
         name: The tool.
         version: Its version.
         reads: What it was given.
+        runs: Runs that it was scored on.
         failed: Fault runs that it fails.
         flagged: Fault runs that it fails or warns of.
         first_right: Fault runs whose first message means the truth.
@@ -98,6 +99,7 @@ class PeerScore(Struct, frozen=True, kw_only=True):
     name: str
     version: str
     reads: str
+    runs: int
     failed: Share
     flagged: Share
     first_right: Share

@@ -75,7 +75,7 @@ def today() -> str:
 def _about(score: Score) -> Iterator[str]:
     splits = "both" if len(score.boards) > 1 else score.boards[0].split
     options = "".join([" --bare" if score.bare else "", f" --only '{score.only}'" if score.only else ""])
-    peers = " --peers PYTHON" if any(board.peers for board in score.boards) else ""
+    peers = " --peers PYTHON" if any(peer.reads == "log" for board in score.boards for peer in board.peers) else ""
     yield f"`ckaudit lab score --split {splits}{options}{peers} --write`"
     yield ""
     yield f"{today()}, commit {commit()}, {score.tool}, Python {platform.python_version()}."

@@ -12,11 +12,13 @@ from ckaudit import __version__
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.lab import archive
 from ckaudit.lab.cache import Entry, look
+from ckaudit.lab.peers import beside
+from ckaudit.lab.peers.in_loop import known
 from ckaudit.lab.peers.peer import Peer, Said, ask
 from ckaudit.lab.recipe import Recipe, recipe, recipes
 from ckaudit.lab.score.board import Board, Score, board
 from ckaudit.lab.score.outcome import of_control, of_fault
-from ckaudit.lab.score.rivals import our_score, peer_score
+from ckaudit.lab.score.rivals import rivals
 from ckaudit.lab.score.verdict import Verdict, judge, strip
 from ckaudit.lab.settings import Split
 from ckaudit.lab.story import controls, faults
@@ -73,12 +75,13 @@ def score(
     if not usable:
         raise _nothing(cache, splits, only, entries)
     work = [(entry.path, entry.recipe.name, entry.recipe.seed, bare, tuple(peers)) for entry in usable]
-    heard = []
+    heard: list[Heard] = []
     with _workers(jobs if len(work) > 4 else 1) as over:
         for each in over(_hear, work):
             heard.append(each)
             if progress:
                 progress(len(heard), len(work))
+    heard = [_with_those_in_the_loop(cache, each) for each in heard]
     return Score(
         tool=f"ckaudit {__version__}",
         bare=bare,
@@ -104,6 +107,12 @@ def _hear(work: tuple[Path, str, int, bool, tuple[Peer, ...]]) -> Heard:
         return name, seed, judge(folder), {peer.name: ask(peer, folder) for peer in peers}
 
 
+def _with_those_in_the_loop(cache: Path, heard: Heard) -> Heard:
+    """Add what peers said that were attached to the training, as far as the cache has it."""
+    name, seed, said, others = heard
+    return name, seed, said, others | beside.heard(cache, recipe(name, seed), known())
+
+
 def _board(split: Split, heard: Sequence[Heard], peers: Sequence[Peer], *, bare: bool) -> Board:
     ill, well = [], []
     told = [(recipe(name, seed), said, others) for name, seed, said, others in heard]
@@ -114,10 +123,8 @@ def _board(split: Split, heard: Sequence[Heard], peers: Sequence[Peer], *, bare:
         else:
             expected = controls()[made.name].expected if made.kind == "control" else ()
             well.append(of_control(made.name, made.seed, expected, said))
-    truths = [(faults()[made.name] if made.kind == "fault" else None, others) for made, _, others in told]
-    scores = [peer_score(peer, [(fault, others[peer.name]) for fault, others in truths if peer.name in others]) for peer in peers]
-    ours = [our_score(ill, well, bare=bare)] if peers else []
-    return replace(board(split, ill, well), peers=[*ours, *scores])
+    others_of = {(made.name, made.seed): others for made, _, others in told}
+    return replace(board(split, ill, well), peers=rivals(others_of, ill, well, peers, bare=bare))
 
 
 def _nothing(cache: Path, splits: Sequence[Split], only: str, entries: Sequence[Entry]) -> UsageError:

@@ -5,7 +5,9 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 Importance = Literal["must", "should", "nice"]
-Condition = Literal["", "attention", "experts", "loss_scaler", "ranks", "device", "text", "chosen_weights", "claims"]
+Condition = Literal[
+    "", "attention", "experts", "loss_scaler", "ranks", "device", "text", "chosen_weights", "claims", "clipping", "recorder"
+]
 RANKS: tuple[Importance, ...] = ("must", "should", "nice")
 
 

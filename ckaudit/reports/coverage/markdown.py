@@ -25,6 +25,8 @@ def render(found: Coverage, view: View) -> str:
     ]
     if view.verbose and (recorded := [row.name for row in found.rows if row.recorded]):
         blocks.append(f"Recorded: {', '.join(map(code, recorded))}")
+    if found.remedies:
+        blocks.append("### What to record next, the most telling first")
     if sentence := over_sentence(found):
         blocks.append(sentence)
     blocks += [_step(place, remedy, found) for place, remedy in enumerate(found.remedies, start=1)]
@@ -34,11 +36,12 @@ def render(found: Coverage, view: View) -> str:
 def _step(place: int, remedy: Remedy, found: Coverage) -> str:
     """Return why this comes here, lines that can be copied, where they go, and the table of what they record."""
     rows = {row.name: row for row in found.rows}
+    waited = {name for each in found.waiting for name in each.needs}
     lines = [f"{line.code}  # {said_of(line)}" if line.when else line.code for line in remedy.lines]
     table = [
-        "| | not recorded | what it is | would let judge |",
-        "|---|---|---|---|",
-        *(_line(rows[name]) for name in remedy.names),
+        "| | not recorded | what it is | lets judge | read by |",
+        "|---|---|---|---|---|",
+        *(_line(rows[name], waited) for name in remedy.names),
     ]
     blocks = [f"#### {text(title_of(place, remedy, found))}"]
     blocks.append(text(remedy.where))
@@ -49,15 +52,19 @@ def _step(place: int, remedy: Remedy, found: Coverage) -> str:
     return "\n\n".join([*blocks, *(["\n".join(extras)] if extras else [])])
 
 
-def _line(row: Row) -> str:
-    judges = ", ".join(code(name) for name in (*row.rules, *row.causes)) or "-"
-    missing = f"{row.name} is there; {', '.join(row.lacks)} not" if row.recorded else row.title
+def _line(row: Row, waited: set[str]) -> str:
+    names = [row.name, *(name for name in row.lacks if name in waited)]
+    missing = f"It is recorded, but not {', '.join(row.lacks)}." if row.recorded else row.title
     said = f"{missing} It {sentence}." if (sentence := partial_sentence(row)) else missing
-    return f"| {row.level} | {code(row.name)} | {text(said)} | {judges} |"
+    readers = [", ".join(map(code, each)) or "-" for each in (row.waiting, (*row.rules, *row.causes))]
+    return f"| {row.level} | {', '.join(map(code, names))} | {text(said)} | {' | '.join(readers)} |"
 
 
 def _without_a_line(found: Coverage) -> Iterator[str]:
     """Yield what is missing though no line is, and what is not asked for, each with the reason."""
+    if found.young:
+        lines = [f"- {code(each.name)}: {text(each.detail)}" for each in found.young]
+        yield "\n".join(["Not judged yet, for too few points:", "", *lines])
     if rows := [row for row in found.rows if row.unusable and not row.not_applicable]:
         yield "\n".join(["Not computed, though what it is made of is recorded:", "", *(_item(row, row.unusable) for row in rows)])
     if rows := [row for row in found.rows if row.not_applicable and not row.recorded]:

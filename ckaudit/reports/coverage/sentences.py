@@ -9,23 +9,25 @@ from ckaudit.audit.remedies import INTO, Remedy
 from ckaudit.material.counts import plural
 from ckaudit.metrics.catalogue import RANKS
 
-LEVELS = (
-    "must, should and nice say how much a {scale} run in its {stage} stage needs a number on record, "
-    "whether or not a rule reads it"
-)
+LEVELS = "must, should, nice: how much a {scale} run in its {stage} stage needs a number, read by a rule or by you"
+MORE = "-v tells all of it; ckaudit explain NAME says what a name means."
 
 
 def headline(found: Coverage) -> str:
     """Return how many rules cannot judge, and what helps most."""
     if found.waiting:
-        text = f"{len(found.waiting)} of {plural(found.judges, 'rule')} cannot judge this run, for want of numbers"
+        text = f"{len(found.waiting)} of {plural(found.checks, 'check')} cannot judge this run, for want of numbers"
         best, freed = _best(found)
-        return f"{text}; number {best} below lets {freed} of them." if freed else f"{text}; what follows brings them."
+        which = "them" if freed == len(found.waiting) else f"{freed} of them"
+        return f"{text}; number {best} below lets {which}." if freed else f"{text}; what follows brings them."
+    if found.young:
+        names = ", ".join(f"{each.name} ({each.detail})" for each in found.young)
+        return f"{found.checks - len(found.young)} of {found.checks} checks can judge this run; too few points yet for {names}."
     if found.remedies and found.remedies[0].readers:
-        readers = ", ".join(_code(each) for each in found.remedies[0].readers)
-        return f"Every rule can judge this run; number 1 below would tell more to {readers}."
+        readers = ", ".join(_name(each) for each in found.remedies[0].readers)
+        return f"Every check has the numbers that it needs; number 1 below would tell more to {readers}."
     if found.remedies:
-        return "Every rule and cause has what it needs. What follows is for those who read the run, the most needed first."
+        return "Every check has the numbers that it needs. What follows is for those who read the run, the most needed first."
     return "Nothing that a run like this needs is missing."
 
 
@@ -36,16 +38,15 @@ def levels_sentence(found: Coverage) -> str:
 
 def title_of(place: int, remedy: Remedy, found: Coverage) -> str:
     """Return the number of a remedy and why it comes where it does: whom it lets judge, tells more, or what it brings."""
-    freed = [each.code for each in found.waiting if each.place == place]
+    freed = [each.name for each in found.waiting if each.place == place]
     if freed:
-        return f"{place}. Lets {plural(len(freed), 'rule')} judge: {', '.join(freed)}"
+        return f"{place}. Lets {plural(len(freed), 'check')} judge: {', '.join(freed)}"
     if remedy.readers:
-        return f"{place}. Tells more to {', '.join(map(_code, remedy.readers))}"
+        return f"{place}. Tells more to {', '.join(map(_name, remedy.readers))}"
     levels = {row.name: row.level for row in found.rows}
-    if "must" in map(levels.get, remedy.names):
-        counts = Counter(levels[name] for name in remedy.names)
-        return f"{place}. Brings {', '.join(f'{counts[level]} {level}' for level in RANKS if counts[level])}"
-    return f"{place}. {', '.join(f'{name} ({levels[name]})' for name in remedy.names)}"
+    counts = Counter(levels[name] for name in remedy.names)
+    verb = "Brings" if remedy.lines else "Needs no line:"
+    return f"{place}. {verb} {', '.join(f'{counts[level]} {level}' for level in RANKS if counts[level])}"
 
 
 def over_sentence(found: Coverage) -> str:
@@ -78,9 +79,9 @@ def first_of(names: Sequence[str], *, most: int = 3) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _code(reader: str) -> str:
-    """Return what a rule or cause is called in short."""
-    return reader.partition(" ")[0]
+def _name(reader: str) -> str:
+    """Return the name of a rule, without its code, or of a cause."""
+    return reader.rpartition(" ")[2]
 
 
 def _best(found: Coverage) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from ckaudit.audit.coverage import Coverage, Row
 from ckaudit.audit.remedies import Remedy
 from ckaudit.metrics.catalogue import RANKS, Importance
 from ckaudit.reports.coverage.sentences import (
+    MORE,
     first_of,
     headline,
     levels_sentence,
@@ -20,6 +21,7 @@ from ckaudit.reports.view import View
 
 UNSEEN = 100  # columns where no screen says how many
 NARROWEST, WIDEST = 40, 110
+FEW = 2  # numbers of a remedy that are told in full, whoever reads them
 WORTH_SAYING = ("cut off", "left out, because no common name", "could also be", "ckaudit validate says")
 COLOURS: dict[Importance, str] = {"must": "sev1", "should": "sev2", "nice": "note"}
 
@@ -34,14 +36,16 @@ def render(found: Coverage, view: View) -> str:
         _recorded(found, view, width) if view.verbose else [],
         _advice(found, view, width),
         *_remedies(found, view, width),
+        _young(found, view, width),
         _unusable(found, view, width),
         _foreign(found, view, width),
+        [] if view.verbose else fit(MORE, width),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
 def full(row: Row, view: View) -> bool:
-    """Return whether a row is told in full and not by its name alone."""
+    """Return whether a row is told in full and not by its name alone, however many stand with it."""
     return view.verbose or row.level == "must" or bool(row.rules)
 
 
@@ -98,15 +102,9 @@ def _advice(found: Coverage, view: View, width: int) -> list[str]:
 
 
 def _remedies(found: Coverage, view: View, width: int) -> Iterator[list[str]]:
-    """Yield a block for each remedy that is told in full, and one block of all others, which come last."""
-    short: list[str] = []
+    """Yield a block for each remedy."""
     for place, remedy in enumerate(found.remedies, start=1):
-        block = [*_title(title_of(place, remedy, found), view, width), *_remedy(remedy, found, view, width)]
-        if any(full(row, view) for row in found.rows if row.name in remedy.names):
-            yield block
-        else:
-            short += block
-    yield short
+        yield [*_title(title_of(place, remedy, found), view, width), *_remedy(remedy, found, view, width)]
 
 
 def _remedy(remedy: Remedy, found: Coverage, view: View, width: int) -> Iterator[str]:
@@ -120,11 +118,12 @@ def _remedy(remedy: Remedy, found: Coverage, view: View, width: int) -> Iterator
         yield from paragraph(shown(remedy.besides, view), width)
     rows = sorted((row for row in found.rows if row.name in remedy.names), key=lambda row: remedy.names.index(row.name))
     waited = {name for each in found.waiting for name in each.needs}
+    named = [row for row in rows if not full(row, view)] if len(rows) > FEW else []
     for row in rows:
-        if full(row, view):
+        if row not in named:
             yield from _row(row, waited, view, width)
-    for level in RANKS if any(full(row, view) for row in rows) else ():
-        if names := [row.name for row in rows if row.level == level and not full(row, view)]:
+    for level in RANKS:
+        if names := [row.name for row in named if row.level == level]:
             yield from paragraph(", ".join(names), width, first=f"{level:<6}  ")
     for extra in remedy.extras:
         yield from paragraph(f"{', '.join(extra.names)} {extra.what}", width)
@@ -133,24 +132,32 @@ def _remedy(remedy: Remedy, found: Coverage, view: View, width: int) -> Iterator
 def _row(row: Row, waited: set[str], view: View, width: int) -> Iterator[str]:
     """Yield level and name, what it is, and who waits for it: rules by code, or by all names where everything is asked for."""
     names = [name for name in row.lacks if name in waited]
-    name = " ".join([row.name, *row.rows, *([f"and {', '.join(names)}"] if names else [])])
-    text = f"{row.name} is there; {', '.join(row.lacks)} not" if row.recorded else f"{name}: {row.title}"
+    ids = row.rows if view.verbose else ()
+    name = " ".join([row.name, *ids, *([f"and {', '.join(names)}"] if names else [])])
+    if row.recorded:
+        name = f"{row.name} is recorded, but not {', '.join(row.lacks)}"
+    text = f"{name}: {row.title}"
     first, *more = paragraph(shown(text, view), width, first=f"{row.level:<6}  ")
     yield first.replace(row.name, paint(row.name, COLOURS[row.level], view), 1)
     yield from more
-    for what, others in [*(_sides(row) if view.verbose else _codes(row)), ("needs too", row.inputs[1:])]:
+    for what, others in [*(_sides(row) if view.verbose else [("lets judge", row.waiting)]), ("needs too", row.inputs[1:])]:
         if others:
-            yield from paragraph(", ".join(others), width, first=f"{what:<9}  ", indent=" " * 10)
+            yield from paragraph(", ".join(others), width, first=f"{what:<10}  ", indent=" " * 10)
     if sentence := partial_sentence(row):
         yield from paragraph(sentence, width, indent=" " * 10)
 
 
-def _codes(row: Row) -> list[tuple[str, tuple[str, ...]]]:
-    return [("read by", tuple(rule.partition(" ")[0] for rule in row.rules))]
-
-
 def _sides(row: Row) -> list[tuple[str, tuple[str, ...]]]:
-    return [("rules", row.rules), ("causes", row.causes), ("lacks too", row.lacks), ("there is", row.beside)]
+    readers = [("lets judge", row.waiting), ("rules", row.rules), ("causes", row.causes)]
+    return [*readers, ("comes with", () if row.recorded else row.lacks), ("there is", row.beside)]
+
+
+def _young(found: Coverage, view: View, width: int) -> list[str]:
+    """Return the checks that have too few numbers so far, where the first line does not say it; no line helps."""
+    if not (found.young and found.waiting):
+        return []
+    lines = _title("Not judged yet, for too few points", view, width)
+    return lines + [line for each in found.young for line in paragraph(f"{each.name}: {each.detail}", width)]
 
 
 def _unusable(found: Coverage, view: View, width: int) -> list[str]:

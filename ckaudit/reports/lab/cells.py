@@ -8,7 +8,7 @@ from ckaudit.lab.score.wilson import Share
 from ckaudit.lab.story import faults
 
 HEAD = ("", "runs", "detected", "cause", "acceptable", "top 3", "place", "false", "delay")
-PEER_HEAD = ("", "reads", "fails", "or warns", "cause", "top 3", "healthy: fails", "or warns", "no answer")
+PEER_HEAD = ("", "reads", "runs", "fails", "or warns", "cause", "top 3", "healthy: fails", "or warns", "no answer")
 LEGEND = (
     "detected: a finding of sev0 to sev2 of the right kind, at or after the onset",
     "cause: the first one named is the truth; acceptable: or may be taken for it; top 3: the truth is among three",
@@ -112,7 +112,8 @@ def _said(outcome: FaultOutcome) -> str:
 
 def _peer(peer: PeerScore, *, interval: bool) -> tuple[str, ...]:
     shares = (peer.failed, peer.flagged, peer.first_right, peer.top3, peer.healthy_failed, peer.healthy_flagged)
-    return (f"{peer.name} {peer.version}", peer.reads, *(percent(each, interval=interval) for each in shares), str(peer.errors))
+    told = (percent(each, interval=interval) for each in shares)
+    return (f"{peer.name} {peer.version}", peer.reads, str(peer.runs), *told, str(peer.errors))
 
 
 def _line(found: Faults, *, interval: bool) -> tuple[str, ...]:

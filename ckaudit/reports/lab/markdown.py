@@ -33,7 +33,11 @@ def _board(score: Score, board: Board) -> Iterator[str]:
     if board.peers:
         yield "### Tools on the same runs"
         yield table(cells.peers(board))
-        yield "Any alarm counts here, whenever and whatever for: logs do not say more. Messages in words are read generously."
+        yield (
+            "Any alarm counts here, whenever and whatever for: not all of them say more. Messages in words are read generously. "
+            "Those in the loop were attached with their defaults to the same training, done once more; a second line of ours is "
+            "of the runs at which they were."
+        )
     if board.faults:
         yield "### Fault by fault"
         yield table(cells.each_fault(board))

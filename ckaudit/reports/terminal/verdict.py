@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.contract.missed import most_missed
 from ckaudit.contract.report import Check, Finding, Report
-from ckaudit.reports import words
+from ckaudit.reports import accepted, words
 from ckaudit.reports.terminal.causes import causes
 from ckaudit.reports.terminal.interview import interview
 from ckaudit.reports.terminal.look import badge, paint, shown
@@ -20,12 +20,13 @@ def draw(report: Report, view: View) -> str:
     """Return `report` from the verdict down to what was skipped; a section with nothing in it is left out."""
     width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
     if report.interview:
-        head = _verdict(report, view, width)
-        return _joined([head, *interview(report, view), _notes(report, view, width), _trouble(report, view, width)])
+        rest = [_accepted(report, view, width), _notes(report, view, width), _trouble(report, view, width)]
+        return _joined([_verdict(report, view, width), *interview(report, view), *rest])
     sections = [
         _verdict(report, view, width),
         causes(report, view, width),
         _open(report, view, width),
+        _accepted(report, view, width),
         *_pictures(report, view, width),
         _state(report, view, width),
         _notes(report, view, width),
@@ -85,6 +86,17 @@ def _finding(finding: Finding, view: View, width: int) -> Iterator[str]:
         yield from (paint(line, "dim", view) for line in paragraph(text, width, indent="        "))
 
 
+def _accepted(report: Report, view: View, width: int) -> list[str]:
+    """Return the findings that do not count, each with the reason, where everything is asked for."""
+    if not (view.verbose and report.suppressed):
+        return []
+    lines = [_title("Accepted", view)]
+    for each in report.suppressed:
+        lines += _finding(each.finding, view, width)
+        lines += paragraph(shown(f"does not count: {accepted.why(each)}", view), width, indent="        ")
+    return lines
+
+
 def _pictures(report: Report, view: View, width: int) -> Iterator[list[str]]:
     """Yield each chart under the question it answers; the first steps of the causes are marked on curves."""
     marks = [diagnosis.first_step for diagnosis in report.diagnoses]
@@ -117,9 +129,10 @@ def _state(report: Report, view: View, width: int) -> list[str]:
 
 def _notes(report: Report, view: View, width: int) -> list[str]:
     """Return what a reader must know of how the audit was made."""
-    if not report.notes:
+    notes = [*accepted.sentences(report), *report.notes]
+    if not notes:
         return []
-    return [_title("Notes", view), *(line for note in report.notes for line in paragraph(shown(note, view), width, first="- "))]
+    return [_title("Notes", view), *(line for note in notes for line in paragraph(shown(note, view), width, first="- "))]
 
 
 def _coverage(report: Report, view: View, width: int) -> list[str]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ckaudit.contract.report import Finding, Report
-from ckaudit.reports import words
+from ckaudit.reports import accepted, words
 from ckaudit.reports.terminal.look import badge, paint, shown
 from ckaudit.reports.terminal.paragraph import columns, paragraph
 from ckaudit.reports.view import View
@@ -96,9 +96,18 @@ def _summary(report: Report, view: View) -> Iterator[str]:
         counts = f"{words.plural(len(report.findings), 'finding')} in {words.plural(hit, 'file')}"
         yield from _verdict(word, colour, f"{counts}, {files}: {words.by_severity(report.findings)}", view)
         yield from _codes(report, view)
-    yield from (line for note in report.notes for line in _wrapped(note, view, first="note: "))
+    yield from _accepted(report, view)
+    yield from (line for note in [*accepted.sentences(report), *report.notes] for line in _wrapped(note, view, first="note: "))
     if sentence := words.not_judged(report):
         yield from (paint(line, "dim", view) for line in _wrapped(sentence, view))
+
+
+def _accepted(report: Report, view: View) -> Iterator[str]:
+    """Yield a line for each finding that does not count, with the reason, where everything is asked for."""
+    for each in report.suppressed if view.verbose else ():
+        place = words.located(each.finding, view.base) or each.finding.where or ""
+        text = "  ".join(part for part in (place, each.finding.pointer or "", each.finding.code, accepted.why(each)) if part)
+        yield from _wrapped(text, view, first="does not count: ")
 
 
 def _verdict(word: str, colour: str, text: str, view: View) -> Iterator[str]:

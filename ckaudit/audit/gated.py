@@ -1,0 +1,56 @@
+"""A run judged under a policy and held against a baseline."""
+
+from ckaudit.audit.judge import gravity, judge
+from ckaudit.audit.outlook import scale_of, stage_of
+from ckaudit.contract.report import Check, PolicyUsed
+from ckaudit.contract.violations import kind
+from ckaudit.metrics.loss import slice_val_loss
+from ckaudit.plugins import broken
+from ckaudit.policy.clauses import Clauses
+from ckaudit.policy.gate import Gate
+from ckaudit.policy.settle import Settled, settle
+from ckaudit.policy.tailor import tailored
+from ckaudit.rules import rules
+from ckaudit.run.run import Run
+
+BROKEN_PLUGIN = kind(
+    "PLUG001",
+    "broken_plugin",
+    "sev1",
+    "A package with rules, causes or metrics does not load.",
+    "Update or uninstall the package that is named; the audit is made without it.",
+    found_by=("triage",),
+)
+
+
+def clauses_of(run: Run, gate: Gate) -> tuple[Clauses, PolicyUsed | None]:
+    """Return what the policy says of a run of its scale and stage; the run's own word counts where the policy has none."""
+    if gate.policy is None:
+        return gate.at()
+    return gate.at(scale_of(run).word, stage_of(run).word)
+
+
+def settle_run(run: Run, clauses: Clauses, gate: Gate) -> Settled:
+    """Apply the rules that a policy wants, and sort what they find into what counts and what somebody accepted."""
+    judging, disabled = tailored(rules().values(), clauses)
+    judgement = judge(run, judging)
+    findings = sorted((*run.findings, *judgement.findings), key=gravity)
+    checks = sorted((*judgement.checks, *disabled), key=lambda check: check.code)
+    return settle(findings, checks, today=gate.today, clauses=clauses, baseline=gate.baseline)
+
+
+def broken_plugins() -> list[Check]:
+    """Return a check that broke for each plugin that did not load: without its rules the audit is not complete."""
+    what = BROKEN_PLUGIN
+    return [
+        Check(code=what.code, name=what.name, title=what.title, severity=what.severity, outcome="error", detail=str(each))
+        for each in broken()
+    ]
+
+
+def unwatched(run: Run, clauses: Clauses) -> list[str]:
+    """Return a sentence on the slices that the policy watches and the run does not record."""
+    recorded = slice_val_loss(run)
+    known = {label.rpartition("/")[2] for label in recorded.labels} if recorded else set()
+    missing = [name for name in clauses.slices or () if name not in known]
+    return [f"the policy watches {', '.join(missing)}, of which no slice_val_loss is recorded"] if missing else []

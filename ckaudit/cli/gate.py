@@ -1,0 +1,92 @@
+"""The options of the gate: which policy holds, and what was accepted once."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ckaudit.cli.say import say
+from ckaudit.errors import CkauditError, UsageError
+
+if TYPE_CHECKING:
+    from ckaudit.contract.report import Report, Severity
+    from ckaudit.policy.clauses import Policy
+    from ckaudit.policy.gate import Gate
+
+Config = Annotated[
+    str,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Policy to follow; without it, ckaudit.toml or [tool.ckaudit] in this folder or above.",
+        show_default=False,
+    ),
+]
+NoConfig = Annotated[bool, typer.Option("--no-config", help="Follow no policy.")]
+BaselineFile = Annotated[
+    str, typer.Option("--baseline", metavar="FILE", help="Findings accepted in FILE do not count.", show_default=False)
+]
+Update = Annotated[bool, typer.Option("--update-baseline", help="Accept everything found now: write it to --baseline.")]
+
+
+def open_gate(command: str, *, config: str, no_config: bool, baseline: str, update: bool) -> "Gate":
+    """Return policy and baseline as the options name them.
+
+    Raises:
+        UsageError: Where they contradict each other, or a file is not what it should be.
+    """
+    if config and no_config:
+        raise UsageError("--config and --no-config contradict each other", hint="give one of them")
+    if update and not baseline:
+        raise UsageError("--update-baseline without --baseline", hint="name the file: --baseline ckaudit-baseline.json")
+    from ckaudit.policy.baseline import Baseline, read_baseline
+    from ckaudit.policy.gate import Gate
+
+    file, accepted = Path(baseline), None
+    if baseline:
+        entries = [] if update and not file.exists() else read_baseline(file)
+        accepted = Baseline(file=baseline, entries=[each for each in entries if each.command == command], adopts=update)
+    return Gate(policy=None if no_config else _policy(config), baseline=accepted, today=datetime.now(UTC).date())
+
+
+def limit(asked: str, gate: "Gate") -> "Severity":
+    """Return the least grave severity that fails a command without profiles: the user's word, the policy's, or sev1."""
+    from ckaudit.cli.options import severity
+
+    return severity(asked) if asked else (gate.policy and gate.policy.base.fail_on) or "sev1"
+
+
+def keep(report: "Report", gate: "Gate") -> None:
+    """Write the baseline anew where that was asked for; entries of other commands stay."""
+    if gate.baseline is None or not gate.baseline.adopts:
+        return
+    from ckaudit.contract.write import write_atomic
+    from ckaudit.policy.baseline import file_of, read_baseline
+    from ckaudit.policy.gate import adopted
+    from ckaudit.reports.json import dumps
+
+    path = Path(gate.baseline.file)
+    others = [each for each in (read_baseline(path) if path.exists() else []) if each.command != report.command]
+    own = adopted(report, gate.baseline)
+    try:
+        write_atomic(path, dumps(file_of([*others, *own])).encode())
+    except OSError as error:
+        raise CkauditError(f"cannot write {path}: {error.strerror}", hint="choose another --baseline") from None
+    dropped = sum(entry not in own for entry in gate.baseline.entries)
+    say(f"wrote {path}: {len(own)} accepted" + (f", {dropped} dropped or renewed" if dropped else ""))
+
+
+def _policy(config: str) -> "Policy | None":
+    from ckaudit.policy.find import find, named
+
+    path = named(Path(config)) if config else find(Path.cwd())
+    if path is None:
+        return None
+    from ckaudit.explain.names import kinds
+    from ckaudit.policy.check import check
+    from ckaudit.policy.read import read_policy
+    from ckaudit.rules import rules
+
+    return check(read_policy(path, config or os.path.relpath(path)), rules().values(), kinds().values())

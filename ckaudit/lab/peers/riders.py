@@ -1,0 +1,69 @@
+"""Many trainings with peers attached, each in a process of the interpreter that has them."""
+
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from time import monotonic
+
+from ckaudit.errors import UsageError
+from ckaudit.lab.gather import Done
+from ckaudit.lab.peers.beside import look, path_of
+from ckaudit.lab.peers.in_loop import known
+from ckaudit.lab.peers.peer import versions
+from ckaudit.lab.recipe import Recipe
+
+MODULE = "ckaudit.lab.peers.ride"
+
+
+def attachable(python: str) -> dict[str, str]:
+    """Return the versions of the peers that an interpreter has, by package.
+
+    Raises:
+        UsageError: If it cannot be run, has none of them, or cannot train with our loop.
+    """
+    packages = list(dict.fromkeys(peer.package for peer in known()))
+    found = versions(python, packages, option="--in-loop")
+    if not found:
+        raise UsageError(f"{python} has none of {', '.join(packages)}", hint=f"{python} -m pip install {' '.join(packages)}")
+    done = subprocess.run([python, "-c", f"import torch, {MODULE}"], capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise UsageError(f"{python} cannot train: {_last(done.stderr)}", hint=f"{python} -m pip install 'ckaudit[torch]'")
+    return found
+
+
+def gather(python: str, recipes: Sequence[Recipe], cache: Path, *, jobs: int, on_done: Callable[[Done], object]) -> list[Done]:
+    """Train every recipe with the peers attached and keep what they say.
+
+    Args:
+        python: The interpreter.
+        recipes: What is trained.
+        cache: Where it is kept.
+        jobs: Processes at a time.
+        on_done: Called after each training.
+    """
+    done = []
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            for ended in as_completed([pool.submit(_one, python, each, cache) for each in recipes]):
+                done.append(ended.result())
+                on_done(done[-1])
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    return done
+
+
+def _one(python: str, recipe: Recipe, cache: Path) -> Done:
+    began = monotonic()
+    command = [python, "-m", MODULE, recipe.name, str(recipe.seed), str(cache)]
+    ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)  # noqa: S603
+    entry, _ = look(cache, recipe)
+    error = "" if entry.state == "fresh" else f"what {python} trained is not as it is here: {entry.why or entry.state}"
+    if ended.returncode:
+        error = _last(ended.stderr) or f"its process ended with {ended.returncode}"
+    size = 0 if error else path_of(cache, recipe).stat().st_size
+    return Done(name=recipe.name, seed=recipe.seed, seconds=monotonic() - began, size=size, error=error)
+
+
+def _last(printed: str) -> str:
+    return (printed.strip().splitlines() or [""])[-1]

@@ -1,0 +1,143 @@
+"""The baseline: findings accepted once, so that a gate on a dirty history fails for new ones only.
+
+An entry is matched by what stays the same while a run goes on and when it is trained again: the code, the place, and
+roughly when it began. Value, worst step and last step change with every step, and wording with every version; no hash is
+made of the start, because every rounding has an edge that two equal runs fall on either side of.
+"""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Struct
+
+from ckaudit.contract.numbers import doc
+from ckaudit.contract.report import SEVERITIES, Accepted, Finding
+from ckaudit.errors import UsageError
+
+VERSION: Literal["ck.baseline.v1"] = "ck.baseline.v1"
+
+Spot = tuple[str, str | None, str | None]
+
+
+class BaselineFile(Struct, frozen=True, kw_only=True):
+    """The file as it is written: one for all commands, each of which looks at its own entries."""
+
+    schema_version: Annotated[Literal["ck.baseline.v1"], doc("Which contract this file follows.")]
+    accepted: Annotated[list[Accepted], doc("Accepted findings.")]
+
+
+class Baseline(Struct, frozen=True, kw_only=True):
+    """Accepted findings of one command.
+
+    Attributes:
+        file: The file as a reader would name it.
+        entries: What was accepted.
+        adopts: Whether every finding is accepted from now on.
+    """
+
+    file: str
+    entries: Sequence[Accepted]
+    adopts: bool = False
+
+    def matched(self, findings: Sequence[Finding]) -> dict[int, Accepted]:
+        """Return by index of a finding the entry that is the same; an entry is the same as one finding, the nearest."""
+        candidates: dict[Spot, list[int]] = {}
+        for number, entry in enumerate(self.entries):
+            candidates.setdefault(_spot(entry), []).append(number)
+        pairs = sorted(
+            (_distance(entry, finding), index, number)
+            for index, finding in enumerate(findings)
+            for number in candidates.get(_spot(finding), ())
+            if is_same(entry := self.entries[number], finding)
+        )
+        found: dict[int, Accepted] = {}
+        used: set[int] = set()
+        for _, index, number in pairs:
+            if index not in found and number not in used:
+                found[index] = self.entries[number]
+                used.add(number)
+        return found
+
+    def gone(self, findings: Sequence[Finding]) -> list[Accepted]:
+        """Return the entries of which nothing is left, not even something worse."""
+        there: dict[Spot, list[Finding]] = {}
+        for finding in findings:
+            there.setdefault(_spot(finding), []).append(finding)
+        return [entry for entry in self.entries if not any(is_near(entry, each) for each in there.get(_spot(entry), ()))]
+
+
+def is_same(entry: Accepted, finding: Finding) -> bool:
+    """Tell whether a finding is the one accepted: near it, and half of its places known.
+
+    Which of many tensors speaks for all may change; an illness that has spread to twice as many is another.
+    """
+    before, now = _places(entry), _places(finding)
+    return is_near(entry, finding) and 2 * len(before & now) >= len(now)
+
+
+def is_near(entry: Accepted, finding: Finding, *, near: int = 50, share: float = 0.25) -> bool:
+    """Tell whether a finding is what has become of the one accepted.
+
+    Args:
+        entry: What was accepted.
+        finding: What was found.
+        near: Steps that the start may differ by: one interval of the default cadence up to step 1,000.
+        share: Beyond that, the share of its start that it may differ by.
+    """
+    if _spot(entry) != _spot(finding) or not _places(entry) & _places(finding):
+        return False
+    if entry.first_step is None or finding.first_step is None:
+        return entry.first_step is finding.first_step
+    return _distance(entry, finding) <= max(near, share * entry.first_step)
+
+
+def is_graver(finding: Finding, entry: Accepted) -> bool:
+    """Tell whether a finding has become graver than what was accepted."""
+    return SEVERITIES.index(finding.severity) < SEVERITIES.index(entry.severity)
+
+
+def _spot(each: Accepted | Finding) -> Spot:
+    """Return what must be equal, letter by letter."""
+    return each.code, each.file, each.pointer
+
+
+def _places(each: Accepted | Finding) -> set[str | None]:
+    return {each.where, *each.also}
+
+
+def _distance(entry: Accepted, finding: Finding) -> int:
+    return abs((entry.first_step or 0) - (finding.first_step or 0))
+
+
+def accepted(finding: Finding, command: str, reason: str | None) -> Accepted:
+    """Return the entry for a finding."""
+    return Accepted(
+        command=command, code=finding.code, name=finding.name, severity=finding.severity, message=finding.message,
+        where=finding.where, also=finding.also, first_step=finding.first_step, file=finding.file, pointer=finding.pointer,
+        reason=reason,
+    )  # fmt: skip
+
+
+def read_baseline(path: Path) -> list[Accepted]:
+    """Return the entries of a baseline file.
+
+    Raises:
+        UsageError: Where there is none, or it is not one.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=BaselineFile).accepted
+    except FileNotFoundError:
+        raise UsageError(f"--baseline: there is no file {path}", hint="--update-baseline writes it") from None
+    except OSError as error:
+        raise UsageError(f"--baseline: cannot read {path}: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"--baseline: {path} is no baseline: {error}", hint="--update-baseline writes a new one") from None
+
+
+def file_of(entries: Collection[Accepted]) -> BaselineFile:
+    """Return the file that holds some entries, in an order that makes a small change a small difference."""
+    ordered = sorted(entries, key=lambda each: (each.command, each.code, each.file or "", each.where or "", each.first_step or 0,
+                                                each.pointer or ""))  # fmt: skip
+    return BaselineFile(schema_version=VERSION, accepted=ordered)

@@ -1,0 +1,76 @@
+"""The gate: policy and baseline together, and what a report says of them."""
+
+from collections.abc import Iterable
+from datetime import date
+
+from msgspec import Struct
+
+from ckaudit.contract.report import Accepted, PolicyUsed, Report
+from ckaudit.policy.baseline import Baseline, accepted
+from ckaudit.policy.clauses import NOTHING, Clauses, Ignore, Policy
+
+
+class Gate(Struct, frozen=True, kw_only=True):
+    """What findings are held against before they count.
+
+    Attributes:
+        policy: The policy; None: none.
+        baseline: What was accepted once; None: nothing.
+        today: The day on which ignores are judged.
+    """
+
+    policy: Policy | None = None
+    baseline: Baseline | None = None
+    today: date = date.min
+
+    def at(self, scale: str | None = None, stage: str | None = None) -> tuple[Clauses, PolicyUsed | None]:
+        """Return what holds for a run, and what the report says of it; the policy's own word on scale and stage comes first."""
+        if self.policy is None:
+            return NOTHING, None
+        scale, stage = self.policy.scale or scale, self.policy.stage or stage
+        clauses, profiles = self.policy.at(scale, stage)
+        return clauses, PolicyUsed(
+            file=self.policy.file, scale=scale, stage=stage, profiles=profiles,
+            changes=list(changes(clauses)), fail_on=clauses.fail_on,
+        )  # fmt: skip
+
+
+OPEN = Gate()
+
+
+def changes(clauses: Clauses) -> Iterable[str]:
+    """Yield what clauses change, a setting each."""
+    if clauses.select is not None:
+        yield f"select {', '.join(clauses.select)}"
+    for rule, values in clauses.thresholds.items():
+        yield from (f"{rule}.{name} = {value}" for name, value in values.items())
+    yield from (f"{name} {grade}" for name, grade in clauses.severities.items())
+    if clauses.ignore:
+        yield f"ignore {', '.join(dict.fromkeys(each.code for each in clauses.ignore))}"
+    if clauses.slices:
+        yield f"slices {', '.join(clauses.slices)}"
+    if clauses.fail_on:
+        yield f"fail on {clauses.fail_on}"
+
+
+def over(ended: Iterable[Ignore], gate: Gate) -> list[str]:
+    """Return a sentence for each ignore that has ended."""
+    file = gate.policy.file if gate.policy else ""
+    return [
+        f"{file}: the ignore of {each.code} ended on {each.until} and hides nothing any more; it was for: {each.reason}"
+        for each in ended
+    ]
+
+
+def adopted(report: Report, baseline: Baseline) -> list[Accepted]:
+    """Return the entries of a baseline that accepts what a report found; what could not be judged this time stays.
+
+    Args:
+        report: Made under that baseline, adopting.
+        baseline: Its entries so far; their reasons are kept.
+    """
+    plain = f"accepted in {baseline.file}"
+    unjudged = {check.code for check in report.checks if check.outcome not in ("passed", "failed")}
+    kept = [entry for entry in baseline.entries if entry.code in unjudged]
+    taken = [each for each in report.suppressed if each.by == "baseline"]
+    return kept + [accepted(each.finding, report.command, None if each.reason == plain else each.reason) for each in taken]

@@ -1,0 +1,135 @@
+"""A policy file read: TOML to clauses, where an unknown key is an error that names its place and the nearest key."""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from ckaudit.errors import UsageError
+from ckaudit.policy.clauses import PROFILES, Clauses, Grade, Ignore, Policy, Scale, Stage
+from ckaudit.policy.find import OWN, SHARED
+from ckaudit.policy.nearest import refuse
+
+HEAD = ("scale", "stage", "profile")
+WANTED = {
+    "scale": "nano, medium or large",
+    "stage": "early, steady or late",
+    "select": "a list of codes, names or patterns of rules",
+    "ignore": "tables, each under [[ignore]]",
+    "thresholds": "a table for each rule, such as [thresholds.loss_spike]",
+    "severities": "a table of rules, each with sev0, sev1, sev2, note or off",
+    "fail_on": "sev0, sev1, sev2 or note",
+    "slices": "a list of names of slices",
+    "code": "the code or name of a rule or violation, or a pattern",
+    "reason": "a text that says why",
+    "where": "a pattern of tensors, blocks, heads, scalars or files",
+    "until": "a date, such as 2027-01-31",
+}
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A file and the table in it; its errors name both.
+
+    Attributes:
+        file: The file as a reader would name it.
+        prefix: What stands before the keys in that file.
+    """
+
+    file: str
+    prefix: str
+
+    def error(self, place: str, what: str, hint: str = "") -> UsageError:
+        """Return the error for what stands at a place."""
+        return UsageError(f"{self.file}: {self.prefix}{place}{what}", hint=hint)
+
+    def table(self, document: object, place: str, known: tuple[str, ...]) -> dict[str, Any]:
+        """Return a table all of whose keys are known, or raise `UsageError`."""
+        if not isinstance(document, dict):
+            raise self.error(place, " is not a table", f"its keys are {', '.join(known)}")
+        for key in document:
+            if key not in known:
+                raise refuse(f"{self.file}: unknown key {self.prefix}{inside(place, key)}", key, known)
+        return document
+
+    def value(self, value: object, kind: Any, place: str, wanted: str) -> Any:
+        """Return a value as what its key asks for, or raise `UsageError`."""
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            raise self.error(place, f": expected {wanted}, got {value!r}") from None
+
+    def struct(self, table: dict[str, Any], kind: type[T], place: str) -> T:
+        """Return a table as a Struct, key by key, or raise `UsageError`."""
+        types = {field.name: field for field in msgspec.structs.fields(kind)}
+        for name, field in types.items():
+            if field.required and not str(table.get(name, "")).strip():
+                raise self.error(place, f" has no {name}", f"add {name} = ..., {WANTED[name]}")
+        return kind(**{key: self.value(value, types[key].type, inside(place, key), WANTED[key]) for key, value in table.items()})
+
+
+def inside(place: str, key: str) -> str:
+    """Return where a key of a table stands."""
+    return f"{place}.{key}" if place else key
+
+
+def read_policy(path: Path, shown: str = "") -> Policy:
+    """Read a policy.
+
+    Args:
+        path: A TOML file; of a pyproject.toml the table [tool.ckaudit] is read.
+        shown: The file as messages name it; default: the path.
+
+    Raises:
+        UsageError: Where it cannot be read, a key is not known, or a value is not what its key asks for.
+    """
+    source = Source(shown or str(path), "tool.ckaudit." if path.name == SHARED else "")
+    document = _parsed(path, source)
+    keys = Clauses.__struct_fields__
+    table = source.table(document, "", (*HEAD, *keys))
+    profiles = source.table(table.get("profile", {}), "profile", PROFILES)
+    return Policy(
+        file=source.file,
+        base=_clauses({key: value for key, value in table.items() if key not in HEAD}, "", source),
+        profiles={name: _clauses(each, f"profile.{name}", source) for name, each in profiles.items()},
+        scale=source.value(table.get("scale"), Scale | None, "scale", WANTED["scale"]),
+        stage=source.value(table.get("stage"), Stage | None, "stage", WANTED["stage"]),
+    )
+
+
+def _parsed(path: Path, source: Source) -> object:
+    import tomllib
+
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise UsageError(f"cannot read {source.file}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{source.file} is not TOML: {error}", hint="https://toml.io shows how it is written") from None
+    if path.name != SHARED:
+        return document
+    tool = document.get("tool")
+    if not isinstance(tool, dict) or "ckaudit" not in tool:
+        raise UsageError(f"{source.file} has no table [tool.ckaudit]", hint=f"add one, or name a {OWN}")
+    return tool["ckaudit"]
+
+
+def _clauses(document: object, place: str, source: Source) -> Clauses:
+    """Return the clauses of one table; what is nested is read first, so that an error names its own key."""
+    table = dict(source.table(document, place, Clauses.__struct_fields__))
+    if isinstance(ignores := table.get("ignore"), list):
+        table["ignore"] = [_ignore(each, f"{inside(place, 'ignore')}[{index}]", source) for index, each in enumerate(ignores)]
+    for name, grade in _items(table, "severities"):
+        source.value(grade, Grade, inside(place, f"severities.{name}"), "sev0, sev1, sev2, note or off")
+    for name, values in _items(table, "thresholds"):
+        source.value(values, dict[str, Any], inside(place, f"thresholds.{name}"), "a table of thresholds")
+    return source.struct(table, Clauses, place)
+
+
+def _ignore(document: object, place: str, source: Source) -> Ignore:
+    return source.struct(source.table(document, place, Ignore.__struct_fields__), Ignore, place)
+
+
+def _items(table: dict[str, Any], key: str) -> list[tuple[str, Any]]:
+    return list(table[key].items()) if isinstance(table.get(key), dict) else []
