@@ -1,15 +1,18 @@
 """Phase 3: what has it learnt? Heads, the weights that moved, hidden units and the embedding."""
 
+import math
+
 import numpy as np
 
 from ckaudit.causes.cause import Findings
+from ckaudit.contract.interview import Word
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.activations import activation_mean_abs, activation_rms, dead_unit_fraction
 from ckaudit.metrics.attention import uniform_head_fraction
 from ckaudit.metrics.heads import head_kind_share, head_similarity
 from ckaudit.metrics.probes import probe_shift_loss
 from ckaudit.metrics.weights import relative_movement
-from ckaudit.questions.question import FINDINGS, Said, above, below, foreign, question, unrecorded, worse
+from ckaudit.questions.question import FINDINGS, Said, above, below, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import largest, last_row, listed, points
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.rule import FACTS
@@ -17,6 +20,7 @@ from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
 CORE = ("attention", "mlp", "router")
+NORMAL = math.sqrt(2 / math.pi)  # mean magnitude over root mean square of a normal distribution
 EVEN, ALIKE = 0.5, 0.9
 """Shares of the heads from which on a trait is to be watched, and is that of the model (starting values)."""
 
@@ -24,7 +28,7 @@ EVEN, ALIKE = 0.5, 0.9
 @question("D3.1", needs=[head_kind_share], wants=[head_similarity, uniform_head_fraction], rules=("entropy_collapse",))
 def heads_do(
     shares: Series, similarity: Series | None, uniform: Series | None, *,
-    same: float = 0.99, watch: float = EVEN, bad: float = ALIKE,
+    same: float = 0.99, watch: float = EVEN, bad: float = ALIKE, early: int = 500,
 ) -> Said:  # fmt: skip
     """What do the heads do?
 
@@ -35,7 +39,8 @@ def heads_do(
     ## Watch
     More than `watch` of them are uniform, or have a twin in their layer: a cosine above `same`.
     ## Bad
-    More than `bad` of them: all look everywhere alike, or all do the same. The three are starting values.
+    More than `bad` of them, from step `early` on: all look everywhere alike, or all do the same, as they do in every model
+    at first. The four are starting values.
     """
     step, row = last_row(shares)
     even = points(uniform).last[1] if uniform is not None else row.get("uniform", 0.0)
@@ -46,11 +51,12 @@ def heads_do(
         _, nearest = last_row(similarity)
         twins = numbers["twins"] = float(np.mean([value > same for value in nearest.values()]))
         text += f"; {twins:.0%} have a twin (cosine above {same:.2g})"
-    return Said(word=above(max(even, twins), watch=watch, bad=bad), sentence=text, numbers=numbers)
+    word = young(above(max(even, twins), watch=watch, bad=bad), step, early)
+    return Said(word=word, sentence=text, numbers=numbers)
 
 
 @question("D3.2", needs=[head_similarity])
-def heads_redundant(similarity: Series, *, alike: float = 0.9, watch: float = 0.25, bad: float = 0.5) -> Said:
+def heads_redundant(similarity: Series, *, alike: float = 0.9, watch: float = 0.25, bad: float = 0.5, early: int = 500) -> Said:
     """Which heads are redundant?
 
     ## Looks at
@@ -60,7 +66,8 @@ def heads_redundant(similarity: Series, *, alike: float = 0.9, watch: float = 0.
     ## Watch
     More.
     ## Bad
-    More than `bad` of them. `watch` and `bad` are starting values for the playbook's "many".
+    More than `bad` of them, from step `early` on. `watch` and `bad` are starting values for the playbook's "many", `early`
+    is that of D3.1.
     """
     step, row = last_row(similarity)
     same = sorted((name for name, value in row.items() if value > alike), key=lambda name: -row[name])
@@ -69,7 +76,8 @@ def heads_redundant(similarity: Series, *, alike: float = 0.9, watch: float = 0.
     text = f"at step {step} {len(same)} of {len(row)} heads have a cosine above {alike:.2g} to another of their layer"
     text += f": {listed(same)}" if same else f"; the largest is {value:.3g}, of {name}"
     numbers = {"heads": float(len(row)), "alike": float(len(same)), "share": share, "largest": value}
-    return Said(word=above(share, watch=watch, bad=bad), sentence=text, numbers=numbers)
+    word = young(above(share, watch=watch, bad=bad), step, early)
+    return Said(word=word, sentence=text, numbers=numbers)
 
 
 @question("D3.3", wants=[probe_shift_loss, head_kind_share])
@@ -109,7 +117,9 @@ def content_or_position(
 
 
 @question("D3.4", needs=[relative_movement], wants=[FACTS])
-def weights_changed_most(moved: Series, facts: Manifest | None, *, top: float = 1 / 3, watch: float = 0.5) -> Said:
+def weights_changed_most(
+    moved: Series, facts: Manifest | None, *, top: float = 1 / 3, watch: float = 0.5, least: float = 0.1
+) -> Said:
     """Which weights changed most?
 
     ## Looks at
@@ -119,7 +129,8 @@ def weights_changed_most(moved: Series, facts: Manifest | None, *, top: float = 
     ## Watch
     Fewer.
     ## Bad
-    None: only embeddings, norms and the head moved. `top` and `watch` are starting values.
+    None, and no projection came `least` as far as the first of all: only embeddings, norms and the head moved. The three
+    are starting values.
     """
     table = table_of(facts)
     step, row = last_row(moved)
@@ -130,12 +141,22 @@ def weights_changed_most(moved: Series, facts: Manifest | None, *, top: float = 
     core = sum(table.kind(name) in CORE for name in first) / len(first)
     told = ", ".join(f"{name} by {row[name]:.3g}" for name in first[:3])
     text = f"by step {step} furthest from where they started: {told}; {core:.0%} of the first {len(first)} are core weights"
-    return Said(word="bad" if core == 0 else below(core, watch=watch, bad=0), sentence=text, numbers={"core_share": core})
+    furthest = max(row[name] for name in ranked if table.kind(name) in CORE)
+    stands = core == 0 and furthest < least * row[ranked[0]]
+    numbers = {"core_share": core, "furthest": row[ranked[0]], "furthest_core": furthest}
+    return Said(word="bad" if stands else below(core, watch=watch, bad=0), sentence=text, numbers=numbers)
 
 
 @question("D3.5", needs=[activation_mean_abs, activation_rms], wants=[dead_unit_fraction, FACTS])
 def neurons_specialize(
-    size: Series, rms: Series, dead: Series | None, facts: Manifest | None, *, least: float = 0.02, silent: float = 0.5
+    size: Series,
+    rms: Series,
+    dead: Series | None,
+    facts: Manifest | None,
+    *,
+    least: float = 0.02,
+    silent: float = 0.5,
+    noise: float = 0.05,
 ) -> Said:
     r"""Do neurons of the MLP specialize?
 
@@ -145,9 +166,10 @@ def neurons_specialize(
     ## Good
     Some module's changed by more than `least` (playbook D3.5 asks for a shape that evolves).
     ## Watch
-    More than `silent` of a module's units are silent (F8).
+    No shape changed, but one was none of noise before, as in a model that was trained already; or more than `silent` of a
+    module's units are silent (F8).
     ## Bad
-    No shape changed. `least` and `silent` are starting values.
+    No shape changed, and all lie within `noise` of a normal distribution's. The three are starting values.
     """
     table = table_of(facts)
     shapes = {name: found for name in size.labels if table.kind(name) == "mlp" and (found := _shape(size, rms, name))}
@@ -166,7 +188,9 @@ def neurons_specialize(
         numbers["silent"] = quiet
         text += f"; at most {quiet:.0%} of the units are silent at step {step}" + (f", in {where}" if quiet else "")
     changed = abs(last - first) > least
-    return Said(word="bad" if not changed else "watch" if quiet > silent else "good", sentence=text, numbers=numbers)
+    shaped = any(abs(each - NORMAL) > noise for _, each in shapes.values())
+    word: Word = "good" if changed and quiet <= silent else "watch" if changed or shaped else "bad"
+    return Said(word=word, sentence=text, numbers=numbers)
 
 
 def _shape(size: Series, rms: Series, name: str) -> tuple[float, float] | None:

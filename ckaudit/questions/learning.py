@@ -11,7 +11,7 @@ from ckaudit.metrics.movement import moving_share
 from ckaudit.metrics.probe_groups import TRAIN
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
 from ckaudit.metrics.weights import relative_movement
-from ckaudit.questions.question import Said, above, below, foreign, question, unrecorded, worse
+from ckaudit.questions.question import Said, above, below, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import largest, last_row, levels, points, smallest
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.series import Floats, Series
@@ -164,7 +164,7 @@ def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Ser
 
 
 @question("D2.5", needs=[head_kind_share], rules=("entropy_collapse",))
-def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9) -> Said:
+def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int = 500) -> Said:
     """Does it learn patterns, or single tokens?
 
     ## Looks at
@@ -174,12 +174,14 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9) -> Said:
     ## Watch
     More than `watch` of the heads look everywhere alike, or at the first token only.
     ## Bad
-    More than `bad` of them (playbook D2.5). Both are starting values; a first-token head of a trained model rests there.
+    More than `bad` of them (playbook D2.5), from step `early` on: heads of every model start out uniform. The three are
+    starting values; a first-token head of a trained model rests there.
     """
     step, row = last_row(shares)
     idle = row.get("uniform", 0.0) + row.get("first_token", 0.0)
     told = ", ".join(f"{name.replace('_', ' ')} {share:.0%}" for name, share in row.items() if share > 0)
-    return Said(word=above(idle, watch=watch, bad=bad), sentence=f"at step {step} heads follow: {told}", numbers=row)
+    word = young(above(idle, watch=watch, bad=bad), step, early)
+    return Said(word=word, sentence=f"at step {step} heads follow: {told}", numbers=row)
 
 
 @question("D2.6", needs=[relative_movement], wants=[moving_share, FACTS], rules=("barely_moving",))

@@ -141,6 +141,15 @@ def below(value: float, *, watch: float, bad: float) -> Word:
     return "bad" if value < bad else "watch" if value < watch else "good"
 
 
+def young(word: Word, step: int, until: int) -> Word:
+    """Return a word that is at worst "watch" before a step: what has just begun cannot be done yet.
+
+    >>> young("bad", 100, 500), young("bad", 500, 500), young("good", 100, 500)
+    ('watch', 'bad', 'good')
+    """
+    return "watch" if word == "bad" and step < until else word
+
+
 def worse(*words: Word) -> Word:
     """Return the worst of several words: bad before watch before good.
 
