@@ -6,6 +6,7 @@
     sections."gradients.*.norm" = { steps = [100, 200], labels = ["blocks.0.w", "blocks.1.w"], values = [[0.5, 1], [1e-3, 1]] }
     scalars.train_loss_raw = { steps = "1..300", value = 2.0, noise = 0.01, set = { 200 = 9.0 } }
     facts = { clip_norm = 1.0 }
+    texts."eval_artifact_hash/tokenizer" = { steps = [100, 200], values = ["a", "b"] }
 
 In `values`, nan is recorded as NaN and "-" is not recorded. `steps = "1..300:10"` counts by tens.
 """
@@ -19,7 +20,7 @@ import msgspec
 import numpy as np
 
 from ckaudit.contract.manifest import Manifest
-from ckaudit.run.run import Run
+from ckaudit.run.run import Labels, Run
 from ckaudit.run.series import Series
 
 
@@ -46,10 +47,12 @@ def run_of(case: dict[str, Any]) -> Run:
     manifest = None if facts is None else msgspec.convert({"schema_version": "ck.run.v1", **facts}, Manifest)
     sections = {path: series_of(path, spec) for path, spec in case.get("sections", {}).items()}
     scalars = {name: series_of(name, spec) for name, spec in case.get("scalars", {}).items()}
+    texts = {name: Labels(name, tuple(spec["steps"]), tuple(spec["values"])) for name, spec in case.get("texts", {}).items()}
     steps = sorted({int(step) for series in sections.values() for step in series.steps})
     return Run(
-        name=case["name"], manifest=manifest, checkpoint_steps=np.array(steps, np.int64), sections=sections, scalars=scalars
-    )
+        name=case["name"], manifest=manifest, checkpoint_steps=np.array(steps, np.int64), sections=sections, scalars=scalars,
+        texts=texts,
+    )  # fmt: skip
 
 
 def series_of(name: str, spec: dict[str, Any]) -> Series:

@@ -79,6 +79,6 @@ def test_coverage_fails_only_where_it_is_strict() -> None:
     command = [sys.executable, "-m", "ckaudit", "coverage", str(RUNS / "healthy"), "--strict"]
     strict = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert (strict.returncode, strict.stderr.count("near_dup_rate, train_val_overlap, doc_repeat_hotspots")) == (1, 1)
-    assert "What to record next" in strict.stdout
+    assert "What to record next, the most telling first" in strict.stdout
     ckaudit("coverage", RUNS / "healthy", "--scale", "huge", code=2)
     ckaudit("coverage", RUNS / "no_such_run", code=2)

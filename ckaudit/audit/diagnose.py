@@ -45,9 +45,14 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings) -> Diagnosis |
     return Diagnosis(
         cause=cause.name, title=cause.title, confidence=_logistic(cause.prior + total(evidence)), severity=gravest.severity,
         symptom=explained[0].message, knob=cause.knob, inspect=cause.inspect, runbook=cause.runbook, evidence=evidence,
-        explains=list(dict.fromkeys(each.code for each in explained)),
+        explains=list(dict.fromkeys(each.code for each in (*explained, *_followed(cause, ill, explained[0])))),
         where=explained[0].where, first_step=explained[0].first_step, path=explained[0].path,
     )  # fmt: skip
+
+
+def _followed(cause: Cause, ill: Findings, first: Finding) -> list[Finding]:
+    """Return what may follow from a cause, and did not begin before it was seen."""
+    return ill.since(first.first_step or 0).of(*cause.follows)
 
 
 def _logistic(log_odds: float) -> float:

@@ -8,8 +8,11 @@ from pkgutil import iter_modules
 from msgspec import Struct
 
 from ckaudit.contract.report import Evidence, Finding
+from ckaudit.contract.violations import Kind
 from ckaudit.plugins import has_any, load
 from ckaudit.rules.rule import Input, Rule, rules
+
+Sign = Rule | Kind  # of an illness, or of a broken file
 
 
 class Findings(Struct, frozen=True):
@@ -17,14 +20,18 @@ class Findings(Struct, frozen=True):
 
     all: tuple[Finding, ...]
 
-    def of(self, *rules: Rule) -> list[Finding]:
+    def of(self, *rules: Sign) -> list[Finding]:
         """Return the findings of some rules, in order of time."""
         codes = {rule.code for rule in rules}
         return sorted((each for each in self.all if each.code in codes), key=_start)
 
-    def first(self, *rules: Rule) -> Finding | None:
+    def first(self, *rules: Sign) -> Finding | None:
         """Return the earliest finding of some rules."""
         return next(iter(self.of(*rules)), None)
+
+    def since(self, step: int) -> "Findings":
+        """Return the findings that began at `step` or later; one without steps is of the whole run."""
+        return Findings(tuple(each for each in self.all if each.first_step is None or each.first_step >= step))
 
     def before(self, step: int) -> "Findings":
         """Return the findings that began before `step`."""
@@ -58,6 +65,7 @@ class Cause(Struct, frozen=True, eq=False):
     Attributes:
         name: The function's and the file's name.
         explains: Rules whose findings it can account for; without one of them it is not considered.
+        follows: Rules whose findings may follow from it. They do not suggest it, but once it stands they need no other cause.
         wants: Metrics it looks at; each may be missing.
         knob: What to change first.
         inspect: Where to look.
@@ -67,7 +75,8 @@ class Cause(Struct, frozen=True, eq=False):
     """
 
     name: str
-    explains: tuple[Rule, ...]
+    explains: tuple[Sign, ...]
+    follows: tuple[Sign, ...]
     wants: tuple[Input, ...]
     knob: str
     inspect: str
@@ -81,7 +90,14 @@ _CAUSES: dict[str, Cause] = {}
 
 
 def cause(
-    *, prior: float, explains: Sequence[Rule], knob: str, inspect: str, runbook: str, wants: Sequence[Input] = ()
+    *,
+    prior: float,
+    explains: Sequence[Sign],
+    knob: str,
+    inspect: str,
+    runbook: str,
+    follows: Sequence[Sign] = (),
+    wants: Sequence[Input] = (),
 ) -> Callable[[CauseFunction], Cause]:
     """Enter a function into the catalogue of causes.
 
@@ -91,7 +107,8 @@ def cause(
 
     def enter(function: CauseFunction) -> Cause:
         title = (function.__doc__ or "").strip().partition("\n")[0]
-        made = Cause(function.__name__, tuple(explains), tuple(wants), knob, inspect, runbook, title, prior, function)
+        rules, later = tuple(explains), tuple(follows)
+        made = Cause(function.__name__, rules, later, tuple(wants), knob, inspect, runbook, title, prior, function)
         if made.name in _CAUSES:
             raise ValueError(f"cause {made.name} stands twice in the catalogue")
         _CAUSES[made.name] = made

@@ -24,7 +24,7 @@ from ckaudit.validate import catalogue
 
 # A kind of violation is known once its module is loaded.
 KIND_MODULES = (contradictions, catalogue, faults, gated)
-CODE = re.compile(r"([a-z]{3,4})\d{1,3}")
+CODE = re.compile(r"([a-z]{3,6})\d{1,3}")
 
 
 class Subject(NamedTuple):

@@ -113,6 +113,29 @@ def activation_max_abs(run: Run) -> Series:
     return magnitude(run.series("activations", "min"), run.series("activations", "max"))
 
 
+@metric(
+    unit="1", reads=[activation_mean, activation_std, "activations.*.min", "activations.*.max"],
+    source="Bhatia & Davis 2000, theorem 1", memory=1,
+)  # fmt: skip
+def activation_saturation(run: Run) -> Series:
+    r"""How near each module's outputs are to sitting at their two ends only.
+
+    $$s_m = \frac{\sigma_m^2}{(\mu_m - \min a)(\max a - \mu_m)} \in [0, 1]$$
+
+    Shape (C, M): checkpoints by modules; 1 where every output is the least or the greatest. Of a bounded function that is
+    saturation. Not recorded where all outputs are equal; NaN where an input is not finite.
+    """
+    low, high = together(run.series("activations", "min"), run.series("activations", "max"))
+    mean, std = together(activation_mean(run), activation_std(run))
+    (low, mean), (high, std) = together(low, mean), together(high, std)
+    known = low.recorded & high.recorded & mean.recorded & std.recorded
+    with np.errstate(all="ignore"):
+        room = (mean.values - low.values) * (high.values - mean.values)
+        known &= ~(room <= 0)
+        values = np.where(known & np.isfinite(room), np.square(std.values) / room, np.nan)
+    return replace(mean, values=values, recorded=known)
+
+
 @metric(unit="1", reads=["activations.*.sparsity"], source="playbook, analysis contract", memory=1)
 def activation_sparsity(run: Run) -> Series:
     r"""Share of exact zeros in each module's output.

@@ -42,7 +42,8 @@ def divergence_step(
 
     It does where at least `min_evals` evaluations follow the best one, and the last `min_evals` stand above the first
     from the best on, median to median, by more than `rise` and more than `mads` robust deviations of single evaluations
-    around their valley, and the training loss did not rise along. The step is where the last sustained widening of the gap began:
+    around their valley, the training loss did not rise along, and it was not one jump after which the held-out loss falls
+    on, as where the evaluation itself was changed. The step is where the last sustained widening of the gap began:
 
     $$t^* = \max\{ t : g(t) \le \min_{s > b} g(s) + \delta \}, \qquad b = \max\{ t : g(t) - \min_{s > t} g(s) > \epsilon \}$$
 
@@ -68,6 +69,8 @@ def divergence_step(
     best = int(np.argmin(val)) if len(val) else 0
     if len(val) - 1 - best < min_evals:
         return None
+    if _is_one_jump(val[best:], min_evals):
+        return None
     level = float(np.median(val[best : best + min_evals]))
     risen = float(np.median(val[-min_evals:])) - level
     train_risen = float(np.median(train[-min_evals:]) - train[best])
@@ -76,6 +79,16 @@ def divergence_step(
     gap = (val - train)[best:]
     widened = float(np.median(gap[-min_evals:]) - gap[0])
     return int(steps[best + _widening(gap, mads * noise(gap), given_back * widened)])
+
+
+def _is_one_jump(val: Floats, least: int) -> bool:
+    """Tell whether a held-out loss rose in one jump, by half of its whole rise, and has fallen again since then."""
+    rises = np.diff(val)
+    jump = int(np.argmax(rises))
+    after = val[jump + 1 :]
+    return bool(
+        rises[jump] >= (val.max() - val[0]) / 2 and len(after) > least and np.median(after[-least:]) < np.median(after[:least])
+    )
 
 
 def _widening(gap: Floats, blur: float, fall: float) -> int:

@@ -1,10 +1,10 @@
-"""The median of a short array."""
+"""Medians: of a short array, of what a row holds, and of what came before a cell."""
 
 import math
 
 import numpy as np
 
-from ckaudit.run.series import Floats
+from ckaudit.run.series import Floats, Series
 
 
 def median_of(values: Floats) -> float:
@@ -19,3 +19,38 @@ def median_of(values: Floats) -> float:
     if np.isnan(ordered[-1]):
         return math.nan
     return float(ordered[middle]) if len(values) % 2 else float((ordered[middle - 1] + ordered[middle]) / 2)
+
+
+def row_medians(values: Floats) -> Floats:
+    """Return the median of the finite cells of each row, shape (T,), of an array (T, P); NaN where there are none.
+
+    >>> row_medians(np.array([[1.0, np.nan, 3.0], [np.nan, np.nan, np.nan]])).tolist()
+    [2.0, nan]
+    """
+    finite = np.isfinite(values)
+    known = finite.any(axis=1)
+    middle = np.full(len(values), np.nan)
+    middle[known] = np.nanmedian(np.where(finite, values, np.nan)[known], axis=1)
+    return middle
+
+
+def over_past(series: Series, history: int, *, window: int = 50) -> Floats:
+    """Return each cell over the median of the finite ones before it in its column, shape (T, P).
+
+    Args:
+        series: Any series.
+        history: Finite cells that must come before; NaN until then, and where their median is not positive.
+        window: Finite cells looked back on, at most.
+    """
+    ratio = np.full(series.values.shape, np.nan)
+    for column in range(len(series.labels)):
+        known = np.flatnonzero(series.finite[:, column])
+        values = series.values[known, column]
+        before = np.full(len(known), np.nan)
+        for row in range(history, min(window, len(known))):
+            before[row] = median_of(values[:row])
+        if len(known) > window:
+            before[window:] = np.median(np.lib.stride_tricks.sliding_window_view(values[:-1], window), axis=1)
+        positive = before > 0
+        ratio[known[positive], column] = values[positive] / before[positive]
+    return ratio

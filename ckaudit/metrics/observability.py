@@ -72,6 +72,17 @@ def checkpoint_ok(run: Run) -> Series:
     return filled(*_of_file(run, "checkpoint_ok", "file_ok"))
 
 
+@metric(unit="1", reads=["file_ok"], source="catalogue M61", memory=1)
+def checkpoint_written(run: Run) -> Series:
+    r"""Steps with an analysis checkpoint: 1 where it can be read, 0 where its file is there but cannot.
+
+    $$\mathbb{1}[\,\text{readable}\,]$$
+
+    Shape (C, 1). A step without a file is not recorded.
+    """
+    return run.scalar("file_ok")
+
+
 @metric(unit="s", reads=["checkpoint_time", "cost.ms"], source="catalogue M62", memory=1)
 def checkpoint_time(run: Run) -> Series:
     r"""How long the training waited for a checkpoint.

@@ -5,25 +5,31 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Severity
+from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_norm, update_to_weight
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
-from ckaudit.run.spans import spans
+from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensors import table_of
 
 
-@rule("MOVE001", severity="sev1", needs=[update_norm, update_to_weight], wants=[learning_rate, FACTS], unit="1", memory=3)
+@rule(
+    "MOVE001", severity="sev1", needs=[update_norm, update_to_weight], wants=[learning_rate, gradient_norm, FACTS],
+    unit="1", memory=3,
+)  # fmt: skip
 def barely_moving(
-    norm: Series, relative: Series, rate: Series | None, facts: Manifest | None, *,
+    norm: Series, relative: Series, rate: Series | None, gradient: Series | None, facts: Manifest | None, *,
     warmup: int = 20, slow: float = 0.01, min_points: int = 3,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """A trainable tensor stands still, or nearly.
 
     ## What it checks
-    Updates of exactly zero at `min_points` checkpoints in a row, while the learning rate is not zero: sev1, nothing is
-    applied (playbook D1.5). Updates relative to the tensor's own size below `slow` of the median tensor's: sev2 (TRI-5).
-    The first `warmup` steps are not judged.
+    Updates of exactly zero at `min_points` checkpoints in a row, while the learning rate is not zero: sev1, for nothing
+    is applied (playbook D1.5); sev2 where the tensor's gradient is zero as well or was never made, for then the optimizer
+    has nothing to apply. Updates relative to the tensor's own size below `slow` of the median tensor's: sev2 (TRI-5). The
+    first `warmup` steps are not judged.
     ## Why it matters
     The tensor is not in the optimizer, is cut off from the loss, or its update is lost on the way.
     ## False alarms
@@ -34,14 +40,8 @@ def barely_moving(
     norm, relative = norm.only(tensors.is_trainable), relative.only(tensors.is_trainable)
     moving = _late(norm.steps, warmup)[:, None] & _rate_is_on(norm.steps, rate)[:, None]
     for span in spans(norm, (norm.values == 0) & moving, min_points=min_points):
-        yield Hit.over(
-            span,
-            "sev1",
-            "{where} is never updated: its update is exactly zero",
-            badness=-norm.values,
-            value=norm.values,
-            limit=0.0,
-        )
+        severity, message = _told(span, gradient)
+        yield Hit.over(span, severity, message, badness=-norm.values, value=norm.values, limit=0.0)
     share = _of_median(relative)
     moving = _late(relative.steps, warmup)[:, None] & _rate_is_on(relative.steps, rate)[:, None]
     for span in spans(relative, (share < slow) & (relative.values > 0) & moving, min_points=min_points):
@@ -49,6 +49,20 @@ def barely_moving(
             span, "sev2", "{where} moves {value:.2g} times as much as the median tensor; below {limit:.2g} it stands still",
             badness=-share, value=share, limit=slow,
         )  # fmt: skip
+
+
+def _told(span: Span, gradient: Series | None) -> tuple[Severity, str]:
+    """Return how grave it is that a tensor is not updated, and what to say of it, by the gradient that it has."""
+    if gradient is None:
+        return "sev1", "{where} is not updated: its update is exactly zero"
+    if span.label not in gradient.labels:
+        return "sev2", "{where} is not updated, and no gradient was made for it: nothing on the way to the loss depends on it"
+    column = gradient.labels.index(span.label)
+    inside = (gradient.steps >= span.first) & (gradient.steps <= span.last)
+    values = gradient.values[inside & gradient.recorded[:, column], column]
+    if len(values) and not values.any():
+        return "sev2", "{where} is not updated, and its gradient is exactly zero"
+    return "sev1", "{where} gets a gradient but is not updated: its update is exactly zero"
 
 
 def _late(steps: Steps, warmup: int) -> Mask:

@@ -5,29 +5,32 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.report import Severity
-from ckaudit.metrics.attention import normalized_attention_entropy
+from ckaudit.metrics.attention import max_attn_logit, normalized_attention_entropy
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
-from ckaudit.run.series import Mask, Series, single
+from ckaudit.run.series import Mask, Series, at, single
 from ckaudit.run.spans import spans
 
 
-@rule("ATTN001", severity="sev1", needs=[normalized_attention_entropy], unit="1", memory=2)
+@rule("ATTN001", severity="sev1", needs=[normalized_attention_entropy], wants=[max_attn_logit], unit="1", memory=2)
 def entropy_collapse(
-    entropy: Series, *, sharp: float = 0.1, layer_share: float = 0.5, model_share: float = 0.5, min_points: int = 2
-) -> Iterator[Hit | Skip]:
+    entropy: Series, logit: Series | None, *, sharp: float = 0.1, layer_share: float = 0.5, model_share: float = 0.5,
+    min_points: int = 2, hot: float = 50.0, hot_sharp: float = 0.25,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """Attention heads look at one key only.
 
     ## What it checks
-    The entropy of each head over the log of the keys it may see. Below `sharp` a head is collapsed. When more than
-    `model_share` of all heads are, at `min_points` checkpoints in a row, it is sev1 (SEV1-3); more than `layer_share` of
-    one layer's heads is sev2; single heads are noted (F10 counts them dead).
+    The entropy of each head over the log of the keys it may see. Below `sharp` a head is collapsed; so it is below
+    `hot_sharp` while its largest logit is over `hot`, for then sharpness comes from saturation and not from choice (lab:
+    healthy heads 0.4 and more, with logits up to 28; ill ones 0.2 with 70 and more). When more than `model_share` of all
+    heads are, at `min_points` checkpoints in a row, it is sev1 (SEV1-3); more than `layer_share` of one layer's heads is
+    sev2; single heads are noted (F10 counts them dead).
     ## Why it matters
     Saturated softmax passes no gradient to queries and keys: the logits have outgrown their scale (TRI-4).
     ## False alarms
     Some heads of healthy models are sharp by design, such as those that look at the previous token: a few are only noted.
     """
     yield from too_few(entropy, min_points)
-    collapsed = (entropy.values < sharp) & entropy.finite  # (T, H)
+    collapsed = (entropy.values < np.where(_hot(entropy, logit, hot), hot_sharp, sharp)) & entropy.finite  # (T, H)
     told = np.zeros_like(collapsed)
     for group in (None, *dict.fromkeys(_layers(entropy))):
         mine = np.array([group in (None, layer) for layer in _layers(entropy)])
@@ -45,6 +48,19 @@ def entropy_collapse(
             span, "note", "{where} attends to one key only: its entropy is {value:.2g} of the possible, below {limit:.2g}",
             badness=-entropy.values, value=entropy.values, limit=sharp,
         )  # fmt: skip
+
+
+def _hot(entropy: Series, logit: Series | None, limit: float) -> Mask:
+    """Tell of each head whether its largest logit is over `limit`, shape (T, H)."""
+    hot = np.zeros(entropy.values.shape, bool)
+    if logit is None:
+        return hot
+    found = at(logit, entropy.steps)
+    for column, label in enumerate(entropy.labels):
+        if label in logit.labels:
+            place = logit.labels.index(label)
+            hot[:, column] = (found.values[:, place] > limit) & (found.age[:, place] == 0)
+    return hot
 
 
 def _layers(entropy: Series) -> list[str]:

@@ -19,17 +19,21 @@ def exploding_gradient(
     note_ratio: float = 4.0,
     max_ratio: float = 10.0,
     min_points: int = 3,
+    shock: float = 1000.0,
 ) -> Iterator[Hit | Skip]:
     """The gradient norm leaves its usual size by an order of magnitude and stays there.
 
     ## What it checks
     The global gradient norm over the median of the previous `window` points (at least `min_history`). From `max_ratio` on
-    (trainproof and runmedic use the same ten) for `min_points` points in a row it is an explosion (playbook D4.3). What
-    is shorter but over `note_ratio` is noted, all of it once.
+    (trainproof and runmedic use the same ten) for `min_points` points in a row it is an explosion (playbook D4.3). A
+    shorter one over `shock` is sev2: a plateau that is left reaches 110 (lab), a large spike 160 (public logs), a flipped
+    bit 650,000. What is shorter but over `note_ratio` is noted, all of it once.
     ## Why it matters
-    Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch did.
+    Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch
+    did.
     ## False alarms
-    Single outliers are common in healthy runs and only noted. The embedding's large share at the start is part of the median.
+    Single outliers are common in healthy runs and only noted. The embedding's large share at the start is part of the
+    median.
     """
     if norm.points <= min_history:
         yield Skip("too_few_points", f"{norm.points} points of the gradient norm; more than {min_history} are needed")
@@ -40,6 +44,12 @@ def exploding_gradient(
         yield Hit.over(
             span, "sev1", "the gradient norm reaches {value:.3g}x its running median; the limit is {limit:.0f}x",
             badness=ratio, limit=max_ratio,
+        )  # fmt: skip
+        ratio[span.rows] = np.nan
+    for span in spans(norm, np.nan_to_num(ratio) > shock):
+        yield Hit.over(
+            span, "sev2", "the gradient norm is {value:.3g}x its running median for a moment; batches stay below {limit:.0f}x",
+            badness=ratio, limit=shock,
         )  # fmt: skip
         ratio[span.rows] = np.nan
     yield from _isolated(norm, np.nan_to_num(ratio[:, 0]), note_ratio)

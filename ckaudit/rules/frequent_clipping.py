@@ -2,38 +2,59 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from ckaudit.contract.report import Severity
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.series import Series, at
+from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.spans import spans
 
 
 @rule("CLIP001", severity="sev2", needs=[grad_clip_rate, clip_coefficient], unit="1", memory=100)
 def frequent_clipping(
-    rate: Series, coefficient: Series, *, warmup: int = 100, note_rate: float = 0.5, max_rate: float = 0.9, deep: float = 0.1
-) -> Iterator[Hit | Skip]:
+    rate: Series, coefficient: Series, *, warmup: int = 100, note_rate: float = 0.5, max_rate: float = 0.9, deep: float = 0.1,
+    min_points: int = 3,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """Clipping acts at almost every step and takes most of the gradient away.
 
     ## What it checks
-    The share of clipped steps in the last hundred (M10), not in the first `warmup` steps. Above `max_rate`, while clipping
-    leaves less than `deep` of the gradient, it hides a cause (playbook D4.4); above `note_rate` it is noted.
+    The share of clipped steps in the last hundred (M10), not in the first `warmup` steps. Above `max_rate`, while
+    clipping leaves less than `deep` of the gradient at `min_points` points in a row, it hides a cause (playbook D4.4);
+    above `note_rate` it is noted. Each is said once, from the first such point to the last.
     ## Why it matters
     Clipping that never rests is a second learning rate, set by whichever tensor is largest (TRI-3).
     ## False alarms
-    Many healthy recipes clip at nearly every step but mildly: the norm hovers around the limit. That stays a note.
+    Many healthy recipes clip at nearly every step but mildly: the norm hovers around the limit. That stays a note. A
+    coefficient of exactly 0 belongs to an infinite norm, whose update the loss scaler skips.
     """
     late = rate.steps > warmup
     if not late.any():
         yield Skip("too_few_points", f"the first {warmup} steps are not judged, and the run has no more")
         return
     left = at(coefficient, rate.steps).values  # (T, 1)
-    high = (rate.values > max_rate) & (left < deep) & late[:, None]
-    for span in spans(rate, high):
-        yield Hit.over(
-            span, "sev2", "clipping leaves {value:.2g} of the gradient, at nearly every step; below {limit:.1g} it hides a cause",
-            badness=-left, value=left, limit=deep,
+    judged = rate.finite & late[:, None]
+    high = (rate.values > max_rate) & (left < deep) & (left > 0) & judged
+    grave = list(spans(rate, high, among=judged & (left != 0), min_points=min_points))
+    rows = np.concatenate([span.rows for span in grave]) if grave else np.empty(0, np.int64)
+    if len(rows):
+        yield _over(
+            rate, rows, "sev2", left, at_least=False, limit=deep,
+            message="clipping leaves {value:.2g} of the gradient, at nearly every step; below {limit:.1g} it hides a cause",
         )  # fmt: skip
-    for span in spans(rate, (rate.values > note_rate) & ~high & late[:, None]):
-        yield Hit.over(
-            span, "note", "{value:.0%} of the last hundred steps were clipped, mildly", badness=rate.values, limit=note_rate
-        )
+    mild = np.setdiff1d(np.flatnonzero((rate.values > note_rate) & judged), rows)
+    if len(mild):
+        message = "{value:.0%} of the last hundred steps were clipped, mildly"
+        yield _over(rate, mild, "note", rate.values, at_least=True, limit=note_rate, message=message)
+
+
+def _over(
+    rate: Series, rows: Steps, severity: Severity, shown: Floats, *, at_least: bool, limit: float, message: str
+) -> Hit:  # fmt: skip
+    """Return one hit for all rows, however often clipping rested between them."""
+    inside = shown[rows, 0]
+    worst = rows[int(np.argmax(inside if at_least else -inside))]
+    return Hit(
+        severity=severity, message=message, where=rate.labels[0], first=int(rate.steps[rows[0]]), last=int(rate.steps[rows[-1]]),
+        worst=int(rate.steps[worst]), value=float(shown[worst, 0]), limit=limit, points=len(rows),
+    )  # fmt: skip

@@ -3,49 +3,112 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.incidents import Incident, incidents
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 
-@rule("LOSS001", severity="sev1", needs=[train_loss_raw], wants=[loss_excess, loss_over_median, grad_norm_excess], unit="1")
+@rule(
+    "LOSS001", severity="sev1", needs=[train_loss_raw],
+    wants=[loss_excess, loss_over_median, grad_norm_excess, learning_rate], unit="1",
+)  # fmt: skip
 def loss_spike(
-    loss: Series, excess: Series | None, relative: Series | None, gradient: Series | None, *, k: float = 6.0, jump: float = 1.5,
-    window: int = 50, lead: int = 3, many: int = 3, within: int = 1000, patience: int = 200,
+    loss: Series, excess: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, *,
+    k: float = 6.0, jump: float = 1.5, window: int = 50, lead: int = 3, many: int = 3, within: int = 1000, patience: int = 200,
+    least: float = 0.02, restart: float = 2.0, early: float = 0.25, grave: float = 2.0,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The loss jumps out of its own noise.
 
     ## What it checks
     A point is flagged when it exceeds the median of the previous `window` points by `k` robust deviations (F15; a healthy
     124M run has isolated flags at 6). Flags are an incident when three of five points in a row are flagged, when the loss
-    is over `jump` times the median, or when the gradient norm was flagged in the `lead` steps before. An incident ends
-    after half a window without flags. `many` incidents within `within` steps, or one not back after `patience` steps, is
-    sev1; one that recovered is sev2; isolated flags are a note.
+    is over `jump` times the median, or when the gradient norm was flagged in the `lead` steps before, and one of them is
+    higher by `least` of the first losses. An incident ends after half a window without flags. `many` incidents within
+    `within` steps, or one not back after `patience` steps, is sev1; one that recovered is sev2; isolated flags are a
+    note. In the first window a point that stands over the lowest so far by `early` of the first loss is a jump: sev2 over
+    `grave` times the first loss, else a note.
     ## Why it matters
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
-    None before a full window. Rounded logs have a floor under their deviation.
+    Rounded logs have a floor under their deviation, and a loss near zero needs more than its own tiny noise. A loss that
+    rises for a moment because the learning rate was set back to a level it had before (`restart` times what it was) is a
+    planned warm restart: a note.
     """
     if excess is None or relative is None:
         yield Skip("too_few_points", f"{loss.points} points of the loss; more than {window} are needed")
         return
+    yield from _early(loss, window, early, grave)
     flags = np.nan_to_num(excess.values[:, 0], nan=0.0, posinf=np.inf) > k  # (T,)
+    height = _height(loss.values[:, 0], relative.values[:, 0])
     strong = flags & (np.nan_to_num(relative.values[:, 0], posinf=np.inf) > jump)
     strong |= flags & _led(excess.steps, gradient, k, lead)
-    found = incidents(flags, strong, quiet=window // 2)
+    found = [each for each in incidents(flags, strong, quiet=window // 2) if not _is_tiny(each, height, least)]
     serious = [incident for incident in found if incident.is_incident]
     crowded = _crowded(excess.steps, serious, many, within)
     for incident, close in zip(serious, crowded, strict=True):
-        yield _hit(incident, excess.steps, loss.values[:, 0], relative.values[:, 0], close=close, patience=patience)
+        hit = _hit(incident, excess.steps, loss.values[:, 0], relative.values[:, 0], close=close, patience=patience)
+        if hit.severity == "sev2" and not incident.is_open and _restarted(rate, hit.first or 0, window, restart):
+            hit = replace(hit, severity="note", message=hit.message + ", after a restart of the learning rate")
+        yield hit
     if alone := [incident for incident in found if not incident.is_incident]:
         steps = [int(excess.steps[incident.first]) for incident in alone]
         yield Hit(
             severity="note", where="loss", first=steps[0], last=steps[-1], points=len(steps),
             message=f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once",
         )  # fmt: skip
+
+
+def _early(loss: Series, window: int, share: float, grave: float) -> Iterator[Hit]:
+    """Yield the jump of the loss within its first `window` points, where there is no noise yet to compare it with."""
+    rows = np.flatnonzero(loss.finite[:, 0])[:window]
+    values = loss.values[rows, 0]
+    if len(values) < 4 or values[0] <= 0:
+        return
+    lowest = np.minimum.accumulate(_middle_of_three(values))
+    high = np.flatnonzero(values[1:] > lowest[:-1] + share * values[0]) + 1
+    if len(high):
+        worst = high[int(np.argmax(values[high]))]
+        yield Hit(
+            severity="sev2" if values[worst] > grave * values[0] else "note", where="loss", points=len(high),
+            first=int(loss.steps[rows[high[0]]]), last=int(loss.steps[rows[high[-1]]]), worst=int(loss.steps[rows[worst]]),
+            value=float(values[worst]), limit=float(lowest[worst - 1]),
+            message="the loss jumps to {value:.4g} in its first steps, from {limit:.4g}",
+        )  # fmt: skip
+
+
+def _middle_of_three(values: Floats) -> Floats:
+    """Return the median of each point and the two before it; of the first two, the larger so far."""
+    padded = np.concatenate([np.full(2, values[:3].max()), values])
+    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 3), axis=1))
+
+
+def _height(loss: Floats, relative: Floats) -> Floats:
+    """Return how far each point stands above its running median, as a share of the first losses; NaN: not known."""
+    known = loss[np.isfinite(loss)][:5]
+    start = float(np.median(known)) if len(known) else 0.0
+    with np.errstate(all="ignore"):
+        return np.asarray((loss - loss / relative) / start)
+
+
+def _is_tiny(incident: Incident, height: Floats, least: float) -> bool:
+    """Tell whether no point of an incident stands out by `least` of what the run began with."""
+    return not (~(height[incident.first : incident.last + 1] < least)).any()
+
+
+def _restarted(rate: Series | None, step: int, window: int, rise: float) -> bool:
+    """Tell whether the learning rate was set up again, to no more than it had been, in the `window` points before a step."""
+    if rate is None:
+        return False
+    before = rate.values[rate.finite[:, 0] & (rate.steps <= step), 0]
+    recent, past = before[-window // 2 :], before[: -window // 2]
+    return bool(
+        len(past) and recent.max() >= rise * recent.min() and past.max() * 1.01 >= recent.max() and recent[0] < recent.max()
+    )
 
 
 def _led(steps: Steps, gradient: Series | None, k: float, lead: int) -> Mask:

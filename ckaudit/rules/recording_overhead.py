@@ -6,29 +6,53 @@ import numpy as np
 
 from ckaudit.metrics.overhead import recording_seconds, recording_share
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
-from ckaudit.run.series import Series, at
+from ckaudit.run.series import Mask, Series, at
 from ckaudit.run.spans import spans
 
 
 @rule("COST001", severity="sev2", needs=[recording_share, recording_seconds], unit="1")
 def recording_overhead(
-    share: Series, seconds: Series, *, highest: float = 0.3, least: float = 60.0, min_points: int = 3
-) -> Iterator[Hit | Skip]:
+    share: Series, seconds: Series, *, highest: float = 0.3, least: float = 60.0, min_points: int = 3,
+    noticeable: float = 0.1, many: int = 20, apart: float = 5.0,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """Recording takes a large part of the training's time.
 
     ## What it checks
     The share of the time that the recorder takes against `highest` (the dashboard's overhead budget of 30 %), at
-    `min_points` checkpoints in a row, once it has taken `least` seconds: less is nobody's budget.
+    `min_points` checkpoints in a row, once it has taken `least` seconds: less is nobody's budget. And whether checkpoints come
+    too often: `many` of them at most `apart` steps from one another, the closest that a default cadence has is 10, while the
+    median share is above `noticeable`.
     ## Why it matters
     Above it something runs in the innermost loop that does not belong there, and the budget pays for statistics.
     ## False alarms
     A tiny model's first checkpoints stand close together, and each costs as much as some of its steps: that is over
-    before it has taken a minute.
+    before it has taken a minute. Events ask for checkpoints too, but not for twenty in a hundred steps.
     """
     yield from too_few(share, min_points)
     felt = np.nan_to_num(at(seconds, share.steps).values, nan=0.0) >= least
-    for span in spans(share, (share.values > highest) & felt, min_points=min_points):
+    high = (share.values > highest) & felt
+    for span in spans(share, high, min_points=min_points):
         yield Hit.over(
             span, "sev2", "recording takes {value:.0%} of the time; above {limit:.0%} it is recorded too often or too slowly",
             badness=share.values, limit=highest,
         )  # fmt: skip
+    for span in spans(share, _too_often(share, noticeable, many, apart)[:, None] & ~high):
+        middle = float(np.median(share.values[span.rows, 0]))
+        yield Hit(
+            severity="sev2", where=span.label, first=span.first, last=span.last, worst=span.first, points=span.points,
+            value=middle, limit=noticeable, message="recording takes {value:.0%} of the time, for there is a checkpoint every "
+            f"{(span.last - span.first) / max(span.points - 1, 1):.1f} steps",
+        )  # fmt: skip
+
+
+def _too_often(share: Series, noticeable: float, many: int, apart: float) -> Mask:
+    """Tell of each checkpoint whether it is one of `many` that stand close together and take a noticeable share."""
+    known = np.flatnonzero(share.finite[:, 0])
+    often = np.zeros(len(share.steps), bool)
+    if len(known) < many:
+        return often
+    steps, values = (np.lib.stride_tricks.sliding_window_view(each[known], many) for each in (share.steps, share.values[:, 0]))
+    close = (steps[:, -1] - steps[:, 0] <= apart * (many - 1)) & (np.median(values, axis=1) > noticeable)
+    for start in np.flatnonzero(close):
+        often[known[start : start + many]] = True
+    return often

@@ -4,40 +4,88 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
+from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.metrics.weights import update_to_weight_global
+from ckaudit.metrics.weights import update_to_weight, update_to_weight_global
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
-from ckaudit.run.series import Series, at
+from ckaudit.run.series import Mask, Series, Steps, at, single
 from ckaudit.run.spans import spans
 
 
-@rule("MOVE002", severity="sev2", needs=[update_to_weight_global], wants=[learning_rate], unit="1", memory=3)
+@rule(
+    "MOVE002", severity="sev2", needs=[update_to_weight_global],
+    wants=[learning_rate, update_to_weight, initial_loss_excess, train_loss_raw], unit="1",
+)  # fmt: skip
 def update_out_of_band(
-    ratio: Series, rate: Series | None, *, warmup: int = 100, lowest: float = 1e-5, highest: float = 1e-1, min_points: int = 3
-) -> Iterator[Hit | Skip]:
+    ratio: Series, rate: Series | None, tensors: Series | None, start: Series | None, loss: Series | None, *,
+    warmup: int = 100, lowest: float = 1e-5, highest: float = 1e-1, min_points: int = 3,
+    low: float = 1e-3, high: float = 0.03, near_peak: float = 0.3, learnt: float = 0.25,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """An update is too large or too small for the weights it changes.
 
     ## What it checks
     The norm of one update over the norm of all weights (M11) against the band from `lowest` to `highest` (torchmortem
-    uses the same), at `min_points` points in a row; not in the first `warmup` steps and not while the learning rate is zero.
+    uses the same), at `min_points` points in a row; not in the first `warmup` steps and not while the learning rate is
+    zero. Where tensors were recorded, the median tensor's ratio too: over `high` at `min_points` checkpoints in a row
+    after the `warmup` (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), and below `low`
+    while the learning rate is above `near_peak` of its peak, in a run that began knowing nothing and has not yet lost
+    `learnt` of its first loss (lab: healthy runs from 0.005).
     ## Why it matters
     Above the band a few steps replace the weights altogether; below it the run stands still.
     ## False alarms
-    The first steps of a warm-up lie below the band and are not judged; nor is a decay to zero.
+    The first steps of a warm-up lie below the band and are not judged; nor is a decay to zero, nor an update of exactly
+    zero, which is another illness. A fine-tuning moves little by intent: it begins with a loss below that of a guess.
     """
     if not (ratio.steps > warmup).any():
         yield Skip("too_few_points", f"the first {warmup} steps are not judged, and the run has no more")
         return
     yield from too_few(ratio, min_points)
-    on = np.ones(len(ratio.steps), bool) if rate is None else np.nan_to_num(at(rate, ratio.steps).values[:, 0], nan=1.0) > 0
-    judged = ((ratio.steps > warmup) & on)[:, None]
-    for span in spans(ratio, (ratio.values > highest) & judged, min_points=min_points):
+    judged = ((ratio.steps > warmup) & _rate(ratio.steps, rate, 0.0))[:, None]
+    large, small = (ratio.values > highest) & judged, (ratio.values < lowest) & (ratio.values > 0) & judged
+    for span in spans(ratio, large, min_points=min_points):
         yield Hit.over(
             span, "sev2", "each update changes {value:.2g} of the weights; above {limit:.0e} they do not settle",
             badness=ratio.values, limit=highest,
         )  # fmt: skip
-    for span in spans(ratio, (ratio.values < lowest) & judged, min_points=min_points):
+    for span in spans(ratio, small, min_points=min_points):
         yield Hit.over(
             span, "sev2", "each update changes only {value:.2g} of the weights; below {limit:.0e} they stand still",
             badness=-ratio.values, value=ratio.values, limit=lowest,
         )  # fmt: skip
+    if tensors is None or large.any() or small.any():
+        return
+    middle = _middle(tensors)
+    for span in spans(middle, (middle.values > high) & (middle.steps > warmup)[:, None], min_points=min_points):
+        yield Hit.over(
+            span, "sev2", "each update changes {value:.2g} of the median tensor; above {limit:.0e} they do not settle",
+            badness=middle.values, limit=high,
+        )  # fmt: skip
+    full = _rate(middle.steps, rate, near_peak) & (middle.steps > warmup // 5) & ~_has_learnt(middle.steps, start, loss, learnt)
+    for span in spans(middle, (middle.values < low) & (middle.values > 0) & full[:, None], min_points=min_points):
+        yield Hit.over(
+            span, "sev2", "each update changes only {value:.2g} of the median tensor, and hardly anything is learnt; "
+            "{limit:.0e} is little", badness=-middle.values, value=middle.values, limit=low,
+        )  # fmt: skip
+
+
+def _rate(steps: Steps, rate: Series | None, share: float) -> Mask:
+    """Tell of each step whether the learning rate was above a share of its peak; where it is not known, it was."""
+    if rate is None:
+        return np.ones(len(steps), bool)
+    known = rate.values[rate.finite]
+    return np.asarray(np.nan_to_num(at(rate, steps).values[:, 0], nan=np.inf) > share * (known.max() if known.size else 0.0))
+
+
+def _middle(tensors: Series) -> Series:
+    known = tensors.recorded_rows()
+    return single("median tensor", "1", known.steps, row_medians(np.where(known.recorded, known.values, np.nan)))
+
+
+def _has_learnt(steps: Steps, start: Series | None, loss: Series | None, share: float) -> Mask:
+    """Tell of each step whether the run had learnt something, or knew it from the start, or whether that is not known."""
+    unknown = start is None or loss is None or not start.finite.any() or start.values[start.finite][0] < -0.5
+    if unknown or loss is None:
+        return np.ones(len(steps), bool)
+    first = loss.values[loss.finite][0]
+    return np.asarray(~(at(loss, steps).values[:, 0] > (1 - share) * first))

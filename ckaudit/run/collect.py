@@ -6,6 +6,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from typing import Any, get_args
+from zlib import crc32
 
 import numpy as np
 from msgspec import UNSET
@@ -13,6 +14,7 @@ from msgspec import UNSET
 from ckaudit.contract.behaviour import HeadKind
 from ckaudit.contract.columns import Table
 from ckaudit.contract.grids import unpack
+from ckaudit.run.paths import WORDS
 from ckaudit.run.run import Grids
 from ckaudit.run.series import Floats, Series, empty
 
@@ -24,6 +26,7 @@ class Collector:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._is_word = path in WORDS
         self._labels: list[Labels] = []
         self._rows: list[array[float]] = []
         self._masks: list[bytes | None] = []
@@ -38,7 +41,7 @@ class Collector:
         try:
             row = array("d", values)
         except TypeError:
-            row = array("d", map(_number, values))
+            row = array("d", map(_WORDS.__getitem__ if self._is_word else _number, values))
             mask = bytes(value is not UNSET and value is not None for value in values)
         self._steps.append(step)
         self._labels.append(labels)
@@ -123,5 +126,18 @@ def cells_of(table: Table, field: str) -> tuple[Labels, Iterable[Any]]:
     return (table.names, column) if part is None else flatten_lists(table.names, column, part)
 
 
+class _Words(dict[Any, float]):
+    """Words as numbers: the place in their list, else a checksum, so that two are equal where the words are."""
+
+    def __missing__(self, word: Any) -> float:
+        number = float(crc32(str(word).encode()))
+        self[word] = number
+        return number
+
+
+DTYPES = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2")
+"""Element types in the order of the numbers that they are read as."""
+
 _PLACES = {word: float(place) for place, word in enumerate(get_args(HeadKind))}
+_WORDS = _Words({**_PLACES, **{word: float(place) for place, word in enumerate(DTYPES)}, UNSET: np.nan, None: np.nan})
 _PARTS = {"percentiles": "percentile", "counts": "expert", "router_probability": "expert", "shape": "dimension"}

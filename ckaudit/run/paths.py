@@ -13,8 +13,12 @@ from ckaudit.contract.analysis import Checkpoint
 ALWAYS = ("loss", "scalars.*")
 GRIDS = ("attention.*.sampled_qk_grid_32x32_per_head", "attention.*.sampled_qk_grid_32x32")
 """Matrices that a metric may ask for."""
-WORDS = ("attention.*.kind_per_head",)
-"""Lists of words that a metric may ask for; a word is read as its place among those allowed."""
+WORDS = (
+    "attention.*.kind_per_head", "weights.*.dtype", "activations.*.dtype", "rank_facts.parameter_hash",
+)  # fmt: skip
+"""Words that a metric may ask for: one of a known list is read as its place there, any other as a number made of it."""
+NAMES = ("optimizer.trainable_without_optimizer",)
+"""Lists of names that a metric may ask for: how many there are, and a column of ones for each."""
 
 
 @cache
@@ -109,5 +113,5 @@ def _narrow(hint: Any, wanted: set[str]) -> Any:
 
 def unknown_paths(paths: Iterable[str]) -> list[str]:
     """Return those of `paths` that no checkpoint can hold."""
-    known = {*every_path(), *GRIDS, *WORDS}
+    known = {*every_path(), *GRIDS, *WORDS, *NAMES}
     return [path for path in paths if path not in known]

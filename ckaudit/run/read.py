@@ -22,7 +22,7 @@ from ckaudit.contract.report import Finding
 from ckaudit.contract.tabulate import LineTable, Tabulator
 from ckaudit.errors import UnreadableError
 from ckaudit.run.collect import Collector, GridCollector, cells_of, flatten_lists
-from ckaudit.run.paths import GRIDS, decoder, every_path
+from ckaudit.run.paths import GRIDS, NAMES, decoder, every_path
 from ckaudit.run.run import Event, Run
 from ckaudit.run.scalars import ScalarLog, SessionLogs
 
@@ -179,7 +179,9 @@ class _Reader:
             return
         for rest, collector in members:
             value = getattr(part, rest) if rest else part
-            if isinstance(value, list):
+            if collector.path in NAMES and isinstance(value, list):
+                collector.add(step, (collector.path, *value), (len(value), *[1] * len(value)))
+            elif isinstance(value, list):
                 collector.add(step, *flatten_lists((collector.path,), [value], "bucket"))
             else:
                 collector.add(step, (collector.path,), (value,))

@@ -8,6 +8,8 @@ from msgspec import UNSET, Struct
 from ckaudit.contract.manifest import Manifest, TensorFacts
 
 _DEPTH = re.compile(r"(?:^|[._/])(?P<depth>\d+)(?=[._/]|$)")
+_EXPERT = re.compile(r"(^|[._])experts?[._]?\d+([._]|$)", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+")
 _KINDS = (
     ("norm", re.compile(r"norm|(^|[._])ln(_?\w*)?([._]|$)|gamma", re.IGNORECASE)),
     ("embedding", re.compile(r"emb|wte|wpe", re.IGNORECASE)),
@@ -46,6 +48,32 @@ class TensorTable(Struct, frozen=True):
     def blocks(self, names: Iterable[str]) -> list[str | None]:
         """Return the block of each of `names`."""
         return [self.block(name) for name in names]
+
+    def module(self, name: str) -> str:
+        """Return the module that holds a tensor; where nobody said it, the tensor's own name."""
+        fact = self.facts.get(name)
+        return name if fact is None or fact.module is UNSET else fact.module
+
+    def is_expert(self, name: str) -> bool:
+        """Tell whether a tensor belongs to an expert of a mixture.
+
+        >>> TensorTable({}).is_expert("blocks.1.mlp.experts.3.up.weight")
+        True
+        """
+        return _EXPERT.search(self.module(name)) is not None
+
+    def roles(self, names: Iterable[str]) -> list[str]:
+        """Return of each tensor what it shares with its namesakes in other blocks.
+
+        >>> TensorTable({}).roles(["blocks.0.up", "blocks.1.up"])
+        ['blocks.#.up/0', 'blocks.#.up/0']
+        """
+        seen: dict[str, int] = {}
+        made = []
+        for module in map(self.module, names):
+            seen[module] = seen.get(module, -1) + 1
+            made.append(f"{_NUMBER.sub('#', module)}/{seen[module]}")
+        return made
 
     def in_depth_order(self, blocks: Iterable[str]) -> list[str]:
         """Sort block names from the input to the output.

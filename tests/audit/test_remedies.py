@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer.main
+from msgspec.structs import replace
 
 from ckaudit.audit.coverage import coverage, coverage_of
 from ckaudit.audit.remedies import attention_weights
@@ -198,7 +199,7 @@ def test_lines_to_copy_are_unbroken(width):
 
 
 def test_where_no_check_reads_a_number_it_says_so_once():
-    found = read(HEALTHY)
+    found = replace(read(FIXTURES / "runs" / "experts_two_ranks"), young=())
     text = render(found, "terminal", PLAIN._replace(verbose=True, width=100))
     assert not any(each.readers for each in found.remedies)
     assert text.splitlines()[2].startswith(
@@ -271,10 +272,10 @@ def test_a_graph_network_is_not_asked_for_text_and_attention():
 def test_what_a_check_waits_for_is_named_though_another_side_is_recorded():
     found = coverage_of(run_of(["attn_entropy", "update_to_weight"]))
     assert row(found, "attn_entropy").recorded
-    assert row(found, "attn_entropy").rules == ("ATTN001 entropy_collapse",)
+    assert "ATTN001 entropy_collapse" in row(found, "attn_entropy").rules
     text = " ".join(render(found, "terminal", PLAIN).split())
     assert "attn_entropy is recorded, but not normalized_attention_entropy, min_normalized_entropy" in text
-    assert row(found, "attn_entropy").waiting == ("entropy_collapse",)
+    assert "entropy_collapse" in row(found, "attn_entropy").waiting
 
 
 @pytest.mark.parametrize("source", [FIXTURES / "runs" / "lr_too_high", WHISPER])

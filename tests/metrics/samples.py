@@ -77,7 +77,8 @@ def random_run(seed=0, *, steps=130, gaps=0.1, nans=0.05):
     """Make a run that records every path and scalar that any metric reads, with gaps and NaN strewn over all of it."""
     made = _random_material(seed, steps, gaps, nans)
     facts = {name: TensorFacts(depth=int(name.split(".")[1])) if name[:2] == "h." else TensorFacts() for name in TENSORS}
-    sessions = [Session(start=START), Session(start=START + 60.0, end=START + 90.0), Session(start=START + 90.0)]
+    facts[TENSORS[0]] = TensorFacts(kind="other", module=MODULES[0], shape=[4, 3])
+    sessions = [Session(start=START), Session(start=START + 60.0, end=START + 90.0), Session(start=START + 90.0, resumed_from=60)]
     return Run(
         "random",
         Manifest(

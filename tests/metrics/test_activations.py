@@ -7,6 +7,7 @@ from ckaudit.metrics.activations import (
     activation_mean_abs,
     activation_outlier_rate,
     activation_rms,
+    activation_saturation,
     activation_sparsity,
     activation_std,
     dead_unit_fraction,
@@ -79,3 +80,22 @@ def test_outliers_are_shares_in_percent_and_dead_units_counts():
     )
     assert close(cells(activation_outlier_rate(run)), {(10, "a"): 25.0, (10, "b"): NAN, (10, "c"): 2.0})
     assert cells(dead_units(run)) == {(10, "a"): 3.0}
+
+
+def saturation_of(**modules):
+    """Return what the metric makes of modules with these outputs."""
+    moments = {"mean": np.mean, "std": np.std, "min": np.min, "max": np.max}
+    fields = {name: {1: {each: float(of(np.array(a))) for each, a in modules.items()}} for name, of in moments.items()}
+    return cells(activation_saturation(run_of({f"activations.*.{name}": rows for name, rows in fields.items()})))
+
+
+def test_saturation_is_one_at_the_ends_and_a_third_of_it_where_all_is_alike():
+    ends = [0.0] * 30 + [1.0] * 10
+    even = np.linspace(-1.0, 1.0, 2001)
+    found = saturation_of(act=ends, tanh=even)
+    assert found[1, "act"] == pytest.approx(1.0)
+    assert found[1, "tanh"] == pytest.approx(1 / 3, rel=2e-3)  # the variance of the uniform law on [-1, 1]
+
+
+def test_equal_outputs_have_no_ends():
+    assert saturation_of(act=[0.5, 0.5, 0.5]) == {}

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from ckaudit.metrics.medians import median_of
+from ckaudit.metrics.medians import median_of, over_past, row_medians
+from ckaudit.run.series import single
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 50, 51, 5000])
@@ -15,3 +16,18 @@ def test_nan_and_nothing_have_no_median_and_infinities_have():
     assert np.isnan(median_of(np.array([1.0, np.nan, 2.0])))
     assert np.isnan(median_of(np.array([])))
     assert median_of(np.array([np.inf, 1.0, -np.inf])) == 1.0
+
+
+def test_the_past_of_a_cell_is_the_median_of_the_finite_ones_before_it():
+    values = np.random.default_rng(0).lognormal(size=130)
+    values[[3, 60]] = np.nan
+    series = single("a", "1", np.arange(130), values)
+    slow = []
+    for row in range(130):
+        before = [each for each in values[:row] if np.isfinite(each)][-50:]
+        slow.append(values[row] / np.median(before) if len(before) >= 5 and np.isfinite(values[row]) else np.nan)
+    np.testing.assert_allclose(over_past(series, 5)[:, 0], slow, rtol=1e-12)
+
+
+def test_a_row_of_infinities_has_no_median():
+    assert np.isnan(row_medians(np.array([[np.inf, np.nan]]))).all()

@@ -21,8 +21,8 @@ def headline(found: Coverage) -> str:
         which = "them" if freed == len(found.waiting) else f"{freed} of them"
         return f"{text}; number {best} below lets {which}." if freed else f"{text}; what follows brings them."
     if found.young:
-        names = ", ".join(f"{each.name} ({each.detail})" for each in found.young)
-        return f"{found.checks - len(found.young)} of {found.checks} checks can judge this run; too few points yet for {names}."
+        judged = f"{found.checks - len(found.young)} of {found.checks} checks can judge this run"
+        return f"{judged}; too few points yet for {first_of([each.name for each in found.young])}."
     if found.remedies and found.remedies[0].readers:
         readers = ", ".join(_name(each) for each in found.remedies[0].readers)
         return f"Every check has the numbers that it needs; number 1 below would tell more to {readers}."

@@ -153,8 +153,8 @@ def _sides(row: Row) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _young(found: Coverage, view: View, width: int) -> list[str]:
-    """Return the checks that have too few numbers so far, where the first line does not say it; no line helps."""
-    if not (found.young and found.waiting):
+    """Return the checks that have too few numbers so far; no line helps."""
+    if not found.young:
         return []
     lines = _title("Not judged yet, for too few points", view, width)
     return lines + [line for each in found.young for line in paragraph(f"{each.name}: {each.detail}", width)]

@@ -1,0 +1,53 @@
+"""Losses on the two sides of a resume: how far the first ones of a session are from where the last ones were heading."""
+
+import numpy as np
+
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.metric import metric
+from ckaudit.run.run import Run
+from ckaudit.run.seams import seams
+from ckaudit.run.series import Floats, Series, empty, single
+
+SIGMA = 1.4826
+
+
+@metric(unit="1", reads=[train_loss_raw], source="playbook D1.6; FAULTS I31, I32, I62", memory=None)
+def loss_after_resume(run: Run, *, window: int = 30, after: int = 5, least: float = 1e-3) -> Series:
+    r"""How many robust deviations the first losses after a resume lie above the line of the losses before it.
+
+    $$z_t = \frac{L_t - (a + b t)}{1.4826 \operatorname{median} |L_s - (a + b s)|}$$
+
+    Shape (T, 1): the first `after` logged losses of each session that run.json says was resumed; a and b are fitted to the
+    `window` losses before it, by the medians of their halves. Not recorded where fewer than ten were before it.
+
+    Args:
+        run: The run.
+        window: Losses before the seam.
+        after: Losses after it.
+        least: Smallest deviation, as a share of the loss: a log that is rounded has no noise of its own.
+    """
+    loss = train_loss_raw(run)
+    if not loss.labels:
+        return empty("loss_after_resume")
+    known = np.flatnonzero(loss.finite[:, 0])
+    steps, values = loss.steps[known], loss.values[known, 0]
+    found: dict[int, float] = {}
+    for seam in seams(run.manifest):
+        start = int(np.searchsorted(steps, seam, side="right"))
+        before = values[max(0, start - window) : start]
+        if len(before) >= 10:
+            places = np.arange(start, min(start + after, len(values)))
+            found |= zip(steps[places].tolist(), _above(before, values[places], least).tolist(), strict=True)
+    after_all = sorted(found)
+    return single("loss_after_resume", "1", np.array(after_all, np.int64), np.array([found[step] for step in after_all]))
+
+
+def _above(before: Floats, later: Floats, least: float) -> Floats:
+    """Return how many deviations each later value is above the line through those before, shape as `later`."""
+    half = len(before) // 2
+    slope = float(np.median(before[-half:]) - np.median(before[:half])) / (len(before) - half)
+    places = np.arange(len(before))
+    base = float(np.median(before - slope * places))
+    spread = SIGMA * float(np.median(np.abs(before - base - slope * places)))
+    spread = max(spread, least * abs(base), 1e-300)
+    return np.asarray((later - base - slope * (len(before) + np.arange(len(later)))) / spread)

@@ -1,0 +1,35 @@
+"""Inputs of a model that reads numbers: their scale, told by what its first layer makes of them."""
+
+import math
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.metrics.activations import activation_rms
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import ratio, relabelled
+from ckaudit.metrics.weights import weight_norm
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series, empty
+
+
+@metric(unit="1", reads=[activation_rms, weight_norm], source="FAULTS, TheDeepChecker missing_normalization", memory=1)
+def input_scale(run: Run) -> Series:
+    r"""Root mean square of a model's inputs, as far as its first layer tells.
+
+    $$s = \mathrm{rms}(W x) \cdot \sqrt{m} \,/\, \lVert W \rVert_F$$
+
+    Shape (C, 1), labelled by the first layer, of m outputs: exact for inputs that are independent of one another, and near 1
+    for normed ones. Not recorded for a model that begins with an embedding, nor where run.json does not list the tensors in
+    their order.
+    """
+    facts = run.manifest.tensors if run.manifest else UNSET
+    name, first = next(iter((facts or {}).items()), ("", None))
+    if first is None or first.kind == "embedding" or first.shape is UNSET or len(first.shape) < 2 or first.module is UNSET:
+        return empty("input_scale")
+    outputs, module = float(first.shape[0]), first.module
+    rms = relabelled(activation_rms(run).only(lambda label: label == module), module)
+    norm = relabelled(weight_norm(run).only(lambda label: label == name), module)
+    if not rms.labels or not norm.labels:
+        return empty("input_scale")
+    return ratio(rms, norm).mapped(lambda values: np.asarray(values * math.sqrt(outputs)), "input_scale", "1")

@@ -1,0 +1,58 @@
+"""What checkpoints say in words: element types, tensors that no optimizer holds, and whether ranks hold the same weights."""
+
+import numpy as np
+from msgspec.structs import replace
+
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import filled
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Series, single
+
+
+@metric(unit="type", reads=["weights.*.dtype", "activations.*.dtype"], source="analysis contract", memory=1, worst="first")
+def element_type(run: Run) -> Series:
+    r"""Element type of each weight tensor and of each module's output, as a number.
+
+    $$d \in \{0, 1, 2, \dots\}$$
+
+    Shape (C, P): checkpoints by "weights/NAME" and "activations/NAME". 0 is float32, 1 bfloat16, 2 float16, 3 float64, 4 and 5
+    the two of 8 bits; any other type has a number of its own. Only a change says anything.
+    """
+    parts = [_named(run.series(section, "dtype"), section) for section in ("weights", "activations")]
+    return filled(*parts)
+
+
+@metric(unit="tensors", reads=["optimizer.trainable_without_optimizer"], source="playbook D1.5, analysis contract", memory=1)
+def tensors_without_optimizer(run: Run) -> Series:
+    r"""Trainable tensors that no parameter group holds.
+
+    $$n = |P_{trainable}| - \textstyle\sum_g |P_g|$$
+
+    Shape (C, 1 + P): checkpoints by its own name, how many there are, and by each tensor that was ever one, 1 where it is.
+    """
+    found = run.value("optimizer.trainable_without_optimizer")
+    return replace(found, labels=("tensors_without_optimizer", *found.labels[1:])) if found.labels else found
+
+
+@metric(
+    unit="1", reads=["rank_facts.parameter_hash"], source="catalogue D1.6 across ranks; BLOOM chronicles", memory=1, worst="low"
+)
+def replica_agreement(run: Run) -> Series:
+    r"""Share of the ranks whose parameters are those of most ranks.
+
+    $$\tfrac1R \max_h |\{r : h_r = h\}|$$
+
+    Shape (C, 1): checkpoints with the hashes of two ranks or more; 1 where all hold the same weights, as replicas must.
+    """
+    hashes = run.value("rank_facts.parameter_hash")
+    rows = np.flatnonzero(hashes.recorded.sum(axis=1) > 1)
+    shares = [_commonest(hashes.values[row, hashes.recorded[row]]) for row in rows]
+    return single("replica_agreement", "1", hashes.steps[rows], np.array(shares, float))
+
+
+def _named(series: Series, section: str) -> Series:
+    return replace(series, labels=tuple(f"{section}/{label}" for label in series.labels))
+
+
+def _commonest(numbers: Floats) -> float:
+    return float(np.unique(numbers, return_counts=True)[1].max() / len(numbers))

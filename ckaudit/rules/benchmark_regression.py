@@ -1,0 +1,48 @@
+"""EVAL002: a small benchmark falls back."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.evaluation import microbench_score
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.departures import SIGMA
+from ckaudit.run.series import Floats, Series
+from ckaudit.run.spans import spans
+
+
+@rule("EVAL002", severity="sev2", needs=[microbench_score], unit="score")
+def benchmark_regression(
+    score: Series, *, relative: float = 0.1, k: float = 4.0, history: int = 4, min_points: int = 2
+) -> Iterator[Hit | Skip]:
+    """A small benchmark falls back.
+
+    ## What it checks
+    Each score against its best so far, from `history` values on (M58, SEV2-2): lower by `relative` of it and by `k` robust
+    deviations of its own steps, at `min_points` evaluations in a row or at the last one.
+    ## Why it matters
+    The loss may go on falling while an ability is lost: data, context or harness changed.
+    ## False alarms
+    Small benchmarks are noisy: their own steps say how much. A score that is better when low is not for this rule.
+    """
+    if score.points <= history:
+        yield Skip("too_few_points", f"{score.points} values of microbench_score; more than {history} are needed")
+        return
+    best = np.fmax.accumulate(np.where(score.finite, score.values, np.nan), axis=0)
+    noise = np.array([_noise(score.values[score.finite[:, column], column]) for column in range(len(score.labels))])
+    fallen = (best - score.values > np.maximum(relative * np.abs(best), k * noise)) & (np.arange(len(score.steps)) >= history)[
+        :, None
+    ]
+    for span in spans(score, fallen):
+        if span.points >= min_points or span.last == int(score.steps[-1]):
+            row = int(span.rows[0])
+            yield Hit.over(
+                span, "sev2", "{where} scores {value:.4g}, after {limit:.4g} at its best", badness=best - score.values,
+                value=score.values, limit=float(best[row, span.column]),
+            )  # fmt: skip
+
+
+def _noise(values: Floats) -> float:
+    """Return the robust deviation of the steps between values, of one value then."""
+    steps = np.diff(values)
+    return SIGMA * float(np.median(np.abs(steps - np.median(steps)))) / float(np.sqrt(2)) if len(steps) else 0.0

@@ -1,0 +1,40 @@
+"""FILE002: a checkpoint of the training was not written whole."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.observability import checkpoint_ok, checkpoint_written
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+
+@rule("FILE002", severity="sev0", needs=[checkpoint_ok], wants=[checkpoint_written, FACTS], unit="1", memory=1)
+def broken_checkpoint(whole: Series, read: Series | None, facts: Manifest | None, *, well: float = 1.0) -> Iterator[Hit | Skip]:
+    """A checkpoint of the training was not written whole.
+
+    ## What it checks
+    What the trainer says of its own checkpoints (M61): anything below `well` is sev0 (SEV0-2). A session of the recorder that
+    could not write all of its files is sev2.
+    ## Why it matters
+    The last good checkpoint must be protected before the next one takes its place: a resume from a broken one is lost time.
+    ## False alarms
+    An analysis checkpoint that cannot be read is no checkpoint of the training: reading it says so by itself.
+    """
+    mine = whole.values < well
+    if read is not None:
+        mine &= ~np.isin(whole.steps, read.steps[(read.values < well).any(axis=1)])[:, None]
+    for span in spans(whole, mine):
+        yield Hit.over(
+            span, "sev0", "a checkpoint of the training is not whole: protect the last good one", badness=-whole.values,
+            value=whole.values, limit=well,
+        )  # fmt: skip
+    for number, session in enumerate(facts.sessions if facts is not None and facts.sessions is not UNSET else []):
+        if session.checkpoint_ok is False:
+            yield Hit(
+                severity="sev2", where=f"session {number}", value=0.0, limit=well,
+                message="the recorder could not write every file of {where}",
+            )  # fmt: skip

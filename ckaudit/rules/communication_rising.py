@@ -1,0 +1,35 @@
+"""RANK004: communication takes more and more of a step."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.hardware import comm_time_frac
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Series
+
+
+@rule("RANK004", severity="sev2", needs=[comm_time_frac], unit="1")
+def communication_rising(share: Series, *, rise: float = 0.1, parts: int = 3, min_points: int = 12) -> Iterator[Hit | Skip]:
+    """Communication takes more and more of a step.
+
+    ## What it checks
+    The share of a step that is spent communicating (M45: rising trend): the medians of `parts` equal pieces of the run rise
+    from each to the next, by `rise` in all.
+    ## Why it matters
+    A link degrades or a rank falls behind: the others wait for it inside the exchange.
+    ## False alarms
+    Shares wander by some percent. At least `min_points` points are needed.
+    """
+    if share.points < min_points:
+        yield Skip("too_few_points", f"{share.points} points of comm_time_frac; {min_points} are needed")
+        return
+    rows = np.flatnonzero(share.finite[:, 0])
+    middles = np.array([np.median(piece) for piece in np.array_split(share.values[rows, 0], parts)])
+    if (np.diff(middles) > 0).all() and middles[-1] - middles[0] > rise:
+        start = len(rows) // parts
+        yield Hit(
+            severity="sev2", where="communication", first=int(share.steps[rows[start]]), last=int(share.steps[rows[-1]]),
+            worst=int(share.steps[rows[-1]]), value=float(middles[-1]), limit=float(middles[0]), points=len(rows) - start,
+            message="communication takes {value:.0%} of a step, and {limit:.0%} at the beginning",
+        )  # fmt: skip

@@ -1,0 +1,32 @@
+"""CURV001: the loss becomes sharp in one jump."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.landscape import curvature_trace_est
+from ckaudit.metrics.medians import over_past
+from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+
+@rule("CURV001", severity="sev2", needs=[curvature_trace_est], unit="1")
+def curvature_jump(curvature: Series, *, sharp: float = 5.0, history: int = 5) -> Iterator[Hit | Skip]:
+    """The curvature of the loss rises in one jump.
+
+    ## What it checks
+    The trace of the Hessian over the median of the values before, `history` of them at least: over `sharp` the valley has
+    become sharp (M18; the estimate itself is right within a factor of two, so that five is no chance).
+    ## Why it matters
+    Updates that fitted the old curvature overshoot the new one: a learning rate that was right is too high now (TRI-2).
+    ## False alarms
+    Curvature rises slowly in healthy runs until the learning rate holds it; that is no jump.
+    """
+    yield from too_few(curvature, history + 1)
+    ratio = over_past(curvature, history)
+    for span in spans(curvature, np.nan_to_num(ratio) > sharp):
+        yield Hit.over(
+            span, "sev2", "the curvature of the loss is {value:.3g} times what it was; the limit is {limit:.0f}",
+            badness=ratio, limit=sharp,
+        )  # fmt: skip

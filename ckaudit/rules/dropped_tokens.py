@@ -1,0 +1,44 @@
+"""MOE002: experts drop tokens."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.routing import moe_drop_rate
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+
+@rule("MOE002", severity="sev1", needs=[moe_drop_rate], unit="%")
+def dropped_tokens(
+    rate: Series, *, usual: float = 1.0, many: float = 30.0, falling: float = 0.7, warmup: int = 100, min_points: int = 3
+) -> Iterator[Hit | Skip]:
+    """Experts drop tokens.
+
+    ## What it checks
+    The share of routed tokens that found no room (M26; Switch stays below 1 %), after `warmup` steps and at `min_points` points
+    in a row: above `many` percent, or above `usual` and rising, it is sev1 (SEV1-5); above `usual` and steady it is sev2;
+    where the last third of the points is below `falling` of the first, it is noted.
+    ## Why it matters
+    A dropped token passes the layer unchanged: its share of the compute and of the data is lost.
+    ## False alarms
+    A young router drops many tokens, fewer all the time: healthy models of the lab fall from 30 % to 3 % in 400 steps.
+    """
+    late = rate.steps > warmup
+    if rate.finite[late].sum() < min_points:
+        yield Skip("too_few_points", f"fewer than {min_points} points after the first {warmup} steps")
+        return
+    for span in spans(rate, (rate.values > usual) & late[:, None], min_points=min_points):
+        known = rate.finite[:, 0] & late & (rate.steps <= span.last)
+        values = rate.values[known, 0]
+        third = max(1, len(values) // 3)
+        first, last = float(np.median(values[:third])), float(np.median(values[-third:]))
+        rising, steady = last > first / falling, last >= falling * first
+        tail = ", and more and more" if rising else "" if steady else ", but fewer"
+        grave = float(np.median(rate.values[span.rows, 0])) > many or rising
+        yield Hit.over(
+            span, "sev1" if grave else "sev2" if steady else "note",
+            "experts drop up to {value:.3g} % of their tokens" + tail,
+            badness=rate.values, limit=usual,
+        )  # fmt: skip

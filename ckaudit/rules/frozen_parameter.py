@@ -1,0 +1,72 @@
+"""MOVE003: tensors stand still that others of the same model train."""
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Severity
+from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.loss import initial_loss_excess
+from ckaudit.metrics.weights import update_norm
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.series import Series
+
+DECLARED = ("frozen", "trainable")
+"""Keys of the configuration in run.json that list patterns of names, of what is meant to stand still and of what is not."""
+
+
+@rule("MOVE003", severity="sev2", needs=[gradient_norm, FACTS], wants=[update_norm, initial_loss_excess], unit="tensors")
+def frozen_parameter(
+    gradient: Series, facts: Manifest, update: Series | None, start: Series | None, *,
+    minority: float = 0.5, min_points: int = 3, knows: float = 0.5,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """Tensors that neighbours of their kind train are not trained.
+
+    ## What it checks
+    Tensors that do not ask for a gradient, and those that do but never got one nor an update at `min_points` checkpoints,
+    while others train. Fewer than `minority` of all is sev2, for who freezes on purpose usually freezes most; else a
+    note. It is a note as well where the first loss is by `knows` nats lower than a guess: then the model was trained
+    before.
+    ## Why it matters
+    They stay as they were drawn, at random, and the loss falls nonetheless: nobody sees it (once in a model of 175
+    billion, its table of positions).
+    ## False alarms
+    What run.json's configuration declares in `frozen` or leaves out of `trainable` (lists of names or patterns) is meant.
+    """
+    yield from too_few(gradient, min_points)
+    names = dict(facts.tensors) if facts.tensors is not UNSET else {}
+    still = [name for name, fact in names.items() if fact.trainable is False]
+    still += [name for name, fact in names.items() if fact.trainable is not False and _never(name, gradient, update, min_points)]
+    config = facts.config if isinstance(facts.config, dict) else {}
+    found = [name for name in still if not _is_meant(name, config)]
+    if not found or len(found) == len(names):
+        return
+    learnt = start is not None and start.finite.any() and float(start.values[start.finite][0]) < -knows
+    severity: Severity = "note" if learnt or len(still) >= minority * len(names) else "sev2"
+    yield Hit(
+        severity=severity, where=found[0], also=tuple(found[1:]), first=int(gradient.steps[0]), last=int(gradient.steps[-1]),
+        value=float(len(found)), limit=0.0, points=gradient.points, joined_by=int(gradient.steps[0]),
+        message="{where} is not trained, while " + f"{len(names) - len(still)} of {len(names)} tensors are; "
+        "run.json declares nothing of it",
+    )  # fmt: skip
+
+
+def _never(name: str, gradient: Series, update: Series | None, least: int) -> bool:
+    """Tell whether a tensor got neither a gradient nor an update, though updates of it were recorded."""
+    if name in gradient.labels or update is None or name not in update.labels:
+        return False
+    column = update.labels.index(name)
+    moved = update.values[update.finite[:, column], column]
+    return len(moved) >= least and not np.any(moved)
+
+
+def _is_meant(name: str, config: dict[str, Any]) -> bool:
+    """Tell whether the configuration says that a tensor is frozen."""
+    frozen, trainable = (config.get(key) for key in DECLARED)
+    if isinstance(frozen, list) and any(fnmatchcase(name, str(pattern)) for pattern in frozen):
+        return True
+    return isinstance(trainable, list) and not any(fnmatchcase(name, str(pattern)) for pattern in trainable)

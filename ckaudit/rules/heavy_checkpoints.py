@@ -1,0 +1,47 @@
+"""FILE003: checkpoints take longer, or become larger, than they were."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.observability import checkpoint_size, checkpoint_time
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.departures import departures
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+
+@rule("FILE003", severity="sev2", needs=[], wants=[checkpoint_time, checkpoint_size], unit="1")
+def heavy_checkpoints(
+    time: Series | None, size: Series | None, *, seconds: float = 30.0, megabytes: float = 100.0, relative: float = 1.0,
+    history: int = 5, k: float = 6.0,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """Checkpoints take longer, or become larger, than they were.
+
+    ## What it checks
+    Time and size of each checkpoint against the median of all before, from `history` on (M62 spike or growth, M63 sudden jump):
+    more by `k` robust deviations, by `relative` of it, and by `seconds` or `megabytes`.
+    ## Why it matters
+    The store fills up or fails, or something is saved that should not be; the training waits for it.
+    ## False alarms
+    Analysis checkpoints are small, and their grids take turns: they stay below the least amounts.
+    """
+    found = [
+        (time, seconds, "takes {value:.3g} s, before {limit:.3g}"),
+        (size, 1e6 * megabytes, "is {value:.3g} bytes, before {limit:.3g}"),
+    ]
+    if time is None and size is None:
+        yield Skip("not_recorded", "needs checkpoint_time or checkpoint_size")
+        return
+    for series, least, what in found:
+        if series is None:
+            continue
+        away, usual = departures(series, least=least, relative=relative, history=history, k=k)
+        for span in spans(series, np.nan_to_num(away) > 1):
+            step, _ = span.worst(away)
+            row = int(np.searchsorted(series.steps, step))
+            yield Hit(
+                severity="sev2", where=span.label, first=span.first, last=span.last, worst=step, points=span.points,
+                value=float(series.values[row, span.column]), limit=float(usual[row, span.column]),
+                message="a checkpoint " + what,
+            )  # fmt: skip

@@ -1,0 +1,67 @@
+"""NUM002: the log is clean where other numbers are not finite."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
+from ckaudit.metrics.optimizer import skipped_updates
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Floats, Mask, Series, Steps
+from ckaudit.run.spans import spans
+
+
+@rule(
+    "NUM002", severity="sev0", needs=[train_loss_raw], unit="nats/token", memory=2,
+    wants=[grad_global_norm, nonfinite_gradients, nonfinite_weights, nonfinite_activations, skipped_updates],
+)  # fmt: skip
+def hidden_nonfinite(
+    loss: Series, norm: Series | None, gradients: Series | None, weights: Series | None, activations: Series | None,
+    skipped: Series | None, *, min_points: int = 1, least: float = 0.05,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """The log is clean where other numbers are not finite.
+
+    ## What it checks
+    Steps with a finite loss though weights or outputs are not finite: no such loss exists. And steps whose gradients are not
+    finite while the loss reads exactly zero after one above `least`, or exactly what it read at both points before, at
+    `min_points` points in a row: a logger put it there (the Hugging Face Trainer does so by default).
+    ## Why it matters
+    Who reads the curve sees a good step, and the number that should stop the run is gone.
+    ## False alarms
+    Gradients that overflow under a loss scale belong to steps with a loss of their own; updates that were skipped for it are
+    left out.
+    """
+    if all(series is None for series in (norm, gradients, weights, activations)):
+        yield Skip("not_recorded", "needs gradient norms or counts of non-finite elements")
+        return
+    lost = _steps_of([each for each in (weights, activations) if each is not None], counts=True)
+    bad = _steps_of([] if gradients is None else [gradients], counts=True) | _steps_of([] if norm is None else [norm])
+    if skipped is not None:
+        bad -= {int(step) for step in skipped.steps[(skipped.values > 0).any(axis=1)]}
+    values = loss.values[:, 0]
+    same = np.diff(values, prepend=np.nan) == 0
+    stopped = _fell_to_zero(values, least) | (same & np.roll(same, 1))
+    hidden = _among(loss.steps, lost) | (_among(loss.steps, bad) & stopped)
+    for span in spans(loss, hidden[:, None] & loss.finite, min_points=min_points):
+        yield Hit.over(
+            span, "sev0", "the loss is logged as {value:.4g} at a step with values that are not finite: the log hides them",
+            badness=-loss.values, value=loss.values,
+        )  # fmt: skip
+
+
+def _fell_to_zero(values: Floats, least: float) -> Mask:
+    """Tell of each loss whether it is exactly zero and the last one that was not is above `least`."""
+    last = np.maximum.accumulate(np.where(values != 0, np.arange(len(values)), 0))
+    return np.asarray((values == 0) & (values[last] > least))
+
+
+def _steps_of(found: list[Series], *, counts: bool = False) -> set[int]:
+    """Return the steps at which a series is not finite, or counts any that are not."""
+    masks = [(each, each.nonfinite | (np.nan_to_num(each.values) > 0) if counts else each.nonfinite) for each in found]
+    return {int(step) for series, mask in masks for step in series.steps[mask.any(axis=1)]}
+
+
+def _among(steps: Steps, wanted: set[int]) -> Mask:
+    return np.isin(steps, np.array(sorted(wanted), np.int64))

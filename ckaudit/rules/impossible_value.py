@@ -1,0 +1,89 @@
+"""VALUE001: a number lies outside what is possible."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.attention import max_attention, normalized_attention_entropy, upper_triangle_mass
+from ckaudit.metrics.corpus import language_share, pad_fraction, source_mix_share
+from ckaudit.metrics.data import batch_duplicate_share, target_equals_input, target_shift_match
+from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.hardware import comm_time_frac, compute_time_frac, dataloader_stall_frac, gpu_util
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.optimizer import grad_clip_rate, learning_rate, overflow_rate
+from ckaudit.metrics.progress import steps_seen, tokens_seen
+from ckaudit.metrics.routing import moe_drop_rate, moe_util_entropy
+from ckaudit.metrics.speed import mfu
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.series import Floats, Series
+from ckaudit.run.spans import spans
+
+SHARES = (
+    max_attention, normalized_attention_entropy, upper_triangle_mass, language_share, pad_fraction, source_mix_share,
+    batch_duplicate_share, target_equals_input, target_shift_match, comm_time_frac, compute_time_frac, dataloader_stall_frac,
+    grad_clip_rate, moe_util_entropy, mfu,
+)  # fmt: skip
+PERCENT = (gpu_util, overflow_rate, moe_drop_rate)
+POSITIVE = (grad_global_norm, learning_rate)
+LOSSES = (train_loss_raw, val_loss)
+COUNTS = (tokens_seen, steps_seen)
+
+
+@rule("VALUE001", severity="sev1", needs=[], wants=[FACTS, *LOSSES, *SHARES, *PERCENT, *POSITIVE, *COUNTS], unit="1")
+def impossible_value(
+    facts: Manifest | None, *found: Series | None, rounding: float = 0.01, min_points: int = 1
+) -> Iterator[Hit | Skip]:
+    """A number lies outside what is possible.
+
+    ## What it checks
+    Shares outside 0 to 1, percentages outside 0 to 100, negative norms and learning rates, counts that fall, and, where the
+    vocabulary is known and the loss so a cross entropy, losses below zero (the catalogue's formulas; for the utilisation of
+    the hardware M41). `rounding` leaves room at the ends; `min_points` in a row are needed.
+    ## Why it matters
+    The number is computed wrongly, and so is all that is decided by it: a peak that is half of the truth makes a utilisation
+    of 130 % (flame, issue 7), a loss below zero is climbed.
+    ## False alarms
+    Losses of other kinds may be negative: without a vocabulary they are not judged. A count that begins anew with a session
+    is one fall, and not judged where run.json lists the session.
+    """
+    if not any(series is not None for series in found):
+        yield Skip("not_recorded", "needs a loss, a share, a percentage, a norm or a count")
+        return
+    named = {series.name: series for series in found if series is not None}
+    is_entropy = facts is not None and facts.vocabulary is not UNSET
+    limits = {each.name: (0.0, 1.0) for each in SHARES} | {each.name: (0.0, 100.0) for each in PERCENT}
+    limits |= {each.name: (0.0, math.inf) for each in (*POSITIVE, *(LOSSES if is_entropy else ()))}
+    for name, (low, high) in limits.items():
+        if name in named:
+            room = rounding * high if math.isfinite(high) else 0.0
+            yield from _outside(named[name], low - room, high + room, low, high, min_points)
+    resumed = facts is not None and facts.sessions is not UNSET and len(facts.sessions) > 1
+    for each in COUNTS:
+        if each.name in named and not resumed:
+            yield from _falling(named[each.name])
+
+
+def _outside(series: Series, lowest: float, highest: float, low: float, high: float, min_points: int) -> Iterator[Hit]:
+    for bad, limit, word in ((series.values > highest, high, "above"), (series.values < lowest, low, "below")):
+        for span in spans(series, bad, min_points=min_points):
+            yield Hit.over(
+                span, "sev1" if series.name in ("train_loss_raw", "val_loss") else "sev2",
+                f"{series.name} is {{value:.4g}}; it cannot be {word} {{limit:.4g}}",
+                badness=np.abs(series.values - limit), value=series.values, limit=limit,
+            )  # fmt: skip
+
+
+def _falling(series: Series) -> Iterator[Hit]:
+    known = np.flatnonzero(series.finite[:, 0])
+    values: Floats = series.values[known, 0]
+    falls = np.flatnonzero(np.diff(values) < 0) + 1
+    if len(falls):
+        row = int(falls[0])
+        yield Hit(
+            severity="sev2", where=series.name, first=int(series.steps[known[row]]), last=int(series.steps[known[falls[-1]]]),
+            worst=int(series.steps[known[row]]), value=float(values[row]), limit=float(values[row - 1]), points=len(falls),
+            message=f"{series.name} falls from {{limit:.10g}} to {{value:.10g}}; a count only grows",
+        )  # fmt: skip

@@ -1,0 +1,44 @@
+"""DATA009: inputs are far from unit scale."""
+
+from collections.abc import Iterator
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.activations import activation_rms
+from ckaudit.metrics.inputs import input_scale
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+
+@rule("DATA009", severity="sev2", needs=[activation_rms, FACTS], wants=[input_scale], unit="1", memory=1)
+def input_scale_off(
+    outputs: Series,  # noqa: ARG001  without outputs there is nothing to tell the scale by
+    facts: Manifest,  # noqa: ARG001  nor without the order of the tensors
+    scale: Series | None,
+    *,
+    largest: float = 20.0,
+    smallest: float = 0.01,
+    first_steps: int = 100,
+) -> Iterator[Hit | Skip]:
+    """Inputs are far from unit scale.
+
+    ## What it checks
+    The root mean square of a model's inputs, as its first layer tells it, in the `first_steps` steps, while that layer's weights
+    are still random: above `largest`, as of images from 0 to 255, or below `smallest`, as of images that were divided twice.
+    In the lab's dev split normed inputs give 0.8 to 1.1, images times 255 give 205 to 233.
+    ## Why it matters
+    Initial weights and learning rates are made for inputs of about one; others saturate the first layer or vanish in it.
+    ## False alarms
+    Models that begin with an embedding have no such scale and are not judged. Images from 0 to 1 are within the limits, and
+    so are features of some units.
+    """
+    if scale is None:
+        yield Skip("not_applicable", "the model begins with no layer that tells the scale of its inputs")
+        return
+    early = (scale.steps <= max(first_steps, int(scale.steps[0])))[:, None]
+    for bad, limit, word in ((scale.values > largest, largest, "large"), (scale.values < smallest, smallest, "small")):
+        for span in spans(scale, bad & early):
+            yield Hit.over(
+                span, "sev2", f"the inputs of {{where}} have a scale of {{value:.3g}}: too {word} for weights made for about one",
+                badness=scale.values if word == "large" else -scale.values, value=scale.values, limit=limit,
+            )  # fmt: skip

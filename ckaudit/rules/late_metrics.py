@@ -1,0 +1,24 @@
+"""SYS009: numbers arrive minutes after their step."""
+
+from collections.abc import Iterator
+
+from ckaudit.metrics.observability import metrics_ingest_lag
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+
+@rule("SYS009", severity="sev2", needs=[metrics_ingest_lag], unit="s")
+def late_metrics(lag: Series, *, limit: float = 300.0, min_points: int = 3) -> Iterator[Hit | Skip]:
+    """Numbers arrive minutes after their step.
+
+    ## What it checks
+    The time from a step to the line that tells of it (M66: more than minutes), above `limit` seconds at `min_points` points in
+    a row.
+    ## Why it matters
+    Whoever watches the run decides on what was true some minutes ago.
+    ## False alarms
+    One slow write is none.
+    """
+    for span in spans(lag, lag.values > limit, min_points=min_points):
+        yield Hit.over(span, "sev2", "numbers arrive {value:.0f} s after their step", badness=lag.values, limit=limit)

@@ -1,0 +1,96 @@
+"""SCHED003: the learning rate jumps."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Severity
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.planned_rate import planned_range
+from ckaudit.run.seams import seams
+from ckaudit.run.series import Floats, Mask, Series, Steps
+
+
+@rule("SCHED003", severity="sev2", needs=[learning_rate], wants=[FACTS], unit="1")
+def learning_rate_jump(
+    rate: Series, facts: Manifest | None, *, jump: float = 0.01, above: float = 1.2, near: int = 5, tolerance: float = 0.05,
+    alone: float = 5.0, min_points: int = 10,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """The learning rate jumps.
+
+    ## What it checks
+    Steps at which the rate changes by more than `jump` of itself beyond what the slopes on both sides explain, and `alone`
+    times as much as at the steps around them (M06: a discontinuity at a restart). At a resume, at most `near` steps after
+    its seam, and upwards to more than `above` times all rates before, it is sev2; elsewhere it is noted, for stairs and warm
+    restarts jump as they are meant to.
+    ## Why it matters
+    After a resume with another rate the run is another experiment; a rate that was never reached before is what no warm-up
+    has prepared.
+    ## False alarms
+    Jumps to a rate that run.json plans for the step, within `tolerance` of its peak, are left out. The first `min_points`
+    points have no slope of their own.
+    """
+    known = np.flatnonzero(rate.finite[:, 0]) if rate.labels else np.empty(0, np.int64)
+    steps, values = rate.steps[known], rate.values[known, 0]
+    if len(steps) < 2 * min_points:
+        yield Skip("too_few_points", f"{len(steps)} points of the learning rate; {2 * min_points} are needed")
+        return
+    size = _beyond_slopes(steps, values)
+    jumps = (
+        (size > jump)
+        & (size > alone * _around(size))
+        & (np.arange(len(steps)) >= min_points)
+        & ~_as_planned(facts, steps, values, tolerance)
+    )
+    highest = np.concatenate([[np.inf], np.maximum.accumulate(values)[:-1]])
+    after_seam = np.zeros(len(steps), bool)
+    for seam in seams(facts):
+        after_seam |= (steps > seam) & (steps <= seam + near)
+    grave = jumps & (after_seam | (values > above * highest))
+    for row in map(int, np.flatnonzero(grave)):
+        where = "after the resume" if after_seam[row] else "to more than it ever was"
+        yield _hit("sev2", steps, values, row, "the learning rate jumps from {limit:.3g} to {value:.3g}, " + where)
+    if rows := [int(row) for row in np.flatnonzero(jumps & ~grave)]:
+        yield Hit(
+            severity="note", where="learning rate", first=int(steps[rows[0]]), last=int(steps[rows[-1]]), points=len(rows),
+            worst=int(steps[rows[0]]), value=float(values[rows[0]]), limit=float(values[rows[0] - 1]),
+            message=f"{len(rows)} stairs of the learning rate, the first from {{limit:.3g}} to {{value:.3g}} at step {{first}}",
+        )  # fmt: skip
+
+
+def _beyond_slopes(steps: Steps, values: Floats) -> Floats:
+    """Return how far each point is from the lines through the two points before it and the two after it, over the larger rate.
+
+    The smaller of the two counts, for at a corner one of the two lines bends. Shape (T,); 0 where a side has no line.
+    """
+    found = np.zeros(len(steps))
+    gaps = np.diff(steps).astype(float)
+    slope = np.diff(values) / gaps
+    change = np.diff(values)[1:-1]
+    before, after = np.abs(change - slope[:-2] * gaps[1:-1]), np.abs(change - slope[2:] * gaps[1:-1])
+    size = np.maximum(np.maximum(np.abs(values[1:-2]), np.abs(values[2:-1])), 1e-300)
+    found[2:-1] = np.minimum(before, after) / size
+    return found
+
+
+def _around(size: Floats, reach: int = 5) -> Floats:
+    """Return the median size among the points within `reach` of each: of a curve that bends all are alike."""
+    padded = np.pad(size, reach, mode="reflect")
+    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1), axis=1))
+
+
+def _as_planned(facts: Manifest | None, steps: Steps, values: Floats, tolerance: float) -> Mask:
+    ends = planned_range(facts, steps)
+    if ends is None:
+        return np.zeros(len(steps), bool)
+    slack = tolerance * float(np.abs(ends[1]).max())
+    return np.asarray((values >= ends[0] - slack) & (values <= ends[1] + slack))
+
+
+def _hit(severity: Severity, steps: Steps, values: Floats, row: int, message: str) -> Hit:
+    return Hit(
+        severity=severity, where="learning rate", first=int(steps[row]), last=int(steps[row]), worst=int(steps[row]), points=1,
+        value=float(values[row]), limit=float(values[row - 1]), message=message,
+    )  # fmt: skip

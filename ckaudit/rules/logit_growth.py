@@ -1,0 +1,48 @@
+"""ATTN002: attention logits are too large, and grow."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.attention import max_attn_logit
+from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.run.series import Floats, Series
+from ckaudit.run.spans import spans
+
+
+@rule("ATTN002", severity="sev1", needs=[max_attn_logit], unit="logit")
+def logit_growth(
+    logit: Series, *, runaway: float = 1000.0, high: float = 60.0, growth: float = 1.5, min_points: int = 2
+) -> Iterator[Hit | Skip]:
+    """Attention logits are too large.
+
+    ## What it checks
+    Each head's largest logit before softmax. Over `runaway` at `min_points` points in a row is sev1 (M19, SEV1-2). Over
+    `high` (Kimi K2 caps at 100; lab: healthy heads at most 28) and `growth` times what it was at the first is sev2.
+    ## Why it matters
+    Softmax of such logits is one key and nothing else: no gradient comes back to queries and keys, and bfloat16 has no
+    digits left for the difference of two logits.
+    ## False alarms
+    Logits that began high and come down, as under a cap, are no runaway.
+    """
+    yield from too_few(logit, min_points)
+    values: Floats = np.abs(logit.values)
+    far = values > runaway
+    for span in spans(logit, far, min_points=min_points):
+        yield Hit.over(
+            span, "sev1", "attention logits of {where} reach {value:.4g}; over {limit:.0f} softmax is saturated",
+            badness=values, limit=runaway,
+        )  # fmt: skip
+    first = _first(logit)
+    for span in spans(logit, (values > high) & ~far & (values > growth * first), min_points=min_points):
+        yield Hit.over(
+            span, "sev2", "attention logits of {where} have grown to {value:.4g}; over {limit:.0f} softmax begins to saturate",
+            badness=values, limit=high,
+        )  # fmt: skip
+
+
+def _first(logit: Series) -> Floats:
+    """Return each head's first finite logit, shape (H,); infinite where there is none."""
+    rows = logit.finite.argmax(axis=0)
+    found = np.abs(logit.values[rows, np.arange(len(logit.labels))])
+    return np.where(logit.finite.any(axis=0), found, np.inf)

@@ -1,0 +1,79 @@
+"""LOSS003: after a good part of the run, the loss is still that of a model that has learnt no order."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.scaling import unigram_entropy
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.series import Floats, Series
+
+BUCKETS = 256
+"""A histogram of so many buckets holds one token each where the vocabulary is no larger."""
+
+
+@rule("LOSS003", severity="sev2", needs=[train_loss_raw], wants=[unigram_entropy, FACTS], unit="nats/token")
+def loss_not_falling(
+    loss: Series, entropy: Series | None, facts: Manifest | None, *,
+    least: int = 50, steps_least: int = 200, share: float = 0.5, tail: float = 0.1, margin: float = 0.98, guess: float = 0.9,
+    other: float = 10.0,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """The loss does not fall, or has stopped far too high.
+
+    ## What it checks
+    The median loss of the last `tail` of the points, once there are `least` of them, `steps_least` steps and `share` of
+    the plan are done. Above `margin` of the entropy of the tokens (PAN-1; where the vocabulary is small enough for it to
+    be counted) the model knows how often each token occurs and nothing of their order; above `guess` of the log of the
+    vocabulary it knows nothing.
+    ## Why it matters
+    A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1,
+    D2.4).
+    ## False alarms
+    A plateau at that height before heads form that look back is left behind before half of the plan (lab: a third). A
+    loss that rests lower than this may be as low as model and data allow, which cannot be told from the loss alone. A
+    loss over `other` times the bound is no mean over tokens, which is another illness.
+    """
+    known = np.flatnonzero(loss.finite[:, 0])
+    steps, values = loss.steps[known], loss.values[known, 0]
+    if len(known) < least or steps[-1] < steps_least:
+        few = f"{len(known)} points of the loss, up to step {steps[-1] if len(known) else 0}"
+        yield Skip("too_few_points", f"{few}; {least} are needed, up to step {steps_least}")
+        return
+    planned = facts.planned_steps if facts else UNSET
+    if planned is not UNSET and steps[-1] < share * planned:
+        yield Skip("too_few_points", f"step {steps[-1]} of {planned}; {share:.0%} of the plan are needed")
+        return
+    bound, told = _bound(entropy, facts, margin, guess)
+    if bound is None:
+        yield Skip("not_recorded", "needs the size of the vocabulary")
+        return
+    level = float(np.median(values[-max(10, int(tail * len(values))) :]))
+    if level <= bound or level > other * bound:
+        return
+    first = _since(values, bound)
+    yield Hit(
+        severity="sev2", where="loss", first=int(steps[first]), last=int(steps[-1]), worst=int(steps[-1]), value=level,
+        limit=bound, points=len(values) - first, message="the loss has come to {value:.4g} and no lower; " + told,
+    )  # fmt: skip
+
+
+def _bound(entropy: Series | None, facts: Manifest | None, margin: float, guess: float) -> tuple[float | None, str]:
+    vocabulary = facts.vocabulary if facts else UNSET
+    if vocabulary is UNSET or vocabulary < 2:
+        return None, ""
+    if entropy is not None and entropy.finite.any() and vocabulary <= BUCKETS:
+        bits = float(np.median(entropy.values[entropy.finite]))
+        return margin * bits, f"who knows only how often each token occurs has {bits:.4g}"
+    return guess * math.log(vocabulary), f"a guess has {math.log(vocabulary):.4g}"
+
+
+def _since(values: Floats, bound: float, *, smooth: int = 9) -> int:
+    """Return the row since which the running median of a loss stays above a bound."""
+    padded = np.concatenate([np.full(smooth - 1, values[0]), values])
+    middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, smooth), axis=1)
+    below = np.flatnonzero(middle <= bound)
+    return int(below[-1]) + 1 if len(below) else 0

@@ -1,0 +1,26 @@
+"""SYS004: accelerators are idle for most of the time."""
+
+from collections.abc import Iterator
+
+from ckaudit.metrics.hardware import gpu_util
+from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+
+@rule("SYS004", severity="sev2", needs=[gpu_util], unit="%", memory=5)
+def low_utilization(util: Series, *, low: float = 50.0, min_points: int = 5) -> Iterator[Hit | Skip]:
+    """Accelerators are idle for most of the time.
+
+    ## What it checks
+    The share of time in which a device runs any kernel at all (M42), below `low` percent at `min_points` points in a row.
+    ## Why it matters
+    Even one small kernel at a time counts as busy: less than half means that the device waits, for data or for others.
+    ## False alarms
+    Points during an evaluation or a checkpoint are few.
+    """
+    yield from too_few(util, min_points)
+    for span in spans(util, util.values < low, min_points=min_points):
+        yield Hit.over(
+            span, "sev2", "{where} is busy for {value:.0f} % of the time only", badness=-util.values, value=util.values, limit=low
+        )

@@ -1,0 +1,53 @@
+"""SYS003: the training goes on, or hangs, and nothing is logged."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.speed import log_silence
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.seams import seams
+from ckaudit.run.series import Series
+
+
+@rule("SYS003", severity="sev0", needs=[log_silence], wants=[FACTS], unit="s")
+def monitoring_blackout(
+    silence: Series,
+    facts: Manifest | None,
+    *,
+    long: float = 1800.0,
+    times: float = 50.0,
+    lost: float = 10.0,
+    min_points: int = 10,
+) -> Iterator[Hit | Skip]:
+    """The training goes on, or hangs, and nothing is logged.
+
+    ## What it checks
+    The time between two lines of the log, restarts left out: longer than `long` seconds and `times` the usual time. Where the
+    steps went on meanwhile, `lost` times the usual number of them or more without a line, it is a blackout of the monitoring
+    (SEV0-3); where they did not, the training hung: sev1.
+    ## Why it matters
+    Nobody sees what happens in between, and what happens to machines often does both: hang and hide it.
+    ## False alarms
+    Evaluations and checkpoints take minutes; a stop between two sessions that run.json lists is left out. Fewer than
+    `min_points` lines tell nothing of what is usual.
+    """
+    yield from too_few(silence, min_points)
+    if silence.points < min_points:
+        return
+    values = silence.values[:, 0]
+    gaps = np.diff(silence.steps, prepend=silence.steps[0] - 1)
+    usual, stride = float(np.nanmedian(values)), float(np.median(gaps))
+    resumed = np.zeros(len(values), bool)
+    for seam in seams(facts):
+        resumed |= (silence.steps > seam) & (silence.steps - gaps <= seam)
+    for row in map(int, np.flatnonzero((values > max(long, times * usual)) & ~resumed)):
+        blind = gaps[row] >= lost * stride
+        step, before = int(silence.steps[row]), int(silence.steps[row] - gaps[row])
+        yield Hit(
+            severity="sev0" if blind else "sev1", where="log", first=before, last=step, worst=step, value=float(values[row]),
+            limit=max(long, times * usual), points=1,
+            message=f"{gaps[row]} steps without a line in {{value:.0f}} s, from step {before} on: the monitoring was blind"
+            if blind else f"no step for {{value:.0f}} s after step {before}: the training hung",
+        )  # fmt: skip

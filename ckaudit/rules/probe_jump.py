@@ -1,0 +1,89 @@
+"""PRB002: the answers to a fixed batch change in one jump."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.probes import fixed_probe_loss, logit_entropy_probe, output_kl_to_prev
+from ckaudit.metrics.spikes import loss_over_median
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Floats, Series
+
+
+@rule(
+    "PRB002",
+    severity="sev2",
+    needs=[fixed_probe_loss],
+    wants=[logit_entropy_probe, output_kl_to_prev, loss_over_median],
+    unit="1",
+)
+def probe_jump(
+    probe: Series, entropy: Series | None, change: Series | None, training: Series | None, *,
+    rise: float = 0.15, mads: float = 8.0, history: int = 5, spike: float = 1.1,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """The answers to a fixed batch change in one jump.
+
+    ## What it checks
+    From one checkpoint to the next: a rise of the fixed batch's loss by more than `rise` (M57), a change of its answers'
+    entropy by as much (M23), or a divergence from the answers before (M25) that is as far out of what came before; each
+    by more than `mads` robust deviations of at least `history` changes before. It is sev2 where the training loss saw
+    nothing, never over `spike` times its median since: then the model changed for others only, or the evaluation did;
+    else a note.
+    ## Why it matters
+    A batch that never changes has no noise: a jump there is the model's or the harness's (SR-1, SR-3).
+    ## False alarms
+    Answers change fast at the start, and a falling loss is no jump. A spike of the training loss explains the jump.
+    """
+    if probe.points <= history + 1:
+        yield Skip("too_few_points", f"{probe.points} values of the fixed batch; more than {history + 1} are needed")
+        return
+    for series, what, only_up in ((probe, "loss", True), (entropy, "entropy of the answers", False)):
+        if series is not None:
+            yield from _jumps(series, what, training, rise, mads, history, spike, up=only_up)
+    if change is not None and change.points > history:
+        yield from _far(change, training, mads, history, spike)
+
+
+def _jumps(
+    series: Series, what: str, training: Series | None, rise: float, mads: float, history: int, spike: float, *, up: bool
+) -> Iterator[Hit]:
+    for column, label in enumerate(series.labels):
+        known = np.flatnonzero(series.finite[:, column])
+        values = series.values[known, column]
+        steps = np.diff(values)
+        signed = steps if up else np.abs(steps)
+        for row in range(history, len(steps)):
+            usual = 1.4826 * float(np.median(np.abs(steps[:row])))
+            if signed[row] > max(rise * abs(values[row]), mads * usual):
+                yield _hit(
+                    f"the {what} of the fixed batch goes from {{limit:.4g}} to {{value:.4g}} in one checkpoint", label,
+                    int(series.steps[known[row]]), int(series.steps[known[row + 1]]), float(values[row + 1]), float(values[row]),
+                    training, spike,
+                )  # fmt: skip
+
+
+def _far(change: Series, training: Series | None, mads: float, history: int, spike: float) -> Iterator[Hit]:
+    for column, label in enumerate(change.labels):
+        known = np.flatnonzero(change.finite[:, column])
+        values: Floats = change.values[known, column]
+        for row in range(history, len(values)):
+            before = values[:row]
+            middle = float(np.median(before))
+            limit = max(middle + mads * 1.4826 * float(np.median(np.abs(before - middle))), 3 * float(before.max()))
+            if values[row] > limit:
+                yield _hit(
+                    "the answers to the fixed batch are {value:.3g} nats from the checkpoint before; usual is {limit:.3g}",
+                    label, int(change.steps[known[row - 1]]), int(change.steps[known[row]]), float(values[row]), middle,
+                    training, spike,
+                )  # fmt: skip
+
+
+def _hit(
+    message: str, label: str, before: int, step: int, value: float, limit: float, training: Series | None, spike: float
+) -> Hit:
+    inside = np.empty(0) if training is None else training.values[(training.steps > before) & (training.steps <= step), 0]
+    seen = bool((np.nan_to_num(inside, nan=np.inf) > spike).any()) or not len(inside)
+    return Hit(
+        severity="note" if seen else "sev2", where=label, first=step, last=step, worst=step, value=value, limit=limit, points=1,
+        message=message + ("" if seen else ", and the training loss saw nothing"),
+    )  # fmt: skip

@@ -1,0 +1,77 @@
+"""DATA003: batches come again too soon."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.data import batch_repeat_distance
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.series import Floats, Mask, Series, single
+from ckaudit.run.spans import spans
+
+
+@rule("DATA003", severity="sev1", needs=[train_loss_raw], wants=[batch_repeat_distance, FACTS], unit="steps")
+def repeated_batch(
+    loss: Series, distance: Series | None, facts: Manifest | None, *, near: int = 10, often: float = 0.2, stuck: float = 0.9,
+    window: int = 20, min_points: int = 10,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """Batches come again too soon.
+
+    ## What it checks
+    How many steps ago the very same inputs were seen. Where more than `often` of the last `window` steps repeat one of the
+    last `near`, loader workers share a seed (sev2); more than `stuck` of them, and the loader stands still (sev1). And
+    whether, after a resume, at least `min_points` batches are those from the run's beginning: the loader's place was lost.
+    ## Why it matters
+    A repeated batch is learnt by heart: the training loss falls for nothing, and the data that was to come is never seen.
+    ## False alarms
+    An epoch repeats the data at a distance of its own length, and is silent. A single batch trained on deliberately is not.
+    """
+    if distance is None:
+        if not _is_watched(facts):
+            yield Skip("not_recorded", "needs the hashes of batches")
+        return
+    again = np.zeros(len(loss.steps), bool)
+    again[np.isin(loss.steps, distance.steps[(distance.values <= near).any(axis=1)])] = True
+    share = _share(again, window)
+    series = single("batches", "1", loss.steps, share)
+    for span in spans(series, (share > often)[:, None]):
+        start = max(int(span.rows[0]) - window + 1, 0)
+        first = start + int(np.argmax(again[start : int(span.rows[0]) + 1]))
+        highest = float(share[span.rows].max())
+        yield Hit(
+            severity="sev1" if highest >= stuck else "sev2", where="batches", first=int(loss.steps[first]), last=span.last,
+            worst=int(loss.steps[first]), points=span.points, value=100 * highest, limit=100 * often,
+            message="{value:.0f} % of " + f"{window} batches in a row were seen within the {near} steps before",
+        )  # fmt: skip
+    yield from _from_the_beginning(distance, facts, near, min_points)
+
+
+def _share(again: Mask, window: int) -> Floats:
+    """Return the share of repeats in each step's last `window`, 0 before there are as many."""
+    counted = np.concatenate([[0.0], np.cumsum(again)])
+    share = np.zeros(len(again))
+    if len(again) >= window:
+        share[window - 1 :] = (counted[window:] - counted[:-window]) / window
+    return share
+
+
+def _from_the_beginning(distance: Series, facts: Manifest | None, near: int, min_points: int) -> Iterator[Hit]:
+    """Yield where a session repeats the batches of the run from its first on."""
+    sessions = facts.sessions if facts is not None and facts.sessions is not UNSET else []
+    for seam in [each.resumed_from for each in sessions if each.resumed_from is not UNSET and each.resumed_from > near]:
+        same = (distance.values[:, 0] == seam) & (distance.steps > seam)
+        if same.sum() >= min_points and distance.steps[same][0] <= seam + near:
+            steps = distance.steps[same]
+            yield Hit(
+                severity="sev2", where="batches", first=int(steps[0]), last=int(steps[-1]), worst=int(steps[0]),
+                points=len(steps), value=float(seam), limit=0.0,
+                message="after the resume from step {value:.0f} the batches are those from the beginning of the data",
+            )  # fmt: skip
+
+
+def _is_watched(facts: Manifest | None) -> bool:
+    """Tell whether our own recorder wrote the run: then no repeat on record means that there was none."""
+    return facts is not None and isinstance(facts.source, str) and facts.source.startswith("ckaudit recorder")

@@ -1,0 +1,50 @@
+"""DATA008: documents of the training data repeat."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.corpus import doc_repeat_hotspots, near_dup_rate
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Series, Steps
+from ckaudit.run.spans import spans
+
+
+@rule("DATA008", severity="sev2", needs=[], wants=[near_dup_rate, doc_repeat_hotspots], unit="1")
+def repeated_documents(
+    rate: Series | None, clusters: Series | None, *, usual: float = 1.0, many: float = 20.0, hotspot: float = 1000.0
+) -> Iterator[Hit | Skip]:
+    """Documents of the training data repeat.
+
+    ## What it checks
+    The share of near duplicates (M36: above `usual` percent is noted, above `many` it is sev2, as it is where it more than
+    doubles; four public corpora have 0.4 to 13.6 %, Lee et al. 2022), and the largest cluster of equal documents, above
+    `hotspot` (M38: one sentence of 61 words stood over 60,000 times in a public corpus).
+    ## Why it matters
+    What is seen a thousand times is learnt by heart and recited, and takes the place of other text (SEV2-4).
+    ## False alarms
+    A few duplicates are in every corpus: they are noted.
+    """
+    if rate is None and clusters is None:
+        yield Skip("not_recorded", "needs near_dup_rate or doc_repeat_hotspots")
+        return
+    if rate is not None:
+        for span in spans(rate, rate.values > usual):
+            grave = bool(np.nanmax(rate.values[span.rows, span.column]) > many) or _crosses(rate, span.column, span.rows, many)
+            yield Hit.over(
+                span, "sev2" if grave else "note", "{value:.3g} % of the documents have a near duplicate", badness=rate.values,
+                limit=many if grave else usual,
+            )  # fmt: skip
+    if clusters is not None:
+        for span in spans(clusters, clusters.values > hotspot):
+            yield Hit.over(
+                span, "sev2", "one document stands {value:.0f} times in the training data", badness=clusters.values, limit=hotspot
+            )
+
+
+def _crosses(rate: Series, column: int, rows: Steps, many: float) -> bool:
+    """Tell whether a rate was below its limit before and has more than doubled, by a tenth of the higher limit at least."""
+    before = rate.values[: rows[0], column]
+    before = before[np.isfinite(before)]
+    highest = float(np.nanmax(rate.values[rows, column]))
+    return bool(len(before)) and highest > 2 * float(before.max()) and highest - float(before.max()) > many / 10

@@ -1,0 +1,52 @@
+"""RESUME001: the loss differs on the two sides of a resume."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.around_seams import loss_after_resume
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.seams import seams
+from ckaudit.run.series import Series
+
+
+@rule("RESUME001", severity="sev2", needs=[train_loss_raw, FACTS], wants=[loss_after_resume], unit="nats/token")
+def seam_jump(
+    loss: Series, facts: Manifest, above: Series | None, *, limit: float = 8.0, points: int = 3, least: float = 0.01
+) -> Iterator[Hit | Skip]:
+    """The loss differs on the two sides of a resume.
+
+    ## What it checks
+    The mean of the first `points` losses after a resume against the line of those before it. More than `limit` standard
+    errors above it, and more than `least` of the loss, the training did not go on where it had stopped. In the lab's dev split
+    clean resumes give -0.3 to 2.4, a lost optimizer state or wrong weights 14 to 61.
+    ## Why it matters
+    Weights, optimizer, learning rate or data are not what they were: from here on it is another run.
+    ## False alarms
+    A first batch that is hard by chance is averaged with those after it. Losses that are lower after a resume are no jump.
+    """
+    borders = seams(facts)
+    if not borders:
+        yield Skip("not_applicable", "the run was not taken up again")
+        return
+    if above is None:
+        yield Skip("too_few_points", "fewer than ten losses before each resume")
+        return
+    for seam, later in zip(borders, [*borders[1:], None], strict=True):
+        rows = np.flatnonzero((above.steps > seam) & (above.steps <= (np.inf if later is None else later)))[:points]
+        if not len(rows):
+            continue
+        error = float(above.values[rows, 0].mean() * np.sqrt(len(rows)))
+        steps = above.steps[rows]
+        reached = loss.values[np.searchsorted(loss.steps, steps), 0]
+        before = loss.values[(loss.steps <= seam) & loss.finite[:, 0], 0][-10:]
+        usual = float(np.median(before))
+        if error > limit and float(reached.mean()) - usual > least * abs(usual):
+            worst = int(np.argmax(reached))
+            yield Hit(
+                severity="sev2", where="loss", first=int(steps[0]), last=int(steps[-1]), worst=int(steps[worst]),
+                value=float(reached[worst]), limit=usual, points=len(rows),
+                message=f"after the resume from step {seam} the loss is {{value:.4g}}, before it {{limit:.4g}}",
+            )  # fmt: skip

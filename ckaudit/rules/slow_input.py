@@ -1,0 +1,45 @@
+"""SYS001: a large part of a step is spent waiting for data."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.hardware import dataloader_stall_frac
+from ckaudit.metrics.speed import step_time
+from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.spans import spans
+
+
+@rule("SYS001", severity="sev2", needs=[dataloader_stall_frac], wants=[step_time], unit="1", memory=3)
+def slow_input(
+    stall: Series, time: Series | None, *, limit: float = 0.2, least: float = 0.02, min_points: int = 3
+) -> Iterator[Hit | Skip]:
+    """A large part of a step is spent waiting for data.
+
+    ## What it checks
+    The share of the step before the forward pass begins, above `limit` at `min_points` points in a row (M44: sustained above
+    10 to 20 %), where that is more than `least` seconds.
+    ## Why it matters
+    Accelerators stand idle for as long; more workers or a faster store cost less than they do.
+    ## False alarms
+    A model whose step takes a few milliseconds spends half of it in the loop around it: that is not the loader, and hidden
+    below `least`. Small networks of the lab's dev split wait for 5 ms, a slow loader for 200.
+    """
+    yield from too_few(stall, min_points)
+    waits = np.full(stall.values.shape, np.inf) if time is None else stall.values * _usual(time, stall.steps)[:, None]
+    for span in spans(stall, (stall.values > limit) & ~(waits < least), min_points=min_points):
+        yield Hit.over(
+            span, "sev2", "up to {value:.0%} of a step is spent waiting for data; above {limit:.0%} the input is the bottleneck",
+            badness=stall.values, limit=limit,
+        )  # fmt: skip
+
+
+def _usual(time: Series, steps: Steps, reach: int = 25) -> Floats:
+    """Return the median duration of the `reach` steps up to each, NaN where none is known: evaluations lie between steps."""
+    known = np.flatnonzero(time.finite[:, 0])
+    ends = np.searchsorted(time.steps[known], steps, side="right")
+    starts = np.searchsorted(time.steps[known], steps - reach, side="right")
+    values = time.values[known, 0]
+    middles = [np.median(values[a:b]) if b > a else np.nan for a, b in zip(starts, ends, strict=True)]
+    return np.array(middles, float)

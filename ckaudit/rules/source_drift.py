@@ -1,0 +1,46 @@
+"""DATA006: the sources of the batches change their shares."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.corpus import language_share, source_mix_share
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.departures import departures
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+
+@rule("DATA006", severity="sev2", needs=[], wants=[source_mix_share, language_share], unit="1")
+def source_drift(
+    sources: Series | None, languages: Series | None, *, least: float = 0.05, relative: float = 0.25, history: int = 5,
+    k: float = 6.0, min_points: int = 2,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """The sources of the batches change their shares.
+
+    ## What it checks
+    The share of every source and language against the median of all its values before (M29, M30, SEV2-1), from `history` of
+    them on: further away than `k` robust deviations, than `least` and than `relative` of that median, at `min_points` points.
+    ## Why it matters
+    Another mixture teaches another model, and the loss may hardly move: the commonest silent regression.
+    ## False alarms
+    Shares wander with sampling, and sources of a hundredth double by chance: neither leaves the limits. A curriculum does, as
+    planned.
+    """
+    told = [series for series in (sources, languages) if series is not None]
+    if not told:
+        yield Skip("not_recorded", "needs source_mix_share or language_share")
+        return
+    for series in told:
+        if series.points <= history:
+            yield Skip("too_few_points", f"{series.points} points of {series.name}; more than {history} are needed")
+            continue
+        away, usual = departures(series, least=least, relative=relative, history=history, k=k)
+        for span in spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points):
+            step, _ = span.worst(np.abs(away))
+            row = int(np.searchsorted(series.steps, step))
+            yield Hit(
+                severity="sev2", where=span.label, first=span.first, last=span.last, worst=step, points=span.points,
+                value=float(series.values[row, span.column]), limit=float(usual[row, span.column]),
+                message="{where} makes {value:.1%} of the tokens; it was {limit:.1%}",
+            )  # fmt: skip

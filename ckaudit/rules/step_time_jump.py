@@ -1,0 +1,80 @@
+"""SYS002: steps take longer from some step on."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.speed import step_time, tokens_per_sec
+from ckaudit.metrics.tumbling import windows
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Floats, Mask, Series, Steps
+
+
+@rule("SYS002", severity="sev2", needs=[step_time], wants=[tokens_per_sec], unit="s")
+def step_time_jump(
+    time: Series, speed: Series | None, *, window: int = 20, mild: float = 1.25, strong: float = 2.5, lost: float = 600.0,
+    k: float = 6.0, lasting: int = 5,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """Steps take longer from some step on.
+
+    ## What it checks
+    The median step of each `window` points against the median of all windows before: slower by `mild` (the catalogue's drop
+    of 20 % in tokens per second, M39) and by `k` of their robust deviations, for `lasting` windows in a row, once that has
+    cost `lost` seconds; or slower by `strong` at once (trainproof's STEP-CLIFF is of that kind).
+    ## Why it matters
+    A device throttles, a node is shared, a cache is full: the same work at a higher price, and nothing else shows it.
+    ## False alarms
+    Longer rows and larger batches take longer rightly: the speed in tokens must fall with it, where it was recorded. What
+    lasts a few minutes on a busy machine costs less than looking for it.
+    """
+    steps, values = windows(time, window)
+    if len(steps) < lasting + 3:
+        yield Skip("too_few_points", f"{time.points} points of step_time; {window * (lasting + 3)} are needed")
+        return
+    middle = np.median(values, axis=1)
+    base, noise = _past(middle)
+    excess = middle - base
+    slow = (excess > (mild - 1) * base) & (excess > k * noise) & _fewer_tokens(speed, steps, mild)
+    for start, end in _runs(slow, lasting):
+        ratio = float(np.median(middle[start:end]) / base[start])
+        cost = float(((middle[start:end] - base[start]) * (steps[start:end, -1] - steps[start:end, 0] + 1)).sum())
+        if ratio >= strong or cost >= lost:
+            worst = start + int(np.argmax(middle[start:end]))
+            first = int(np.argmax(values[start] > (base[start] + middle[start]) / 2))
+            yield Hit(
+                severity="sev2", where="steps", first=int(steps[start, first]), last=int(steps[end - 1, -1]),
+                worst=int(steps[worst, 0]), value=float(np.median(middle[start:end])), limit=float(base[start]),
+                points=(end - start) * window,
+                message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
+            )  # fmt: skip
+
+
+def _past(middle: Floats) -> tuple[Floats, Floats]:
+    """Return the median and the robust deviation of the windows before each that were not slow, shape (W,)."""
+    base, noise = np.full(len(middle), np.nan), np.full(len(middle), np.nan)
+    for row in range(3, len(middle)):
+        before = middle[:row]
+        before = before[before <= 1.25 * np.median(middle[: max(3, row // 2)])] if row > 6 else before
+        base[row] = np.median(before)
+        noise[row] = max(1.4826 * float(np.median(np.abs(before - base[row]))), 0.01 * base[row])
+    return base, noise
+
+
+def _fewer_tokens(speed: Series | None, steps: Steps, mild: float) -> Mask:
+    """Tell of each window whether tokens go through more slowly than before too; yes where nobody counted them."""
+    if speed is None or not speed.finite.any():
+        return np.ones(len(steps), bool)
+    rows = [(speed.steps >= first) & (speed.steps <= last) & speed.finite[:, 0] for first, last in steps[:, [0, -1]]]
+    middle = np.array([np.median(speed.values[row, 0]) if row.any() else np.nan for row in rows])
+    fewer = np.ones(len(steps), bool)
+    for index in range(3, len(middle)):
+        before = middle[:index][np.isfinite(middle[:index])]
+        if len(before) and np.isfinite(middle[index]):
+            fewer[index] = middle[index] < float(np.median(before[: max(3, index // 2)])) / mild
+    return fewer
+
+
+def _runs(mask: Mask, least: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each run of at least `least` true windows."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(int)))
+    yield from ((int(start), int(end)) for start, end in zip(edges[::2], edges[1::2], strict=True) if end - start >= least)

@@ -1,0 +1,45 @@
+"""DATA001: targets are not the inputs shifted by one."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.report import Severity
+from ckaudit.metrics.attention import upper_triangle_mass
+from ckaudit.metrics.data import target_shift_match
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+
+@rule("DATA001", severity="sev0", needs=[target_shift_match], wants=[upper_triangle_mass], unit="1")
+def target_misalignment(
+    match: Series, ahead: Series | None, *, well: float = 0.95, wrong: float = 0.5, bidirectional: float = 0.05
+) -> Iterator[Hit | Skip]:
+    """Targets are not the inputs shifted by one.
+
+    ## What it checks
+    The share of targets that are the next input token. It is exactly 1 in a healthy language model: below `well` part of the
+    targets belongs to something else (sev1), below `wrong` most of them do (sev0, playbook D2.4 and the label rule of
+    trainproof). In the lab's dev split healthy runs have 1.0, shuffled targets 0.08, a third of noisy labels 0.7.
+    ## Why it matters
+    The model learns the frequencies of tokens and nothing else, while the loss falls as if all were well.
+    ## False alarms
+    A model of another task, such as filling in masked tokens, has other targets rightly: where every head puts more than
+    `bidirectional` of its weight on later tokens the model is taken for one, and not judged.
+    """
+    if not (match.values < well).any():
+        return
+    if ahead is not None and float(np.nanmin(np.where(ahead.finite, ahead.values, np.inf))) > bidirectional:
+        yield Skip("not_applicable", "all heads look ahead: the model does not predict the next token")
+        return
+    grades: tuple[tuple[Severity, float, float, str], ...] = (
+        ("sev0", -np.inf, wrong, "the model is not trained on the text that it reads"),
+        ("sev1", wrong, well, "part of the targets belongs to other text, or to none"),
+    )
+    for severity, lowest, limit, what in grades:
+        for span in spans(match, (match.values >= lowest) & (match.values < limit)):
+            yield Hit.over(
+                span, severity, "only {value:.1%} of the targets are the token that follows the input: " + what,
+                badness=-match.values, value=match.values, limit=limit,
+            )  # fmt: skip

@@ -1,0 +1,52 @@
+"""DATA007: what the texts are like changes: rejects, bytes per token, lengths, padding."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.corpus import bytes_per_token, filter_reject_rate, pad_fraction, seq_len_p50_p95
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.departures import departures
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+LEAST = {"filter_reject_rate": 2.0, "bytes_per_token": 0.1, "seq_len_p50_p95": 8.0, "pad_fraction": 0.05}
+
+
+@rule("DATA007", severity="sev2", needs=[], wants=[filter_reject_rate, bytes_per_token, seq_len_p50_p95, pad_fraction], unit="1")
+def text_statistics_drift(
+    rejected: Series | None, density: Series | None, length: Series | None, padding: Series | None, *, relative: float = 0.25,
+    history: int = 5, k: float = 6.0, min_points: int = 2, waste: float = 0.5,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """What the texts are like changes: rejects, bytes per token, lengths, padding.
+
+    ## What it checks
+    The share that each filter refuses (M31: a sudden change of yield), bytes per token (M32), lengths (M33) and padding (M34),
+    each against the median of all its values before, from `history` of them on: further away than `k` robust deviations, than
+    `relative` of that median and than a least amount of its own, at `min_points` points in a row. Padding above `waste`, half
+    of all positions, is told by itself.
+    ## Why it matters
+    A filter that lets everything through, text decoded wrongly, rows cut or padded: the shards are not what they were.
+    ## False alarms
+    Numbers that wander are within their own deviations. A curriculum over lengths changes them by intention.
+    """
+    told = [series for series in (rejected, density, length, padding) if series is not None]
+    if not told:
+        yield Skip("not_recorded", "needs filter_reject_rate, bytes_per_token, seq_len_p50_p95 or pad_fraction")
+        return
+    for series in told:
+        away, usual = departures(series, least=LEAST[series.name], relative=relative, history=history, k=k)
+        for span in spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points):
+            step, _ = span.worst(np.abs(away))
+            row = int(np.searchsorted(series.steps, step))
+            yield Hit(
+                severity="sev2", where=span.label, first=span.first, last=span.last, worst=step, points=span.points,
+                value=float(series.values[row, span.column]), limit=float(usual[row, span.column]),
+                message=f"{series.name} of {{where}} is {{value:.4g}}; it was {{limit:.4g}}",
+            )  # fmt: skip
+    if padding is not None:
+        for span in spans(padding, padding.values > waste, min_points=min_points):
+            yield Hit.over(
+                span, "sev2", "{value:.0%} of the positions are padding: more than half of the work is for nothing",
+                badness=padding.values, limit=waste,
+            )  # fmt: skip

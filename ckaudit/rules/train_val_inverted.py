@@ -1,0 +1,63 @@
+"""LOSS006: the model does better on held-out data than on what it trains on."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.series import Floats, Series
+from ckaudit.run.spans import spans
+
+
+@rule("LOSS006", severity="sev2", needs=[val_loss, train_loss_raw], wants=[FACTS], unit="nats/token")
+def train_val_inverted(
+    val: Series, train: Series, facts: Manifest | None, *,
+    share: float = 0.18, foreign: float = 0.35, note_share: float = 0.02, min_evals: int = 3, around: int = 5,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """The validation loss lies below the training loss.
+
+    ## What it checks
+    The median training loss of the `around` points before each evaluation and as many after it, less the validation loss,
+    over the first losses. More than `share` at `min_evals` evaluations in a row: the two cannot be losses of the same
+    thing (lab: label smoothing of 0.1 comes to 0.12, a third of the targets at random to 0.2 and more). Where nothing
+    says that the inputs are tokens the limit is `foreign` (public logs: augmented images with smoothing come to 0.24).
+    More than `note_share` is noted.
+    ## Why it matters
+    Targets of the training set are wrong, the two losses are computed in two ways, or the held-out set is in the training
+    set.
+    ## False alarms
+    Dropout, label smoothing and augmentation burden the training loss alone: that explains a small gap, which stays a
+    note.
+    """
+    yield from too_few(val, min_evals)
+    known = np.flatnonzero(train.finite[:, 0])
+    if len(known) < 2 * around:
+        yield Skip("too_few_points", f"{len(known)} points of the training loss; {2 * around} are needed")
+        return
+    values = train.values[known, 0]
+    start = float(np.median(values[:around]))
+    if start <= 0:
+        return
+    gap = (_level(train, known, val, around)[:, None] - val.values) / start  # (E, V)
+    limit = share if facts is not None and facts.vocabulary is not UNSET else foreign
+    high = np.nan_to_num(gap) > limit
+    for span in spans(val, high, min_points=min_evals):
+        yield Hit.over(
+            span, "sev2", "the training loss lies above {where} by {value:.0%} of what the run began with; "
+            "no dropout or smoothing makes more than {limit:.0%}", badness=gap, limit=limit,
+        )  # fmt: skip
+    for span in spans(val, (np.nan_to_num(gap) > note_share) & ~high, min_points=min_evals):
+        yield Hit.over(
+            span, "note", "the training loss lies above {where} by {value:.0%} of what the run began with: dropout, "
+            "smoothing, or targets that are wrong", badness=gap, limit=note_share,
+        )  # fmt: skip
+
+
+def _level(train: Series, known: "np.ndarray", val: Series, around: int) -> Floats:
+    """Return the median training loss around each evaluation, shape (E,)."""
+    places = np.searchsorted(train.steps[known], val.steps, side="right")
+    losses = train.values[known, 0]
+    return np.array([np.median(losses[max(0, place - around) : place + around]) for place in places.tolist()])

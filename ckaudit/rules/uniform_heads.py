@@ -1,0 +1,40 @@
+"""ATTN003: attention heads look at everything alike, long after they should have learnt to choose."""
+
+from collections.abc import Iterator
+
+from msgspec import UNSET
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.attention import uniform_head_fraction
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+
+@rule("ATTN003", severity="sev2", needs=[uniform_head_fraction], wants=[FACTS], unit="1")
+def uniform_heads(
+    uniform: Series, facts: Manifest | None, *, most: float = 0.99, late: int = 200, share: float = 0.75, min_points: int = 3
+) -> Iterator[Hit | Skip]:
+    """Attention heads look at everything alike.
+
+    ## What it checks
+    The share of heads whose entropy is that of looking everywhere alike: over `most` at `min_points` checkpoints in a row
+    up to the last one, after `late` steps and `share` of the plan (D2.5, D3.1).
+    ## Why it matters
+    Attention is an average over all tokens then: the model has not begun to use its context.
+    ## False alarms
+    All heads begin like that, and the first choose after some tens to hundreds of steps; a plateau may delay it to half
+    of the plan (lab). A few uniform heads are ordinary.
+    """
+    yield from too_few(uniform, min_points)
+    end = int(uniform.steps[-1])
+    planned = facts.planned_steps if facts else UNSET
+    least = late if planned is UNSET else max(late, int(share * planned))
+    if end <= least:
+        yield Skip("too_few_points", f"step {end}; heads are judged from step {least} on")
+        return
+    for span in spans(uniform, uniform.values > most, min_points=min_points):
+        if span.last == end:
+            yield Hit.over(
+                span, "sev2", "{value:.0%} of all heads look at everything alike, to the last", badness=uniform.values, limit=most
+            )

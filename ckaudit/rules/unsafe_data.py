@@ -1,0 +1,39 @@
+"""SAFE001: toxic text or personal data in the training data."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.safety import data_toxicity_rate, pii_hit_rate
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.departures import departures
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+
+@rule("SAFE001", severity="sev2", needs=[], wants=[data_toxicity_rate, pii_hit_rate], unit="%")
+def unsafe_data(
+    toxic: Series | None, personal: Series | None, *, least: float = 0.5, relative: float = 0.5, history: int = 5, k: float = 6.0,
+    much: float = 10.0,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """Toxic text or personal data in the training data.
+
+    ## What it checks
+    The share of documents that a classifier calls toxic (M48) and of those with personal data (M51): above `much` percent, or
+    suddenly above the median of all values before, from `history` on, by more than `k` robust deviations, `least` percent and
+    `relative` of it.
+    ## Why it matters
+    The model learns to say what it reads; a spike is a shard that went past its filter.
+    ## False alarms
+    Classifiers err on fiction, medicine and law, evenly over time: only a change or a large share counts.
+    """
+    told = [(series, what) for series, what in ((toxic, "toxic"), (personal, "personal data")) if series is not None]
+    if not told:
+        yield Skip("not_recorded", "needs data_toxicity_rate or pii_hit_rate")
+        return
+    for series, what in told:
+        away, _ = departures(series, least=least, relative=relative, history=history, k=k)
+        for span in spans(series, (series.values > much) | (np.nan_to_num(away) > 1)):
+            yield Hit.over(
+                span, "sev2", f"{what}: {{value:.3g}} % of the documents of {{where}}", badness=series.values, limit=much
+            )

@@ -1,0 +1,64 @@
+"""WGT004: initial weights are far from the usual scale."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.weights import weight_std
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.series import Series
+from ckaudit.run.tensors import table_of
+
+
+@rule("WGT004", severity="sev2", needs=[weight_std, FACTS], unit="1", memory=1)
+def weight_scale_off(
+    std: Series, facts: Manifest, *, lowest: float = 0.01, highest: float = 5.0, one: float = 3.0
+) -> Iterator[Hit | Skip]:
+    r"""Initial weights are far from the usual scale.
+
+    ## What it checks
+    At step 0 the gain of each matrix, $\sigma\sqrt{\mathrm{fan\,in}}$: 0.58 for the default of PyTorch, 1 and 1.4 after
+    Glorot and He, 0.02 times the root of the width for the GPTs (0.14 to 1.3). The median matrix below `lowest` or above
+    `highest` is sev2 (lab: healthy runs 0.04 to 1.4, init times a hundred 14); a single matrix above `one` times the
+    highest, or above `highest` while the median is not, is noted.
+    ## Why it matters
+    Far too large, outputs saturate and the first losses are huge; far too small, hardly any gradient comes back.
+    ## False alarms
+    Projections that start at zero by design are left out, and so are embeddings. A run that goes on from trained weights
+    has none of the usual scales, and is judged by the same wide band.
+    """
+    if not len(std.steps) or std.steps[0] != 0:
+        yield Skip("not_recorded", "needs a checkpoint of step 0")
+        return
+    gains = _gains(std, facts)
+    if not gains:
+        yield Skip("not_recorded", "needs the shapes of the matrices")
+        return
+    middle = float(np.median(list(gains.values())))
+    if not lowest <= middle <= highest:
+        yield Hit(
+            severity="sev2", where="median matrix", first=0, last=0, worst=0, value=middle, points=1,
+            limit=highest if middle > highest else lowest,
+            message="the initial gain of the median matrix is {value:.2g}, beyond {limit:.2g}: the usual is 0.1 to 1.4",
+        )  # fmt: skip
+        return
+    for name, gain in gains.items():
+        if gain > highest * (one if middle > 1 else 1.0):
+            yield Hit(
+                severity="note", where=name, first=0, last=0, worst=0, value=gain, limit=highest, points=1,
+                message="the initial gain of {where} is {value:.2g}, while that of the median matrix is " + f"{middle:.2g}",
+            )  # fmt: skip
+
+
+def _gains(std: Series, facts: Manifest) -> dict[str, float]:
+    """Return the gain of each matrix at step 0, zero ones left out."""
+    tensors = table_of(facts)
+    found = {}
+    for column, name in enumerate(std.labels):
+        fact = tensors.facts.get(name)
+        shape = fact.shape if fact is not None and fact.shape is not UNSET else ()
+        if len(shape) >= 2 and tensors.kind(name) != "embedding" and std.finite[0, column] and std.values[0, column] > 0:
+            found[name] = float(std.values[0, column] * np.sqrt(np.prod(shape[1:])))
+    return found

@@ -1,0 +1,44 @@
+"""WGT003: the elements of a weight matrix are all equal."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.weights import weight_norm, weight_std
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.series import Series, at
+from ckaudit.run.spans import spans
+from ckaudit.run.tensors import table_of
+
+
+@rule("WGT003", severity="sev2", needs=[weight_std, weight_norm, FACTS], unit="1")
+def weights_alike(
+    std: Series, norm: Series, facts: Manifest, *, least: float = 1e-6, min_points: int = 2
+) -> Iterator[Hit | Skip]:
+    r"""The elements of a weight matrix are all equal.
+
+    ## What it checks
+    The standard deviation of each trainable matrix over the root mean square of its elements: below `least` (the rounding
+    of float32) at `min_points` checkpoints in a row, all its elements are one number.
+    ## Why it matters
+    Units with equal weights get equal gradients and stay copies of each other: the matrix has rank one for good.
+    ## False alarms
+    Gains and biases start equal, as they should: only matrices are judged. A matrix of zeros is another matter.
+    """
+    yield from too_few(std, min_points)
+    tensors = table_of(facts)
+    sizes = {name: float(np.prod(fact.shape)) for name, fact in tensors.facts.items() if fact.shape and len(fact.shape) >= 2}
+    judged = std.only(lambda name: name in sizes and sizes[name] > 1 and tensors.is_trainable(name) and name in norm.labels)
+    if not judged.labels:
+        yield Skip("not_recorded", "needs the shapes of the matrices")
+        return
+    places = [norm.labels.index(name) for name in judged.labels]
+    mean_square = at(norm, judged.steps).values[:, places] / np.sqrt([sizes[name] for name in judged.labels])
+    with np.errstate(all="ignore"):
+        spread = judged.values / mean_square
+    for span in spans(judged, (spread < least) & (mean_square > 0), min_points=min_points):
+        yield Hit.over(
+            span, "sev2", "the elements of {where} are all equal: their spread is {value:.2g} of their size",
+            badness=-spread, value=spread, limit=least,
+        )  # fmt: skip

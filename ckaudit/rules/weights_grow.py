@@ -1,0 +1,78 @@
+"""WGT002: weights grow without bound."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.medians import row_medians
+from ckaudit.metrics.weights import weight_std
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.series import Floats, Series, single
+from ckaudit.run.spans import spans
+from ckaudit.run.tensors import table_of
+
+
+@rule("WGT002", severity="sev2", needs=[weight_std, FACTS], unit="1")
+def weights_grow(
+    std: Series, facts: Manifest, *,
+    gain: float = 1.5, growth: float = 5.0, one_gain: float = 10.0, one_growth: float = 10.0, min_points: int = 3,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    r"""Weights grow without bound.
+
+    ## What it checks
+    The gain of each matrix, $\sigma\sqrt{\mathrm{fan\,in}}$, about what it multiplies the size of its input by. Where the
+    median matrix's gain is over `gain` and over `growth` times what it began with, all of them run away (lab: healthy
+    runs end at up to 1.1, or grow by less than a half; learning rates ten times too high come to 1.7 to 3.2). A single
+    matrix over `one_gain` that grew `one_growth` times, its largest step left out, runs away alone. Both at `min_points`
+    checkpoints.
+    ## Why it matters
+    Outputs and attention logits grow with the weights, until softmax saturates and updates no longer matter (D4.5, DR-2).
+    ## False alarms
+    A small initialization grows many times over without harm; what counts is where it comes to. Embeddings have no gain.
+    """
+    yield from too_few(std, min_points)
+    gains = _gains(std, facts)
+    if not gains.labels:
+        yield Skip("not_recorded", "needs the shapes of the matrices")
+        return
+    first = _first(gains.values)
+    with np.errstate(all="ignore"):
+        grown = gains.values / first
+    middle, times = row_medians(gains.values), row_medians(grown)
+    series = single("median matrix", "1", gains.steps, middle)
+    together = ((middle > gain) & (times > growth))[:, None]
+    for span in spans(series, together, min_points=min_points):
+        yield Hit.over(
+            span, "sev2", "the gain of the median matrix has come to {value:.3g}; above {limit:.2g} outputs grow layer by layer",
+            badness=series.values, limit=gain,
+        )  # fmt: skip
+    alone = (gains.values > one_gain) & (np.nan_to_num(grown / _largest_step(gains.values)) > one_growth)
+    for span in spans(gains, alone & ~together, min_points=min_points):
+        yield Hit.over(
+            span, "sev2", "the gain of {where} has come to {value:.3g}, and grows; above {limit:.2g} its outputs run away",
+            badness=gains.values, limit=one_gain,
+        )  # fmt: skip
+
+
+def _gains(std: Series, facts: Manifest) -> Series:
+    tensors = table_of(facts)
+    wide = {name: np.prod(fact.shape[1:]) for name, fact in tensors.facts.items() if fact.shape and len(fact.shape) >= 2}
+    kept = std.only(lambda name: name in wide and tensors.kind(name) != "embedding").recorded_rows()
+    root = np.sqrt([float(wide[name]) for name in kept.labels])
+    values = np.where(kept.finite, kept.values * root if len(root) else kept.values, np.nan)
+    return Series("gain", "1", kept.steps, kept.labels, values, kept.recorded)
+
+
+def _first(values: Floats) -> Floats:
+    """Return the first positive value of each column, shape (P,), NaN where there is none."""
+    started = np.isfinite(values) & (values > 0)
+    rows = started.argmax(axis=0)
+    return np.where(started.any(axis=0), values[rows, np.arange(values.shape[1])], np.nan)
+
+
+def _largest_step(values: Floats) -> Floats:
+    """Return by how many times each column grew at most from one row to the next, up to each row, shape (T, P)."""
+    with np.errstate(all="ignore"):
+        steps = np.vstack([np.ones((1, values.shape[1])), values[1:] / values[:-1]])
+    return np.maximum.accumulate(np.nan_to_num(steps, nan=1.0, posinf=1.0), axis=0)

@@ -1,0 +1,51 @@
+"""WGT001: weight norms decay everywhere."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.medians import row_medians
+from ckaudit.metrics.weights import weight_norm
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.series import Series, single
+from ckaudit.run.spans import spans
+from ckaudit.run.tensors import table_of
+
+
+@rule("WGT001", severity="sev2", needs=[weight_norm], wants=[FACTS], unit="1")
+def weights_shrink(
+    norm: Series, facts: Manifest | None, *, lowest: float = 0.7, min_points: int = 2, falls: int = 3
+) -> Iterator[Hit | Skip]:
+    """Weight norms decay steadily everywhere.
+
+    ## What it checks
+    Each trainable tensor's norm over its largest so far, and the median tensor's of it: below `lowest` at `min_points`
+    checkpoints in a row, after `falls` falls in a row and smaller than at the start, the weights decay (lab: the median
+    tensor of a healthy run has at least 0.94 of its largest norm; under too much weight decay it comes to 0.05).
+    ## Why it matters
+    Weight decay, or something that acts like it, outweighs what is learnt: the model forgets (M11).
+    ## False alarms
+    Single tensors shrink in healthy runs; the median tensor does not. Weights that had run away may come back. A jump to
+    smaller weights is not a decay.
+    """
+    yield from too_few(norm, falls + 1)
+    trainable = norm.only(table_of(facts).is_trainable).recorded_rows()
+    if not trainable:
+        return
+    values = np.where(trainable.finite, trainable.values, np.nan)
+    largest = np.fmax.accumulate(values, axis=0)
+    with np.errstate(all="ignore"):
+        ratio = np.where(largest > 0, values / largest, np.nan)
+        since = values / values[np.isfinite(values).argmax(axis=0), np.arange(values.shape[1])]
+    middle = row_medians(ratio)
+    share = single("median tensor", "1", trainable.steps, middle)
+    down = np.diff(middle, prepend=np.inf) < 0
+    steady = np.convolve(down, np.ones(falls), mode="full")[: len(down)] >= falls
+    low = (middle < lowest) & (row_medians(since) < 1)
+    began = np.logical_or.accumulate(steady & low)
+    for span in spans(share, (low & began)[:, None], min_points=min_points):
+        yield Hit.over(
+            span, "sev2", "the median tensor has {value:.0%} of the largest norm that it had; below {limit:.0%} weights decay "
+            "faster than they learn", badness=-share.values, value=share.values, limit=lowest,
+        )  # fmt: skip

@@ -1,0 +1,62 @@
+"""GRAD006: a large share of gradient elements is exactly zero."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.gradients import gradient_zero_fraction
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+from ckaudit.run.tensors import table_of
+
+
+@rule("GRAD006", severity="sev2", needs=[gradient_zero_fraction], wants=[FACTS], unit="1")
+def zero_gradients(
+    zeros: Series, facts: Manifest | None, *, most: float = 0.5, min_points: int = 2, many: int = 3
+) -> Iterator[Hit | Skip]:
+    """A large share of gradient elements is exactly zero.
+
+    ## What it checks
+    The share of exact zeros in each tensor's gradient: over `most` at `min_points` checkpoints in a row (lab: healthy
+    tensors at most 0.09; underflow, cut paths and dead units 0.9 to 1). And gradients that are all zero at one
+    checkpoint, with an ordinary gradient at the one before and the one after: `many` of them over all tensors are no
+    chance.
+    ## Why it matters
+    Elements without a gradient do not learn: they underflow in half precision, lie behind dead units or a cut path, or
+    were lost on their way between devices (D1.3).
+    ## False alarms
+    Rows of an embedding whose token is not in the batch have none, and an expert without tokens has none: both are left
+    out.
+    """
+    yield from too_few(zeros, min_points)
+    tensors = table_of(facts)
+    judged = zeros.only(
+        lambda name: tensors.kind(name) != "embedding" and not tensors.is_expert(name) and tensors.is_trainable(name)
+    )
+    for span in spans(judged, judged.values > most, min_points=min_points):
+        yield Hit.over(
+            span, "sev2", "{value:.0%} of the gradient of {where} is exactly zero; the limit is {limit:.0%}",
+            badness=judged.values, limit=most,
+        )  # fmt: skip
+    yield from _lost(judged, most, many)
+
+
+def _lost(zeros: Series, most: float, many: int) -> Iterator[Hit]:
+    """Yield the gradients that were zero for one checkpoint only, all of them together."""
+    found = []
+    for column in range(len(zeros.labels)):
+        rows = np.flatnonzero(zeros.finite[:, column])
+        values = zeros.values[rows, column]
+        alone = (values[1:-1] == 1) & (values[:-2] < most) & (values[2:] < most)
+        found += [(int(zeros.steps[row]), zeros.labels[column]) for row in rows[1:-1][alone]]
+    if len(found) < many:
+        return
+    found.sort()
+    places = tuple(dict.fromkeys(label for _, label in found))
+    yield Hit(
+        severity="sev2", where=places[0], also=places[1:], first=found[0][0], last=found[-1][0], points=len(found), value=1.0,
+        limit=most, message=f"{len(found)} times a gradient is all zeros for a single checkpoint and as ever at the next: "
+        "parts of it are lost on the way", joined_by=found[-1][0],
+    )  # fmt: skip

@@ -1,0 +1,27 @@
+import numpy as np
+import pytest
+
+from ckaudit.contract.manifest import TensorFacts
+from ckaudit.metrics.inputs import input_scale
+from tests.metrics.samples import cells, run_of
+
+
+def recorded(kind="mlp", shape=(64, 32)):
+    rng = np.random.default_rng(0)
+    weight, batch = rng.normal(0, 0.1, (64, 32)), rng.normal(0, 7.0, (32, 5000))
+    rms = float(np.sqrt(np.mean((weight @ batch) ** 2)))
+    facts = {"a.weight": TensorFacts(kind=kind, module="a", shape=list(shape)), "b.weight": TensorFacts(module="b", shape=[2, 2])}
+    sections = {
+        "activations.*.rms": {10: {"a": rms, "b": 3.0}},
+        "weights.*.frobenius_norm": {10: {"a.weight": float(np.linalg.norm(weight)), "b.weight": 1.0}},
+    }
+    return run_of(sections, tensors=facts)
+
+
+def test_the_scale_of_independent_inputs_is_found_from_the_first_layer():
+    assert cells(input_scale(recorded())) == {(10, "a"): pytest.approx(7.0, rel=0.05)}
+
+
+def test_an_embedding_and_a_vector_tell_nothing():
+    assert not input_scale(recorded(kind="embedding"))
+    assert not input_scale(recorded(shape=(64,)))
