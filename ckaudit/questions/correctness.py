@@ -23,7 +23,12 @@ NOTE_RATIO: float = vanishing_gradient.thresholds["note_ratio"]
 MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
 
 
-@question("D1.1", needs=[train_loss_raw], wants=[initial_loss_excess], rules=("nonfinite_values",))
+@question(
+    "D1.1",
+    needs=[train_loss_raw],
+    wants=[initial_loss_excess],
+    rules=("nonfinite_values", "initial_loss_off", "loss_not_falling", "target_equals_input", "target_misalignment"),
+)
 def training_at_all(loss: Series, excess: Series | None, *, first: int = 10, least: float = 0.01) -> Said:
     """Is it training at all?
 
@@ -51,7 +56,9 @@ def training_at_all(loss: Series, excess: Series | None, *, first: int = 10, lea
     return Said(word="good" if stayed else "bad", sentence=text, numbers=numbers)
 
 
-@question("D1.2", needs=[block_gradient_norm], rules=("vanishing_gradient", "dead_parameter", "nonfinite_values"))
+@question(
+    "D1.2", needs=[block_gradient_norm], rules=("vanishing_gradient", "dead_parameter", "zero_gradients", "nonfinite_values")
+)
 def gradient_reaches_all(norm: Series, *, near: float = NOTE_RATIO, far: float = MAX_RATIO) -> Said:
     """Does the gradient reach every layer?
 
@@ -76,7 +83,7 @@ def gradient_reaches_all(norm: Series, *, near: float = NOTE_RATIO, far: float =
     return Said(word=word, sentence=text, numbers={"smallest": least, "largest": most, "ratio": most / least})
 
 
-@question("D1.3", needs=[gradient_norm], wants=[FACTS], rules=("dead_parameter",))
+@question("D1.3", needs=[gradient_norm], wants=[FACTS], rules=("dead_parameter", "zero_gradients"))
 def parameter_dead(
     norm: Series,
     facts: Manifest | None,
@@ -158,7 +165,7 @@ def implementation_right(
 
 @question(
     "D1.5", wants=[update_norm, update_to_weight_global, gradient_norm, learning_rate, FACTS],
-    rules=("barely_moving", "update_out_of_band"),
+    rules=("barely_moving", "missing_in_optimizer", "learning_rate_zero", "update_out_of_band"),
 )  # fmt: skip
 def weights_updated(
     norm: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, facts: Manifest | None, *,

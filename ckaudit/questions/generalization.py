@@ -24,7 +24,11 @@ RISE: float = overfitting.thresholds["rise"]
 MIN_EVALS: int = overfitting.thresholds["min_evals"]
 
 
-@question("D5.1", needs=[val_loss, train_loss_at_evals, train_val_gap, val_rise], rules=("overfitting", "nonfinite_values"))
+@question(
+    "D5.1",
+    needs=[val_loss, train_loss_at_evals, train_val_gap, val_rise],
+    rules=("overfitting", "gap_widens", "nonfinite_values"),
+)
 def overfitted(
     val: Series, train: Series, gap: Series, rise: Series, *, most: float = RISE, evals: int = MIN_EVALS, wide: float = 0.1
 ) -> Said:
@@ -139,7 +143,7 @@ def data_enough(
     return Said(word=above(share, watch=returns, bad=steep), sentence=text, numbers=numbers)
 
 
-@question("D5.5", wants=[forgetting, slice_val_loss], rules=("slice_regression",))
+@question("D5.5", wants=[forgetting, slice_val_loss], rules=("slice_regression", "probes_forgotten"))
 def forgets(probes: Series | None, slices: Series | None, *, watch: float = 1.1, bad: float = 1.5) -> Said:
     """Does it forget what it knew?
 

@@ -25,7 +25,9 @@ EVEN, ALIKE = 0.5, 0.9
 """Shares of the heads from which on a trait is to be watched, and is that of the model (starting values)."""
 
 
-@question("D3.1", needs=[head_kind_share], wants=[head_similarity, uniform_head_fraction], rules=("entropy_collapse",))
+@question(
+    "D3.1", needs=[head_kind_share], wants=[head_similarity, uniform_head_fraction], rules=("entropy_collapse", "uniform_heads")
+)
 def heads_do(
     shares: Series, similarity: Series | None, uniform: Series | None, *,
     same: float = 0.99, watch: float = EVEN, bad: float = ALIKE, early: int = 500,
@@ -55,7 +57,7 @@ def heads_do(
     return Said(word=word, sentence=text, numbers=numbers)
 
 
-@question("D3.2", needs=[head_similarity])
+@question("D3.2", needs=[head_similarity], rules=("redundant_heads",))
 def heads_redundant(similarity: Series, *, alike: float = 0.9, watch: float = 0.25, bad: float = 0.5, early: int = 500) -> Said:
     """Which heads are redundant?
 
@@ -147,7 +149,12 @@ def weights_changed_most(
     return Said(word="bad" if stands else below(core, watch=watch, bad=0), sentence=text, numbers=numbers)
 
 
-@question("D3.5", needs=[activation_mean_abs, activation_rms], wants=[dead_unit_fraction, FACTS])
+@question(
+    "D3.5",
+    needs=[activation_mean_abs, activation_rms],
+    wants=[dead_unit_fraction, FACTS],
+    rules=("dead_units", "saturated_units"),
+)
 def neurons_specialize(
     size: Series,
     rms: Series,

@@ -21,7 +21,7 @@ HORIZON = 100
 """Steps and points that a course of the loss is judged on (playbook D2.1: a hundred and more)."""
 
 
-@question("D2.1", needs=[train_loss_raw], rules=("nonfinite_values",))
+@question("D2.1", needs=[train_loss_raw], rules=("nonfinite_values", "loss_not_falling", "loss_rises"))
 def loss_decreasing(
     loss: Series, *, horizon: int = HORIZON, least: float = 0.01, given_back: float = 0.25, lost: float = 0.5
 ) -> Said:
@@ -163,7 +163,7 @@ def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Ser
     return Said(word="not_recorded", sentence=short, numbers=numbers, missing=("a longer record",))
 
 
-@question("D2.5", needs=[head_kind_share], rules=("entropy_collapse",))
+@question("D2.5", needs=[head_kind_share], rules=("entropy_collapse", "uniform_heads"))
 def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int = 500) -> Said:
     """Does it learn patterns, or single tokens?
 
@@ -184,7 +184,7 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int
     return Said(word=word, sentence=f"at step {step} heads follow: {told}", numbers=row)
 
 
-@question("D2.6", needs=[relative_movement], wants=[moving_share, FACTS], rules=("barely_moving",))
+@question("D2.6", needs=[relative_movement], wants=[moving_share, FACTS], rules=("barely_moving", "layer_not_contributing"))
 def layers_contribute(
     moved: Series, share: Series | None, facts: Manifest | None, *, least: float = 0.1, few: float = 0.5
 ) -> Said:

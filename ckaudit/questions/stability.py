@@ -167,7 +167,12 @@ def clipping_hides(
     return Said(word=word, sentence=text, numbers=numbers)
 
 
-@question("D4.5", needs=[activation_std], wants=[activation_outlier_rate], rules=("nonfinite_values",))
+@question(
+    "D4.5",
+    needs=[activation_std],
+    wants=[activation_outlier_rate],
+    rules=("nonfinite_values", "hidden_nonfinite", "activation_drift"),
+)
 def activations_healthy(
     spread: Series, outliers: Series | None, *, watch: float = 1.5, bad: float = 4.0, tail: float = 2.0
 ) -> Said:
@@ -215,7 +220,7 @@ class _Schedule(NamedTuple):
 
 @question(
     "D4.6", needs=[learning_rate, learning_rate_over_peak, train_loss_raw], wants=[FINDINGS],
-    rules=("update_out_of_band",),
+    rules=("update_out_of_band", "learning_rate_jump", "learning_rate_zero", "schedule_off_plan"),
 )  # fmt: skip
 def schedule_right(
     rate: Series, over_peak: Series, loss: Series, found: Findings, *,
