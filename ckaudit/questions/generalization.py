@@ -17,6 +17,7 @@ from ckaudit.questions.learning import against_floor
 from ckaudit.questions.question import Said, above, question, unrecorded
 from ckaudit.questions.values import largest, last_row, points
 from ckaudit.rules.overfitting import overfitting
+from ckaudit.rules.probes_forgotten import probes_forgotten
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.series import Series
 
@@ -144,7 +145,13 @@ def data_enough(
 
 
 @question("D5.5", wants=[forgetting, slice_val_loss], rules=("slice_regression", "probes_forgotten"))
-def forgets(probes: Series | None, slices: Series | None, *, watch: float = 1.1, bad: float = 1.5) -> Said:
+def forgets(
+    probes: Series | None,
+    slices: Series | None,
+    *,
+    watch: float = probes_forgotten.thresholds["note"],
+    bad: float = probes_forgotten.thresholds["most"],
+) -> Said:
     """Does it forget what it knew?
 
     ## Looks at
@@ -154,7 +161,7 @@ def forgets(probes: Series | None, slices: Series | None, *, watch: float = 1.1,
     ## Watch
     More than that.
     ## Bad
-    More than `bad` times. Both are starting values.
+    More than `bad` times. Both limits are those of probes_forgotten.
     """
     row = last_row(probes) if probes is not None else _over_lowest(slices) if slices is not None else None
     if row is None:

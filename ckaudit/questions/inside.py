@@ -15,6 +15,8 @@ from ckaudit.metrics.weights import relative_movement
 from ckaudit.questions.question import FINDINGS, Said, above, below, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import largest, last_row, listed, points
 from ckaudit.rules.barely_moving import barely_moving
+from ckaudit.rules.dead_units import dead_units
+from ckaudit.rules.redundant_heads import redundant_heads
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
@@ -58,7 +60,14 @@ def heads_do(
 
 
 @question("D3.2", needs=[head_similarity], rules=("redundant_heads",))
-def heads_redundant(similarity: Series, *, alike: float = 0.9, watch: float = 0.25, bad: float = 0.5, early: int = 500) -> Said:
+def heads_redundant(
+    similarity: Series,
+    *,
+    alike: float = redundant_heads.thresholds["alike"],
+    watch: float = 0.25,
+    bad: float = redundant_heads.thresholds["most"],
+    early: int = 500,
+) -> Said:
     """Which heads are redundant?
 
     ## Looks at
@@ -68,8 +77,8 @@ def heads_redundant(similarity: Series, *, alike: float = 0.9, watch: float = 0.
     ## Watch
     More.
     ## Bad
-    More than `bad` of them, from step `early` on. `watch` and `bad` are starting values for the playbook's "many", `early`
-    is that of D3.1.
+    More than `bad` of them, from step `early` on. `alike` and `bad` are those of redundant_heads, `watch` is a starting
+    value for the playbook's "many", and `early` that of D3.1.
     """
     step, row = last_row(similarity)
     same = sorted((name for name, value in row.items() if value > alike), key=lambda name: -row[name])
@@ -162,7 +171,7 @@ def neurons_specialize(
     facts: Manifest | None,
     *,
     least: float = 0.02,
-    silent: float = 0.5,
+    silent: float = dead_units.thresholds["most"],
     noise: float = 0.05,
 ) -> Said:
     r"""Do neurons of the MLP specialize?
@@ -174,9 +183,9 @@ def neurons_specialize(
     Some module's changed by more than `least` (playbook D3.5 asks for a shape that evolves).
     ## Watch
     No shape changed, but one was none of noise before, as in a model that was trained already; or more than `silent` of a
-    module's units are silent (F8).
+    module's units are silent (the limit of dead_units).
     ## Bad
-    No shape changed, and all lie within `noise` of a normal distribution's. The three are starting values.
+    No shape changed, and all lie within `noise` of a normal distribution's. `least` and `noise` are starting values.
     """
     table = table_of(facts)
     shapes = {name: found for name in size.labels if table.kind(name) == "mlp" and (found := _shape(size, rms, name))}

@@ -13,6 +13,7 @@ from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_ent
 from ckaudit.metrics.weights import relative_movement
 from ckaudit.questions.question import Said, above, below, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import largest, last_row, levels, points, smallest
+from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import table_of
@@ -186,7 +187,12 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int
 
 @question("D2.6", needs=[relative_movement], wants=[moving_share, FACTS], rules=("barely_moving", "layer_not_contributing"))
 def layers_contribute(
-    moved: Series, share: Series | None, facts: Manifest | None, *, least: float = 0.1, few: float = 0.5
+    moved: Series,
+    share: Series | None,
+    facts: Manifest | None,
+    *,
+    least: float = layer_not_contributing.thresholds["lowest"],
+    few: float = 0.5,
 ) -> Said:
     """Do all layers contribute?
 

@@ -17,6 +17,7 @@ from ckaudit.metrics.progress import learning_rate_over_peak
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.questions.question import FINDINGS, Said, above, foreign, question, unrecorded, worse
 from ckaudit.questions.values import growth, largest, last_row, levels, points, row_of
+from ckaudit.rules.activation_drift import activation_drift
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.frequent_clipping import frequent_clipping
 from ckaudit.rules.loss_spike import loss_spike
@@ -174,7 +175,12 @@ def clipping_hides(
     rules=("nonfinite_values", "hidden_nonfinite", "activation_drift"),
 )
 def activations_healthy(
-    spread: Series, outliers: Series | None, *, watch: float = 1.5, bad: float = 4.0, tail: float = 2.0
+    spread: Series,
+    outliers: Series | None,
+    *,
+    watch: float = 1.5,
+    bad: float = 4.0,
+    tail: float = activation_drift.thresholds["outlier_rate"],
 ) -> Said:
     """Are the activations healthy?
 
@@ -184,7 +190,7 @@ def activations_healthy(
     ## Good
     No module's grows by more than `watch` times in a hundred steps (playbook D4.5; drill DR-1 watches half as much again).
     ## Watch
-    One does, or more than `tail` percent of a module's elements lie far outside (a starting value).
+    One does, or more than `tail` percent of a module's elements lie far outside (as activation_drift has it).
     ## Bad
     One has grown by more than `bad` times altogether, a runaway as course has it.
     """

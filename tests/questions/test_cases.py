@@ -69,6 +69,7 @@ def test_limits_that_a_rule_has_too_are_the_rules_own():
     shared = [
         ("D1.2", "far", "vanishing_gradient", "max_ratio"), ("D1.3", "dead", "dead_parameter", "dead"),
         ("D1.5", "lowest", "update_out_of_band", "lowest"), ("D4.2", "starved", "vanishing_gradient", "max_ratio"),
+        ("D3.2", "alike", "redundant_heads", "alike"), ("D5.5", "bad", "probes_forgotten", "most"),
         ("D4.3", "bad", "exploding_gradient", "max_ratio"), ("D4.4", "deep", "frequent_clipping", "deep"),
         ("D5.1", "most", "overfitting", "rise"), ("D5.2", "most", "overfitting", "rise"), ("D6.1", "flat", "overfitting", "rise"),
     ]  # fmt: skip
