@@ -199,7 +199,7 @@ def layers_contribute(
     ## Looks at
     How far the weights of each block have come from where they started: the median of its trainable tensors.
     ## Good
-    Every block came at least `least` as far as the median block (playbook D2.6, the share of moving_share).
+    Every block came at least `least` as far as the one that came furthest (playbook D2.6; as in layer_not_contributing).
     ## Watch
     Some did not.
     ## Bad
