@@ -8,8 +8,8 @@ import pytest
 ROOT = Path(__file__).parents[1] / "ckaudit"
 FLOORS = {
     "errors": 0, "plugins": 0, "contract": 1, "run": 2, "recorder": 2, "importers": 2, "material": 2, "metrics": 3, "data": 3,
-    "probes": 3, "rules": 4, "causes": 5, "policy": 5, "audit": 6, "validate": 6, "explain": 7, "lab": 7, "reports": 8, "cli": 9,
-    "__main__": 10, "__init__": 10,
+    "probes": 3, "rules": 4, "causes": 5, "policy": 5, "questions": 6, "audit": 7, "validate": 7, "explain": 8, "lab": 8,
+    "reports": 9, "cli": 10, "__main__": 11, "__init__": 11,
 }  # fmt: skip
 SAMPLES = {"phonenumbers", "py3langid", "rensa", "tokenizers"}
 TRAINERS = {"transformers", "lightning", "pytorch_lightning", "accelerate"}

@@ -1,6 +1,6 @@
 """`triage` from end to end: a source is opened, judged and explained, and becomes a report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from ckaudit import __version__
 from ckaudit.audit.diagnose import diagnose
 from ckaudit.audit.gated import broken_plugins, clauses_of, settle_run, unwatched
+from ckaudit.audit.interview import broken, interview, interview_reads
 from ckaudit.audit.judge import gravity
 from ckaudit.audit.open import open_run
 from ckaudit.audit.pictures import DRAWN, STATE, charts, state
@@ -27,6 +28,7 @@ def triage(
     *,
     step: int | None = None,
     columns: Mapping[str, str] | None = None,
+    questions: Collection[int] = (),
     gate: Gate = OPEN,
     progress: Progress | None = None,
 ) -> Report:
@@ -36,6 +38,7 @@ def triage(
         path: A run folder, a checkpoint file, or a log that an importer knows.
         step: Judge with what was known when this step had ended; default: the end of the record.
         columns: Names that a foreign log gives to catalogue names.
+        questions: Phases whose questions are to be answered.
         gate: Policy and baseline.
         progress: Called with files done and files in all.
 
@@ -43,11 +46,12 @@ def triage(
         UnreadableError: Where there is no run.
         UsageError: Where `step` lies before the record.
     """
-    run = open_run(path, reads=_reads(), columns=columns or {}, progress=progress)
-    return triage_run(run, step=step, gate=gate)
+    reads = _reads() | (interview_reads(questions) if questions else frozenset())
+    run = open_run(path, reads=reads, columns=columns or {}, progress=progress)
+    return triage_run(run, step=step, questions=questions, gate=gate)
 
 
-def triage_run(run: Run, *, step: int | None = None, gate: Gate = OPEN) -> Report:
+def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] = (), gate: Gate = OPEN) -> Report:
     """Audit a run that is in memory."""
     notes = list(run.notes)
     if step is not None:
@@ -58,14 +62,15 @@ def triage_run(run: Run, *, step: int | None = None, gate: Gate = OPEN) -> Repor
     findings = sorted(settled.findings, key=gravity)
     hidden = [each.finding for each in settled.suppressed]
     diagnoses = diagnose(run, findings, causes().values(), accepted=hidden)
-    checks = [*settled.checks, *broken_plugins()]
+    answers = interview(run, questions, findings, diagnoses, step=step)
+    checks = [*settled.checks, *broken_plugins(), *broken(answers)]
     notes += [*over(settled.ended, gate), *unwatched(run, clauses)]
     return Report(
         schema_version=VERSION, tool=f"ckaudit {__version__}", command="triage", subject=run.name,
         verdict=verdict(checks, diagnoses, findings, run.last_step, hidden=len(hidden)), severity=worst(findings),
         step=run.last_step, state=state(run), diagnoses=diagnoses, findings=findings, checks=checks, charts=charts(run),
         notes=notes, files=run.files, policy=used, baseline=gate.baseline.file if gate.baseline else None,
-        suppressed=settled.suppressed, stale=settled.stale,
+        suppressed=settled.suppressed, stale=settled.stale, interview=answers,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typer.main import get_command
 
 from ckaudit.cli import convert, coverage, data, explain, hash_artifacts, metrics, triage, validate
 from ckaudit.cli.lab import app as lab
+from ckaudit.cli.phases import alone
 from ckaudit.cli.probe import app as probe
 from ckaudit.cli.version import print_version
 
@@ -57,7 +58,7 @@ def invoke(arguments: Sequence[str]) -> Any:
     """Run one command and return its exit code; usage errors are raised for the one handler."""
     command = get_command(build())
     _take_as_typed(command)
-    return command.main(args=list(arguments), prog_name="ckaudit", standalone_mode=False)
+    return command.main(args=alone(arguments), prog_name="ckaudit", standalone_mode=False)
 
 
 class AsTyped:

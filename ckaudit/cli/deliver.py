@@ -76,12 +76,17 @@ def exit_code(report: "Report", request: Request) -> tuple[int, str]:
         return 1, ""
     if broken := _broken(report):
         return 2, f"{', '.join(broken)} broke: the audit is not complete"
-    judged = any(check.outcome in ("passed", "failed") for check in report.checks)
+    judged = any(check.outcome in ("passed", "failed") for check in report.checks) or _answered(report)
     if request.allow_empty or (judged and report.files):
         return 0, ""
     return 2, "nothing could be judged: " + (
         f"all {len(report.checks)} checks were skipped" if report.files else "no file was read"
     )
+
+
+def _answered(report: "Report") -> bool:
+    """Return whether a question was answered."""
+    return any(answer.word in ("good", "watch", "bad") for phase in report.interview for answer in phase.answers)
 
 
 def _broken(report: "Report") -> list[str]:

@@ -8,6 +8,7 @@ import typer
 from ckaudit.cli import options
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig, Update
 from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose
+from ckaudit.cli.phases import Questions, phases
 from ckaudit.cli.progress import progress
 from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS
@@ -18,6 +19,8 @@ EPILOG = """
 Examples:
   ckaudit triage runs/nano
   ckaudit triage runs/nano --step 500
+  ckaudit triage runs/nano --questions
+  ckaudit triage runs/nano --questions 1,4 --step 500
   ckaudit triage runs/nano --map loss=train/loss --format markdown
   ckaudit triage runs/canary --baseline known.json
   ckaudit triage runs/nano --event last
@@ -79,6 +82,7 @@ def command(
     run: Run,
     *,
     step: Step = "",
+    questions: Questions = "",
     event: Event = "",
     benchmark_drop: BenchmarkDrop = False,
     since: Since = "",
@@ -106,7 +110,7 @@ def command(
         base=options.base([run]),
         formats=FEW_FORMATS if event or benchmark_drop else tuple(FORMATS),
     )
-    at, columns = options.step(step or None), options.columns(map or [])
+    at, columns, asked = options.step(step or None), options.columns(map or []), phases(questions)
     from ckaudit.cli.gate import keep, limit, open_gate
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
@@ -125,7 +129,7 @@ def command(
     from ckaudit.audit import triage
 
     with progress("reading") as tick:
-        report = triage(Path(run), step=at, columns=columns, gate=gate, progress=tick)
+        report = triage(Path(run), step=at, columns=columns, questions=asked, gate=gate, progress=tick)
     keep(report, gate)
     return deliver(report, request)
 

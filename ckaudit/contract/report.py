@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from ckaudit.contract.interview import Phase
 from ckaudit.contract.numbers import Count, Number, Step, doc
 
 VERSION: Literal["ck.report.v1"] = "ck.report.v1"
@@ -154,6 +155,7 @@ class Report(Struct, kw_only=True, frozen=True):
     baseline: Annotated[str | None, doc("The file of accepted findings; null: none.")] = None
     suppressed: Annotated[list[Suppressed], doc("Findings that do not count, in the order of findings.")] = []
     stale: Annotated[list[Accepted], doc("Entries of the baseline that no finding matches any more.")] = []
+    interview: Annotated[list[Phase], doc("Questions and answers by phase, where they were asked for.")] = []
 
 
 def worst(findings: list[Finding]) -> Severity | None:

@@ -1,4 +1,4 @@
-"""What a name means: any metric, rule, cause, violation or gate, from the catalogues alone."""
+"""What a name means: any metric, rule, cause, question, violation or gate, from the catalogues alone."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,6 +9,7 @@ from ckaudit.explain.names import kinds, known_names, pages_of
 from ckaudit.explain.page import Group, Line, Page
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Category, categories, entry_of
+from ckaudit.questions import questions
 from ckaudit.rules import rules
 
 __all__ = ["Group", "Line", "Page", "explain", "groups", "known_names"]
@@ -24,7 +25,7 @@ def explain(names: Iterable[str]) -> list[Page]:
 
 
 def groups() -> list[Group]:
-    """Return every name with one sentence: metrics by category, then rules, causes, violations and gates."""
+    """Return every name with one sentence: metrics by category, then rules, causes, questions, violations and gates."""
     found = [Group(title=each.title, lines=tuple(_of_category(each))) for each in categories()]
     if alone := [name for name in metrics() if entry_of(name) is None]:
         found.append(Group(title="Metrics without a playbook", lines=tuple(_line(name) for name in alone)))
@@ -32,6 +33,7 @@ def groups() -> list[Group]:
         *found,
         _judged("Rules: which illnesses are recognised?", ((each.name, each.code, each.title) for each in rules().values())),
         _judged("Causes: what may lie behind them?", ((each.name, "", each.title) for each in causes().values())),
+        _judged("Questions: how does it stand, phase by phase?", ((each.id, "", each.text) for each in questions().values())),
         _judged(
             "Violations: what may be wrong with the files?", ((each.name, each.code, each.title) for each in kinds().values())
         ),

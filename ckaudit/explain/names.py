@@ -17,9 +17,11 @@ from ckaudit.explain.judgement_pages import cause_page, rule_page, violation_pag
 from ckaudit.explain.metric_page import metric_page
 from ckaudit.explain.page import Page
 from ckaudit.explain.procedure_pages import gate_page, guide_page
+from ckaudit.explain.question_page import question_page
 from ckaudit.material import faults
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
+from ckaudit.questions import questions
 from ckaudit.rules import rules
 from ckaudit.validate import catalogue
 
@@ -44,7 +46,7 @@ class Subject(NamedTuple):
 
 @cache
 def subjects() -> tuple[Subject, ...]:
-    """Return everything that can be explained: metrics, rules, causes, violations, and the procedure for a fallen benchmark."""
+    """Return everything that can be explained, the procedure for a fallen benchmark included."""
     return tuple(_all())
 
 
@@ -111,6 +113,8 @@ def _all() -> Iterator[Subject]:
         yield Subject((rule.name, rule.code), (), partial(rule_page, rule))
     for cause in causes().values():
         yield Subject((cause.name,), (), partial(cause_page, cause))
+    for question in questions().values():
+        yield Subject((question.id,), (), partial(question_page, question))
     for kind in kinds().values():
         yield Subject((kind.name, kind.code), (), partial(violation_page, kind))
     for gate in PROCEDURE:

@@ -1,21 +1,18 @@
 """Markdown: a summary for a pull request or a job page, safe against what file names may contain."""
 
-import re
 from collections.abc import Iterator
 
 from ckaudit.contract.report import Diagnosis, Finding, Report
 from ckaudit.reports import accepted, words
-from ckaudit.reports.escape import visible
+from ckaudit.reports.interview_markdown import phases
+from ckaudit.reports.markdown_text import code, text
 from ckaudit.reports.view import PLAIN, View
-
-SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&$]")
-# A comment splits the text, so that no name calls a person and no address becomes a link.
-LINKING = re.compile(r"@|://|www\.", re.IGNORECASE)
 
 
 def render(report: Report, view: View = PLAIN) -> str:
     """Return `report` as GitHub-flavoured Markdown."""
     blocks = [f"### ckaudit {text(report.command)}: {_badge(report)} {text(report.verdict)}"]
+    blocks += phases(report.interview)
     blocks += ["\n".join(_diagnoses(report.diagnoses))] if report.diagnoses else []
     blocks += [_evidence(diagnosis) for diagnosis in report.diagnoses]
     findings = words.unexplained(report)
@@ -28,17 +25,6 @@ def render(report: Report, view: View = PLAIN) -> str:
     blocks += [_accepted(report, view)] if report.suppressed else []
     blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(report)))
     return "\n\n".join(blocks) + "\n"
-
-
-def text(raw: str) -> str:
-    """Return `raw` as Markdown that shows it letter by letter: no markup, no HTML, no mention, no link."""
-    escaped = SPECIAL.sub(lambda match: f"&#{ord(match[0])};", visible(raw))
-    return LINKING.sub(lambda match: match[0][0] + "<!-- -->" + match[0][1:], escaped)
-
-
-def code(raw: str) -> str:
-    """Return `raw` as a code span that also survives inside a table."""
-    return f"<code>{text(raw)}</code>"
 
 
 def _badge(report: Report) -> str:

@@ -18,6 +18,7 @@ from ckaudit.explain import explain, groups, known_names
 from ckaudit.explain.docstring import documentation, sentences_about
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
+from ckaudit.questions import questions
 from ckaudit.reports.explain import render_pages
 from ckaudit.reports.formula import readable
 from ckaudit.reports.view import View
@@ -166,10 +167,10 @@ def test_rules_and_causes_name_each_other():
 
 def test_everything_has_a_page_and_a_line():
     listed = {line.name for group in groups() for line in group.lines}
-    assert listed == set(entries()) | set(metrics()) | {rule.name for rule in rules().values()} | set(causes()) | {
-        kind.name for kind in KINDS.values()
-    } | {each.name for each in (*PROCEDURE, *GUIDE)}
-    assert {*metrics(), *rules(), *causes(), *KINDS} <= set(known_names())
+    judgements = {*causes(), *questions(), *(rule.name for rule in rules().values()), *(kind.name for kind in KINDS.values())}
+    procedure = {each.name for each in (*PROCEDURE, *GUIDE)}
+    assert listed == set(entries()) | set(metrics()) | judgements | procedure
+    assert {*metrics(), *rules(), *causes(), *questions(), *KINDS} <= set(known_names())
     assert all(len(explain([name])) >= 1 for name in known_names())
 
 

@@ -7,14 +7,20 @@ import pytest
 
 from ckaudit.reports import FORMATS, render
 from ckaudit.reports.view import View
-from tests.reports.sample import SAMPLES
+from tests.reports.interviewed import interviewed
+from tests.reports.sample import SAMPLES as REPORTS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SUFFIXES = {"terminal": "txt", "json": "json", "sarif": "sarif", "junit": "xml", "github": "github.txt", "markdown": "md"}
+SAMPLES = {**REPORTS, "interviewed": interviewed}
 
 CASES = {f"{name}.{SUFFIXES[kind]}": (name, kind, View()) for name in SAMPLES for kind in FORMATS}
 CASES |= {f"ill.{width}.txt": ("ill", "terminal", View(width=width)) for width in (60, 80, 120)}
+CASES |= {f"interviewed.{width}.txt": ("interviewed", "terminal", View(width=width)) for width in (60, 110)}
 CASES |= {
+    "interviewed.ascii.txt": ("interviewed", "terminal", View(width=80, unicode=False)),
+    "interviewed.colour.txt": ("interviewed", "terminal", View(width=80, colour=True)),
+    "interviewed.verbose.txt": ("interviewed", "terminal", View(width=80, verbose=True)),
     "ill.ascii.txt": ("ill", "terminal", View(width=80, unicode=False)),
     "ill.colour.txt": ("ill", "terminal", View(width=80, colour=True)),
     "ill.verbose.txt": ("ill", "terminal", View(width=80, verbose=True)),

@@ -6,7 +6,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from ckaudit.reports import render
-from ckaudit.reports.markdown import code, text
+from ckaudit.reports.markdown_text import code, text
 from ckaudit.reports.view import View
 from tests.reports.sample import HOSTILE, SAMPLES, clean, empty, gated, ill, invalid
 

@@ -2,7 +2,7 @@
 
 from ckaudit.audit.autopsy.result import Autopsy
 from ckaudit.reports.autopsy.sentences import afterwards, earlier, finding, lines_of, others, standing, title
-from ckaudit.reports.markdown import text
+from ckaudit.reports.markdown_text import text
 from ckaudit.reports.view import View
 from ckaudit.reports.words import likelihood
 

@@ -8,7 +8,7 @@ from ckaudit.metrics.catalogue import RANKS
 from ckaudit.reports.coverage.sentences import headline, levels_sentence, over_sentence, partial_sentence, said_of, title_of
 from ckaudit.reports.escape import visible
 from ckaudit.reports.explain.markdown import code, text
-from ckaudit.reports.markdown import text as foreign_text
+from ckaudit.reports.markdown_text import text as foreign_text
 from ckaudit.reports.view import View
 
 

@@ -6,7 +6,7 @@ from ckaudit.audit.drop.guide import ONE_AXIS
 from ckaudit.audit.drop.result import Advice, Drop, Gate
 from ckaudit.reports.drop.sentences import fell, guide_of, missing, outcome, told
 from ckaudit.reports.escape import visible
-from ckaudit.reports.markdown import code, text
+from ckaudit.reports.markdown_text import code, text
 from ckaudit.reports.view import View
 
 

@@ -6,6 +6,7 @@ from ckaudit.contract.missed import most_missed
 from ckaudit.contract.report import Check, Finding, Report
 from ckaudit.reports import accepted, words
 from ckaudit.reports.terminal.causes import causes
+from ckaudit.reports.terminal.interview import interview
 from ckaudit.reports.terminal.look import badge, paint, shown
 from ckaudit.reports.terminal.paragraph import columns, fit, pad, paragraph
 from ckaudit.reports.terminal.pictures import curve, waterfall
@@ -18,6 +19,9 @@ NARROWEST, WIDEST = 40, 132  # a line longer than that is hard to read on
 def draw(report: Report, view: View) -> str:
     """Return `report` from the verdict down to what was skipped; a section with nothing in it is left out."""
     width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    if report.interview:
+        rest = [_accepted(report, view, width), _notes(report, view, width), _trouble(report, view, width)]
+        return _joined([_verdict(report, view, width), *interview(report, view), *rest])
     sections = [
         _verdict(report, view, width),
         causes(report, view, width),
@@ -28,6 +32,10 @@ def draw(report: Report, view: View) -> str:
         _notes(report, view, width),
         _coverage(report, view, width),
     ]
+    return _joined(sections)
+
+
+def _joined(sections: list[list[str]]) -> str:
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
@@ -129,11 +137,7 @@ def _notes(report: Report, view: View, width: int) -> list[str]:
 
 def _coverage(report: Report, view: View, width: int) -> list[str]:
     """Return the checks that broke, then what was skipped: a line per reason, and what would be worth recording."""
-    lines = [
-        paint(line, "sev1", view)
-        for check in words.trouble(report.checks)
-        for line in paragraph(shown(f"{check.code} broke: {check.detail}", view), width)
-    ]
+    lines = _trouble(report, view, width)
     groups = words.skipped(report)
     if not groups:
         return lines
@@ -148,6 +152,15 @@ def _coverage(report: Report, view: View, width: int) -> list[str]:
         things = ", ".join(f"{shown(thing, view)} ({words.plural(fed, 'check')})" for thing, fed in missed)
         lines += paragraph(f"recording these would tell most: {things}; ckaudit coverage says how", width)
     return lines
+
+
+def _trouble(report: Report, view: View, width: int) -> list[str]:
+    """Return the checks that broke."""
+    return [
+        paint(line, "sev1", view)
+        for check in words.trouble(report.checks)
+        for line in paragraph(shown(f"{check.code} broke: {check.detail}", view), width)
+    ]
 
 
 def _unjudged(check: Check, view: View, width: int) -> list[str]:

@@ -1,0 +1,255 @@
+"""Phase 1: is the machinery right? Loss, gradients and updates in the first steps, and against a reference."""
+
+import numpy as np
+
+from ckaudit.contract.interview import Word
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
+from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.parity import gradient_check_error, parity_loss_diff, parity_param_diff
+from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
+from ckaudit.metrics.weights import update_norm, update_to_weight_global
+from ckaudit.questions.question import Said, above, foreign, question, unrecorded, worse
+from ckaudit.questions.values import largest, last_row, listed, points, row_of, smallest
+from ckaudit.rules.dead_parameter import dead_parameter
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.run.series import Series, at
+from ckaudit.run.tensors import table_of
+
+NOTE_RATIO: float = vanishing_gradient.thresholds["note_ratio"]
+MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
+
+
+@question(
+    "D1.1",
+    needs=[train_loss_raw],
+    wants=[initial_loss_excess],
+    rules=("nonfinite_values", "initial_loss_off", "loss_not_falling", "target_equals_input", "target_misalignment"),
+)
+def training_at_all(loss: Series, excess: Series | None, *, first: int = 10, least: float = 0.01) -> Said:
+    """Is it training at all?
+
+    ## Looks at
+    The training loss over its `first` points (playbook D1.1), where it stands at the end, and what a uniform guess costs.
+    ## Good
+    It falls by more than `least` of itself; a start near the log of the vocabulary is that of a sound model. `least` is a
+    starting value, above the noise of most losses. A long warm-up may delay the fall.
+    ## Bad
+    It stays where it was, ends higher, or is no number.
+    """
+    steps, values = points(loss)
+    if len(values) < first:
+        return unrecorded(f"{len(values)} points of train_loss_raw; {first} are needed", "train_loss_raw")
+    start, soon, end = float(values[0]), float(np.median(values[first - 3 : first])), float(np.median(values[-first:]))
+    fell, stayed = start - soon > least * abs(start), start - end > least * abs(start)
+    text = f"the loss goes from {start:.4g} at step {steps[0]} to {soon:.4g} by step {steps[first - 1]}"
+    text += f" and {end:.4g} at the end, step {steps[-1]}"
+    numbers = {"first": start, "soon": soon, "last": end}
+    if excess is not None:
+        numbers["excess"] = points(excess).last[1]
+        text += f"; it began {numbers['excess']:+.3g} from a uniform guess"
+    if stayed and not fell:
+        text += "; the fall begins late"
+    return Said(word="good" if stayed else "bad", sentence=text, numbers=numbers)
+
+
+@question(
+    "D1.2", needs=[block_gradient_norm], rules=("vanishing_gradient", "dead_parameter", "zero_gradients", "nonfinite_values")
+)
+def gradient_reaches_all(norm: Series, *, near: float = NOTE_RATIO, far: float = MAX_RATIO) -> Said:
+    """Does the gradient reach every layer?
+
+    ## Looks at
+    The gradient norms of all blocks at the last checkpoint, the largest over the smallest.
+    ## Good
+    None is zero, and they lie within `near` of each other (playbook D1.2; the limits are those of vanishing_gradient).
+    ## Watch
+    Up to `far`.
+    ## Bad
+    A block gets none, or `far` times less than another.
+    """
+    if len(norm.labels) < 2:
+        return foreign("the model has fewer than two blocks")
+    step, row = last_row(norm)
+    (low, least), (high, most) = smallest(row), largest(row)
+    if least <= 0:
+        return Said(word="bad", sentence=f"{low} gets no gradient at step {step}", numbers={"smallest": least, "largest": most})
+    word = above(most / least, watch=near, bad=far)
+    text = f"at step {step} {high} gets the largest gradient, {most:.3g}, and {low} the smallest, {least:.3g}: "
+    text += f"{most / least:.3g}x apart"
+    return Said(word=word, sentence=text, numbers={"smallest": least, "largest": most, "ratio": most / least})
+
+
+@question("D1.3", needs=[gradient_norm], wants=[FACTS], rules=("dead_parameter", "zero_gradients"))
+def parameter_dead(
+    norm: Series,
+    facts: Manifest | None,
+    *,
+    alive: float = dead_parameter.thresholds["alive"],
+    dead: float = dead_parameter.thresholds["dead"],
+) -> Said:
+    """Is any parameter dead?
+
+    ## Looks at
+    The gradient norm of every trainable tensor at the last two checkpoints, the limits those of dead_parameter.
+    ## Good
+    All are above `alive` (playbook D1.3).
+    ## Watch
+    One lies between `dead` and `alive`, or was dead once.
+    ## Bad
+    One is below `dead`, or exactly zero, at both checkpoints.
+    """
+    trainable = norm.only(table_of(facts).is_trainable)
+    rows = np.flatnonzero(trainable.finite.any(axis=1))[-2:]
+    if not len(rows):
+        return foreign("no tensor is trainable")
+    latest, step = row_of(trainable, int(rows[-1])), int(trainable.steps[rows[-1]])
+    before = row_of(trainable, int(rows[0])) if len(rows) > 1 else {}
+    now = [name for name, value in latest.items() if value < dead]
+    both = [name for name in now if before.get(name, np.inf) < dead]
+    faint = [name for name, value in latest.items() if value < alive]
+    low, least = smallest(latest)
+    text = f"at step {step} the smallest gradient of {len(latest)} trainable tensors is {least:.3g}, of {low}"
+    if faint:
+        text += f"; below {dead if now else alive:.0e} are {listed(now or faint)}"
+    numbers = {"smallest": least, "tensors": float(len(latest)), "dead": float(len(now))}
+    return Said(word="bad" if both else "watch" if faint else "good", sentence=text, numbers=numbers)
+
+
+@question("D1.4", wants=[parity_loss_diff, parity_param_diff, gradient_check_error])
+def implementation_right(
+    loss: Series | None,
+    parameters: Series | None,
+    gradient: Series | None,
+    *,
+    loss_limit: float = 1e-6,
+    param_limit: float = 1e-5,
+    gradient_limit: float = 1e-4,
+    factor: float = 10.0,
+) -> Said:
+    """Is the implementation correct?
+
+    ## Looks at
+    The differences of loss and parameters from a reference implementation on the same batches, and those of gradients
+    from finite differences; the largest of each.
+    ## Good
+    Losses within `loss_limit`, parameters within `param_limit` (playbook D1.4, relative, in float32), gradients within
+    `gradient_limit` (in float64; Press et al. 2007, section 5.7).
+    ## Watch
+    Up to `factor` times as much, a starting value: other orders of summation, or a lower precision, can do that.
+    ## Bad
+    More: the two do not compute the same.
+    """
+    if loss is None and parameters is None and gradient is None:
+        return unrecorded("nothing was compared with a reference", "parity_loss_diff", "parity_param_diff")
+    words: list[Word] = []
+    texts, numbers = [], {}
+    limits = (("losses", loss, loss_limit), ("parameters", parameters, param_limit), ("gradients", gradient, gradient_limit))
+    for what, series, limit in limits:
+        if series is None:
+            continue
+        steps, values = points(series)
+        worst = int(np.argmax(values))
+        words.append(above(values[worst], watch=limit, bad=factor * limit))
+        texts.append(f"{what} differ by {values[worst]:.3g} at most, at step {steps[worst]} (limit {limit:.0e})")
+        numbers[what] = float(values[worst])
+    if words == ["good"] and gradient is None:
+        return unrecorded(
+            texts[0] + "; that is one half of a comparison", "parity_loss_diff" if loss is None else "parity_param_diff"
+        )
+    return Said(word=worse(*words), sentence="; ".join(texts), numbers=numbers)
+
+
+@question(
+    "D1.5", wants=[update_norm, update_to_weight_global, gradient_norm, learning_rate, FACTS],
+    rules=("barely_moving", "missing_in_optimizer", "learning_rate_zero", "update_out_of_band"),
+)  # fmt: skip
+def weights_updated(
+    norm: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, facts: Manifest | None, *,
+    lowest: float = update_out_of_band.thresholds["lowest"],
+) -> Said:  # fmt: skip
+    """Are the weights updated?
+
+    ## Looks at
+    The last update of every trainable tensor while the learning rate was not zero, beside its gradient; where updates were
+    not recorded by tensor, all weights together.
+    ## Good
+    No update is zero, and together they are at least `lowest` of the weights (the band of update_out_of_band).
+    ## Watch
+    Together they are less than that, or a tensor without a gradient is not updated.
+    ## Bad
+    A tensor that gets a gradient is not updated (playbook D1.5).
+    """
+    still, text, numbers = ([], "", {}) if norm is None else _still(norm, rate, facts)
+    if norm is None and relative is None:
+        return unrecorded("no update was measured", "update_norm", "update_to_weight_global")
+    word: Word = "good"
+    if still:
+        fed = last_row(gradient)[1] if gradient is not None else {}
+        starved = [name for name in still if fed.get(name) == 0]
+        word = "watch" if len(starved) == len(still) else "bad"
+    if relative is not None and (share := _last_with_rate(relative, rate)) is not None:
+        step, value = share
+        numbers["relative"] = value
+        text += ("; " if text else "") + f"the update of step {step} is {value:.3g} of all weights"
+        word = worse(word, "watch" if value < lowest else "good")
+    if not numbers:
+        return foreign("the learning rate is zero throughout")
+    return Said(word=word, sentence=text, numbers=numbers)
+
+
+def _still(norm: Series, rate: Series | None, facts: Manifest | None) -> tuple[list[str], str, dict[str, float]]:
+    """Return the trainable tensors that the last update left as they were, and the words on it."""
+    trainable = norm.only(table_of(facts).is_trainable)
+    rows = [row for row in np.flatnonzero(trainable.finite.any(axis=1)) if _is_on(int(trainable.steps[row]), rate)]
+    if not rows:
+        return [], "", {}
+    row, step = row_of(trainable, int(rows[-1])), int(trainable.steps[rows[-1]])
+    still = [name for name, value in row.items() if value == 0]
+    text = f"step {step} updates {len(row) - len(still)} of {len(row)} trainable tensors"
+    return still, text + (f", not {listed(still)}" if still else ""), {"tensors": float(len(row)), "still": float(len(still))}
+
+
+def _last_with_rate(series: Series, rate: Series | None) -> tuple[int, float] | None:
+    known = [pair for pair in zip(*points(series), strict=True) if _is_on(int(pair[0]), rate)]
+    return (int(known[-1][0]), float(known[-1][1])) if known else None
+
+
+def _is_on(step: int, rate: Series | None) -> bool:
+    """Tell whether a step had a learning rate, as far as anybody said otherwise."""
+    if rate is None:
+        return step > 0
+    found = at(rate, np.array([step], np.int64)).values
+    return step > 0 and bool(np.nan_to_num(found, nan=1.0).max() > 0)
+
+
+@question("D1.6", wants=[replay_identical, replay_loss_diff, replay_first_difference])
+def deterministic(same: Series | None, diff: Series | None, first: Series | None) -> Said:
+    """Is it deterministic?
+
+    ## Looks at
+    The same steps, run twice from the same state: whether every bit came again, and how far the losses were apart.
+    ## Good
+    Two identical runs are identical (playbook D1.6).
+    ## Bad
+    They are not: something between them was not determined, such as a seed, a kernel, or the order of the data.
+    """
+    if same is None and diff is None:
+        return unrecorded("no steps were run twice", "replay_identical")
+    numbers: dict[str, float] = {}
+    texts, well = [], True
+    if same is not None:
+        _, values = points(same)
+        numbers |= {"replays": float(len(values)), "identical": float((values == 1).sum())}
+        texts.append(f"{int(numbers['identical'])} of {len(values)} replays gave every bit again")
+        well = numbers["identical"] == len(values)
+    if diff is not None:
+        numbers["loss_difference"] = float(points(diff).values.max())
+        texts.append(f"losses differ by {numbers['loss_difference']:.3g} at most")
+        well = well and numbers["loss_difference"] == 0
+    if first is not None:
+        texts.append(f"the first difference is at step {points(first).values.min():.0f}")
+    return Said(word="good" if well else "bad", sentence="; ".join(texts), numbers=numbers)

@@ -1,0 +1,183 @@
+"""Phase 5: does it generalize? Held-out text, capacity, data, and what is forgotten."""
+
+import math
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.contract.interview import Word
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.divergence import val_rise
+from ckaudit.metrics.loss import slice_val_loss, train_loss_at_evals, train_loss_raw, train_val_gap, val_loss
+from ckaudit.metrics.memorization import forgetting
+from ckaudit.metrics.plateau import steps_since_improvement, train_loss_slope, val_slope, val_slope_p
+from ckaudit.metrics.progress import tokens_seen
+from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
+from ckaudit.questions.learning import against_floor
+from ckaudit.questions.question import Said, above, question, unrecorded
+from ckaudit.questions.values import largest, last_row, points
+from ckaudit.rules.overfitting import overfitting
+from ckaudit.rules.probes_forgotten import probes_forgotten
+from ckaudit.rules.rule import FACTS
+from ckaudit.run.series import Series
+
+RISE: float = overfitting.thresholds["rise"]
+MIN_EVALS: int = overfitting.thresholds["min_evals"]
+
+
+@question(
+    "D5.1",
+    needs=[val_loss, train_loss_at_evals, train_val_gap, val_rise],
+    rules=("overfitting", "gap_widens", "nonfinite_values"),
+)
+def overfitted(
+    val: Series, train: Series, gap: Series, rise: Series, *, most: float = RISE, evals: int = MIN_EVALS, wide: float = 0.1
+) -> Said:
+    """Does it overfit?
+
+    ## Looks at
+    The held-out loss beside the training loss at the same steps, from `evals` evaluations on.
+    ## Good
+    Both fall, the gap between them stays below `wide` of the held-out loss, and that is within `most` of its best
+    (playbook D5.1; `most` and `evals` are those of overfitting, `wide` is a starting value).
+    ## Watch
+    It stands above its best, or the gap is wide.
+    ## Bad
+    The training loss falls and the held-out loss rises (overfitting says since when), with a wide gap.
+    """
+    steps, values = points(val)
+    if len(values) < evals:
+        return unrecorded(f"{len(values)} evaluations; {evals} are needed", "val_loss")
+    end, trained = float(values[-1]), float(points(train).values[-1])
+    risen, apart = points(rise).last[1], points(gap).last[1]
+    lowest = int(np.argmin(values))
+    text = f"at step {steps[-1]} the held-out loss is {end:.4g} and the training loss {trained:.4g}, a gap of {apart:+.3g}"
+    if risen > 0:
+        text += f"; it stands {risen:.1%} above its best, {values[lowest]:.4g} at step {steps[lowest]}"
+    since = len(values) - 1 - lowest
+    is_wide = apart > wide * abs(end)
+    rising = risen > most and since >= evals
+    word: Word = "bad" if rising and is_wide else "watch" if rising or is_wide else "good"
+    return Said(word=word, sentence=text, numbers={"val": end, "train": trained, "gap": apart, "rise": risen})
+
+
+@question("D5.2", needs=[val_loss, val_slope, val_slope_p, steps_since_improvement, val_rise], rules=("overfitting",))
+def time_to_stop(
+    val: Series, slope: Series, chance: Series, since: Series, rise: Series, *,
+    most: float = RISE, flat: float = RISE, sure: float = 0.05, horizon: int = 100,
+) -> Said:  # fmt: skip
+    """Is it time to stop pretraining?
+
+    ## Looks at
+    The robust slope of the held-out loss over its last thousand steps, how sure it is, and when the loss last improved.
+    ## Good
+    Hardly anything is gained any more: less than `flat` of the loss in a thousand steps, or a slope that is chance with a
+    probability above `sure`, with no improvement in `horizon` steps (playbook D5.2). Stopping costs nothing.
+    ## Watch
+    It still falls: going on pays.
+    ## Bad
+    It rose by more than `most` over its best (the limit of overfitting, and that of `flat`): the time was earlier.
+    """
+    step, end = points(val).last
+    trend, p, ago, risen = (points(each).last[1] for each in (slope, chance, since, rise))
+    share = trend / abs(end) if end else 0.0
+    text = f"up to step {step} the held-out loss, {end:.4g}, has a slope of {trend:+.3g} per 1,000 steps"
+    text += f" (by chance with p = {p:.2g}); the last improvement was {ago:.0f} steps ago"
+    numbers = {"slope": trend, "share": share, "p": p, "since_improvement": ago, "rise": risen}
+    ended = share > -flat or (p > sure and ago >= horizon)
+    if risen > most:
+        text += f"; it stands {risen:.1%} above its best"
+    return Said(word="bad" if risen > most else "good" if ended else "watch", sentence=text, numbers=numbers)
+
+
+@question("D5.3", needs=[loss_above_floor, entropy_floor, train_loss_raw], wants=[unigram_entropy])
+def capacity_sufficient(
+    above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float = 0.1, flat: float = 0.01
+) -> Said:
+    """Is the capacity sufficient?
+
+    ## Looks at
+    The last training loss against the floor that its power law has, which holds the entropy of the text and what a model
+    of this size cannot learn; and against word frequencies.
+    ## Good
+    Within `near` of the way from the start to the floor (playbook D5.3). Only a larger model tells how much of the floor is
+    the text's.
+    ## Watch
+    Farther, or above the entropy of single tokens.
+    ## Bad
+    Above that and flat (by less than `flat`, as in D2.4): far above any floor. `near` is a starting value.
+    """
+    return against_floor(above_floor, floor, loss, unigram, near=near, flat=flat)
+
+
+@question("D5.4", needs=[train_loss_slope], wants=[tokens_seen, FACTS], rules=("overfitting",))
+def data_enough(
+    slope: Series, tokens: Series | None, facts: Manifest | None, *, returns: float = 0.1, steep: float = 0.5, least: int = 2
+) -> Said:
+    """Is there enough data?
+
+    ## Looks at
+    The slope of the training loss in its last hundred points over the steepest, and the tokens seen for each parameter.
+    ## Good
+    At most `returns` of the steepest: returns diminish (playbook D5.4).
+    ## Watch
+    More.
+    ## Bad
+    More than `steep`: the data ends, or the run does, while the loss still falls as fast as ever. Both are starting values;
+    `least` windows of a hundred points are needed.
+    """
+    steps, values = points(slope)
+    falls = np.maximum(-values, 0.0)
+    if len(falls) < least:
+        return unrecorded(f"{len(falls)} windows of a hundred points of the loss; {least} are needed", "train_loss_raw")
+    steepest, end = int(np.argmax(falls)), float(falls[-1])
+    share = end / float(falls[steepest]) if falls[steepest] > 0 else 0.0
+    text = f"the loss falls by {end:.3g} in 1,000 steps at step {steps[-1]}, by {falls[steepest]:.3g} at its steepest,"
+    text += f" step {steps[steepest]}: {share:.1%} of it"
+    numbers = {"slope": end, "steepest": float(falls[steepest]), "share": share}
+    if tokens is not None:
+        numbers["tokens"] = points(tokens).last[1]
+        text += f"; {numbers['tokens']:,.0f} tokens were seen"
+        if facts is not None and facts.parameters is not UNSET and facts.parameters:
+            numbers["tokens_per_parameter"] = numbers["tokens"] / facts.parameters
+            text += f", {numbers['tokens_per_parameter']:.3g} for each parameter"
+    return Said(word=above(share, watch=returns, bad=steep), sentence=text, numbers=numbers)
+
+
+@question("D5.5", wants=[forgetting, slice_val_loss], rules=("slice_regression", "probes_forgotten"))
+def forgets(
+    probes: Series | None,
+    slices: Series | None,
+    *,
+    watch: float = probes_forgotten.thresholds["note"],
+    bad: float = probes_forgotten.thresholds["most"],
+) -> Said:
+    """Does it forget what it knew?
+
+    ## Looks at
+    The perplexity of each early probe, or else of each held-out slice, over its lowest so far, at the last checkpoint.
+    ## Good
+    It stays low: at most `watch` times its lowest (playbook D5.5).
+    ## Watch
+    More than that.
+    ## Bad
+    More than `bad` times. Both limits are those of probes_forgotten.
+    """
+    row = last_row(probes) if probes is not None else _over_lowest(slices) if slices is not None else None
+    if row is None:
+        return unrecorded("no early probe and no slice was followed", "probe_perplexity", "slice_val_loss")
+    step, ratios = row
+    name, times = largest(ratios)
+    what = "probes" if probes is not None else "slices"
+    text = f"at step {step} {name} has {times:.3g}x its lowest perplexity, the most of {len(ratios)} {what}"
+    return Said(word=above(times, watch=watch, bad=bad), sentence=text, numbers={"forgetting": times, what: float(len(ratios))})
+
+
+def _over_lowest(slices: Series) -> tuple[int, dict[str, float]] | None:
+    """Return the last step, and each slice's perplexity there over its lowest; None where none was evaluated twice."""
+    found = {label: points(slices, label) for label in slices.labels}
+    known = {label: each for label, each in found.items() if len(each.values) > 1}
+    if not known:
+        return None
+    ratios = {label: math.exp(min(700.0, each.last[1] - float(each.values.min()))) for label, each in known.items()}
+    return max(each.last[0] for each in known.values()), ratios

@@ -1,0 +1,251 @@
+"""Phase 3: what has it learnt? Heads, the weights that moved, hidden units and the embedding."""
+
+import math
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings
+from ckaudit.contract.interview import Word
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.activations import activation_mean_abs, activation_rms, dead_unit_fraction
+from ckaudit.metrics.attention import uniform_head_fraction
+from ckaudit.metrics.heads import head_kind_share, head_similarity
+from ckaudit.metrics.probes import probe_shift_loss
+from ckaudit.metrics.weights import relative_movement
+from ckaudit.questions.question import FINDINGS, Said, above, below, foreign, question, unrecorded, worse, young
+from ckaudit.questions.values import largest, last_row, listed, points
+from ckaudit.rules.barely_moving import barely_moving
+from ckaudit.rules.dead_units import dead_units
+from ckaudit.rules.redundant_heads import redundant_heads
+from ckaudit.rules.rule import FACTS
+from ckaudit.run.series import Series
+from ckaudit.run.tensors import table_of
+
+CORE = ("attention", "mlp", "router")
+NORMAL = math.sqrt(2 / math.pi)  # mean magnitude over root mean square of a normal distribution
+EVEN, ALIKE = 0.5, 0.9
+"""Shares of the heads from which on a trait is to be watched, and is that of the model (starting values)."""
+
+
+@question(
+    "D3.1", needs=[head_kind_share], wants=[head_similarity, uniform_head_fraction], rules=("entropy_collapse", "uniform_heads")
+)
+def heads_do(
+    shares: Series, similarity: Series | None, uniform: Series | None, *,
+    same: float = 0.99, watch: float = EVEN, bad: float = ALIKE, early: int = 500,
+) -> Said:  # fmt: skip
+    """What do the heads do?
+
+    ## Looks at
+    The kind of every head, the share of uniform ones, and how alike the maps of a layer are.
+    ## Good
+    They have taken up different work (playbook D3.1).
+    ## Watch
+    More than `watch` of them are uniform, or have a twin in their layer: a cosine above `same`.
+    ## Bad
+    More than `bad` of them, from step `early` on: all look everywhere alike, or all do the same, as they do in every model
+    at first. The four are starting values.
+    """
+    step, row = last_row(shares)
+    even = points(uniform).last[1] if uniform is not None else row.get("uniform", 0.0)
+    told = ", ".join(f"{name.replace('_', ' ')} {share:.0%}" for name, share in row.items() if share > 0)
+    text, numbers = f"at step {step}: {told}; {even:.0%} of the heads are uniform", {**row, "uniform_heads": even}
+    twins = 0.0
+    if similarity is not None:
+        _, nearest = last_row(similarity)
+        twins = numbers["twins"] = float(np.mean([value > same for value in nearest.values()]))
+        text += f"; {twins:.0%} have a twin (cosine above {same:.2g})"
+    word = young(above(max(even, twins), watch=watch, bad=bad), step, early)
+    return Said(word=word, sentence=text, numbers=numbers)
+
+
+@question("D3.2", needs=[head_similarity], rules=("redundant_heads",))
+def heads_redundant(
+    similarity: Series,
+    *,
+    alike: float = redundant_heads.thresholds["alike"],
+    watch: float = 0.25,
+    bad: float = redundant_heads.thresholds["most"],
+    early: int = 500,
+) -> Said:
+    """Which heads are redundant?
+
+    ## Looks at
+    The cosine of each head's map to the most similar other head of its layer.
+    ## Good
+    At most `watch` of the heads have one above `alike` (playbook D3.2).
+    ## Watch
+    More.
+    ## Bad
+    More than `bad` of them, from step `early` on. `alike` and `bad` are those of redundant_heads, `watch` is a starting
+    value for the playbook's "many", and `early` that of D3.1.
+    """
+    step, row = last_row(similarity)
+    same = sorted((name for name, value in row.items() if value > alike), key=lambda name: -row[name])
+    name, value = largest(row)
+    share = len(same) / len(row)
+    text = f"at step {step} {len(same)} of {len(row)} heads have a cosine above {alike:.2g} to another of their layer"
+    text += f": {listed(same)}" if same else f"; the largest is {value:.3g}, of {name}"
+    numbers = {"heads": float(len(row)), "alike": float(len(same)), "share": share, "largest": value}
+    word = young(above(share, watch=watch, bad=bad), step, early)
+    return Said(word=word, sentence=text, numbers=numbers)
+
+
+@question("D3.3", wants=[probe_shift_loss, head_kind_share])
+def content_or_position(
+    shift: Series | None, shares: Series | None, *, watch: float = 0.1, bad: float = 1.0, diagonal: float = ALIKE
+) -> Said:
+    """Does attention follow content, or position only?
+
+    ## Looks at
+    What the same tokens cost more at other positions (probes with a twin named like them and ".shifted"), and the kinds
+    of the heads.
+    ## Good
+    Moving them costs at most `watch` nats a token: it goes by content as well (playbook D3.3).
+    ## Watch
+    It costs more.
+    ## Bad
+    It costs more than `bad` nats, or more than `diagonal` of the heads follow a position, the diagonal or the first
+    token. The three are starting values.
+    """
+    numbers: dict[str, float] = {}
+    texts: list[str] = []
+    if shares is not None:
+        step, row = last_row(shares)
+        numbers["by_position"] = sum(row.get(kind, 0.0) for kind in ("positional", "diagonal", "first_token"))
+        texts.append(f"{numbers['by_position']:.0%} of the heads go by position at step {step}")
+    by_position = numbers.get("by_position", 0.0) > diagonal
+    if shift is None:
+        if by_position:
+            return Said(word="bad", sentence=texts[0], numbers=numbers)
+        return unrecorded("; ".join(["no probe was scored at other positions", *texts]), "probe_shift_loss")
+    step, costs = last_row(shift)
+    name, cost = largest(costs)
+    numbers["shift_loss"] = cost
+    texts.insert(0, f"at step {step} {name} costs {cost:+.3g} nats a token at other positions")
+    word = "bad" if by_position else above(cost, watch=watch, bad=bad)
+    return Said(word=word, sentence="; ".join(texts), numbers=numbers)
+
+
+@question("D3.4", needs=[relative_movement], wants=[FACTS])
+def weights_changed_most(
+    moved: Series, facts: Manifest | None, *, top: float = 1 / 3, watch: float = 0.5, least: float = 0.1
+) -> Said:
+    """Which weights changed most?
+
+    ## Looks at
+    The `top` of the tensors by how far they have come relative to where they started, at the last checkpoint.
+    ## Good
+    `watch` of these or more are projections of attention and MLP (playbook D3.4).
+    ## Watch
+    Fewer.
+    ## Bad
+    None, and no projection came `least` as far as the first of all: only embeddings, norms and the head moved. The three
+    are starting values.
+    """
+    table = table_of(facts)
+    step, row = last_row(moved)
+    ranked = sorted(row, key=lambda name: -row[name])
+    first = ranked[: max(1, round(len(ranked) * top))]
+    if not any(table.kind(name) in CORE for name in ranked):
+        return foreign("no tensor is known to be one of attention or MLP")
+    core = sum(table.kind(name) in CORE for name in first) / len(first)
+    told = ", ".join(f"{name} by {row[name]:.3g}" for name in first[:3])
+    text = f"by step {step} furthest from where they started: {told}; {core:.0%} of the first {len(first)} are core weights"
+    furthest = max(row[name] for name in ranked if table.kind(name) in CORE)
+    stands = core == 0 and furthest < least * row[ranked[0]]
+    numbers = {"core_share": core, "furthest": row[ranked[0]], "furthest_core": furthest}
+    return Said(word="bad" if stands else below(core, watch=watch, bad=0), sentence=text, numbers=numbers)
+
+
+@question(
+    "D3.5",
+    needs=[activation_mean_abs, activation_rms],
+    wants=[dead_unit_fraction, FACTS],
+    rules=("dead_units", "saturated_units"),
+)
+def neurons_specialize(
+    size: Series,
+    rms: Series,
+    dead: Series | None,
+    facts: Manifest | None,
+    *,
+    least: float = 0.02,
+    silent: float = dead_units.thresholds["most"],
+    noise: float = 0.05,
+) -> Said:
+    r"""Do neurons of the MLP specialize?
+
+    ## Looks at
+    The shape of the hidden activations, as mean magnitude over root mean square (Geary 1936): 0.80 for a normal
+    distribution, less the more is done by few. Compared are the first and the last checkpoint, module by module.
+    ## Good
+    Some module's changed by more than `least` (playbook D3.5 asks for a shape that evolves).
+    ## Watch
+    No shape changed, but one was none of noise before, as in a model that was trained already; or more than `silent` of a
+    module's units are silent (the limit of dead_units).
+    ## Bad
+    No shape changed, and all lie within `noise` of a normal distribution's. `least` and `noise` are starting values.
+    """
+    table = table_of(facts)
+    shapes = {name: found for name in size.labels if table.kind(name) == "mlp" and (found := _shape(size, rms, name))}
+    if not shapes:
+        return unrecorded(
+            "no hidden activation of an MLP was recorded at two checkpoints", "activation_mean_abs", "activation_rms"
+        )
+    name = max(shapes, key=lambda each: abs(shapes[each][1] - shapes[each][0]))
+    first, last = shapes[name]
+    text = f"the shape of {name} goes from {first:.3f} to {last:.3f}, the most of {len(shapes)} modules"
+    numbers = {"first": first, "last": last, "modules": float(len(shapes))}
+    quiet = 0.0
+    if dead is not None:
+        step, row = last_row(dead)
+        where, quiet = largest(row)
+        numbers["silent"] = quiet
+        text += f"; at most {quiet:.0%} of the units are silent at step {step}" + (f", in {where}" if quiet else "")
+    changed = abs(last - first) > least
+    shaped = any(abs(each - NORMAL) > noise for _, each in shapes.values())
+    word: Word = "good" if changed and quiet <= silent else "watch" if changed or shaped else "bad"
+    return Said(word=word, sentence=text, numbers=numbers)
+
+
+def _shape(size: Series, rms: Series, name: str) -> tuple[float, float] | None:
+    """Return the ratio of a module at its first and its last checkpoint."""
+    mean, root = points(size, name), points(rms, name)
+    steps, mine, others = np.intersect1d(mean.steps, root.steps, return_indices=True)
+    used = root.values[others] > 0
+    ratio = mean.values[mine][used] / root.values[others][used]
+    return (float(ratio[0]), float(ratio[-1])) if len(steps[used]) > 1 else None
+
+
+@question("D3.6", needs=[relative_movement], wants=[FACTS, FINDINGS])
+def embedding_organizes(
+    moved: Series, facts: Manifest | None, found: Findings, *, least: float = 0.1, hardly: float = 0.01
+) -> Said:
+    """Does the embedding space organize itself?
+
+    ## Looks at
+    How far the embeddings have come from their random start, relative to it. The sampled grids of steps 0 and last show
+    what became of them.
+    ## Good
+    They came `least` of their size (playbook D3.6 asks for a visible change).
+    ## Watch
+    Less than that, or barely_moving says that one stands still by now.
+    ## Bad
+    Less than `hardly`: they look as random as at the start. Both are starting values.
+    """
+    table = table_of(facts)
+    step, row = last_row(moved)
+    embeddings = {name: value for name, value in row.items() if table.kind(name) == "embedding"}
+    if not embeddings:
+        return foreign("no tensor is known to embed tokens")
+    name = largest(embeddings)[0]
+    if not table.is_trainable(name):
+        return foreign(f"{name} is not trained")
+    value = embeddings[name]
+    text = f"by step {step} {name} has moved by {value:.3g} of where it started"
+    word = below(value, watch=least, bad=hardly)
+    for each in found.of(barely_moving):
+        if set(embeddings) & {each.where, *each.also}:
+            word, text = worse(word, "watch"), f"{text}; {each.code} from step {each.first_step}: {each.message}"
+    return Said(word=word, sentence=text, numbers={"moved": value})

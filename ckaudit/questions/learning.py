@@ -1,0 +1,225 @@
+"""Phase 2: does it learn? The course of the loss, what is known by heart, and whether all layers take part."""
+
+import numpy as np
+
+from ckaudit.contract.interview import Word
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.heads import head_kind_share
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.memorization import memorization_curve, probe_group_perplexity
+from ckaudit.metrics.movement import moving_share
+from ckaudit.metrics.probe_groups import TRAIN
+from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
+from ckaudit.metrics.weights import relative_movement
+from ckaudit.questions.question import Said, above, below, foreign, question, unrecorded, worse, young
+from ckaudit.questions.values import largest, last_row, levels, points, smallest
+from ckaudit.rules.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.rule import FACTS
+from ckaudit.run.series import Floats, Series
+from ckaudit.run.tensors import table_of
+
+HORIZON = 100
+"""Steps and points that a course of the loss is judged on (playbook D2.1: a hundred and more)."""
+
+
+@question("D2.1", needs=[train_loss_raw], rules=("nonfinite_values", "loss_not_falling", "loss_rises"))
+def loss_decreasing(
+    loss: Series, *, horizon: int = HORIZON, least: float = 0.01, given_back: float = 0.25, lost: float = 0.5
+) -> Said:
+    """Does the loss decrease over a real horizon?
+
+    ## Looks at
+    Ten levels of the training loss from start to end, once there are `horizon` points over as many steps (playbook D2.1).
+    ## Good
+    The last level is below the first by more than `least` of it.
+    ## Watch
+    The loss has risen from its lowest level again by `given_back` of its fall, or that share of its way went up (as in
+    course): it oscillates.
+    ## Bad
+    It does not fall, or gave back `lost` of its fall. `least` and `lost` are starting values.
+    """
+    steps, values = points(loss)
+    if len(values) < horizon or steps[-1] - steps[0] < horizon - 1:
+        return unrecorded(f"{len(values)} points of train_loss_raw; {horizon}, over as many steps, are needed", "train_loss_raw")
+    stages = levels(values, 10)
+    first, end, lowest = float(stages[0]), float(stages[-1]), float(stages.min())
+    moves = np.diff(stages)
+    up = float(np.maximum(moves, 0).sum() / np.abs(moves).sum()) if moves.any() else 0.0
+    back = (end - lowest) / (first - lowest) if first > lowest else 1.0
+    falls: Word = "good" if first - end > least * abs(first) else "bad"
+    text = f"from steps {steps[0]} to {steps[-1]} the level of the loss goes from {first:.4g} to {end:.4g}"
+    if max(back, up) > given_back and first > lowest:
+        text += f", after {lowest:.4g} at its lowest; {up:.0%} of its way goes up"
+    word = worse(falls, above(back, watch=given_back, bad=lost), above(up, watch=given_back, bad=np.inf))
+    return Said(word=word, sentence=text, numbers={"first": first, "last": end, "lowest": lowest, "up": up})
+
+
+@question("D2.2", needs=[probe_group_perplexity], wants=[memorization_curve])
+def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, unknown: float = 0.1) -> Said:
+    """Does it memorize the training data?
+
+    ## Looks at
+    The perplexity of probes that training sees, in logs, against the highest it was; beside it how much of them is
+    continued exactly.
+    ## Good
+    It went `known` of the way to 1 (playbook D2.2: towards 1 on repeated data). `known` and `unknown` are starting values.
+    ## Watch
+    Less than that.
+    ## Bad
+    It went less than `unknown` of the way: it stays high.
+    """
+    steps, values = points(perplexity, TRAIN)
+    if not len(values) or values.max() <= 1:
+        return unrecorded("no probe of training was scored", "probe_perplexity")
+    start, end = float(values.max()), float(values[-1])
+    way = 1 - float(np.log(max(end, 1.0)) / np.log(start))
+    text = f"the perplexity of training probes is {end:.4g} at step {steps[-1]}, after {start:.4g} at its highest"
+    numbers = {"first": start, "last": end, "way": way}
+    if curve is not None:
+        step, numbers["exact"] = points(curve).last
+        text += f"; {numbers['exact']:.3g} % of their tokens are continued exactly at step {step}"
+    return Said(word=below(way, watch=known, bad=unknown), sentence=text, numbers=numbers)
+
+
+@question("D2.3", needs=[train_loss_raw])
+def memorizing_fast(
+    loss: Series, *, horizon: int = HORIZON, early: float = 0.1, steep: float = 0.25, shallow: float = 0.1
+) -> Said:
+    """How fast does it memorize?
+
+    ## Looks at
+    How much of the whole fall of the loss is made in the first `early` of the record, from `horizon` points on.
+    ## Good
+    `steep` of it: the drop at first is steep (playbook D2.3).
+    ## Watch
+    Less than that.
+    ## Bad
+    Less than `shallow`: slower than a straight line, so the learning rate, the capacity or the data hold it back; or the
+    loss does not fall at all. `steep` and `shallow` are starting values; a long warm-up delays the drop.
+    """
+    steps, values = points(loss)
+    if len(values) < horizon:
+        return unrecorded(f"{len(values)} points of train_loss_raw; {horizon} are needed", "train_loss_raw")
+    few = max(3, round(len(values) * early / 3))
+    cut = max(few, round(len(values) * early))
+    start, soon, end = float(np.median(values[:3])), float(np.median(values[cut - few : cut])), float(np.median(values[-few:]))
+    if start <= end:
+        numbers = {"first": start, "last": end}
+        return Said(word="bad", sentence=f"the loss does not fall: {start:.4g} at first, {end:.4g} at last", numbers=numbers)
+    share = (start - soon) / (start - end)
+    text = f"{share:.0%} of the fall from {start:.4g} to {end:.4g} is made by step {steps[cut - 1]} of {steps[-1]}"
+    numbers = {"first": start, "soon": soon, "last": end, "share": share}
+    return Said(word=below(share, watch=steep, bad=shallow), sentence=text, numbers=numbers)
+
+
+@question("D2.4", needs=[loss_above_floor, entropy_floor, train_loss_raw], wants=[unigram_entropy])
+def absorbed(
+    above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float = 0.05, flat: float = 0.01
+) -> Said:
+    """Is the training set mostly absorbed?
+
+    ## Looks at
+    How far the loss is above the floor that its own power law has, as a share of the whole way from its start; whether it
+    still falls; and the loss of a model that knows word frequencies only.
+    ## Good
+    Within `near` of the way: a plateau at the floor (playbook D2.4).
+    ## Watch
+    Farther, or above the entropy of single tokens.
+    ## Bad
+    Above that and flat, changing by less than `flat` of itself from the third to the last quarter: a plateau that is no
+    floor. `near` and `flat` are starting values. A fit that leaves the floor open is no answer.
+    """
+    return against_floor(above_floor, floor, loss, unigram, near=near, flat=flat)
+
+
+def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float, flat: float) -> Said:
+    """Hold a loss against the floor that its power law has, and against word frequencies.
+
+    Args:
+        above_floor: How far the loss was above the floor, at each fit.
+        floor: The floor and its standard error, at each fit.
+        loss: The training loss.
+        unigram: Entropy of single tokens.
+        near: Share of the way from the start to the floor that is near it.
+        flat: Change between the last two quarters, as a share, below which the loss is flat.
+    """
+    (step, left), bottom, error = points(above_floor).last, points(floor).last[1], points(floor, "error")
+    values = points(loss).values
+    start, stages = float(values[:3].max()), levels(values, 4)
+    share = left / (start - bottom) if start > bottom else 1.0
+    is_flat = abs(float(stages[-1] - stages[-2])) < flat * abs(float(stages[-2]))
+    told = len(error.values) > 0 and int(error.steps[-1]) == step and float(error.values[-1]) < left
+    text = f"at step {step} the loss is {left:.3g} above its floor of {bottom:.3g}, {share:.1%} of the way from {start:.4g}"
+    text += "; it is flat" if is_flat else "; it still changes"
+    numbers = {"above_floor": left, "floor": bottom, "share": share}
+    if unigram is not None:
+        numbers["unigram_entropy"] = points(unigram).last[1]
+        text += f"; word frequencies alone give {numbers['unigram_entropy']:.3g}"
+        if float(stages[-1]) > numbers["unigram_entropy"]:
+            text += f", less than its last level, {stages[-1]:.4g}"
+            return Said(word="bad" if is_flat else "watch", sentence=text, numbers=numbers)
+    if abs(share) <= near or told:
+        return Said(word=above(share, watch=near, bad=np.inf), sentence=text, numbers=numbers)
+    short = f"{text}; the record does not tell its floor yet"
+    return Said(word="not_recorded", sentence=short, numbers=numbers, missing=("a longer record",))
+
+
+@question("D2.5", needs=[head_kind_share], rules=("entropy_collapse", "uniform_heads"))
+def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int = 500) -> Said:
+    """Does it learn patterns, or single tokens?
+
+    ## Looks at
+    What the heads follow on training batches, from their attention maps.
+    ## Good
+    Positions and content.
+    ## Watch
+    More than `watch` of the heads look everywhere alike, or at the first token only.
+    ## Bad
+    More than `bad` of them (playbook D2.5), from step `early` on: heads of every model start out uniform. The three are
+    starting values; a first-token head of a trained model rests there.
+    """
+    step, row = last_row(shares)
+    idle = row.get("uniform", 0.0) + row.get("first_token", 0.0)
+    told = ", ".join(f"{name.replace('_', ' ')} {share:.0%}" for name, share in row.items() if share > 0)
+    word = young(above(idle, watch=watch, bad=bad), step, early)
+    return Said(word=word, sentence=f"at step {step} heads follow: {told}", numbers=row)
+
+
+@question("D2.6", needs=[relative_movement], wants=[moving_share, FACTS], rules=("barely_moving", "layer_not_contributing"))
+def layers_contribute(
+    moved: Series,
+    share: Series | None,
+    facts: Manifest | None,
+    *,
+    least: float = layer_not_contributing.thresholds["lowest"],
+    few: float = 0.5,
+) -> Said:
+    """Do all layers contribute?
+
+    ## Looks at
+    How far the weights of each block have come from where they started: the median of its trainable tensors.
+    ## Good
+    Every block came at least `least` as far as the one that came furthest (playbook D2.6; as in layer_not_contributing).
+    ## Watch
+    Some did not.
+    ## Bad
+    Fewer than `few` did: a small part of the model does the work. `few` is a starting value.
+    """
+    table = table_of(facts)
+    trainable = moved.only(table.is_trainable)
+    blocks = trainable.grouped(table.blocks(trainable.labels), _middle)
+    if len(blocks.labels) < 2:
+        return foreign("the model has fewer than two blocks")
+    step, row = last_row(blocks)
+    (low, value), (high, most) = smallest(row), largest(row)
+    taking = [name for name, value in row.items() if value >= least * most and value > 0]
+    text = f"by step {step} {len(taking)} of {len(row)} blocks moved; {high} by {most:.3g} of its start, {low} by {value:.3g}"
+    numbers = {"blocks": float(len(row)), "moving": float(len(taking)), "largest": most, "smallest": value}
+    if share is not None:
+        numbers["moving_share"] = points(share).last[1]
+        text += f"; {numbers['moving_share']:.0%} of all tensors moved"
+    return Said(word=below(len(taking) / len(row), watch=1.0, bad=few), sentence=text, numbers=numbers)
+
+
+def _middle(values: Floats) -> Floats:
+    return np.asarray(np.median(values, axis=-1))

@@ -1,0 +1,159 @@
+"""What a question is: a pure function from series and findings to one of five words, a sentence and its numbers."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from msgspec import Struct
+
+from ckaudit.contract.interview import WORDS, Word
+from ckaudit.metrics import Metric
+from ckaudit.rules.rule import FactsMarker
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """What the series alone say to a question.
+
+    Attributes:
+        word: The answer.
+        sentence: Facts with their numbers and steps; the word judges, not the sentence.
+        numbers: The numbers by name.
+        missing: What would have to be recorded for another word.
+    """
+
+    word: Word
+    sentence: str
+    numbers: dict[str, float] = {}
+    missing: tuple[str, ...] = ()
+
+
+class FindingsMarker:
+    """Stands in `wants` for all findings of the run that are more than a note."""
+
+
+FINDINGS = FindingsMarker()
+Input = Metric | FactsMarker | FindingsMarker
+QuestionFunction = Callable[..., Said]
+
+
+class Question(Struct, frozen=True, eq=False):
+    """One catalogued question.
+
+    Attributes:
+        id: Its row in the playbook, such as D4.2 or MP-4.
+        phase: 1 to 7.
+        text: The question, the docstring's first line.
+        needs: Inputs without which the answer is "not recorded".
+        wants: Inputs that may be missing.
+        rules: Names of the rules whose findings bear on it: no answer is better than they are.
+        doc: The whole docstring.
+        name: The function's name.
+    """
+
+    id: str
+    phase: int
+    text: str
+    needs: tuple[Input, ...]
+    wants: tuple[Input, ...]
+    rules: tuple[str, ...]
+    doc: str
+    name: str
+    function: QuestionFunction
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics among the inputs."""
+        return [each for each in (*self.needs, *self.wants) if isinstance(each, Metric)]
+
+    @property
+    def thresholds(self) -> dict[str, Any]:
+        """Keyword-only parameters and their defaults."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+
+
+_QUESTIONS: dict[str, Question] = {}
+
+
+def question(
+    id: str,  # noqa: A002  what it is called
+    *,
+    needs: Sequence[Input] = (),
+    wants: Sequence[Input] = (),
+    rules: Sequence[str] = (),
+) -> Callable[[QuestionFunction], Question]:
+    """Enter a function into the catalogue of questions.
+
+    The function takes one positional argument per need (a Series with at least one finite cell, or the Manifest for
+    FACTS), one per want (the same, or None; Findings for FINDINGS), and its thresholds as keyword-only defaults.
+    """
+
+    def enter(function: QuestionFunction) -> Question:
+        doc = inspect.cleandoc(function.__doc__ or "")
+        phase = int(id[1]) if id.startswith("D") else 7
+        text, name = doc.partition("\n")[0], function.__name__
+        made = Question(id, phase, text, tuple(needs), tuple(wants), tuple(rules), doc, name, function)
+        if id in _QUESTIONS:
+            raise ValueError(f"question {id} stands twice in the catalogue")
+        _QUESTIONS[id] = made
+        return made
+
+    return enter
+
+
+@cache
+def questions() -> dict[str, Question]:
+    """Return every question by its id, by phase and in the order of the playbook."""
+    package = import_module("ckaudit.questions")
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
+    return dict(sorted(_QUESTIONS.items(), key=lambda item: (item[1].phase, len(item[0].partition("-")[0]), item[0])))
+
+
+def unrecorded(sentence: str, *missing: str) -> Said:
+    """Say that nothing can be said, and what would have to be recorded."""
+    return Said(word="not_recorded", sentence=sentence, missing=missing)
+
+
+def foreign(sentence: str) -> Said:
+    """Say that the question makes no sense for the run."""
+    return Said(word="not_applicable", sentence=sentence)
+
+
+def above(value: float, *, watch: float, bad: float) -> Word:
+    """Return the word for a number that is the worse the larger it is.
+
+    >>> above(5, watch=10, bad=100), above(50, watch=10, bad=100), above(100.5, watch=10, bad=100)
+    ('good', 'watch', 'bad')
+    """
+    return "bad" if value > bad else "watch" if value > watch else "good"
+
+
+def below(value: float, *, watch: float, bad: float) -> Word:
+    """Return the word for a number that is the worse the smaller it is.
+
+    >>> below(0.5, watch=0.1, bad=0.01), below(0.05, watch=0.1, bad=0.01), below(0.001, watch=0.1, bad=0.01)
+    ('good', 'watch', 'bad')
+    """
+    return "bad" if value < bad else "watch" if value < watch else "good"
+
+
+def young(word: Word, step: int, until: int) -> Word:
+    """Return a word that is at worst "watch" before a step: what has just begun cannot be done yet.
+
+    >>> young("bad", 100, 500), young("bad", 500, 500), young("good", 100, 500)
+    ('watch', 'bad', 'good')
+    """
+    return "watch" if word == "bad" and step < until else word
+
+
+def worse(*words: Word) -> Word:
+    """Return the worst of several words: bad before watch before good.
+
+    >>> worse("good", "watch", "good")
+    'watch'
+    """
+    return max(words, key=WORDS[:3].index)

@@ -1,0 +1,211 @@
+"""Phase 6: is it ready for fine-tuning, did fine-tuning work, and is it ready for what comes after?
+
+The answers read these names, which an evaluation logs; scores are 0 to 1, or percent where one is above 1:
+
+    microbench_score/coherence               unseen text reads as one text
+    microbench_score/fluency                 the language is whole
+    microbench_score/instruction_following   what is asked is done, on instructions never trained on
+    microbench_score/format_adherence        answers have the format that was asked for
+    microbench_score/consistency             the same request gets answers of the same quality
+    slice_val_loss/instruction               held-out loss on text in the format of instructions
+"""
+
+import numpy as np
+
+from ckaudit.contract.interview import Word
+from ckaudit.metrics.divergence import val_rise
+from ckaudit.metrics.evaluation import microbench_score
+from ckaudit.metrics.loss import slice_val_loss, val_loss
+from ckaudit.metrics.memorization import STAGES, probe_group_perplexity
+from ckaudit.metrics.plateau import val_slope, val_slope_p
+from ckaudit.metrics.probe_groups import HELD_OUT, TRAIN
+from ckaudit.metrics.probes import probe_accuracy
+from ckaudit.questions.generalization import RISE
+from ckaudit.questions.question import Said, above, below, question, unrecorded, worse
+from ckaudit.questions.values import Points, points
+from ckaudit.run.series import Series
+
+COHERENCE, FLUENCY, FOLLOWING = "coherence", "fluency", "instruction_following"
+FORMAT, CONSISTENCY, INSTRUCTION = "format_adherence", "consistency", "instruction"
+WELL, BROKEN = 0.8, 0.5
+"""Scores from which on a trait is reliable, and below which it is broken (starting values)."""
+
+
+@question("D6.1", needs=[val_loss, val_slope, val_slope_p, val_rise], wants=[microbench_score], rules=("overfitting",))
+def pretraining_done(
+    val: Series, slope: Series, chance: Series, rise: Series, scores: Series | None, *,
+    flat: float = RISE, most: float = RISE, sure: float = 0.05, well: float = WELL, broken: float = BROKEN,
+) -> Said:  # fmt: skip
+    """When is pretraining done?
+
+    ## Looks at
+    The slope of the held-out loss over its last thousand steps, and `microbench_score/coherence`: whether unseen text is
+    continued coherently.
+    ## Good
+    It changes by less than `flat` of itself in a thousand steps, or no more than chance (p above `sure`), and coherence is
+    `well` (playbook D6.1).
+    ## Watch
+    It still falls: not yet. Or coherence is below `well`.
+    ## Bad
+    It rose by more than `most` over its best (both limits are that of overfitting), or it is flat and coherence is `broken`.
+    `well` and `broken` are starting values. A plateau without a score of coherence is half an answer: not recorded.
+    """
+    step, end = points(val).last
+    trend, p, risen = (points(each).last[1] for each in (slope, chance, rise))
+    share = trend / abs(end) if end else 0.0
+    text = f"at step {step} the held-out loss is {end:.4g}, with a slope of {trend:+.3g} per 1,000 steps (p = {p:.2g})"
+    numbers = {"val": end, "slope": trend, "share": share, "p": p, "rise": risen}
+    coherent = _scores(scores, COHERENCE)
+    if len(coherent.values):
+        numbers[COHERENCE] = coherent.last[1]
+        text += f"; {COHERENCE} is {numbers[COHERENCE]:.2g}"
+    if risen > most:
+        return Said(word="bad", sentence=f"{text}; it stands {risen:.1%} above its best", numbers=numbers)
+    if share < -flat and p <= sure:
+        return Said(word="watch", sentence=f"{text}: it still falls", numbers=numbers)
+    if COHERENCE not in numbers:
+        missing = (f"microbench_score/{COHERENCE}",)
+        return Said(
+            word="not_recorded",
+            sentence=f"{text}; whether unseen text is coherent is not known",
+            numbers=numbers,
+            missing=missing,
+        )
+    return Said(word=below(numbers[COHERENCE], watch=well, bad=broken), sentence=text, numbers=numbers)
+
+
+@question("D6.2", needs=[microbench_score])
+def fine_tuning_may_start(scores: Series, *, well: float = WELL, broken: float = BROKEN) -> Said:
+    """Should supervised fine-tuning start?
+
+    ## Looks at
+    `microbench_score/fluency`, and beside it `microbench_score/instruction_following`, on prompts like instructions.
+    ## Good
+    The language is fluent, `well` or more, and instructions are followed weakly, below `well` (playbook D6.2).
+    ## Watch
+    Fluency is lower, or instructions are followed well already, so that there is little to gain.
+    ## Bad
+    Fluency is below `broken`: fine-tuning repairs no language. Both are starting values.
+    """
+    fluent, following = _scores(scores, FLUENCY), _scores(scores, FOLLOWING)
+    missing = [name for name, found in ((FLUENCY, fluent), (FOLLOWING, following)) if not len(found.values)]
+    texts = [f"{name.replace('_', ' ')} is {found.last[1]:.2g} at step {found.last[0]}"
+             for name, found in ((FLUENCY, fluent), (FOLLOWING, following)) if len(found.values)]  # fmt: skip
+    if len(fluent.values) and fluent.last[1] < broken:
+        return Said(word="bad", sentence="; ".join(texts), numbers={FLUENCY: fluent.last[1]})
+    if missing:
+        return unrecorded("; ".join(texts) or "no score of fluency", *(f"microbench_score/{name}" for name in missing))
+    numbers = {FLUENCY: fluent.last[1], FOLLOWING: following.last[1]}
+    word = worse(below(numbers[FLUENCY], watch=well, bad=broken), above(numbers[FOLLOWING], watch=well, bad=np.inf))
+    return Said(word=word, sentence="; ".join(texts), numbers=numbers)
+
+
+@question("D6.3", wants=[slice_val_loss, microbench_score])
+def fine_tuning_works(slices: Series | None, scores: Series | None, *, least: float = 0.01) -> Said:
+    """Does fine-tuning work?
+
+    ## Looks at
+    `slice_val_loss/instruction`, and whether `microbench_score/format_adherence` and, where it is logged,
+    `microbench_score/instruction_following` rise with it; first against last evaluation.
+    ## Good
+    The loss falls and the scores rise, each by more than `least` of its first value (playbook D6.3).
+    ## Watch
+    Scores rise and the loss does not fall, or following stays where it was.
+    ## Bad
+    The loss falls while the format is ignored: its score does not rise, or neither moves. `least` is a starting value.
+    """
+    loss = Points(np.empty(0, np.int64), np.empty(0)) if slices is None else points(slices, INSTRUCTION)
+    formed, following = _scores(scores, FORMAT), _scores(scores, FOLLOWING)
+    named = ((f"slice_val_loss/{INSTRUCTION}", loss), (f"microbench_score/{FORMAT}", formed))
+    missing = [name for name, found in named if len(found.values) < 2]
+    if missing:
+        return unrecorded("fewer than two evaluations of instructions", *missing)
+    text = (
+        f"the loss on instructions goes from {loss.first[1]:.4g} at step {loss.first[0]} to {loss.last[1]:.4g} at {loss.last[0]}"
+    )
+    text += f", the score of the format from {formed.first[1]:.2g} to {formed.last[1]:.2g}"
+    numbers = {
+        "loss_first": loss.first[1],
+        "loss_last": loss.last[1],
+        "format_first": formed.first[1],
+        "format_last": formed.last[1],
+    }
+    falls, rises = _rises(loss, least, -1), _rises(formed, least)
+    word: Word = "good" if falls and rises else "watch" if rises else "bad"
+    if len(following.values) > 1:
+        numbers |= {"following_first": following.first[1], "following_last": following.last[1]}
+        text += f", that of following them from {following.first[1]:.2g} to {following.last[1]:.2g}"
+        if word == "good" and not _rises(following, least):
+            word = "watch"
+    return Said(word=word, sentence=text, numbers=numbers)
+
+
+@question("D6.4", needs=[microbench_score])
+def preference_tuning_may_start(scores: Series, *, reliable: float = 0.9, well: float = WELL, broken: float = BROKEN) -> Said:
+    """When does fine-tuning give way to preference tuning?
+
+    ## Looks at
+    `microbench_score/format_adherence` and `microbench_score/consistency`.
+    ## Good
+    The format is kept reliably, `reliable` or more, and quality is consistent, `well` or more (playbook D6.4).
+    ## Watch
+    One of them is lower.
+    ## Bad
+    The format is `broken`: basic compliance comes first. The three are starting values.
+    """
+    formed, steady = _scores(scores, FORMAT), _scores(scores, CONSISTENCY)
+    found = {name: each.last for name, each in ((FORMAT, formed), (CONSISTENCY, steady)) if len(each.values)}
+    text = "; ".join(f"{name.replace('_', ' ')} is {value:.2g} at step {step}" for name, (step, value) in found.items())
+    numbers = {name: value for name, (_, value) in found.items()}
+    if FORMAT in numbers and numbers[FORMAT] < broken:
+        return Said(word="bad", sentence=text, numbers=numbers)
+    if missing := [f"microbench_score/{name}" for name in (FORMAT, CONSISTENCY) if name not in numbers]:
+        return unrecorded(text or "no score of the format", *missing)
+    words = below(numbers[FORMAT], watch=reliable, bad=broken), below(numbers[CONSISTENCY], watch=well, bad=0)
+    return Said(word=worse(*words), sentence=text, numbers=numbers)
+
+
+@question("D6.5", needs=[probe_accuracy], wants=[probe_group_perplexity])
+def pretraining_quality(
+    accuracy: Series, perplexity: Series | None, *, strong: float = STAGES[1], hardly: float = STAGES[0], apart: float = 0.5
+) -> Said:
+    """How good is the pretraining, before fine-tuning?
+
+    ## Looks at
+    How the second halves of seen and held-out texts are continued: exact tokens, and perplexity of the truth in logs.
+    ## Good
+    Seen probes are continued to `strong` or more, and the log perplexity of held-out ones fell by `apart` of its first
+    (playbook D6.5; `strong` and `hardly` are the stages of memorization_stage, `apart` is a starting value).
+    ## Watch
+    Less than that.
+    ## Bad
+    Not even seen probes are continued: less than `hardly`.
+    """
+    seen = points(accuracy, TRAIN)
+    if not len(seen.values):
+        return unrecorded("no probe of training was continued", "probe_accuracy")
+    step, share = seen.last
+    text, numbers = f"at step {step} {share:.0%} of the tokens of seen probes are continued exactly", {"seen": share}
+    if share < hardly:
+        return Said(word="bad", sentence=text, numbers=numbers)
+    unseen = Points(np.empty(0, np.int64), np.empty(0)) if perplexity is None else points(perplexity, HELD_OUT)
+    if len(unseen.values) < 2:
+        return unrecorded(f"{text}; held-out probes were not scored twice", "probe_perplexity")
+    first, end = unseen.first[1], unseen.last[1]
+    fell = 1 - np.log(max(end, 1.0)) / np.log(first) if first > 1 else 0.0
+    text += f"; the perplexity of held-out ones goes from {first:.4g} to {end:.4g}"
+    numbers |= {"held_out_first": first, "held_out_last": end}
+    word = worse(below(share, watch=strong, bad=hardly), below(float(fell), watch=apart, bad=-np.inf))
+    return Said(word=word, sentence=text, numbers=numbers)
+
+
+def _scores(scores: Series | None, name: str) -> Points:
+    """Return the points of one score, as shares: percent where one of them is above 1."""
+    if scores is None:
+        return Points(np.empty(0, np.int64), np.empty(0))
+    found = points(scores, name)
+    return Points(found.steps, found.values / 100) if len(found.values) and found.values.max() > 1 else found
+
+
+def _rises(found: Points, least: float, sign: int = 1) -> bool:
+    return sign * (found.last[1] - found.first[1]) > least * abs(found.first[1])

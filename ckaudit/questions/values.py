@@ -1,0 +1,100 @@
+"""What questions take out of a series: its points, its last row, its levels from start to end."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ckaudit.run.series import Floats, Series, Steps
+
+
+class Points(NamedTuple):
+    """The finite points of one column: steps and values, both shape (K,)."""
+
+    steps: Steps
+    values: Floats
+
+    @property
+    def last(self) -> tuple[int, float]:
+        """The last step, and the value there."""
+        return int(self.steps[-1]), float(self.values[-1])
+
+    @property
+    def first(self) -> tuple[int, float]:
+        """The first step, and the value there."""
+        return int(self.steps[0]), float(self.values[0])
+
+
+def points(series: Series, label: str | None = None) -> Points:
+    """Return the finite points of one column, the first one unless it is named; none where it has no such column."""
+    if not series.labels or (label is not None and label not in series.labels):
+        return Points(np.empty(0, np.int64), np.empty(0))
+    column = 0 if label is None else series.labels.index(label)
+    known = series.finite[:, column]
+    return Points(series.steps[known], series.values[known, column])
+
+
+def last_row(series: Series) -> tuple[int, dict[str, float]]:
+    """Return the last step with a finite cell, and its finite cells by label."""
+    row = int(np.flatnonzero(series.finite.any(axis=1))[-1])
+    return int(series.steps[row]), row_of(series, row)
+
+
+def row_of(series: Series, row: int) -> dict[str, float]:
+    """Return the finite cells of one row by label."""
+    return {label: float(series.values[row, column]) for column, label in enumerate(series.labels) if series.finite[row, column]}
+
+
+def levels(values: Floats, count: int) -> Floats:
+    """Return the medians of `count` equal stretches of a series, in order of time; of fewer points, the points.
+
+    >>> levels(np.array([4.0, 4.0, 9.0, 1.0, 1.0, 1.0]), 2).tolist()
+    [4.0, 1.0]
+    """
+    if len(values) <= count:
+        return values
+    return np.array([float(np.median(part)) for part in np.array_split(values, count)])
+
+
+def growth(series: Series, *, early: int = 1, late: int = 2, of: int = 3) -> dict[str, float]:
+    """Return by label how many times larger the median of one stretch is than that of an earlier one.
+
+    Labels with fewer finite points than stretches, or with a level that is not positive, are left out.
+
+    Args:
+        series: Shape (T, P).
+        early: Number of the earlier stretch, from 0.
+        late: Number of the later one.
+        of: Into how many equal stretches the points are cut.
+    """
+    found: dict[str, float] = {}
+    for label in series.labels:
+        values = points(series, label).values
+        if len(values) < of:
+            continue
+        level = levels(values, of)
+        if level[early] > 0:
+            found[label] = float(level[late] / level[early])
+    return found
+
+
+def largest(found: dict[str, float]) -> tuple[str, float]:
+    """Return the label with the largest value, and the value; the first of equals."""
+    label = max(found, key=lambda each: found[each])
+    return label, found[label]
+
+
+def smallest(found: dict[str, float]) -> tuple[str, float]:
+    """Return the label with the smallest value, and the value; the first of equals."""
+    label = min(found, key=lambda each: found[each])
+    return label, found[label]
+
+
+def listed(names: Sequence[str], *, most: int = 3) -> str:
+    """Return names in a row, and how many more there are.
+
+    >>> listed(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

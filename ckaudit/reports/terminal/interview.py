@@ -1,0 +1,79 @@
+"""The interview on a screen: the verdict, then a table of answers for each phase, and the commands that show more."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ckaudit.contract.interview import WORDS, Answer, Phase, Pointer, Word
+from ckaudit.contract.report import Report
+from ckaudit.reports import words
+from ckaudit.reports.terminal.look import paint, shown
+from ckaudit.reports.terminal.paragraph import fit, paragraph
+from ckaudit.reports.view import View
+
+NARROWEST, WIDEST, UNSEEN = 40, 110, 100
+COLOURS: dict[Word, str] = {"good": "ok", "watch": "sev2", "bad": "sev1", "not_recorded": "dim", "not_applicable": "dim"}
+ROOM = max(len(word) for word in WORDS)
+NARROW = 80  # below it the sentence stands under the question, not beside the words
+
+
+def interview(report: Report, view: View) -> list[list[str]]:
+    """Return the counts, then a section for each phase; answers without numbers only by name, unless everything is asked for."""
+    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    sections = [_phase(phase, view, width) for phase in report.interview]
+    return [_counts(report, view, width), *sections, _pointers(report, view, width)]
+
+
+def _counts(report: Report, view: View, width: int) -> list[str]:
+    answers = [answer for phase in report.interview for answer in phase.answers]
+    counts = Counter(answer.word for answer in answers)
+    told = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in WORDS if counts[word])
+    return [paint(line, "bold", view) for line in fit(f"{words.plural(len(answers), 'question')}: {told}", width)]
+
+
+def _phase(phase: Phase, view: View, width: int) -> list[str]:
+    """Return the title of a phase, its answers, what was not recorded, and its verdict."""
+    lines = [paint(line, "bold", view) for line in fit(f"Phase {phase.number}: {shown(phase.title, view)}", width)]
+    told = [answer for answer in phase.answers if view.verbose or answer.word not in ("not_recorded", "not_applicable")]
+    for answer in told:
+        lines += _answer(answer, view, width)
+    for word in () if view.verbose else ("not_recorded", "not_applicable"):
+        left = [answer for answer in phase.answers if answer.word == word]
+        if left:
+            lines += _left(word.replace("_", " "), left, view, width)
+    if phase.verdict:
+        lines += [paint(line, "bold", view) for line in paragraph(shown(phase.verdict, view), width)]
+    return lines
+
+
+def _answer(answer: Answer, view: View, width: int) -> Iterator[str]:
+    """Yield identity, word and question on one line, and below it what it rests on."""
+    word = answer.word.replace("_", " ")
+    head = f"  {answer.id:<5}  "
+    first, *rest = fit(shown(answer.question, view), width - len(head) - ROOM - 2)
+    yield f"{head}{paint(word, COLOURS[answer.word], view)}{' ' * (ROOM - len(word) + 2)}{first}"
+    yield from (" " * (len(head) + ROOM + 2) + line for line in rest)
+    indent = " " * (len(head) if width < NARROW else len(head) + ROOM + 2)
+    text = paragraph(shown(answer.sentence, view), width, indent=indent)
+    yield from (paint(line, "dim", view) for line in text)
+    if view.verbose and answer.missing:
+        yield from (paint(line, "dim", view) for line in paragraph(f"missing: {', '.join(answer.missing)}", width, indent=indent))
+
+
+def _left(word: str, answers: list[Answer], view: View, width: int) -> Iterator[str]:
+    """Yield the questions without an answer, and what is missing for them."""
+    missing = dict.fromkeys(name for answer in answers for name in answer.missing)
+    text = f"{word}: {', '.join(answer.id for answer in answers)}" + (f"; missing {', '.join(missing)}" if missing else "")
+    yield from (paint(line, "dim", view) for line in paragraph(shown(text, view), width))
+
+
+def _pointers(report: Report, view: View, width: int) -> list[str]:
+    """Return the commands that show more, each once, unbroken so that they can be copied."""
+    found: dict[str, Pointer] = {pointer.id: pointer for phase in report.interview for pointer in phase.pointers}
+    if not found:
+        return []
+    lines = [paint("Where to look on", "bold", view)]
+    for pointer in sorted(found.values(), key=lambda each: each.id):
+        why = f" ({pointer.why})" if pointer.why else ""
+        lines += paragraph(shown(f"{pointer.id}  {pointer.question}{why}", view), width)
+        lines.append("    " + shown(pointer.command, view))
+    return lines + fit("ckaudit explain D4.2 says what is asked, and what is good and bad", width)
