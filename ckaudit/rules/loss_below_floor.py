@@ -4,17 +4,38 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Severity
+from ckaudit.metrics.attention import upper_triangle_mass
+from ckaudit.metrics.data import target_equals_input
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.scaling import unigram_entropy
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Series, single
 from ckaudit.run.spans import spans
+from ckaudit.run.tensors import table_of
+
+EQUAL = 0.5  # share of targets that are their inputs: healthy text has a tenth at most, targets that were not shifted all
 
 
-@rule("LOSS005", severity="sev1", needs=[train_loss_raw], wants=[val_loss, unigram_entropy], unit="nats/token")
+@rule(
+    "LOSS005",
+    severity="sev1",
+    needs=[train_loss_raw],
+    wants=[val_loss, unigram_entropy, upper_triangle_mass, target_equals_input, FACTS],
+    unit="nats/token",
+)
 def loss_below_floor(
-    loss: Series, val: Series | None, entropy: Series | None, *, floor: float = 0.05, window: int = 20, min_evals: int = 2
+    loss: Series,
+    val: Series | None,
+    entropy: Series | None,
+    mass: Series | None,
+    equal: Series | None,
+    facts: Manifest | None,
+    *,
+    floor: float = 0.05,
+    window: int = 20,
+    min_evals: int = 2,
 ) -> Iterator[Hit | Skip]:
     """The loss is lower than an honest model can be.
 
@@ -22,13 +43,15 @@ def loss_below_floor(
     The held-out loss at `min_evals` evaluations in a row, and the median of the last `window` training losses, against
     `floor` of the entropy of the tokens (the best public models of text come to a fifth, those of code to a tenth; lab:
     healthy runs 0.2 and more, leaking masks 0.01 to 0.04). A held-out loss below is sev1, for it cannot be memory; a
-    training loss alone is sev2. A median below zero is sev1: no cross entropy is.
+    training loss alone is sev2. Both are notes where the record rules an answer in sight out (targets are not the inputs, and
+    no head looks ahead or there is none) and no held-out loss says that it is memory. A median below zero is sev1: no
+    cross entropy is.
     ## Why it matters
     The model sees what it is to predict, or learns the training set by heart: in both cases the number means nothing
     (D2.4).
     ## False alarms
-    Tasks with one right answer, such as sums or copies, are rightly learnt to nothing: there this rule is to be turned
-    off. Runs that are not of tokens have no such floor and are not judged by it.
+    Tasks with one right answer, such as sums or copies, are rightly learnt to nothing: a note, unless nothing tells that
+    the answers are hidden. Runs that are not of tokens have no such floor and are not judged by it.
     """
     if loss.points < window:
         yield Skip("too_few_points", f"{loss.points} points of the loss; {window} are needed")
@@ -43,15 +66,29 @@ def loss_below_floor(
         )  # fmt: skip
     if not counted:
         return
-    too_good = False
+    too_good, honest = False, _hides_answers(mass, equal, facts)
     if val is not None:
         for span in spans(val, (val.values < least) & (val.values >= 0), min_points=min_evals):
             too_good = True
-            yield _hit(span.label, val, span.rows, span.column, "sev1", least, "the held-out loss", "the model sees its answers")
+            reason = "the task has one right answer" if honest else "the model sees its answers"
+            grave: Severity = "note" if honest else "sev1"
+            yield _hit(span.label, val, span.rows, span.column, grave, least, "the held-out loss", reason)
     for span in spans(level, (level.values < least) & (level.values >= 0), min_points=window):
         if not too_good:
-            reason = "it is learnt by heart, or the model sees its answers"
-            yield _hit("loss", level, span.rows, 0, "sev2", least, "the training loss", reason)
+            other = "the task has one right answer" if honest else "the model sees its answers"
+            reason = f"it is learnt by heart, or {other}"
+            alone = val is None or not val.finite.any()
+            yield _hit("loss", level, span.rows, 0, "note" if honest and alone else "sev2", least, "the training loss", reason)
+
+
+def _hides_answers(mass: Series | None, equal: Series | None, facts: Manifest | None) -> bool:
+    """Return whether the record shows that no target is in sight: not in its own place, and no head looks ahead."""
+    if equal is None or not (equal.values[equal.finite] < EQUAL).all():
+        return False
+    if mass is not None:
+        return bool((mass.values[mass.finite] == 0).all())
+    table = table_of(facts)
+    return bool(table.facts) and not any(table.kind(name) == "attention" for name in table.facts)
 
 
 def _hit(
