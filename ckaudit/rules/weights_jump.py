@@ -41,8 +41,9 @@ def weights_jump(
     if len(moved.steps) < min_points:
         return
     relative = moved.values / np.maximum(np.maximum(size.values, _before(size.values)), 1e-300)
-    excess = _excess(moved, rate, window, min_points)
-    jumps = (relative > share) & (np.nan_to_num(excess, posinf=np.inf) > times)
+    large = relative > share
+    excess = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), window=window, min_points=min_points)
+    jumps = large & (np.nan_to_num(excess, posinf=np.inf) > times)
     for span in spans(moved, jumps):
         yield Hit.over(
             span, "sev0", "{where} changes by {value:.2g} of its size in one step: no update of the optimizer can be so large",
@@ -55,12 +56,15 @@ def _before(values: Floats) -> Floats:
     return np.concatenate([values[:1], values[:-1]])
 
 
-def _excess(moved: Series, rate: Series | None, window: int, min_points: int) -> Floats:
-    """Return how far each tensor's update exceeds its own past, over what the median tensor's does, shape (T, P)."""
+def _excess(moved: Series, rate: Series | None, rows: Steps, *, window: int, min_points: int) -> Floats:
+    """Return how far each tensor's update exceeds its own past, over what the median tensor's does, shape (T, P).
+
+    It is looked for in some rows only; NaN in all others, and in those with too short a past.
+    """
     per_rate = moved.values / _rates(moved.steps, rate)[:, None]
     excess = np.full(per_rate.shape, np.nan)
     with np.errstate(all="ignore"):
-        for row in range(min_points - 1, len(per_rate)):
+        for row in rows[rows >= min_points - 1]:
             past = per_rate[max(0, row - window) : row]
             known = np.isfinite(past).any(axis=0) & np.isfinite(per_rate[row])
             own = per_rate[row, known] / np.maximum(np.nanmedian(past[:, known], axis=0), 1e-300)
