@@ -49,8 +49,9 @@ def _text(run: Run) -> str:
     if _is_table(run):
         return "nothing in the log says that the model reads text"
     kinds = _kinds(run)
-    # Where nothing has a telling name, anything may embed tokens; only what looks at pictures surely does not.
-    possible = {"embedding"} if "conv" in kinds else {"embedding", "other"}
+    # Our recorder knows an embedding by its class. Elsewhere, where nothing has a telling name, anything may embed tokens.
+    known = "conv" in kinds or _source(run).startswith(OUR_RECORDER)
+    possible = {"embedding"} if known else {"embedding", "other"}
     return "no tensor of the model embeds tokens" if kinds and not kinds & possible else ""
 
 

@@ -11,6 +11,7 @@ from ckaudit.audit.lacking import Lack, missing_inputs, unusable
 from ckaudit.audit.measure import notes_on_files
 from ckaudit.audit.open import is_run_folder, open_run
 from ckaudit.audit.outlook import scale_of, stage_of
+from ckaudit.audit.program import is_recorded
 from ckaudit.audit.remedies import Remedy, remedies
 from ckaudit.causes.links import causes_reading, rules_reading
 from ckaudit.contract.missed import needs_of
@@ -170,7 +171,8 @@ def coverage_of(run: Run, *, scale: str | None = None, stage: str | None = None,
     checks = judge(run, rules().values()).checks
     rows = [_row(name, entry, run, checks, level_of(entry, **chosen)) for name, entry in entries().items()]
     rows.sort(key=lambda row: RANKS.index(row.level))
-    found = remedies(run, [_lack(row) for row in rows if _is_lacking(row)], in_folder=in_folder)
+    stands = is_recorded(run)  # what a recorder of ours did not bring beside an entry, its line does not bring
+    found = remedies(run, [_lack(row) for row in rows if _is_lacking(row, stands=stands)], in_folder=in_folder)
     return Coverage(
         subject=run.name,
         scale_reason="as asked for" if scale else size.reason,
@@ -236,9 +238,10 @@ def _is_unrecorded(name: str, run: Run) -> bool:
     return not (metrics()[name](run) or (inputs and all(metrics()[each](run) for each in inputs)))
 
 
-def _is_lacking(row: Row) -> bool:
+def _is_lacking(row: Row, *, stands: bool) -> bool:
     """Return whether a line would help: something is missing, or a side of it that a check waits for."""
-    return not (row.not_applicable or row.unusable) and (not row.recorded or bool(row.rules or row.causes))
+    sides = bool(row.rules or row.causes) and not stands
+    return not (row.not_applicable or row.unusable) and (not row.recorded or sides)
 
 
 def _young(check: Check) -> Young:
@@ -247,9 +250,14 @@ def _young(check: Check) -> Young:
 
 def _waiting(check: Check, found: Sequence[Remedy]) -> Waiting:
     needs = needs_of(check)
-    owners = [{entry_of(name) for name in alternatives} for alternatives in needs]
-    place = next((place for place, each in enumerate(found, start=1) if all(any_of & {*each.names} for any_of in owners)), None)
+    place = next((place for place, each in enumerate(found, start=1) if _brings(each, needs)), None)
     return Waiting(code=check.code, name=check.name, needs=tuple(name for each in needs for name in each), place=place)
+
+
+def _brings(remedy: Remedy, needs: Iterable[Sequence[str]]) -> bool:
+    """Return whether a remedy brings all that a check needs; a whole program also brings the facts of the run."""
+    whole = len(remedy.lines) > 1
+    return all(any(entry_of(name) in remedy.names or (whole and not entry_of(name)) for name in any_of) for any_of in needs)
 
 
 def _lack(row: Row) -> Lack:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.applies import why_not_metric
+from ckaudit.contract.missed import needed
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import SEVERITIES, Check, Finding
 from ckaudit.metrics import Metric
@@ -62,7 +63,7 @@ def _told(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
         return [], _unheard(missing, run)
     told = list(rule.function(*needs, *wants))
     findings = [_finding(rule, hit, _path(rule, hit, run)) for hit in fold(each for each in told if isinstance(each, Hit))]
-    skip = next((each for each in told if isinstance(each, Skip)), None)
+    skip = next((_fitting(each, run) for each in told if isinstance(each, Skip)), None)
     grave = any(each.severity != "note" for each in findings)
     return findings, None if grave else skip
 
@@ -71,6 +72,15 @@ def _unheard(missing: Sequence[Input], run: Run) -> Skip:
     """Return the word on inputs that are missing: one that makes no sense for the run is not waited for."""
     foreign = [reason for each in missing if isinstance(each, Metric) and (reason := why_not_metric(run, each.name))]
     return Skip("not_applicable", foreign[0]) if foreign else Skip("not_recorded", f"needs {_names(missing)}")
+
+
+def _fitting(skip: Skip, run: Run) -> Skip:
+    """Return a rule's word that something is missing, or that nothing of what would do makes sense for the run."""
+    for alternatives in needed(skip.detail) if skip.reason == "not_recorded" else ():
+        foreign = [why_not_metric(run, name) for name in alternatives]
+        if all(foreign):
+            return Skip("not_applicable", foreign[0])
+    return skip
 
 
 def _names(inputs: Iterable[Input]) -> str:

@@ -19,8 +19,8 @@ USUAL = ("*.q_proj.weight", "*.k_proj.weight")
 INTO = " --into run/"
 INTO_LATER = "With --into run/ it is added to a run folder, a finished one too."
 BY_ITSELF = (
-    "The Recorder measures these by itself, in runs of 25 steps or more, where the model has what they are of. An older one "
-    "measured less."
+    "Nothing to write: record again. The present Recorder measures these by itself, in runs of 25 steps or more, where the "
+    "model has what they are of."
 )
 STEP = 500  # where no step is known
 IN_ORDER = "Nothing of ckaudit records yet: these lines do, in this order."

@@ -10,11 +10,18 @@ ONE_OF = "needs one of "
 
 def needs_of(check: Check) -> tuple[tuple[str, ...], ...]:
     """Return what a check could not judge without, each with what would do in its place; nothing where it had all."""
-    if check.reason != "not_recorded" or not check.detail:
-        return ()
-    if check.detail.startswith(ONE_OF):
-        return (tuple(check.detail.removeprefix(ONE_OF).split(", ")),)
-    return tuple((name,) for name in check.detail.removeprefix("needs ").split(", "))
+    return needed(check.detail) if check.reason == "not_recorded" and check.detail else ()
+
+
+def needed(detail: str) -> tuple[tuple[str, ...], ...]:
+    """Return the needs that a sentence names, each with what would do in its place.
+
+    >>> needed("needs a, b"), needed("needs one of a, b")
+    ((('a',), ('b',)), (('a', 'b'),))
+    """
+    if detail.startswith(ONE_OF):
+        return (tuple(detail.removeprefix(ONE_OF).split(", ")),)
+    return tuple((name,) for name in detail.removeprefix("needs ").split(", "))
 
 
 def most_missed(checks: Iterable[Check], *, top: int = 3) -> list[tuple[str, int]]:

@@ -39,9 +39,11 @@ def loss_not_falling(
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
-    if len(known) < least or steps[-1] < steps_least:
-        few = f"{len(known)} points of the loss, up to step {steps[-1] if len(known) else 0}"
-        yield Skip("too_few_points", f"{few}; {least} are needed, up to step {steps_least}")
+    if len(known) < least:
+        yield Skip("too_few_points", f"{len(known)} finite points of the loss; {least} are needed")
+        return
+    if steps[-1] < steps_least:
+        yield Skip("too_few_points", f"the loss is finite up to step {steps[-1]}; it is judged from step {steps_least} on")
         return
     planned = facts.planned_steps if facts else UNSET
     if planned is not UNSET and steps[-1] < share * planned:

@@ -119,7 +119,7 @@ def test_a_trainers_user_is_told_the_trainers_own_ways():
     without = coverage_of(run_of(["grad_global_norm"], source="Hugging Face trainer_state.json"))
     assert "eval_strategy" in remedy(without, "val_loss").code
     recorded = coverage_of(run_of(source="ckaudit recorder 0.1.0", config={"per_device_train_batch_size": 8}))
-    assert remedy(recorded, "learning_rate").where.startswith("The Recorder measures these by itself")
+    assert remedy(recorded, "learning_rate").where.startswith("Nothing to write")
     assert remedy(recorded, "mfu").code == "RecorderCallback(..., flops_per_token=..., peak_flops=...)"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ckaudit.audit.coverage import Coverage, Row
 from ckaudit.audit.program import Line
-from ckaudit.audit.remedies import INTO, Remedy
+from ckaudit.audit.remedies import Remedy
 from ckaudit.material.counts import plural
 from ckaudit.metrics.catalogue import RANKS
 
@@ -53,9 +53,9 @@ def over_sentence(found: Coverage) -> str:
     """Return for which run the steps are meant, or an empty string where they are for this one."""
     if not found.over:
         return ""
-    if not any(INTO in each.code for each in found.remedies):
+    if not any("--into " in each.code for each in found.remedies):
         return "This run is over: the lines are for the next one."
-    return "This run is over: the lines are for the next one. Only commands with --into can still add to this one."
+    return "This run is over: lines of code are for the next one, commands with --into can still add to this one."
 
 
 def partial_sentence(row: Row) -> str:

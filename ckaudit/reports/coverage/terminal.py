@@ -36,6 +36,7 @@ def render(found: Coverage, view: View) -> str:
         _recorded(found, view, width) if view.verbose else [],
         _advice(found, view, width),
         *_remedies(found, view, width),
+        _factless(found, view, width),
         _young(found, view, width),
         _unusable(found, view, width),
         _foreign(found, view, width),
@@ -134,9 +135,7 @@ def _row(row: Row, waited: set[str], view: View, width: int) -> Iterator[str]:
     _, *besides = _names(row, waited)
     ids = row.rows if view.verbose else ()
     name = " ".join([row.name, *ids, *([f"and {', '.join(besides)}"] if besides else [])])
-    if row.recorded:
-        name = f"{row.name} is recorded, but not {', '.join(row.lacks)}"
-    text = f"{name}: {row.title}"
+    text = f"{row.name} is recorded, but not {', '.join(row.lacks)}" if row.recorded else f"{name}: {row.title}"
     first, *more = paragraph(shown(text, view), width, first=f"{row.level:<6}  ")
     yield first.replace(row.name, paint(row.name, COLOURS[row.level], view), 1)
     yield from more
@@ -155,6 +154,15 @@ def _names(row: Row, waited: set[str]) -> list[str]:
 def _sides(row: Row) -> list[tuple[str, tuple[str, ...]]]:
     readers = [("lets judge", row.waiting), ("rules", row.rules), ("causes", row.causes)]
     return [*readers, ("comes with", () if row.recorded else row.lacks), ("there is", row.beside)]
+
+
+def _factless(found: Coverage, view: View, width: int) -> list[str]:
+    """Return the checks that wait for what no single line above brings."""
+    rest = [each for each in found.waiting if each.place is None]
+    if not rest:
+        return []
+    lines = _title("Not judged, for want of more than one line or of a fact", view, width)
+    return lines + [line for each in rest for line in paragraph(f"{each.name}: {', '.join(each.needs)}", width)]
 
 
 def _young(found: Coverage, view: View, width: int) -> list[str]:

@@ -149,8 +149,9 @@ def _coverage(report: Report, view: View, width: int) -> list[str]:
         if view.verbose:
             lines += [line for check in checks for line in _unjudged(check, view, width)]
     if missed := most_missed(report.checks):
-        things = ", ".join(f"{shown(thing, view)} ({words.plural(fed, 'check')})" for thing, fed in missed)
-        lines += paragraph(f"recording these would tell most: {things}; ckaudit coverage says how", width)
+        several = [f"{shown(thing, view)} ({words.plural(fed, 'check')})" for thing, fed in missed if fed > 1]
+        waits = f"most wait for {', '.join(several)}; " if several else ""
+        lines += paragraph(f"{waits}ckaudit coverage says which line to add first", width)
     return lines
 
 
