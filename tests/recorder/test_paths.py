@@ -213,7 +213,7 @@ def test_a_finding_leads_from_the_metric_to_the_kernel(tiny, batches, loss_of, t
             recorder.after_backward()
             recorder.step(loss.detach())
     report = triage(tmp_path)
-    (finding,) = [each for each in report.findings if each.where == "blocks.1.mlp.2.weight"]
+    (finding,) = [each for each in report.findings if (each.where, each.name) == ("blocks.1.mlp.2.weight", "dead_parameter")]
     assert finding.path[:4] == ["gradient_norm", "blocks.1.mlp.2.weight", "addmm", "AddmmBackward0"]
     assert "aten::addmm" in finding.path[4]
     way = "gradient_norm -> blocks.1.mlp.2.weight -> addmm -> AddmmBackward0 -> aten::addmm"

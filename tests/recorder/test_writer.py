@@ -128,7 +128,8 @@ def test_the_folder_is_valid_and_judged_like_the_recorded_one(tmp_path):
     record_run(tmp_path / "torch", seed=3, vocabulary=3)
     assert not [finding for finding in validate([tmp_path / "numpy"]).findings if finding.severity != "note"]
     found, expected = (triage(tmp_path / name) for name in ("numpy", "torch"))
-    assert [(check.code, check.outcome) for check in found.checks] == [(check.code, check.outcome) for check in expected.checks]
+    different = {each.name for each, other in zip(found.checks, expected.checks, strict=True) if each.outcome != other.outcome}
+    assert different == {"missing_in_optimizer"}  # a writer knows of no optimizer
     assert found.severity in (None, "note")
 
 
