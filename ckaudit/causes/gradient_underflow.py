@@ -44,8 +44,8 @@ def gradient_underflow(
     """Gradients are too small for half precision and become zero, element by element.
 
     It takes the smallest elements of many tensors first: between `part` and all of a gradient is zero in over `many` of the
-    tensors, embeddings left out, at two checkpoints or more. A cut path takes whole tensors, always the same. Weights follow
-    the scale that all causes share.
+    tensors, embeddings left out, at two checkpoints or more. A cut path takes whole tensors, always the same, and a module with
+    over `quiet` of zeros in its output has as many in its gradient. Weights follow the scale that all causes share.
     """
     if zeros is None:
         return
