@@ -32,7 +32,8 @@ def causal_mask_leaks(
     Weight on later tokens is decisive, for a causal mask leaves exactly none; heads that are recorded without it acquit
     the mask. Weights follow the scale that all causes share.
     """
-    if leak := found.first(mask_leak):
+    leak = found.first(mask_leak)
+    if leak is not None:
         heads = places_of(found.of(mask_leak))
         yield supports(decisive, f"{leak.where} puts {leak.value:.2g} of its attention on later tokens", leak)
         layers = {head.partition("/")[0] for head in ahead.labels} if ahead is not None else set()
@@ -41,8 +42,12 @@ def causal_mask_leaks(
         yield supports(weak, f"{told}, in {len(heads)} heads", leak)
     elif ahead is not None:
         yield contradicts(decisive, "no recorded head looks ahead", ahead.name)
-    for low in found.of(loss_below_floor)[:1]:
-        if low.value is not None and float(low.value) < 0:
-            yield contradicts(decisive, "the loss is negative, which no leak makes it", low)
-        elif low.where == "val_loss":
-            yield supports(strong, f"the held-out loss falls to {low.value:.3g}, and cannot have been learnt by heart", low)
+    low = found.first(loss_below_floor)
+    if low is None:
+        return
+    if low.value is not None and float(low.value) < 0:
+        yield contradicts(decisive, "the loss is negative, which no leak makes it", low)
+    elif low.where == "val_loss":
+        yield supports(strong, f"the held-out loss falls to {low.value:.3g}, and cannot have been learnt by heart", low)
+    elif leak is None:
+        yield contradicts(strong, "only the training loss is so low, and may have been learnt by heart", low)

@@ -48,6 +48,7 @@ def gradient_underflow(
     over `quiet` of zeros in its output has as many in its gradient. Weights follow the scale that all causes share.
     """
     if zeros is None:
+        yield contradicts(strong, "nothing says how many elements of the gradient are zero", gradient_zero_fraction.name)
         return
     tensors = table_of(facts)
     judged = zeros.only(lambda name: tensors.kind(name) != "embedding" and not tensors.is_expert(name))

@@ -53,6 +53,7 @@ def loss_sign_flipped(
     Weights follow the scale that all causes share.
     """
     if train is None or not train.finite.any():
+        yield contradicts(decisive, "no loss below zero is recorded", train_loss_raw.name)
         return
     losses = train.values[train.finite]
     first, last = float(losses[0]), float(np.median(losses[-20:]))

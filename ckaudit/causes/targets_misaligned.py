@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence, Finding
+from ckaudit.contract.report import Evidence
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.rules.dead_parameter import dead_parameter
 from ckaudit.rules.dominant_tensor import dominant_tensor
@@ -34,13 +34,13 @@ from ckaudit.run.series import Series
 )  # fmt: skip
 def targets_misaligned(
     found: Findings, match: Series | None, *,
-    chance: float = 0.2, most: float = 0.5, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
+    chance: float = 0.2, most: float = 0.5, decisive: float = 4.0, strong: float = 2.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """Targets do not belong to the inputs beside them: they are shifted twice, or shuffled.
 
     Two unrelated tokens of a text are equal with the probability that its commonest tokens have, at most `chance`. Where more
-    than `most` of the targets are right, some are wrong, which is noise and no shift. Weights follow the scale that all causes
-    share.
+    than `most` of the targets are right since it began, some are wrong, which is noise and no shift. Weights follow the scale
+    that all causes share.
     """
     first = found.first(target_misalignment)
     if first is None:
@@ -50,16 +50,8 @@ def targets_misaligned(
         return
     if match is None:
         return
-    yield from _level(match, first, chance, most, decisive, strong)
-    after = match.values[(match.steps >= (first.first_step or 0))[:, None] & match.finite]
-    if after.size and np.mean(after > 1 - chance) > 0.5:
-        yield contradicts(medium, "most batches after it have their own targets", first)
-
-
-def _level(match: Series, first: Finding, chance: float, most: float, decisive: float, strong: float) -> Iterator[Evidence]:
-    """Judge how many of the targets follow their inputs where fewest do."""
-    lowest = float(match.values[match.finite].min())
-    if lowest < chance:
-        yield supports(decisive, f"{lowest:.0%} of the targets follow their input, as many as of unrelated tokens", first)
-    elif lowest > most:
-        yield contradicts(strong, f"{lowest:.0%} of the targets are right: some are wrong, none is out of place", first)
+    level = float(np.median(match.values[(match.steps >= (first.first_step or 0))[:, None] & match.finite]))
+    if level < chance:
+        yield supports(decisive, f"{level:.0%} of the targets follow their input, as many as of unrelated tokens", first)
+    elif level > most:
+        yield contradicts(strong, f"{level:.0%} of the targets are right: some are wrong, none is out of place", first)

@@ -39,6 +39,7 @@ def updates_lost_to_rounding(
     """
     kept = _type_of_weights(types) if types is not None else None
     if types is None or kept is None:
+        yield contradicts(strong, "nothing says that weights are kept in half precision", element_type.name)
         return
     if kept not in HALF_ULP:
         yield contradicts(decisive, f"most weights are kept in {kept}", types.name)
