@@ -33,9 +33,9 @@ def frozen_by_mistake(found: Findings, facts: Manifest | None, *, decisive: floa
     still = places_of(found.of(frozen_parameter))
     shut = {place for place in still if not tensors.is_trainable(place)}
     if not shut:
-        yield contradicts(decisive, "they ask for a gradient, and get none", "frozen_parameter")
+        yield contradicts(decisive, "they ask for a gradient, and get none", "MOVE003")
         return
-    yield supports(decisive, f"{named(shut)}: not trainable, as run.json has it, and nothing declares it", "frozen_parameter")
+    yield supports(decisive, f"{named(shut)}: not trainable, as run.json has it, and nothing declares it", "MOVE003")
     parts = {(tensors.block(place), tensors.kind(place) if tensors.block(place) is None else "") for place in shut}
     if len(parts) == 1:
-        yield supports(weak, "they are one part of the model: one line of code shuts them", "frozen_parameter")
+        yield supports(weak, "they are one part of the model: one line of code shuts them", "MOVE003")

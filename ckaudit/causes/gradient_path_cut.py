@@ -39,7 +39,7 @@ def gradient_path_cut(
     still = places_of([each for each in found.of(frozen_parameter, barely_moving) if each.severity != "sev1"])
     dead = places_of([each for each in found.of(dead_parameter) if each.value == 0])
     if shut := {place for place in still if not tensors.is_trainable(place)}:
-        yield contradicts(decisive, f"{named(shut)}: not asked for a gradient at all", "frozen_parameter")
+        yield contradicts(decisive, f"{named(shut)}: not asked for a gradient at all", "MOVE003")
         return
     never = {place for place in still if norm is not None and place not in norm.labels}
     if never:

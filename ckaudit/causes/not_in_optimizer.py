@@ -48,7 +48,7 @@ def not_in_optimizer(
         yield contradicts(strong, "the groups of the optimizer hold every trainable tensor", missing.name)
     frozen = [each for each in found.of(barely_moving) if each.severity == "sev1"]
     if not frozen:
-        yield contradicts(strong, "no tensor with a gradient stands quite still", "barely_moving")
+        yield contradicts(strong, "no tensor with a gradient stands quite still", "MOVE001")
         return
     yield from _still(found, frozen, norm, strong)
     if moved is not None:

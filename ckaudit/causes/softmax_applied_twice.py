@@ -63,7 +63,9 @@ def softmax_applied_twice(
         start = float(np.median(norm.values[norm.finite][:10]))
         if start < small / facts.vocabulary:
             yield supports(
-                strong, f"the gradient norm begins at {start:.2g}, far too small for {facts.vocabulary} tokens", norm.name
+                strong,
+                f"the gradient norm begins at {start:.2g}, where 1 is usual: a second softmax divides by some {facts.vocabulary}",
+                norm.name,
             )
         else:
             yield contradicts(decisive, f"the gradient norm begins at {start:.2g}, as it should", norm.name)

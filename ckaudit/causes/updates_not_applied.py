@@ -51,7 +51,7 @@ def updates_not_applied(
         else:
             yield contradicts(strong, f"{held} of {total} tensors stand still, the others are updated", still[0])
     elif found.first(barely_moving) is not None:
-        yield contradicts(strong, "no tensor with a gradient stands quite still", "barely_moving")
+        yield contradicts(strong, "no tensor with a gradient stands quite still", "MOVE001")
     if other := found.first(overflow):
         yield contradicts(decisive, "the loss scaler skips updates because gradients overflow", other)
     elif other := found.first(nonfinite_values):
