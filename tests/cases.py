@@ -7,7 +7,9 @@
     scalars.train_loss_raw = { steps = "1..300", value = 2.0, noise = 0.01, set = { 200 = 9.0 } }
     facts = { clip_norm = 1.0 }
     texts."eval_artifact_hash/tokenizer" = { steps = [100, 200], values = ["a", "b"] }
+    broken = { SYN005 = "analysis_checkpoint_step_00000100.json" }
 
+`broken` names a file that is not what the contract says, by the code of the violation.
 In `values`, nan is recorded as NaN and "-" is not recorded. `steps = "1..300:10"` counts by tens.
 """
 
@@ -19,7 +21,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ckaudit.contract import contradictions  # noqa: F401  enters its kinds
 from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.violations import KINDS
 from ckaudit.run.run import Labels, Run
 from ckaudit.run.series import Series
 
@@ -51,7 +55,7 @@ def run_of(case: dict[str, Any]) -> Run:
     steps = sorted({int(step) for series in sections.values() for step in series.steps})
     return Run(
         name=case["name"], manifest=manifest, checkpoint_steps=np.array(steps, np.int64), sections=sections, scalars=scalars,
-        texts=texts,
+        texts=texts, findings=tuple(KINDS[code].at(file, KINDS[code].title) for code, file in case.get("broken", {}).items()),
     )  # fmt: skip
 
 

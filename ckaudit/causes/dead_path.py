@@ -3,50 +3,73 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.places import named, places_of
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.dead_parameter import dead_parameter
+from ckaudit.rules.dead_units import dead_units
+from ckaudit.rules.entropy_collapse import entropy_collapse
 from ckaudit.rules.exploding_gradient import exploding_gradient
+from ckaudit.rules.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.logit_growth import logit_growth
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.nonfinite_values import nonfinite_values
+from ckaudit.rules.router_imbalance import router_imbalance
 from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.weight_scale_off import weight_scale_off
+from ckaudit.rules.weights_alike import weights_alike
+from ckaudit.rules.weights_shrink import weights_shrink
+from ckaudit.rules.zero_gradients import zero_gradients
 from ckaudit.run.series import Series
+
+OTHERS = (dead_units, weights_alike, weight_scale_off, weights_shrink, router_imbalance)
+"""Illnesses that leave tensors without a gradient by themselves, whenever they are seen."""
+SATURATED = (entropy_collapse, logit_growth)
+"""Illnesses that do so once they have come: where a softmax has one key only, its gradient is zero."""
 
 
 @cause(
     prior=-0.5,
     explains=[dead_parameter, barely_moving],
+    follows=[layer_not_contributing, zero_gradients],
     wants=[gradient_norm],
     knob="Find what multiplies the path by zero or detaches it: a mask, a zeroed projection, requires_grad, a wrong index.",
     inspect="Relative movement of all tensors, and the gradient of the first tensor behind the cut.",
     runbook="Save the checkpoint; on one batch, follow the gradient from the loss back and see where it becomes zero.",
 )
 def dead_path(
-    found: Findings, norm: Series | None, *, few: float = 0.5, strong: float = 2.0, medium: float = 1.0
+    found: Findings, norm: Series | None, *, few: float = 0.5, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0
 ) -> Iterator[Evidence]:
     """A path through the model is cut off from the loss.
 
-    Where more than `few` of all tensors get no gradient, it is not one path.
-    Weights are starting values, to be fitted on runs of known truth.
+    Where more than `few` of all tensors get no gradient, it is not one path. Units that never fire, weights without spread or
+    scale, and routers that send nothing leave tensors without a gradient too, each with a sign of its own. Weights follow the
+    scale that all causes share.
     """
     dead = found.of(dead_parameter)
-    still = {place for each in found.of(barely_moving) for place in (each.where, *each.also)}
+    still = places_of(found.of(barely_moving))
     if not dead:
-        yield contradicts(strong, "every tensor gets a gradient", "gradient_norm")
+        yield contradicts(strong, "every tensor that has a gradient has one above zero", "gradient_norm")
         return
-    if earlier := found.before(dead[0].first_step or 0).of(loss_spike, exploding_gradient, update_out_of_band, nonfinite_values):
+    before = found.before(dead[0].first_step or 0)
+    if earlier := before.of(loss_spike, exploding_gradient, update_out_of_band, nonfinite_values):
         yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])
-    places = {place for each in dead for place in (each.where, *each.also) if place}
+    if worn := found.first(vanishing_gradient):
+        yield contradicts(strong, f"it is worn down on its way: {worn.message}", worn)
+    if other := found.first(*OTHERS) or before.first(*SATURATED):
+        yield contradicts(decisive, f"there is another reason for it: {other.message}", other)
+    places = places_of(dead)
     if norm is not None:
         total = len(norm.labels)
         if len(places) <= few * total:
             yield supports(strong, f"{len(places)} of {total} tensors get no gradient, the others are well", dead[0])
         else:
             yield contradicts(medium, f"{len(places)} of {total} tensors get no gradient: nearly all of them", dead[0])
-    if overlap := sorted(places & still):
-        yield supports(
-            medium, f"{overlap[0]} stands still too" + (f", and {len(overlap) - 1} more" if overlap[1:] else ""), "MOVE001"
-        )
+    if overlap := places & still:
+        yield supports(medium, f"{named(overlap)}: without movement too", "MOVE001")
     if all(each.value == 0 for each in dead):
         yield supports(medium, "their gradient is exactly zero, not merely small", dead[0])
+    else:
+        yield contradicts(strong, "their gradient is tiny, not zero: it is worn down, not cut off", dead[0])

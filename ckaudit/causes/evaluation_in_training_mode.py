@@ -1,0 +1,50 @@
+"""Evaluations run with dropout."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.rules.evaluation_artifact_changed import evaluation_artifact_changed
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.validation_noise import validation_noise
+
+
+@cause(
+    prior=0.0,
+    explains=[validation_noise],
+    wants=[FACTS],
+    knob="Call model.eval() before each evaluation and model.train() after it.",
+    inspect="The model's training flag inside the evaluation, and whether the evaluation draws its samples anew each time.",
+    runbook="Evaluate one checkpoint twice on the same data: the two must agree. Curves so far are too high, and not comparable.",
+)
+def evaluation_in_training_mode(
+    found: Findings, facts: Manifest | None, *, large: float = 1e-3, strong: float = 2.0, medium: float = 1.0
+) -> Iterator[Evidence]:
+    """Evaluations run with dropout, so that they are noisy and too high.
+
+    Dropout moves a loss by more than `large` of its value, the order of arithmetic in another order stays far below. A
+    configuration without dropout acquits it. Weights follow the scale that all causes share.
+    """
+    noise = found.first(validation_noise)
+    if noise is None:
+        return
+    if noise.value is not None and float(noise.value) > large:
+        yield supports(medium, f"the same weights give losses that differ by {float(noise.value):.2g} of their value", noise)
+    if changed := found.first(evaluation_artifact_changed):
+        yield contradicts(strong, changed.message, changed)
+    rates = list(_dropouts(facts.config if facts is not None else None))
+    if any(rates):
+        yield supports(strong, f"the configuration has a dropout of {max(rates):g}", "run.json")
+    elif rates:
+        yield contradicts(strong, "the configuration has no dropout", "run.json")
+
+
+def _dropouts(config: Any) -> Iterator[float]:
+    """Yield every number in a configuration whose key speaks of dropout."""
+    for key, value in config.items() if isinstance(config, dict) else ():
+        if isinstance(value, dict):
+            yield from _dropouts(value)
+        elif ("dropout" in key or "pdrop" in key) and isinstance(value, (int, float)):
+            yield float(value)

@@ -1,0 +1,74 @@
+"""The training climbs the loss."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.rules.activation_drift import activation_drift
+from ckaudit.rules.dead_parameter import dead_parameter
+from ckaudit.rules.entropy_collapse import entropy_collapse
+from ckaudit.rules.exploding_gradient import exploding_gradient
+from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.rules.impossible_value import impossible_value
+from ckaudit.rules.initial_loss_off import initial_loss_off
+from ckaudit.rules.logit_growth import logit_growth
+from ckaudit.rules.loss_below_floor import loss_below_floor
+from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss_rises import loss_rises
+from ckaudit.rules.overfitting import overfitting
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.train_val_inverted import train_val_inverted
+from ckaudit.rules.uniform_heads import uniform_heads
+from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights_grow import weights_grow
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-1.0,
+    explains=[impossible_value, initial_loss_off, loss_below_floor, loss_rises],
+    follows=[
+        activation_drift, dead_parameter, entropy_collapse, exploding_gradient, frequent_clipping, logit_growth,
+        loss_not_falling, overfitting, train_val_inverted, uniform_heads, update_out_of_band, weights_grow,
+    ],
+    wants=[train_loss_raw, val_loss, FACTS],
+    knob="Turn the sign: minimise the negative log-likelihood, and see that no maximize flag of the optimizer is set.",
+    inspect="The line that makes the loss, and the optimizer's options.",
+    runbook="Stop; no weight of this run is of use. Take one step on one batch and see whether the loss of that batch falls.",
+)  # fmt: skip
+def loss_sign_flipped(
+    found: Findings, train: Series | None, val: Series | None, facts: Manifest | None, *,
+    alike: float = 0.1, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
+) -> Iterator[Evidence]:  # fmt: skip
+    """The training climbs the loss: its sign is wrong.
+
+    A cross entropy is never below zero, and an untrained model has that of a guess, log V; within `alike` of -log V the first
+    loss is a guess with the wrong sign. Without a wrong sign in the log the loss climbs past a guess, where no descent leads.
+    Weights follow the scale that all causes share.
+    """
+    if train is None or not train.finite.any():
+        yield contradicts(decisive, "no loss below zero is recorded", train_loss_raw.name)
+        return
+    losses = train.values[train.finite]
+    first, last = float(losses[0]), float(np.median(losses[-20:]))
+    guess = math.log(facts.vocabulary) if facts is not None and facts.vocabulary is not UNSET else None
+    if last < 0:
+        yield supports(
+            decisive, f"the loss goes from {first:.3g} to {last:.3g}; what is below zero is no cross entropy", train.name
+        )
+    elif (rise := found.first(loss_rises)) and guess is not None and last > guess:
+        yield supports(strong, f"the loss climbs to {last:.3g}, past the {guess:.3g} of a guess", rise)
+    else:
+        yield contradicts(decisive, f"the loss goes from {first:.3g} to {last:.3g}, as a loss that is descended", train.name)
+    if guess is not None and abs(first + guess) < alike * guess:
+        yield supports(strong, f"the first loss, {first:.3g}, is that of a guess with the other sign", train.name)
+    if val is not None and val.finite.any():
+        values = val.values[val.finite]
+        if values[-1] > max(values[0], guess or 0.0) and values[-1] > 0:
+            yield supports(medium, f"the held-out loss climbs from {values[0]:.3g} to {values[-1]:.3g}", val.name)

@@ -1,0 +1,110 @@
+"""Hardware has changed a number."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.places import places_of
+from ckaudit.contract.report import Evidence, Finding
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.weights import update_norm, weight_max_abs
+from ckaudit.rules.activation_drift import activation_drift
+from ckaudit.rules.barely_moving import barely_moving
+from ckaudit.rules.contradicted_claim import contradicted_claim
+from ckaudit.rules.dead_parameter import dead_parameter
+from ckaudit.rules.dead_units import dead_units
+from ckaudit.rules.dominant_tensor import dominant_tensor
+from ckaudit.rules.entropy_collapse import entropy_collapse
+from ckaudit.rules.exploding_gradient import exploding_gradient
+from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.rules.logit_growth import logit_growth
+from ckaudit.rules.loss_rises import loss_rises
+from ckaudit.rules.loss_spike import loss_spike
+from ckaudit.rules.nonfinite_values import nonfinite_values
+from ckaudit.rules.saturated_units import saturated_units
+from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.weights_jump import weights_jump
+from ckaudit.rules.zero_gradients import zero_gradients
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-1.0,
+    explains=[weights_jump, exploding_gradient],
+    follows=[
+        activation_drift, barely_moving, contradicted_claim, dead_parameter, dead_units, dominant_tensor, entropy_collapse,
+        frequent_clipping, logit_growth, loss_rises, loss_spike, nonfinite_values, saturated_units, update_out_of_band,
+        vanishing_gradient, zero_gradients,
+    ],
+    wants=[weight_max_abs, update_norm, train_loss_raw],
+    knob="Take the device out of service and go back to the last checkpoint before it; no setting of the training is to blame.",
+    inspect="ECC and machine-check logs of the device that holds the tensor; the element's value and place.",
+    runbook="Stop. Keep the checkpoints around the step; replay it from the one before on another device and compare bits.",
+)  # fmt: skip
+def silent_data_corruption(
+    found: Findings, largest: Series | None, moved: Series | None, loss: Series | None, *,
+    alone: float = 0.9, calm: float = 1.5, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
+) -> Iterator[Evidence]:  # fmt: skip
+    """Hardware has changed a number: one element is absurd, and nothing else.
+
+    A flipped bit changes one element: its magnitude is then over `alone` of the length of the whole change. One of a
+    gradient makes its norm jump for a single step while the loss stays within `calm` of the median of the 20 before. Weights
+    follow the scale that all causes share.
+    """
+    jump = found.first(weights_jump)
+    if jump is not None:
+        share = largest_share(jump, largest, moved)
+        if share is not None and share > alone:
+            yield supports(decisive, f"one element makes up {share:.1%} of the change of {jump.where}", jump)
+        elif share is not None:
+            yield contradicts(strong, f"many elements of {jump.where} changed, the largest by {share:.1%} of the change", jump)
+        count = len(places_of(found.of(weights_jump)))
+        if count == 1:
+            yield supports(medium, f"{jump.where} is the only tensor that changed so", jump)
+        else:
+            yield contradicts(strong, f"{count} tensors changed so", jump)
+        return
+    shock = found.first(exploding_gradient)
+    if shock is not None:
+        yield from _shock(found, shock, loss, calm, strong, medium)
+
+
+def largest_share(jump: Finding, largest: Series | None, moved: Series | None) -> float | None:
+    """Return the largest element's magnitude after a jump over the length of the change, at most 1."""
+    values = [_cell(each, jump) for each in (largest, moved)]
+    if values[0] is None or not values[1]:
+        return None
+    return min(1.0, values[0] / values[1])
+
+
+def _cell(series: Series | None, jump: Finding) -> float | None:
+    if series is None or jump.where not in series.labels:
+        return None
+    rows = np.flatnonzero(series.steps == (jump.worst_step if jump.worst_step is not None else jump.first_step))
+    column = series.labels.index(jump.where)
+    return float(series.values[rows[0], column]) if len(rows) and series.finite[rows[0], column] else None
+
+
+def _shock(found: Findings, shock: Finding, loss: Series | None, calm: float, strong: float, medium: float) -> Iterator[Evidence]:
+    """Judge a jump of the gradient norm without one of the weights."""
+    if shock.first_step is None or shock.first_step != shock.last_step:
+        yield contradicts(strong, "the gradient norm is large for more than one step", shock)
+        return
+    yield supports(strong, f"{shock.message}; at the next step it is as before", shock)
+    if loss is None:
+        return
+    before = loss.values[(loss.steps < shock.first_step) & loss.finite[:, 0], 0][-20:]
+    here = loss.values[(loss.steps == shock.first_step) & loss.finite[:, 0], 0]
+    if not len(before) or not len(here):
+        return
+    usual = float(np.median(before))
+    if abs(float(here[0])) <= calm * abs(usual) and not found.since(shock.first_step).of(loss_spike):
+        yield supports(
+            medium, f"the loss of that step is {here[0]:.3g}, as ever: neither batch nor weights were wrong", loss.name
+        )
+    else:
+        yield contradicts(
+            strong, f"the loss of that step is {here[0]:.3g}, or jumps after it: the batch or the weights were wrong", loss.name
+        )

@@ -1,0 +1,79 @@
+"""Probabilities are given to a loss that expects logits."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.rules.barely_moving import barely_moving
+from ckaudit.rules.dead_parameter import dead_parameter
+from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.overfitting import overfitting
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.train_val_inverted import train_val_inverted
+from ckaudit.rules.uniform_heads import uniform_heads
+from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-1.0,
+    explains=[loss_not_falling],
+    follows=[
+        barely_moving, dead_parameter, overfitting, train_val_inverted, uniform_heads, update_out_of_band, vanishing_gradient,
+    ],
+    wants=[train_loss_raw, val_loss, grad_global_norm, FACTS],
+    knob="Give the loss logits: take the softmax out of the model's head, or use the loss that takes log-probabilities.",
+    inspect="What the head returns (rows that sum to one are no logits), and what the loss function expects.",
+    runbook="Nothing here is worth keeping. On one batch compare the loss with a cross entropy computed by hand from the logits.",
+)  # fmt: skip
+def softmax_applied_twice(
+    _: Findings, train: Series | None, val: Series | None, norm: Series | None, facts: Manifest | None, *,
+    small: float = 10.0, learnt: float = 0.05, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
+) -> Iterator[Evidence]:  # fmt: skip
+    """Probabilities are given to a loss that expects logits: softmax is taken twice.
+
+    With V tokens such a loss is never below log(V - 1 + e) - 1, for even a sure and right answer comes out as 1 against V - 1
+    zeros. And its gradient begins about V times smaller than usual: below `small` / V, where the gradients of models at their
+    start are of the order of one. The loss must have fallen by `learnt` nats, else nothing is learnt at all, which is another
+    illness. Weights follow the scale that all causes share.
+    """
+    if facts is None or facts.vocabulary is UNSET or facts.vocabulary < 2 or train is None or not train.finite.any():
+        return
+    guess, floor = math.log(facts.vocabulary), math.log(facts.vocabulary - 1 + math.e) - 1
+    losses = train.values[train.finite]
+    least, level = float(losses.min()), float(np.median(losses[-20:]))
+    if least < floor:
+        yield contradicts(
+            decisive, f"the loss falls to {least:.3g}; with a second softmax it stays above {floor:.3g}", train.name
+        )
+        return
+    if guess - learnt > level:
+        yield supports(
+            strong, f"the loss falls and rests at {level:.3g}, above the {floor:.3g} that a second softmax leaves", train.name
+        )
+    if norm is not None and norm.finite.any():
+        start = float(np.median(norm.values[norm.finite][:10]))
+        if start < small / facts.vocabulary:
+            yield supports(
+                strong,
+                f"the gradient norm begins at {start:.2g}, where 1 is usual: a second softmax divides by some {facts.vocabulary}",
+                norm.name,
+            )
+        else:
+            yield contradicts(decisive, f"the gradient norm begins at {start:.2g}, as it should", norm.name)
+    if val is not None and val.finite.any():
+        values = val.values[val.finite]
+        if values.min() < floor or values.max() > guess + 1:
+            yield supports(
+                medium,
+                f"the held-out loss goes from {values[0]:.3g} to {values[-1]:.3g}: it is not the loss that is trained",
+                val.name,
+            )

@@ -1,0 +1,99 @@
+"""Something other than the optimizer has written to weights."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.places import places_of
+from ckaudit.causes.silent_data_corruption import largest_share
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence, Finding
+from ckaudit.metrics.weights import update_norm, weight_max_abs, weight_norm
+from ckaudit.rules.activation_drift import activation_drift
+from ckaudit.rules.barely_moving import barely_moving
+from ckaudit.rules.contradicted_claim import contradicted_claim
+from ckaudit.rules.dead_parameter import dead_parameter
+from ckaudit.rules.dead_units import dead_units
+from ckaudit.rules.dominant_tensor import dominant_tensor
+from ckaudit.rules.entropy_collapse import entropy_collapse
+from ckaudit.rules.exploding_gradient import exploding_gradient
+from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.rules.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.logit_growth import logit_growth
+from ckaudit.rules.loss_rises import loss_rises
+from ckaudit.rules.loss_spike import loss_spike
+from ckaudit.rules.nonfinite_values import nonfinite_values
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.saturated_units import saturated_units
+from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.weight_scale_off import weight_scale_off
+from ckaudit.rules.weights_alike import weights_alike
+from ckaudit.rules.weights_jump import weights_jump
+from ckaudit.rules.zero_gradients import zero_gradients
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-0.5,
+    explains=[weights_jump],
+    follows=[
+        activation_drift, barely_moving, contradicted_claim, dead_parameter, dead_units, dominant_tensor, entropy_collapse,
+        exploding_gradient, frequent_clipping, layer_not_contributing, logit_growth, loss_rises, loss_spike, nonfinite_values,
+        saturated_units, update_out_of_band, vanishing_gradient, weights_alike, zero_gradients,
+    ],
+    wants=[weight_max_abs, update_norm, weight_norm, FACTS],
+    knob="Find the code that wrote at that step: a second initialization, a rescaling, an averaging, a load, a hook.",
+    inspect="What runs at that step beside the optimizer, in callbacks, evaluation and checkpointing.",
+    runbook="Stop. Go back to the last checkpoint before the step; its difference to the next shows which elements were written.",
+)  # fmt: skip
+def weights_changed_outside_optimizer(
+    found: Findings, largest: Series | None, moved: Series | None, size: Series | None, facts: Manifest | None, *,
+    alone: float = 0.9, alike: float = 0.02, strong: float = 2.0, medium: float = 1.0,
+) -> Iterator[Evidence]:  # fmt: skip
+    """Something other than the optimizer has written to weights: whole tensors are new, zero, or a multiple of themselves.
+
+    One element with more than `alone` of the change is a flipped bit. Tensors that change by the same share, within `alike`,
+    were multiplied by one number. Weights follow the scale that all causes share.
+    """
+    jump = found.first(weights_jump)
+    if jump is None or jump.first_step is None:
+        return
+    if tiny := found.before(jump.first_step + 1).first(weight_scale_off):
+        yield contradicts(strong, f"any update is large here: {tiny.message}", tiny)
+        return
+    share = largest_share(jump, largest, moved)
+    if share is not None and share > alone:
+        yield contradicts(strong, f"one element makes up {share:.1%} of the change of {jump.where}: that is no code", jump)
+    elif share is not None:
+        yield supports(strong, f"all of {jump.where} changed, not one element of it", jump)
+    places = sorted(places_of(each for each in found.of(weights_jump) if each.first_step == jump.first_step))
+    if len(places) > 1:
+        yield supports(medium, f"{len(places)} tensors changed in the same step", jump)
+    yield from _how(jump, places, moved, size, alike, medium)
+    seams = [each.resumed_from for each in (facts.sessions if facts and facts.sessions is not UNSET else ())]
+    if any(step is not UNSET and step + 1 == jump.first_step for step in seams):
+        yield contradicts(strong, "the run was taken up again at this step: other weights were loaded", jump)
+
+
+def _how(
+    jump: Finding, places: list[str], moved: Series | None, size: Series | None, alike: float, medium: float
+) -> Iterator[Evidence]:
+    """Say whether weights were set to zero or multiplied by one number."""
+    after = [_at(size, place, jump.first_step) for place in places]
+    if after and all(value == 0 for value in after):
+        yield supports(medium, f"{places[0]} is all zeros afterwards", jump)
+        return
+    changes = [_at(moved, place, jump.first_step) for place in places]
+    shares = np.array([change / norm for change, norm in zip(changes, after, strict=True) if change is not None and norm])
+    if len(shares) > 1 and np.ptp(shares) < alike * shares.mean():
+        yield supports(medium, f"all change by {shares.mean():.3g} of their new size: they were multiplied by one number", jump)
+
+
+def _at(series: Series | None, place: str, step: int | None) -> float | None:
+    if series is None or place not in series.labels:
+        return None
+    rows = np.flatnonzero(series.steps == step)
+    return float(series.values[rows[0], series.labels.index(place)]) if len(rows) else None
