@@ -105,7 +105,7 @@ def _jumped(found: Findings, spike: Finding, short: int, strong: float, medium: 
     if last - step < short and spike.severity != "sev1":
         yield supports(strong, f"the loss jumps at step {step} and is back after {last - step + 1} steps", spike)
     else:
-        yield contradicts(medium, f"it is not one jump: {spike.message}", spike)
+        yield contradicts(strong, f"it is not one jump: {spike.message}", spike)
     if (count := len(found.of(loss_spike))) > 2:
         yield contradicts(medium, f"the loss jumps {count} times", spike)
 

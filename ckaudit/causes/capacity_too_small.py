@@ -46,20 +46,21 @@ OTHERS = (
 )
 def capacity_too_small(
     found: Findings, gap: Series | None, val: Series | None, update: Series | None, facts: Manifest | None, *,
-    alike: float = 0.02, usual: float = 3e-3, strong: float = 2.0, medium: float = 1.0,
+    alike: float = 0.02, room: float = 2.0, usual: float = 3e-3, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """The model is too small to learn what the data holds.
 
     It learns as it should, with updates that reach `usual` of the weights (about 1e-3 is what recipes aim at), nothing is ill,
-    and it learns nothing by heart: the two losses are within `alike` of each other. A stream with fewer channels than a token
-    has bits, the base-2 log of the vocabulary, cannot even tell all tokens apart by their signs.
+    and it learns nothing by heart: the two losses are within `alike` of each other. It takes
+    as many channels as a token has bits, the base-2 log of the vocabulary, to tell all tokens apart by signs: with fewer than
+    `room` times that hardly any is left for what came before.
     Weights are starting values, to be fitted on runs of known truth.
     """
     if ill := found.first(*OTHERS):
         yield contradicts(strong, f"something keeps it from learning: {ill.message}", ill)
     if (width := _width(facts)) is not None and facts is not None and facts.vocabulary is not UNSET and facts.vocabulary > 1:
         bits = math.log2(facts.vocabulary)
-        if width < bits:
+        if width < room * bits:
             yield supports(
                 strong, f"{width} channels are to tell {facts.vocabulary} tokens apart, which takes {bits:.1f} bits", "run.json"
             )

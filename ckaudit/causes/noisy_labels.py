@@ -51,8 +51,8 @@ def noisy_labels(
             if values.std() < steady:
                 yield supports(medium, "it is the same share at every checkpoint", match.name)
     if gap is not None and (level := gap.late_median()) is not None:
-        if level < 0 and found.first(train_val_inverted):
-            yield supports(medium, f"held-out text, with targets of its own, does better by {-level:.2g}", gap.name)
+        if level < 0 and (inverted := found.first(train_val_inverted)):
+            yield supports(strong, f"what is held out, with targets of its own, does better by {-level:.2g}", inverted)
         elif level > 0:
             yield contradicts(medium, "the training loss is the lower of the two", gap.name)
     if other := found.first(initial_loss_off, split_overlap, target_equals_input):

@@ -1,10 +1,12 @@
 """What causes ask of activation functions: which give hardly anything but zeros, and which have bounds."""
 
 import re
+from collections.abc import Collection
 
 import numpy as np
 
 from ckaudit.run.series import Series
+from ckaudit.run.tensors import TensorTable
 
 _FUNCTION = re.compile(r"(^|[._])(act\w*|\w*relu\w*|\w*gelu\w*|\w*silu\w*|\w*sigmoid\w*|\w*tanh\w*)$", re.IGNORECASE)
 
@@ -18,14 +20,22 @@ def is_function(name: str) -> bool:
     return _FUNCTION.search(name) is not None
 
 
-def mostly_zero(sparsity: Series, least: float) -> dict[str, float]:
-    """Return the activation functions whose outputs are exactly zero for more than `least` of them, at the median checkpoint."""
+def silent(sparsity: Series, depths: Collection[int | None], least: float, table: TensorTable) -> tuple[str, float] | None:
+    """Return the activation function in one of some blocks with most zeros, and their share at the median checkpoint.
+
+    Args:
+        sparsity: Share of exact zeros in each module's output.
+        depths: Blocks to look at.
+        least: None where not even this share is zero.
+        table: Tells the block of a module.
+    """
     found = {}
     for column, name in enumerate(sparsity.labels):
         known = sparsity.values[sparsity.finite[:, column], column]
-        if is_function(name) and known.size and float(np.median(known)) > least:
+        if is_function(name) and known.size and table.depth(name) in depths:
             found[name] = float(np.median(known))
-    return found
+    name = max(found, key=lambda each: found[each], default=None)
+    return (name, found[name]) if name is not None and found[name] >= least else None
 
 
 def bounded(largest: Series, usual: Series, *, reach: float = 0.7, share: float = 0.3) -> list[str]:

@@ -31,12 +31,20 @@ from ckaudit.run.series import Series
     runbook="Keep the checkpoints, discard the evaluations: judge the model on text that is younger than the training data.",
 )
 def validation_leaks_into_training(
-    found: Findings, gap: Series | None, match: Series | None, *, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0
+    found: Findings,
+    gap: Series | None,
+    match: Series | None,
+    *,
+    well: float = 0.99,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """What is held out is also trained on, so that the validation loss is partly memory.
 
     Duplicates across the split are the thing itself. A validation loss that falls further and further below the training loss
-    is learnt by heart, if targets and the loss are right; dropout and smoothing burden the training loss from the first step on.
+    is learnt by heart, if the loss is right and more than `well` of the targets are; dropout and smoothing burden the training
+    loss from the first step on.
     Weights are starting values, to be fitted on runs of known truth.
     """
     overlap = found.first(split_overlap)
@@ -44,13 +52,16 @@ def validation_leaks_into_training(
         yield supports(decisive, overlap.message, overlap)
     if other := found.first(target_misalignment, target_equals_input, initial_loss_off, mask_leak):
         yield contradicts(decisive, f"the two losses differ for another reason: {other.message}", other)
-    elif match is not None and match.finite.any() and float(match.values[match.finite].min()) > 0.99:
-        yield supports(medium, "the targets of the training set are right: they are not what raises its loss", match.name)
+    right = match is not None and match.finite.any() and float(match.values[match.finite].min()) > well
+    if right:
+        yield supports(medium, "the targets are right: they are not what raises the training loss", target_shift_match.name)
     if overlap is None and gap is not None and (course := _course(gap)):
         before, after = course
         if after < before and after < 0:
             yield supports(
-                strong, f"the held-out loss falls further below the training loss, from {-before:.2g} to {-after:.2g}", gap.name
+                strong if right else medium,
+                f"the held-out loss falls further below the training loss, from {-before:.2g} to {-after:.2g}",
+                gap.name,
             )
         else:
             yield contradicts(
