@@ -34,8 +34,8 @@ def silent(sparsity: Series, depths: Collection[int | None], least: float, table
         known = sparsity.values[sparsity.finite[:, column], column]
         if is_function(name) and known.size and table.depth(name) in depths:
             found[name] = float(np.median(known))
-    name = max(found, key=lambda each: found[each], default=None)
-    return (name, found[name]) if name is not None and found[name] >= least else None
+    most = max(found.items(), key=lambda item: item[1], default=None)
+    return most if most is not None and most[1] >= least else None
 
 
 def bounded(largest: Series, usual: Series, *, reach: float = 0.7, share: float = 0.3) -> list[str]:
