@@ -56,6 +56,9 @@ def attention_logits_grow(
         yield contradicts(decisive, f"it is not queries and keys alone: {growing[0].message}", growing[0])
     elif not found.first(logit_growth):
         yield contradicts(strong, "neither weights nor logits were found to grow", "entropy_collapse")
+    onset = found.first(logit_growth, entropy_collapse, weights_grow)
+    if earlier := found.before(onset.first_step or 0 if onset else 0).of(exploding_gradient, loss_spike, update_out_of_band):
+        yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])
     if jump := found.first(weights_jump):
         yield contradicts(strong, f"the weights jumped and did not grow: {jump.message}", jump)
     if logit is not None and logit.finite.any():
