@@ -66,6 +66,9 @@ def data_distribution_shift(
     spikes = found.of(loss_spike)
     if change is not None and (together := [each for each in spikes if abs((each.first_step or 0) - change) <= near]):
         yield supports(medium, f"the loss jumps with the change, at step {together[0].first_step}", together[0])
+    turned = found.first(overfitting, slice_regression)
+    if turned is not None and now is not None and (turned.first_step or 0) >= now[2]:
+        yield supports(medium, f"since the change, and not before, {turned.message}", turned)
     onset = found.first(overfitting, slice_regression, token_drift, source_drift)
     if slices is not None and onset is not None and (two := parted(slices, onset.first_step or 0)):
         yield supports(medium, f"held-out {two[0]} gets worse while {two[1]} gets better", slices.name)
