@@ -5,53 +5,74 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_activations import bounded
 from ckaudit.contract.report import Evidence
-from ckaudit.metrics.activations import activation_rms
+from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
 from ckaudit.metrics.gradients import block_gradient_norm
+from ckaudit.rules.activation_drift import activation_drift
+from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.dead_parameter import dead_parameter
+from ckaudit.rules.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.uniform_heads import uniform_heads
+from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.weight_scale_off import weight_scale_off
+from ckaudit.rules.weights_alike import weights_alike
+from ckaudit.rules.weights_shrink import weights_shrink
+from ckaudit.rules.zero_gradients import zero_gradients
 from ckaudit.run.series import Series
 
 
 @cause(
     prior=-0.5,
-    explains=[vanishing_gradient],
-    wants=[block_gradient_norm, activation_rms],
+    explains=[vanishing_gradient, loss_not_falling, uniform_heads],
+    follows=[
+        activation_drift, barely_moving, dead_parameter, layer_not_contributing, update_out_of_band, zero_gradients,
+    ],
+    wants=[block_gradient_norm, activation_max_abs, activation_mean_abs],
     knob="Check that each block adds to its input; then the initial scale and the norm's parameters.",
     inspect="Gradient norm per block at one step, and the size of the activations that enter each block.",
     runbook="Save one checkpoint with activations; on a fixed batch, print the gradient at the input of each block.",
-)
+)  # fmt: skip
 def residual_path_broken(
-    found: Findings, norm: Series | None, rms: Series | None, *, steady: float = 0.5,
-    strong: float = 2.0, medium: float = 1.0,
+    found: Findings, norm: Series | None, largest: Series | None, usual: Series | None, *,
+    steady: float = 0.5, even: float = 10.0, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """Blocks pass no signal around themselves, so the gradient decays with depth.
 
-    The decay is steady where its spread from block to block is below `steady` of its mean.
+    The decay is steady where its spread from block to block is below `steady` of its mean. A structure that is broken is so
+    from the first record on: one whose blocks got gradients within a factor `even` of each other there is sound.
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = found.first(vanishing_gradient)
-    if norm is not None and first is not None and (steps := _log_steps(norm, first.first_step)) is not None:
+    if first is None:
+        yield contradicts(decisive, "the gradient does not shrink on its way back", vanishing_gradient.code)
+        return
+    if norm is not None and (steps := _log_steps(norm, first.first_step)) is not None:
         if steps.min() > 0 and steps.std() < steady * steps.mean():
             yield supports(strong, f"the gradient falls about {np.exp(steps.mean()):.1f}x at every block on its way back", first)
         else:
             yield contradicts(medium, "the gradient falls at one block, not evenly with depth", first)
-    if rms is not None and (growth := _growth(rms)) is not None and growth < 0.1:
-        yield supports(medium, f"activations shrink to {growth:.2g} of their size with depth", rms.name)
-    if dead := found.first(dead_parameter):
+    if norm is not None and (start := _log_steps(norm, None)) is not None:
+        ratio, at = float(np.exp(start.sum())), int(norm.steps[0])
+        if ratio > even:
+            yield supports(medium, f"already at step {at} the first block gets {ratio:.0f}x less than the last", first)
+        else:
+            yield contradicts(strong + 1, f"at step {at} the first block still got its share: the structure is sound", first)
+    dead = found.first(dead_parameter)
+    if dead is not None and dead.value == 0:
         yield contradicts(medium, f"{dead.where} gets no gradient at all: something is cut off, not worn down", dead)
+    if other := found.before((first.first_step or 0) + 1).of(weights_alike, weights_shrink, weight_scale_off):
+        yield contradicts(strong, f"the weights themselves are ill: {other[0].message}", other[0])
+    if largest is not None and usual is not None and (flat := bounded(largest, usual)):
+        yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)
 
 
 def _log_steps(norm: Series, step: int | None) -> np.ndarray | None:
-    """Return the log ratio of each block's norm to the one before it, at the first bad step."""
+    """Return the log ratio of each block's norm to the one before it, at a step; without one, at the first recorded."""
     row = int(np.searchsorted(norm.steps, step if step is not None else 0))
     values = norm.values[min(row, len(norm.values) - 1)]
     if len(values) < 3 or not (np.isfinite(values) & (values > 0)).all():
         return None
     return np.asarray(np.diff(np.log(values)))
-
-
-def _growth(rms: Series) -> float | None:
-    """Return the last module's activation size over the first one's, at the last step."""
-    values = rms.values[-1][rms.finite[-1]]
-    return float(values[-1] / values[0]) if values.size > 2 and values[0] > 0 else None

@@ -5,51 +5,102 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_attention import surplus
+from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.attention import max_attn_logit
-from ckaudit.metrics.weights import update_to_weight_global
+from ckaudit.metrics.weights import update_to_weight_global, weight_std
 from ckaudit.rules.entropy_collapse import entropy_collapse
+from ckaudit.rules.exploding_gradient import exploding_gradient
+from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.rules.initial_loss_off import initial_loss_off
+from ckaudit.rules.logit_growth import logit_growth
+from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.repeated_batch import repeated_batch
+from ckaudit.rules.rule import FACTS
 from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.weight_scale_off import weight_scale_off
+from ckaudit.rules.weights_grow import weights_grow
+from ckaudit.rules.weights_jump import weights_jump
 from ckaudit.run.series import Series
+from ckaudit.run.tensors import table_of
 
 
 @cause(
     prior=-0.5,
-    explains=[entropy_collapse],
-    wants=[max_attn_logit, update_to_weight_global],
+    explains=[entropy_collapse, logit_growth],
+    follows=[exploding_gradient, frequent_clipping, loss_not_falling, vanishing_gradient],
+    wants=[max_attn_logit, update_to_weight_global, weight_std, FACTS],
     knob="Check the 1/sqrt(d) scale and the QK-norm path; then the initial scale of query and key, then the learning rate.",
     inspect="Entropy of each head over time, largest logit, and the sampled QK grids of the layer named.",
     runbook="Save the checkpoint before the collapse; cap the logits (QK-clip) and resume from it on the same batches.",
 )
 def saturated_attention(
-    found: Findings, logit: Series | None, update: Series | None, *, cap: float = 100.0, growth: float = 10.0,
-    large_update: float = 0.03,
-    strong: float = 2.0, medium: float = 1.0,
+    found: Findings, logit: Series | None, update: Series | None, std: Series | None, facts: Manifest | None, *,
+    cap: float = 100.0, hot: float = 50.0, young: int = 20, untrained: float = 10.0, times: float = 20.0,
+    large_update: float = 0.03, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """Attention logits have outgrown their scale, so softmax saturates.
 
-    A logit of 100 (`cap`) is where Kimi K2 clips; 1,000 is called unstable. A logit `growth` times its first value has grown.
-    Updates above `large_update` of the weights move everything, not the attention alone. Other weights are starting values.
+    A logit of 100 (`cap`) is where Kimi K2 clips, `hot` is where softmax begins to saturate. In the first `young` steps the
+    logits of a well scaled head are about as large as its weights make them, 4 or 5 spreads for the largest of thousands:
+    `untrained` or more, or `times` that, come of a scale that is missing. Updates above `large_update` of the weights move
+    everything, not the attention alone.
+    Weights are starting values, to be fitted on runs of known truth.
     """
+    first = found.first(entropy_collapse, logit_growth)
+    if first is None:
+        return
     if logit is not None and logit.finite.any():
-        highest = np.nanmax(np.where(logit.finite, logit.values, np.nan), axis=1)  # (T,)
-        peak, start = float(np.nanmax(highest)), float(highest[np.isfinite(highest)][0])
-        if peak > cap:
-            yield supports(
-                strong, f"the largest attention logit reaches {peak:.3g}; {cap:.0f} is where others clip it", logit.name
-            )
-        elif start > 0 and peak > growth * start:
-            yield supports(medium, f"the largest attention logit grows from {start:.3g} to {peak:.3g}", logit.name)
-        else:
-            yield contradicts(medium, f"the largest attention logit stays at {peak:.3g}", logit.name)
-    usual = update.late_median() if update is not None else None
-    if too_fast := found.first(update_out_of_band):
-        yield contradicts(medium, "all weights move too fast, not the attention alone", too_fast)
-    elif usual is not None and usual > large_update:
+        yield from _logits(logit, cap, hot, medium)
+        if int(logit.steps[0]) <= young:
+            over = surplus(logit, std, table_of(facts)) if std is not None else None
+            yield from _start(logit, over, untrained, times, strong)
+    yield from _ill_before(found, first.first_step or 0, strong)
+    moved = update.until(first.first_step or 0).values if update is not None else np.empty(0)
+    moved = moved[np.isfinite(moved)]
+    if moved.size and float(moved.max()) > large_update:
         yield contradicts(
-            strong,
-            f"all weights move fast, {usual:.2g} of them at each update, not the attention alone",
+            strong, f"all weights moved fast until then, {moved.max():.2g} of them at an update, not the attention alone",
+            update_to_weight_global.name,
+        )  # fmt: skip
+    elif moved.size:
+        yield supports(
+            medium / 2,
+            f"until then updates are of ordinary size, at most {moved.max():.2g} of the weights",
             update_to_weight_global.name,
         )
-    elif usual is not None:
-        yield supports(medium / 2, f"updates are of ordinary size, {usual:.2g} of the weights", update_to_weight_global.name)
+
+
+def _logits(logit: Series, cap: float, hot: float, weight: float) -> Iterator[Evidence]:
+    peak = float(np.abs(logit.values[logit.finite]).max())
+    if peak > cap:
+        yield supports(weight, f"the largest attention logit reaches {peak:.3g}; {cap:.0f} is where others clip it", logit.name)
+    elif peak < hot:
+        yield contradicts(weight, f"the largest attention logit stays at {peak:.3g}", logit.name)
+
+
+def _start(logit: Series, over: float | None, untrained: float, times: float, weight: float) -> Iterator[Evidence]:
+    row = np.abs(logit.values[0][logit.finite[0]])
+    step, largest = int(logit.steps[0]), float(row.max()) if row.size else 0.0
+    if over is not None and over > times:
+        yield supports(
+            weight, f"at step {step} logits are {over:.0f} times the product of query's and key's gain; 5 is usual", logit.name
+        )
+    elif largest > untrained:
+        yield supports(
+            weight, f"at step {step} the largest logit is {largest:.3g} already; untrained heads have about 1", logit.name
+        )
+    else:
+        yield contradicts(
+            weight / 2, f"at step {step} the largest logit is an ordinary {largest:.2g}: the scale was right", logit.name
+        )
+
+
+def _ill_before(found: Findings, step: int, weight: float) -> Iterator[Evidence]:
+    earlier = found.before(step + 1)
+    if ill := earlier.of(weights_jump, weight_scale_off, initial_loss_off, update_out_of_band, repeated_batch):
+        yield contradicts(weight + 1, f"something else was wrong before: {ill[0].message}", ill[0])
+    if grown := found.first(weights_grow):
+        yield contradicts(weight, f"the weights themselves grow, and logits with them: {grown.message}", grown)

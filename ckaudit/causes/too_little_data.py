@@ -5,32 +5,61 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_loss import parted
+from ckaudit.causes.of_tokens import shifted
 from ckaudit.contract.report import Evidence
-from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.data import token_kl_drift
+from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
+from ckaudit.rules.entropy_collapse import entropy_collapse
+from ckaudit.rules.evaluation_artifact_changed import evaluation_artifact_changed
+from ckaudit.rules.exploding_gradient import exploding_gradient
+from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.rules.impossible_value import impossible_value
+from ckaudit.rules.initial_loss_off import initial_loss_off
+from ckaudit.rules.input_scale_off import input_scale_off
+from ckaudit.rules.logit_growth import logit_growth
+from ckaudit.rules.loss_below_floor import loss_below_floor
+from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.mask_leak import mask_leak
+from ckaudit.rules.memorization_rising import memorization_rising
 from ckaudit.rules.overfitting import overfitting
+from ckaudit.rules.repeated_batch import repeated_batch
+from ckaudit.rules.repeated_documents import repeated_documents
+from ckaudit.rules.slice_regression import slice_regression
+from ckaudit.rules.source_drift import source_drift
+from ckaudit.rules.target_equals_input import target_equals_input
+from ckaudit.rules.target_misalignment import target_misalignment
+from ckaudit.rules.token_drift import token_drift
 from ckaudit.run.series import Series, at
+
+OTHERS = (
+    repeated_batch, token_drift, source_drift, target_misalignment, target_equals_input, evaluation_artifact_changed,
+    input_scale_off, initial_loss_off, impossible_value, mask_leak,
+)  # fmt: skip
+"""Illnesses that part the two losses for another reason."""
 
 
 @cause(
     prior=-0.5,
     explains=[overfitting],
-    wants=[train_loss_raw, val_loss],
+    follows=[
+        entropy_collapse, exploding_gradient, frequent_clipping, logit_growth, loss_below_floor, memorization_rising,
+        slice_regression,
+    ],
+    wants=[train_loss_raw, val_loss, slice_val_loss, token_kl_drift],
     knob="Stop at the step of the lowest validation loss; then more or more varied data, or more regularisation.",
     inspect="Training and validation loss on one axis, and how often each sample has been seen.",
     runbook="Keep the checkpoint nearest to the lowest validation loss: it is the model to use.",
-)
+)  # fmt: skip
 def too_little_data(
-    found: Findings,
-    train: Series | None,
-    val: Series | None,
-    *,
-    wide: float = 0.2,
-    strong: float = 2.0,
-    medium: float = 1.0,
-) -> Iterator[Evidence]:
+    found: Findings, train: Series | None, val: Series | None, slices: Series | None, tokens: Series | None, *,
+    wide: float = 0.2, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
+) -> Iterator[Evidence]:  # fmt: skip
     """The model memorises: it sees too little data for its capacity and its number of steps.
 
-    Validation is far from training where their gap is more than `wide` of the validation loss.
+    Validation is far from training where their gap is more than `wide` of the validation loss. Memory costs every slice of
+    the held-out text, and needs no change of tokens, batches, targets or inputs; it makes the training loss fall below that of
+    a model that knows no order.
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = found.first(overfitting)
@@ -47,3 +76,15 @@ def too_little_data(
         yield contradicts(strong, f"the training loss rises too, from {start:.3g} to {end:.3g}", first)
     if last > 0 and (last - end) / last > wide:
         yield supports(medium, f"validation ends at {last:.3g}, training at {end:.3g}", val_loss.name)
+    if other := found.first(*OTHERS):
+        yield contradicts(decisive, f"the two part for another reason: {other.message}", other)
+    if stuck := found.first(loss_not_falling):
+        yield contradicts(decisive, f"nothing is learnt by heart: {stuck.message}", stuck)
+    if again := found.first(repeated_documents):
+        yield supports(medium, again.message, again)
+    if slices is not None and (two := parted(slices, first.first_step or 0)):
+        yield contradicts(
+            strong + 1, f"{two[0]} is forgotten while {two[1]} is still learnt: other data, not too little", slices.name
+        )
+    if tokens is not None and (now := shifted(tokens)):
+        yield contradicts(medium, f"the tokens have changed, by {now[1]:.2g} nats since step {now[2]}", tokens.name)

@@ -15,7 +15,7 @@ from ckaudit.run.spans import spans
 @rule("LOSS006", severity="sev2", needs=[val_loss, train_loss_raw], wants=[FACTS], unit="nats/token")
 def train_val_inverted(
     val: Series, train: Series, facts: Manifest | None, *,
-    share: float = 0.18, foreign: float = 0.35, note_share: float = 0.02, min_evals: int = 3, around: int = 5,
+    share: float = 0.18, foreign: float = 0.3, note_share: float = 0.02, min_evals: int = 3, around: int = 5,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The validation loss lies below the training loss.
 

@@ -1,0 +1,93 @@
+"""The model is too small for its data."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.loss import train_val_gap, val_loss
+from ckaudit.metrics.weights import update_to_weight_global
+from ckaudit.rules.barely_moving import barely_moving
+from ckaudit.rules.dead_parameter import dead_parameter
+from ckaudit.rules.dead_units import dead_units
+from ckaudit.rules.frozen_parameter import frozen_parameter
+from ckaudit.rules.learning_rate_zero import learning_rate_zero
+from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.schedule_off_plan import schedule_off_plan
+from ckaudit.rules.skipped_updates import skipped_updates
+from ckaudit.rules.target_misalignment import target_misalignment
+from ckaudit.rules.uniform_heads import uniform_heads
+from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.weights_alike import weights_alike
+from ckaudit.rules.weights_shrink import weights_shrink
+from ckaudit.run.series import Series
+
+OTHERS = (
+    barely_moving, dead_parameter, frozen_parameter, learning_rate_zero, schedule_off_plan, skipped_updates, target_misalignment,
+    vanishing_gradient, weights_alike, weights_shrink,
+)  # fmt: skip
+"""Illnesses that keep a model of any size from learning."""
+
+
+@cause(
+    prior=-1.0,
+    explains=[loss_not_falling, uniform_heads],
+    follows=[dead_units, update_out_of_band],
+    wants=[train_val_gap, val_loss, update_to_weight_global, FACTS],
+    knob="Make the model wider, then deeper; two sizes on the same data show what size buys.",
+    inspect="Training and held-out loss on one axis: a model that is too small has them alike, and both rest high.",
+    runbook="Nothing to save: train a model of twice the width for as many steps, and compare the loss at each step.",
+)
+def capacity_too_small(
+    found: Findings, gap: Series | None, val: Series | None, update: Series | None, facts: Manifest | None, *,
+    alike: float = 0.02, room: float = 2.0, usual: float = 3e-3, strong: float = 2.0, medium: float = 1.0,
+) -> Iterator[Evidence]:  # fmt: skip
+    """The model is too small to learn what the data holds.
+
+    It learns as it should, with updates that reach `usual` of the weights (about 1e-3 is what recipes aim at), nothing is ill,
+    and it learns nothing by heart: the two losses are within `alike` of each other. It takes
+    as many channels as a token has bits, the base-2 log of the vocabulary, to tell all tokens apart by signs: with fewer than
+    `room` times that hardly any is left for what came before.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    if ill := found.first(*OTHERS):
+        yield contradicts(strong, f"something keeps it from learning: {ill.message}", ill)
+    if (width := _width(facts)) is not None and facts is not None and facts.vocabulary is not UNSET and facts.vocabulary > 1:
+        bits = math.log2(facts.vocabulary)
+        if width < room * bits:
+            yield supports(
+                strong, f"{width} channels are to tell {facts.vocabulary} tokens apart, which takes {bits:.1f} bits", "run.json"
+            )
+        elif width > 4 * bits:
+            yield contradicts(strong, f"{width} channels are many for a vocabulary of {facts.vocabulary}", "run.json")
+    if update is not None and update.finite.any():
+        largest = float(update.values[update.finite].max())
+        if largest >= usual:
+            yield supports(medium / 2, f"updates reach an ordinary {largest:.2g} of the weights", update.name)
+        else:
+            yield contradicts(
+                strong, f"updates never reach more than {largest:.2g} of the weights: it is not being trained", update.name
+            )
+    if gap is not None and val is not None and (apart := gap.late_median()) is not None and (level := val.late_median()):
+        if abs(apart) < alike * level:
+            yield supports(medium, f"training and held-out loss are alike, {level:.3g}: nothing is learnt by heart", gap.name)
+        elif apart > 0:
+            yield contradicts(
+                strong, f"the training loss lies {apart:.2g} below the held-out one: there is room to memorise", gap.name
+            )
+
+
+def _width(facts: Manifest | None) -> int | None:
+    """Return the width of the embedding or head: the smaller size of its matrix."""
+    sizes = [
+        min(fact.shape)
+        for fact in (facts.tensors.values() if facts is not None and facts.tensors else ())
+        if fact.kind in ("embedding", "head") and fact.shape and len(fact.shape) == 2
+    ]
+    return int(np.min(sizes)) if sizes else None

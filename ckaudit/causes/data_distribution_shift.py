@@ -1,0 +1,74 @@
+"""From some step on the data comes from elsewhere."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_loss import parted
+from ckaudit.causes.of_tokens import shifted
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.data import token_kl_drift
+from ckaudit.metrics.loss import slice_val_loss
+from ckaudit.rules.activation_drift import activation_drift
+from ckaudit.rules.exploding_gradient import exploding_gradient
+from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss_rises import loss_rises
+from ckaudit.rules.loss_spike import loss_spike
+from ckaudit.rules.overfitting import overfitting
+from ckaudit.rules.probes_forgotten import probes_forgotten
+from ckaudit.rules.slice_regression import slice_regression
+from ckaudit.rules.source_drift import source_drift
+from ckaudit.rules.text_statistics_drift import text_statistics_drift
+from ckaudit.rules.token_drift import token_drift
+from ckaudit.rules.train_val_inverted import train_val_inverted
+from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-1.0,
+    explains=[token_drift, source_drift, text_statistics_drift, overfitting, slice_regression, loss_spike],
+    follows=[
+        activation_drift, exploding_gradient, frequent_clipping, loss_not_falling, loss_rises, probes_forgotten,
+        train_val_inverted, update_out_of_band,
+    ],
+    wants=[token_kl_drift, slice_val_loss],
+    knob="Find what changed in the data at that step: a shard, a mixture weight, the tokenizer; mix the old data in again.",
+    inspect="Shares of the sources and the divergence of the tokens over time, beside the held-out loss of each slice.",
+    runbook="Keep the last checkpoint before the change; decode a batch from either side, and resume on the right data.",
+)  # fmt: skip
+def data_distribution_shift(
+    found: Findings, tokens: Series | None, slices: Series | None, *,
+    near: int = 5, strong: float = 2.0, medium: float = 1.0,
+) -> Iterator[Evidence]:  # fmt: skip
+    """From some step on the data comes from elsewhere, and what was learnt before is forgotten.
+
+    The tokens go away from those of the first batch and stay away; a bad batch comes back, sources one after the other swing.
+    A jump of the loss within `near` steps of the change hangs together with it.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    told = found.of(source_drift, text_statistics_drift)
+    now = shifted(tokens) if tokens is not None else None
+    if told:
+        yield supports(strong, told[0].message, told[0])
+    if now is not None and tokens is not None:
+        yield supports(
+            strong,
+            f"since step {now[2]} the tokens are {now[1]:.2g} nats from the first ones, to the end; {now[0]:.2g} before",
+            tokens.name,
+        )
+    elif not told:
+        yield contradicts(strong, "neither tokens nor sources have changed for good", token_kl_drift.name)
+    drifts = found.of(token_drift)
+    if len(drifts) > 1:
+        yield contradicts(medium, f"the tokens change {len(drifts)} times, to and fro", drifts[0])
+    change = drifts[0].first_step if drifts else None
+    spikes = found.of(loss_spike)
+    if change is not None and (together := [each for each in spikes if abs((each.first_step or 0) - change) <= near]):
+        yield supports(medium, f"the loss jumps with the change, at step {together[0].first_step}", together[0])
+    turned = found.first(overfitting, slice_regression)
+    if turned is not None and now is not None and (turned.first_step or 0) >= now[2]:
+        yield supports(medium, f"since the change, and not before, {turned.message}", turned)
+    onset = found.first(overfitting, slice_regression, token_drift, source_drift)
+    if slices is not None and onset is not None and (two := parted(slices, onset.first_step or 0)):
+        yield supports(medium, f"held-out {two[0]} gets worse while {two[1]} gets better", slices.name)

@@ -1,0 +1,69 @@
+"""Units of an activation function never fire."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_activations import silent as silent_function
+from ckaudit.contract.report import Evidence, Finding
+from ckaudit.metrics.activations import activation_sparsity
+from ckaudit.rules.activation_drift import activation_drift
+from ckaudit.rules.barely_moving import barely_moving
+from ckaudit.rules.dead_parameter import dead_parameter
+from ckaudit.rules.dead_units import dead_units as units_found
+from ckaudit.rules.frozen_parameter import frozen_parameter
+from ckaudit.rules.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss_spike import loss_spike
+from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.weight_scale_off import weight_scale_off
+from ckaudit.rules.weights_shrink import weights_shrink
+from ckaudit.rules.zero_gradients import zero_gradients
+from ckaudit.run.series import Series
+from ckaudit.run.tensors import TensorTable
+
+
+@cause(
+    prior=-1.0,
+    explains=[units_found, zero_gradients],
+    follows=[
+        activation_drift, barely_moving, dead_parameter, frozen_parameter, layer_not_contributing, loss_not_falling, loss_spike,
+        vanishing_gradient,
+    ],
+    wants=[activation_sparsity],
+    knob="Look at the bias before the activation function, and lower the learning rate that threw it there; or use GELU.",
+    inspect="Share of silent units of each module over time, and the bias of the layer before it.",
+    runbook="Draw the dead units' weights and biases anew from the last checkpoint where they fired; alone they stay dead.",
+)  # fmt: skip
+def dead_units(
+    found: Findings, sparsity: Series | None, *, least: float = 0.5, decisive: float = 4.0, strong: float = 2.0
+) -> Iterator[Evidence]:
+    """Units of an activation function never fire, so that what is before them gets no gradient.
+
+    A function that is open to one side gives zeros for about half of its inputs, `least`. Where units are dead, so many of its
+    outputs are zero as elements of the gradient around it, or more. Where all weights shrink, or began far too small, silent
+    units are a consequence.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    silent, gone = found.first(units_found), found.first(zero_gradients)
+    if silent is not None:
+        yield supports(decisive, silent.message, silent)
+    elif gone is not None and (zeros := _around(gone, sparsity, least)):
+        yield supports(
+            strong + 1, f"{zeros[1]:.0%} of the outputs of {zeros[0]} are exactly zero, as is the gradient around it",
+            activation_sparsity.name,
+        )  # fmt: skip
+    else:
+        yield contradicts(decisive, "no activation function is silent", gone)
+    if shrunk := found.first(weights_shrink):
+        yield contradicts(decisive + 1, f"all weights shrink, and units with them: {shrunk.message}", shrunk)
+    if scale := found.first(weight_scale_off):
+        yield contradicts(strong, f"it was so from the start for another reason: {scale.message}", scale)
+
+
+def _around(gone: Finding, sparsity: Series | None, least: float) -> tuple[str, float] | None:
+    """Return the function nearest to tensors without gradient that has as many zeros as they have, and how many."""
+    if sparsity is None or not isinstance(gone.value, float):
+        return None
+    table = TensorTable({})
+    depths = {table.depth(place) for place in (gone.where, *gone.also) if place} - {None}
+    return silent_function(sparsity, depths, max(least, gone.value), table)

@@ -1,0 +1,53 @@
+"""Experts take fewer tokens than they are sent."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.routing import moe_drop_rate, moe_util_entropy
+from ckaudit.rules.dropped_tokens import dropped_tokens
+from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.router_imbalance import router_imbalance
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-0.5,
+    explains=[dropped_tokens],
+    follows=[loss_not_falling],
+    wants=[moe_drop_rate, moe_util_entropy],
+    knob="Raise the capacity factor above 1 (1.25 is usual), or route without dropping.",
+    inspect="Dropped tokens and tokens per expert, beside the capacity factor of the configuration.",
+    runbook="Nothing is broken: raise the capacity at the next resume; the skipped tokens' share of the training is lost.",
+)
+def expert_capacity_too_small(
+    found: Findings, rate: Series | None, use: Series | None, *, even: float = 0.8, steady: float = 2.0,
+    strong: float = 2.0, medium: float = 1.0,
+) -> Iterator[Evidence]:  # fmt: skip
+    """Experts take fewer tokens than they are sent, and drop the rest.
+
+    Where a router spreads its tokens evenly (a utilisation entropy above `even`) and they are dropped all the same, the room
+    is too small: it drops about one less the capacity factor, from the first step to the last, within a factor `steady`.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    if uneven := found.first(router_imbalance):
+        yield contradicts(strong, f"the router overfills one expert: {uneven.message}", uneven)
+    if use is not None and (level := use.late_median()) is not None:
+        if level > even:
+            yield supports(
+                strong,
+                f"the experts are used evenly, {level:.2g} of the possible entropy, and drop tokens all the same",
+                use.name,
+            )
+        else:
+            yield contradicts(medium, f"the experts are not used evenly: {level:.2g} of the possible entropy", use.name)
+    known = rate.values[rate.finite] if rate is not None else np.empty(0)
+    if rate is not None and len(known) >= 4:
+        third = len(known) // 3 or 1
+        first, last = float(np.median(known[:third])), float(np.median(known[-third:]))
+        if max(first, last) < steady * min(first, last):
+            yield supports(
+                medium, f"{first:.0f} % of the tokens are dropped at first and {last:.0f} % at last: it is the room", rate.name
+            )

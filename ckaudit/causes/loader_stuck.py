@@ -1,0 +1,56 @@
+"""The loader gives the same batch again and again."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_batches import repeats
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.data import batch_repeat_distance
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.rules.entropy_collapse import entropy_collapse
+from ckaudit.rules.exploding_gradient import exploding_gradient
+from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.rules.logit_growth import logit_growth
+from ckaudit.rules.loss_below_floor import loss_below_floor
+from ckaudit.rules.memorization_rising import memorization_rising
+from ckaudit.rules.overfitting import overfitting
+from ckaudit.rules.repeated_batch import repeated_batch
+from ckaudit.rules.slice_regression import slice_regression
+from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-0.5,
+    explains=[repeated_batch],
+    follows=[
+        entropy_collapse, exploding_gradient, frequent_clipping, logit_growth, loss_below_floor, memorization_rising, overfitting,
+        slice_regression, update_out_of_band, vanishing_gradient,
+    ],
+    wants=[batch_repeat_distance, train_loss_raw],
+    knob="Make the iterator once, outside the training loop, and draw the next batch at each step.",
+    inspect="Hashes of the batches from the first repeated step on, and where the loader's iterator is made.",
+    runbook="Keep the last checkpoint before the first repeat; resume from it with a loader that is seen to move.",
+)  # fmt: skip
+def loader_stuck(
+    found: Findings, distance: Series | None, loss: Series | None, *,
+    most: float = 0.9, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
+) -> Iterator[Evidence]:  # fmt: skip
+    """The loader gives the same batch again and again.
+
+    Nearly all batches, `most` of them, are then equal to one of a few steps before; workers that share a seed repeat some.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    first = found.first(repeated_batch)
+    if first is None or first.first_step is None or distance is None or loss is None:
+        return
+    share = repeats(distance, loss, first.first_step, first.last_step)
+    if share >= most:
+        yield supports(
+            decisive, f"{share:.0%} of the batches from step {first.first_step} on are repeats of those just before", first
+        )
+    else:
+        yield contradicts(strong + 1, f"only {share:.0%} of the batches repeat those just before: the loader moves on", first)
+    if heart := found.since(first.first_step).first(overfitting, loss_below_floor):
+        yield supports(medium, f"it is learnt by heart from then on: {heart.message}", heart)

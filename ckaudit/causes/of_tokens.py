@@ -1,0 +1,23 @@
+"""What causes ask of the tokens of batches: whether they have gone elsewhere for good."""
+
+import numpy as np
+
+from ckaudit.run.series import Series
+
+
+def shifted(drift: Series, *, times: float = 5.0, least: float = 0.05) -> tuple[float, float, int] | None:
+    """Return what the divergence from the first batch was, what it is to the end, and since when; None where it did not stay.
+
+    Batches of one distribution differ by chance, by as much at any step: a shift is `times` that, and `least` nats.
+    """
+    known = np.flatnonzero(drift.finite[:, 0])
+    values, steps = drift.values[known, 0], drift.steps[known]
+    if len(values) < 6:
+        return None
+    before = float(np.median(values[:3]))
+    limit = max(least, times * before)
+    below = np.flatnonzero(values <= limit)
+    start = int(below[-1]) + 1 if len(below) else 0
+    if start > len(values) - 2 or start == 0:
+        return None
+    return before, float(np.median(values[start:])), int(steps[start])
