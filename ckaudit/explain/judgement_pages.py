@@ -13,7 +13,7 @@ from ckaudit.rules.rule import Rule
 
 SEVERITY = {"sev0": "stop the run", "sev1": "contain it quickly", "sev2": "investigate", "note": "worth knowing"}
 
-WEIGHTS = ("medium", "strong")
+WEIGHTS = ("decisive", "strong", "medium", "weak")
 WEIGHED = "added to the log odds for a reason of that strength, taken away for one against"
 
 

@@ -14,6 +14,7 @@ from ckaudit.contract.violations import KINDS
 from ckaudit.errors import UsageError
 from ckaudit.explain import explain, groups, known_names
 from ckaudit.explain.docstring import documentation, sentences_about
+from ckaudit.explain.judgement_pages import WEIGHTS
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.reports.explain import render_pages
@@ -104,7 +105,7 @@ def test_what_a_source_cites_is_explained(code):
 def test_every_number_of_a_cause_has_a_meaning(name):
     page = only(name)
     assert all(each.meaning for each in page.thresholds)
-    assert {each.name for each in page.thresholds if "log odds" in each.meaning} <= {"medium", "strong"}
+    assert {each.name for each in page.thresholds if "log odds" in each.meaning} <= set(WEIGHTS)
 
 
 def test_the_line_that_records_a_metric_is_whole():
