@@ -24,8 +24,8 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.5,
-    explains=[update_out_of_band, barely_moving, loss_not_falling],
-    follows=[uniform_heads, weights_shrink],
+    explains=[update_out_of_band, barely_moving, loss_not_falling, uniform_heads],
+    follows=[weights_shrink],
     wants=[update_norm, learning_rate, gradient_norm, optimizer_adapts, FACTS],
     knob="Set Adam's eps back to 1e-8, or at least far below the root of the second moment.",
     inspect="The optimizer's eps against the size of a gradient's elements, tensor by tensor.",

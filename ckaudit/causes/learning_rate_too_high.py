@@ -49,7 +49,7 @@ FOLLOWS = (
 
 
 @cause(
-    prior=-1.0,
+    prior=-1.5,
     explains=EXPLAINS,
     follows=FOLLOWS,
     wants=[learning_rate, update_to_weight_global, weight_std, optimizer_adapts],

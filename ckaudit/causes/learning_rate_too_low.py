@@ -27,8 +27,8 @@ _HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
 
 @cause(
     prior=-1.0,
-    explains=[update_out_of_band, loss_not_falling],
-    follows=[uniform_heads, barely_moving],
+    explains=[update_out_of_band, loss_not_falling, uniform_heads],
+    follows=[barely_moving],
     wants=[learning_rate, weight_std, update_norm, clip_coefficient, optimizer_adapts, element_type, FACTS],
     knob="Raise the peak learning rate tenfold, twice if need be, until the loss no longer falls faster.",
     inspect="The sum of all learning rates against the spread of the weights; units and exponents in the configuration.",

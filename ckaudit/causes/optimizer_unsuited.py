@@ -21,8 +21,8 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.5,
-    explains=[update_out_of_band, barely_moving, loss_not_falling],
-    follows=[uniform_heads, layer_not_contributing],
+    explains=[update_out_of_band, barely_moving, loss_not_falling, uniform_heads],
+    follows=[layer_not_contributing],
     wants=[update_norm, gradient_norm, learning_rate, clip_coefficient, optimizer_adapts],
     knob="Use Adam or AdamW for this model, or give SGD a rate of its own, a hundred times Adam's, and a longer warm-up.",
     inspect="Updates over weights, tensor by tensor: under plain descent they are as far apart as the gradients.",

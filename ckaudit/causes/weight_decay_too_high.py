@@ -28,10 +28,10 @@ from ckaudit.run.series import Series, at
 
 @cause(
     prior=-0.5,
-    explains=[weights_shrink, loss_rises],
+    explains=[weights_shrink, loss_rises, loss_not_falling, uniform_heads],
     follows=[
-        loss_not_falling, uniform_heads, dead_parameter, dead_units, activation_drift, vanishing_gradient, loss_spike,
-        dominant_tensor, update_out_of_band, zero_gradients, layer_not_contributing, barely_moving,
+        dead_parameter, dead_units, activation_drift, vanishing_gradient, loss_spike, dominant_tensor, update_out_of_band,
+        zero_gradients, layer_not_contributing, barely_moving,
     ],
     wants=[weight_norm, learning_rate],
     knob="Set the weight decay to 0.1 or less, and to 0 for norms and biases.",
@@ -48,7 +48,7 @@ def weight_decay_too_high(
     """
     shrink = found.first(weights_shrink)
     if shrink is None:
-        yield contradicts(strong, "the weights do not shrink", weight_norm.name)
+        yield contradicts(2 * strong, "the weights do not shrink", weight_norm.name)
         return
     yield supports(strong, f"the weights shrink together: {shrink.message}", shrink)
     if norm is None or (fall := _steepest_fall(norm)) is None:
