@@ -39,7 +39,8 @@ def hardware_throttled(
     first = found.first(step_time_jump, throughput_drop)
     if first is None or first.first_step is None:
         return
-    yield supports(medium, f"it is as sudden as a device that lowers its clock: {first.message}", first)
+    if jump := found.first(step_time_jump):
+        yield supports(medium, f"steps are slower from one moment on, as on a device that lowers its clock: {jump.message}", jump)
     if waits := found.first(slow_input, straggler, recording_overhead):
         yield contradicts(strong, f"something else takes the time: {waits.message}", waits)
     for share, told in ((stall, "waiting for data"), (comm, "communication"), (recording, "recording")):
