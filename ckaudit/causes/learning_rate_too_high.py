@@ -36,6 +36,7 @@ from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights_alike import weights_alike
 from ckaudit.rules.weights_grow import weights_grow
+from ckaudit.rules.zero_gradients import zero_gradients
 from ckaudit.run.series import Series
 
 EXPLAINS = (
@@ -44,6 +45,7 @@ EXPLAINS = (
 FOLLOWS = (
     *EXPLAINS, activation_drift, dead_units, dead_parameter, dominant_tensor, frequent_clipping, loss_not_falling, loss_rises,
     overflow, redundant_heads, saturated_units, seam_jump, skipped_updates, uniform_heads, vanishing_gradient, learning_rate_jump,
+    zero_gradients,
 )  # fmt: skip
 """What follows where updates become too large, whatever made them so."""
 
