@@ -46,8 +46,8 @@ def optimizer_adapts(run: Run) -> Series:
     name = run.value("optimizer.name")
     if not name.labels:
         return empty("optimizer_adapts")
-    known = name.recorded & np.isin(name.values, np.arange(len(OPTIMIZERS)))
-    return single("optimizer_adapts", "1", name.steps, np.where(known, name.values > 0, np.nan), known)
+    known = name.recorded & (name.values < len(OPTIMIZERS))  # other words are large numbers
+    return single("optimizer_adapts", "1", name.steps, np.where(known, name.values >= 1, np.nan), known)
 
 
 @metric(
