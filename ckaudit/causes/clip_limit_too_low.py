@@ -7,14 +7,24 @@ import numpy as np
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm, gradient_share
+from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.rules.initial_loss_off import initial_loss_off
+from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss_spike import loss_spike
+from ckaudit.rules.seam_jump import seam_jump
+from ckaudit.rules.token_drift import token_drift
+from ckaudit.rules.uniform_heads import uniform_heads
+from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights_jump import weights_jump
 from ckaudit.run.series import Series
 
 
 @cause(
     prior=-1.0,
-    explains=[frequent_clipping],
+    explains=[frequent_clipping, barely_moving, uniform_heads],
+    follows=[loss_not_falling, update_out_of_band],
     wants=[grad_global_norm, gradient_share],
     knob="Raise the limit to the 95th percentile of the last thousand gradient norms, or scale the loss as the limit expects.",
     inspect="The gradient norm and the limit on one axis; whether the loss is a sum or a mean over tokens.",
@@ -37,6 +47,10 @@ def clip_limit_too_low(
     with more than `most` of the squared norm is another cause.
     Weights are starting values, to be fitted on runs of known truth.
     """
+    first = found.first(frequent_clipping)
+    if first is None:
+        yield contradicts(2 * strong, "clipping does not take most of the gradient away at nearly every step", "CLIP001")
+        return
     late = norm.values[norm.steps > warmup] if norm is not None else np.empty(0)
     late = late[np.isfinite(late)]
     if late.size:
@@ -51,6 +65,10 @@ def clip_limit_too_low(
             yield contradicts(medium, f"the gradient norm wanders from {low:.2g} to {high:.2g}", norm.name if norm else None)
     if exploding := found.first(exploding_gradient):
         yield contradicts(strong, "the gradient explodes", exploding)
+    if earlier := found.before(first.first_step or 0).of(loss_spike, token_drift, weights_jump, seam_jump):
+        yield contradicts(medium, f"something came first: {earlier[0].message}", earlier[0])
+    if off := found.first(initial_loss_off):
+        yield contradicts(strong, f"the loss itself is off from the start: {off.message}", off)
     if share is not None and (highest := _highest(share, warmup)) is not None:
         if highest > most:
             yield contradicts(strong, f"one tensor makes up {highest:.0%} of the squared norm", share.name)

@@ -5,57 +5,86 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.rate_course import known_rate
+from ckaudit.causes.update_size import first_spread
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.metrics.weights import update_to_weight_global
+from ckaudit.metrics.weights import update_to_weight_global, weight_std
+from ckaudit.metrics.words import optimizer_adapts
+from ckaudit.rules.activation_drift import activation_drift
+from ckaudit.rules.dead_parameter import dead_parameter
+from ckaudit.rules.dead_units import dead_units
+from ckaudit.rules.dominant_tensor import dominant_tensor
 from ckaudit.rules.entropy_collapse import entropy_collapse
 from ckaudit.rules.exploding_gradient import exploding_gradient
+from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.rules.learning_rate_jump import learning_rate_jump
+from ckaudit.rules.logit_growth import logit_growth
+from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss_rises import loss_rises
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.nonfinite_values import nonfinite_values
+from ckaudit.rules.overflow import overflow
+from ckaudit.rules.redundant_heads import redundant_heads
+from ckaudit.rules.saturated_units import saturated_units
+from ckaudit.rules.schedule_off_plan import schedule_off_plan
+from ckaudit.rules.seam_jump import seam_jump
+from ckaudit.rules.skipped_updates import skipped_updates
+from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.weight_scale_off import weight_scale_off
+from ckaudit.rules.weights_alike import weights_alike
+from ckaudit.rules.weights_grow import weights_grow
+from ckaudit.rules.zero_gradients import zero_gradients
 from ckaudit.run.series import Series
+
+EXPLAINS = (
+    update_out_of_band, loss_spike, exploding_gradient, entropy_collapse, nonfinite_values, weights_grow, logit_growth,
+)  # fmt: skip
+FOLLOWS = (
+    *EXPLAINS, activation_drift, dead_units, dead_parameter, dominant_tensor, frequent_clipping, loss_not_falling, loss_rises,
+    overflow, redundant_heads, saturated_units, seam_jump, skipped_updates, uniform_heads, vanishing_gradient, learning_rate_jump,
+    zero_gradients,
+)  # fmt: skip
+"""What follows where updates become too large, whatever made them so."""
 
 
 @cause(
-    prior=-1.0,
-    explains=[update_out_of_band, loss_spike, exploding_gradient, entropy_collapse, nonfinite_values],
-    wants=[learning_rate, update_to_weight_global],
+    prior=-1.5,
+    explains=EXPLAINS,
+    follows=FOLLOWS,
+    wants=[learning_rate, update_to_weight_global, weight_std, optimizer_adapts],
     knob="Lower the peak learning rate by a factor of 3 to 10, or lengthen the warm-up.",
     inspect="Update over weight norm against the gradient norm, at the first checkpoint of the incident.",
     runbook="Keep the last checkpoint before the first finding; resume from it with the lower rate, on the same batches.",
 )
 def learning_rate_too_high(
-    found: Findings, rate: Series | None, update: Series | None, *, large_update: float = 0.03,
-    usual_rate: float = 1e-2, strong: float = 2.0, medium: float = 1.0,
+    found: Findings, rate: Series | None, update: Series | None, std: Series | None, adapts: Series | None, *,
+    large_update: float = 0.03, usual_rate: float = 1e-2, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """The learning rate is too high for the curvature of the loss.
 
-    Updates above `large_update` of the weights are large; few recipes go beyond a learning rate of `usual_rate`.
+    Updates above `large_update` of the weights are large; few recipes go beyond a learning rate of `usual_rate`. Adam moves
+    an element by about the rate: one above the first standard deviation of the weights replaces them in a step.
     Weights are starting values, to be fitted on runs of known truth.
     """
     if band := [each for each in found.of(update_out_of_band) if _above(each.value, each.limit)]:
         yield supports(strong, band[0].message, band[0])
     if update is not None:
         yield from _updates(update, large_update, medium)
-    if rate is not None and rate.finite.any():
-        peak = float(np.nanmax(rate.values[rate.finite]))
-        if peak > usual_rate:
-            yield supports(
-                medium, f"the learning rate peaks at {peak:.2g}; few recipes go beyond {usual_rate:.0e}", learning_rate.name
-            )
-        if _already_decayed(found, rate, peak):
-            yield contradicts(
-                medium, "the trouble begins when the learning rate is already far below its peak", learning_rate.name
-            )
+    if grown := [each for each in found.of(weights_grow) if each.where == "median matrix"]:
+        yield supports(strong, f"the matrices run away together: {grown[0].message}", grown[0])
+    yield from _rate(found, rate, std, adapts, usual_rate, strong, medium)
     several = {
         each.code for each in found.of(loss_spike, exploding_gradient, entropy_collapse) if each.severity in ("sev0", "sev1")
     }
     if len(several) > 1:
         yield supports(medium, "loss, gradient and attention go wrong together, not one of them", min(several))
-    if (broken := found.first(nonfinite_values)) and not found.before(broken.first_step or 0).of(
-        loss_spike, exploding_gradient, update_out_of_band, entropy_collapse
-    ):
+    if (broken := found.first(nonfinite_values)) and not found.before(broken.first_step or 0).of(*EXPLAINS):
         yield contradicts(strong, "nothing grew before the first non-finite value", broken)
+    if off := [each for each in found.of(schedule_off_plan) if _above(each.value, each.limit)]:
+        yield contradicts(strong, f"not the planned rate is too high: {off[0].message}", off[0])
 
 
 def _above(value: float | str | None, limit: float | str | None) -> bool:
@@ -71,10 +100,47 @@ def _updates(update: Series, large: float, weight: float) -> Iterator[Evidence]:
         yield contradicts(weight / 2, f"an update changes only {usual:.2g} of the weights (median)", update.name)
 
 
-def _already_decayed(found: Findings, rate: Series, peak: float, *, share: float = 0.3) -> bool:
-    first = found.first(loss_spike, exploding_gradient)
-    if first is None or first.first_step is None:
-        return False
-    before = rate.until(first.first_step)
-    known = before.values[before.finite]
-    return bool(known.size and known[-1] < share * peak and known.max() >= peak)
+def _rate(
+    found: Findings, rate: Series | None, std: Series | None, adapts: Series | None, usual_rate: float, strong: float,
+    medium: float,
+) -> Iterator[Evidence]:  # fmt: skip
+    """Judge the rate's height, its start, and where it was when the trouble began."""
+    steps, values = known_rate(rate)
+    if not values.size or values.max() <= 0:
+        return
+    peak = float(values.max())
+    if peak > usual_rate:
+        yield supports(
+            medium, f"the learning rate peaks at {peak:.2g}; few recipes go beyond {usual_rate:.0e}", learning_rate.name
+        )
+    spread = first_spread(std)
+    plain = adapts is not None and bool((adapts.values[adapts.finite] == 0).any())
+    if spread and peak > spread and not plain and not found.of(weight_scale_off, weights_alike):
+        yield supports(
+            strong, f"the learning rate peaks at {peak / spread:.2g} times the spread of the first weights", learning_rate.name
+        )
+    if steps[0] <= 5 and values[0] > 0.5 * peak:
+        yield contradicts(
+            strong, f"the rate begins at {values[0] / peak:.0%} of its peak: there was no warm-up", learning_rate.name
+        )
+    first = found.first(loss_spike, exploding_gradient, entropy_collapse, weights_grow, logit_growth)
+    if first is not None and first.first_step is not None:
+        yield from _when(steps, values, first.first_step, medium)
+
+
+def _when(steps: np.ndarray, values: np.ndarray, first: int, medium: float, *, share: float = 0.3) -> Iterator[Evidence]:
+    """Judge the rate at which the trouble began: near its peak, soon after it came there."""
+    before = values[steps <= first]
+    if not before.size:
+        return
+    peak = values.max()
+    if before[-1] < share * peak and before.max() >= peak:
+        yield contradicts(medium, "the trouble begins when the learning rate is already far below its peak", learning_rate.name)
+        return
+    reached = int(steps[int(np.argmax(values >= before[-1]))])
+    if first > 2 * reached + 50:
+        yield contradicts(
+            medium,
+            f"the rate had been as high since step {reached}, and nothing was wrong until step {first}",
+            learning_rate.name,
+        )

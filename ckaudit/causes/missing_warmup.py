@@ -5,30 +5,31 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.learning_rate_too_high import EXPLAINS, FOLLOWS
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.rules.exploding_gradient import exploding_gradient
-from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.series import Series
 
 
 @cause(
     prior=-1.5,
-    explains=[loss_spike, exploding_gradient],
+    explains=EXPLAINS,
+    follows=FOLLOWS,
     wants=[learning_rate, FACTS],
     knob="Warm the learning rate up from zero over 1 to 5 % of the steps, or lower its peak.",
     inspect="The learning rate over the first hundred steps, beside the loss and the gradient norm.",
     runbook="Nothing to save: restart with a warm-up and compare the first five hundred steps on the same batches.",
 )
 def missing_warmup(
-    found: Findings, rate: Series | None, facts: Manifest | None, *, early: int = 500,
+    found: Findings, rate: Series | None, facts: Manifest | None, *, early: int = 100,
     strong: float = 2.5, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """The learning rate starts at its peak, before the optimizer knows the gradient's size.
 
-    Trouble within the first `early` steps speaks for it.
+    Trouble within the first `early` steps speaks for it, beyond five times as many against it: Adam's second moment has a
+    memory of 20 to 1,000 steps.
     Weights are starting values, to be fitted on runs of known truth.
     """
     if rate is not None and (start := _start_over_peak(rate)) is not None:
@@ -38,11 +39,11 @@ def missing_warmup(
             yield contradicts(strong, f"the learning rate starts at {start:.0%} of its peak and warms up", rate.name)
     if facts is not None and facts.warmup_steps == 0:
         yield supports(medium, "run.json plans no warm-up", "run.json")
-    first = found.first(loss_spike, exploding_gradient)
+    first = found.first(*EXPLAINS)
     if first is not None and first.first_step is not None:
         if first.first_step <= early:
             yield supports(medium, f"the trouble begins at step {first.first_step}, within the first {early}", first)
-        else:
+        elif first.first_step > 5 * early:
             yield contradicts(strong, f"the trouble begins only at step {first.first_step}", first)
 
 

@@ -7,38 +7,64 @@ import numpy as np
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.gradients import gradient_share
+from ckaudit.rules.barely_moving import barely_moving
+from ckaudit.rules.dominant_tensor import dominant_tensor
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.rules.initial_loss_off import initial_loss_off
+from ckaudit.rules.loss_rises import loss_rises
+from ckaudit.rules.loss_spike import loss_spike
+from ckaudit.rules.mask_leak import mask_leak
+from ckaudit.rules.nonfinite_values import nonfinite_values
+from ckaudit.rules.seam_jump import seam_jump
+from ckaudit.rules.token_drift import token_drift
+from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights_jump import weights_jump
+from ckaudit.rules.weights_shrink import weights_shrink
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable
+
+OTHER_TROUBLE = (
+    initial_loss_off, loss_rises, loss_spike, mask_leak, nonfinite_values, seam_jump, token_drift, update_out_of_band,
+    weights_jump, weights_shrink,
+)  # fmt: skip
+"""Illnesses that may raise one tensor's gradient, and are no part of it where they come first."""
 
 
 @cause(
     prior=-1.5,
-    explains=[frequent_clipping, exploding_gradient],
+    explains=[dominant_tensor, frequent_clipping, exploding_gradient],
+    follows=[barely_moving, loss_spike, update_out_of_band],
     wants=[gradient_share],
     knob="Lower the learning rate or scale of that tensor alone, or regularise it; then look at what feeds it.",
     inspect="Gradient norm per tensor and the tail of that tensor's gradient histogram.",
     runbook="Save a checkpoint at a clipped step; compare the tensor's gradient with and without the batch's longest sample.",
 )
 def one_tensor_dominates(
-    _: Findings, share: Series | None, *, most: float = 0.8, warmup: int = 100,
+    found: Findings, share: Series | None, *, most: float = 0.8, warmup: int = 100,
     strong: float = 3.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """One tensor makes up nearly all of the gradient norm, so clipping starves the others.
 
     The embedding carries 95 to 99 % of it in the first steps of every healthy run: the first `warmup` steps do not count.
-    A tensor dominates with more than `most` of the squared norm.
+    A tensor dominates with more than `most` of the squared norm, from the first finding on.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    late = share.steps > warmup if share is not None else np.zeros(0, bool)
-    if share is None or not late.any():
+    first = found.first(dominant_tensor, frequent_clipping, exploding_gradient)
+    start = max(warmup, (first.first_step or 0) - 1) if first is not None else warmup
+    late = share.steps > start if share is not None else np.zeros(0, bool)
+    if share is None or not (share.finite & late[:, None]).any():
         return
-    middle = np.nanmedian(np.where(share.finite, share.values, np.nan)[late], axis=0)  # (P,)
-    top = int(np.nanargmax(middle))
-    where, value = share.labels[top], float(middle[top])
+    known = np.where(share.finite, share.values, np.nan)[late]
+    seen = np.flatnonzero(np.isfinite(known).any(axis=0))
+    middle = np.nanmedian(known[:, seen], axis=0)  # (P,)
+    where, value = share.labels[int(seen[np.argmax(middle)])], float(middle.max())
     if value > most:
         weight = medium if TensorTable({}).kind(where) == "embedding" else strong
         yield supports(weight, f"{where} makes up {value:.0%} of the squared gradient norm", share.name)
     else:
         yield contradicts(strong, f"no tensor makes up more than {value:.0%} of the squared gradient norm", share.name)
+    if named := found.first(dominant_tensor):
+        yield supports(medium, named.message, named)
+    if first is not None and (earlier := found.before(first.first_step or 0).of(*OTHER_TROUBLE)):
+        yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])

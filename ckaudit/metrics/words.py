@@ -1,12 +1,13 @@
-"""What checkpoints say in words: element types, tensors that no optimizer holds, and whether ranks hold the same weights."""
+"""What checkpoints say in words: element types, the optimizer, tensors without one, and whether ranks agree."""
 
 import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
+from ckaudit.run.collect import OPTIMIZERS
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, single
+from ckaudit.run.series import Floats, Series, empty, single
 
 
 @metric(unit="type", reads=["weights.*.dtype", "activations.*.dtype"], source="analysis contract", memory=1, worst="first")
@@ -32,6 +33,21 @@ def tensors_without_optimizer(run: Run) -> Series:
     """
     found = run.value("optimizer.trainable_without_optimizer")
     return replace(found, labels=("tensors_without_optimizer", *found.labels[1:])) if found.labels else found
+
+
+@metric(unit="1", reads=["optimizer.name"], source="Kingma & Ba 2015, section 2.1; analysis contract", memory=1)
+def optimizer_adapts(run: Run) -> Series:
+    r"""Whether the optimizer divides each gradient by its own usual size: 1 for Adam and its kin, 0 for plain SGD.
+
+    $$a = [\text{the update is } \eta\, m / (\sqrt{v} + \epsilon)]$$
+
+    Shape (C, 1): checkpoints. Not recorded where the optimizer's class is none that is known.
+    """
+    name = run.value("optimizer.name")
+    if not name.labels:
+        return empty("optimizer_adapts")
+    known = name.recorded & (name.values < len(OPTIMIZERS))  # other words are large numbers
+    return single("optimizer_adapts", "1", name.steps, np.where(known, name.values >= 1, np.nan), known)
 
 
 @metric(

@@ -138,6 +138,12 @@ class _Words(dict[Any, float]):
 DTYPES = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2")
 """Element types in the order of the numbers that they are read as."""
 
+OPTIMIZERS = (
+    "SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta", "Adafactor", "FusedAdam", "AdamW8bit",
+)  # fmt: skip
+"""Optimizers in the order of the numbers that they are read as: the first goes by the gradient as it is, all others divide it."""
+
 _PLACES = {word: float(place) for place, word in enumerate(get_args(HeadKind))}
-_WORDS = _Words({**_PLACES, **{word: float(place) for place, word in enumerate(DTYPES)}, UNSET: np.nan, None: np.nan})
+_LISTED = {word: float(place) for words in (DTYPES, OPTIMIZERS) for place, word in enumerate(words)}
+_WORDS = _Words({**_PLACES, **_LISTED, UNSET: np.nan, None: np.nan})
 _PARTS = {"percentiles": "percentile", "counts": "expert", "router_probability": "expert", "shape": "dimension"}

@@ -14,7 +14,7 @@ ALWAYS = ("loss", "scalars.*")
 GRIDS = ("attention.*.sampled_qk_grid_32x32_per_head", "attention.*.sampled_qk_grid_32x32")
 """Matrices that a metric may ask for."""
 WORDS = (
-    "attention.*.kind_per_head", "weights.*.dtype", "activations.*.dtype", "rank_facts.parameter_hash",
+    "attention.*.kind_per_head", "weights.*.dtype", "activations.*.dtype", "rank_facts.parameter_hash", "optimizer.name",
 )  # fmt: skip
 """Words that a metric may ask for: one of a known list is read as its place there, any other as a number made of it."""
 NAMES = ("optimizer.trainable_without_optimizer",)

@@ -3,12 +3,13 @@ import json
 
 import pytest
 
-from ckaudit.metrics.words import element_type, replica_agreement, tensors_without_optimizer
+from ckaudit.metrics.words import element_type, optimizer_adapts, replica_agreement, tensors_without_optimizer
 from ckaudit.run.read import read_run
 from tests.metrics.samples import NAN, cells, close, run_of
 
 READS = (
     "weights.*.dtype", "activations.*.dtype", "optimizer.trainable_without_optimizer", "rank_facts.parameter_hash",
+    "optimizer.name",
 )  # fmt: skip
 
 
@@ -23,12 +24,14 @@ def written(tmp_path):
 
     write(
         "", 10, weights={"w": {"dtype": "float32"}, "v": {"dtype": "int4"}}, activations={"a": {"dtype": "bfloat16"}, "b": {}},
-        optimizer={"trainable_without_optimizer": []},
+        optimizer={"trainable_without_optimizer": [], "name": "SGD"},
     )  # fmt: skip
     write(
         "", 20, weights={"w": {"dtype": "float16"}, "v": {"dtype": "int4"}}, activations={"a": {"dtype": "float32"}, "b": {}},
-        optimizer={"trainable_without_optimizer": ["w", "v"]},
+        optimizer={"trainable_without_optimizer": ["w", "v"], "name": "AdamW"},
     )  # fmt: skip
+    write("", 30, optimizer={"name": "SGD+Adam"})
+    write("", 40, optimizer={"state_finite": True})
     for step, hashes in ((10, ("sum64:ab", "sum64:ab", "sum64:ab")), (20, ("sum64:ab", "sum64:ab", "sum64:cd"))):
         for rank, word in enumerate(hashes):
             write(f".rank{rank:03d}", step, rank=rank, rank_facts={"parameter_hash": word})
@@ -60,3 +63,7 @@ def test_agreement_is_the_share_of_the_commonest_hash(written):
 def test_one_rank_agrees_with_nobody():
     run = run_of({"rank_facts.parameter_hash": {10: {"rank.0": 7.0, "rank.1": NAN}, 20: {"rank.0": 7.0}}})
     assert list(cells(replica_agreement(run))) == [(10, "replica_agreement")]
+
+
+def test_sgd_goes_by_the_gradient_adam_divides_it_and_of_others_nothing_is_said(written):
+    assert cells(optimizer_adapts(written)) == {(10, "optimizer_adapts"): 0.0, (20, "optimizer_adapts"): 1.0}

@@ -1,0 +1,83 @@
+"""The learning rate is too low for anything to be learnt in this time."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.rate_course import known_rate
+from ckaudit.causes.update_size import reach, steps_over_rate
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.optimizer import clip_coefficient, learning_rate
+from ckaudit.metrics.weights import update_norm, weight_std
+from ckaudit.metrics.words import element_type, optimizer_adapts
+from ckaudit.rules.barely_moving import barely_moving
+from ckaudit.rules.learning_rate_zero import learning_rate_zero
+from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.schedule_off_plan import schedule_off_plan
+from ckaudit.rules.uniform_heads import uniform_heads
+from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.run.collect import DTYPES
+from ckaudit.run.series import Series
+
+_HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
+
+
+@cause(
+    prior=-1.0,
+    explains=[update_out_of_band, loss_not_falling, uniform_heads],
+    follows=[barely_moving],
+    wants=[learning_rate, weight_std, update_norm, clip_coefficient, optimizer_adapts, element_type, FACTS],
+    knob="Raise the peak learning rate tenfold, twice if need be, until the loss no longer falls faster.",
+    inspect="The sum of all learning rates against the spread of the weights; units and exponents in the configuration.",
+    runbook="Nothing to save: restart with the higher rate, and compare the first hundred steps on the same batches.",
+)
+def learning_rate_too_low(
+    found: Findings, rate: Series | None, std: Series | None, update: Series | None, clip: Series | None, adapts: Series | None,
+    types: Series | None, facts: Manifest | None, *, short: float = 2.0, ordinary: float = 0.1, strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:  # fmt: skip
+    """The learning rate is too low for anything to be learnt in this time.
+
+    Adam moves an element by the rate at most: where all rates together come to less than `short` spreads of the first weights,
+    what is learnt cannot replace what was drawn. Its updates are `ordinary` of the rate and more where nothing else holds them
+    back. Weights are starting values.
+    """
+    if zero := found.first(learning_rate_zero, schedule_off_plan):
+        yield contradicts(2 * strong, f"not the planned rate is too low: {zero.message}", zero)
+    far = reach(rate, std)
+    if far is not None and far < short:
+        steps, values = known_rate(rate)
+        yield supports(
+            strong,
+            f"with a peak of {values.max():.2g} the rates of all {steps[-1]} steps together are {far:.2g} spreads of the weights",
+            learning_rate.name,
+        )
+    elif far is not None:
+        yield contradicts(strong, f"the rates of all steps together are {far:.3g} spreads of the weights", learning_rate.name)
+    if adapts is not None and (adapts.values[adapts.finite] == 0).any():
+        yield contradicts(strong, "plain descent: its rates are not Adam's", adapts.name)
+    elif (each_moves := steps_over_rate(update, rate, facts)) is not None:
+        moved = float(np.median(each_moves))
+        if moved >= ordinary:
+            yield supports(
+                medium, f"an element moves by {moved:.2g} of the rate: the optimizer makes of it what it can", update_norm.name
+            )
+        else:
+            yield contradicts(
+                strong, f"an element moves by {moved:.2g} of the rate only: something else holds it back", update_norm.name
+            )
+    if any(_below(each.value, each.limit) for each in found.of(update_out_of_band)):
+        yield supports(medium, "updates are small for the weights", "MOVE002")
+    elif high := found.first(update_out_of_band):
+        yield contradicts(2 * strong, high.message, high)
+    if types is not None and np.isin(types.only(lambda name: name.startswith("weights/")).values, _HALF).any():
+        yield contradicts(strong, "weights are kept in half precision, which loses small updates", types.name)
+    if clip is not None and clip.finite.any() and (left := float(np.median(clip.values[clip.finite]))) < 0.1:
+        yield contradicts(medium, f"clipping leaves {left:.2g} of the gradient", clip.name)
+
+
+def _below(value: float | str | None, limit: float | str | None) -> bool:
+    return value is not None and limit is not None and float(value) < float(limit)

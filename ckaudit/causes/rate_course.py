@@ -1,0 +1,94 @@
+"""What a learning rate did over a run: where it stood still, how it fell, what it was on the two sides of a resume."""
+
+import numpy as np
+from msgspec import UNSET, Struct
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.run.planned_rate import planned_rate
+from ckaudit.run.seams import seams
+from ckaudit.run.series import Floats, Series, Steps
+
+
+class Fall(Struct, frozen=True):
+    """How a rate came to its lowest: the first step there, the value, the highest before, the largest single drop."""
+
+    step: int
+    lowest: float
+    highest: float
+    largest_drop: float
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether no single step took more than a fifth of the highest rate."""
+        return self.largest_drop < 0.2 * self.highest
+
+
+class Seam(Struct, frozen=True):
+    """The rate before and after a resume, and how many times as much of its plan it is after it as before."""
+
+    step: int
+    before: float
+    after: float
+    change: float
+
+
+def known_rate(rate: Series | None) -> tuple[Steps, Floats]:
+    """Return steps and values of the largest recorded rate of all groups, shapes (T,)."""
+    if rate is None:
+        return np.empty(0, np.int64), np.empty(0)
+    largest = np.where(rate.finite, rate.values, -np.inf).max(axis=1, initial=-np.inf)
+    rows = np.isfinite(largest)
+    return rate.steps[rows], largest[rows]
+
+
+def stands_since(steps: Steps, values: Floats, *, within: float = 1e-6) -> int | None:
+    """Return the step since which a rate has not changed to the end, None where it changed in its last twenty points."""
+    if len(values) < 20:
+        return None
+    moved = np.flatnonzero(np.abs(values - values[-1]) > within * abs(values[-1]))
+    first = int(moved[-1]) + 1 if len(moved) else 0
+    return int(steps[first]) if len(values) - first >= 20 else None
+
+
+def fall_of(steps: Steps, values: Floats, *, near: float = 0.01) -> Fall | None:
+    """Return how a rate came to its lowest after its highest, None where it did not fall.
+
+    Args:
+        steps: Shape (T,).
+        values: Shape (T,).
+        near: The lowest is reached within this share of the highest.
+    """
+    if not len(values) or values.max() <= 0:
+        return None
+    top = len(values) - 1 - int(np.argmax(values[::-1]))
+    after = values[top:]
+    if len(after) < 2 or after.min() >= values[top]:
+        return None
+    reached = int(np.argmax(after <= after.min() + near * values[top]))
+    drops = -np.diff(after[: reached + 1])
+    return Fall(int(steps[top + reached]), float(after.min()), float(values[top]), float(drops.max()))
+
+
+def changes_at_seams(steps: Steps, values: Floats, facts: Manifest | None) -> list[Seam]:
+    """Return the rate on the two sides of each resume; where a plan is known, the change it plans is taken off."""
+    found = []
+    for seam in seams(facts):
+        before, after = np.flatnonzero(steps <= seam), np.flatnonzero(steps > seam)
+        if not len(before) or not len(after) or values[before[-1]] <= 0 or values[after[0]] <= 0:
+            continue
+        sides = np.array([before[-1], after[0]])
+        plan = planned_rate(facts, steps[sides])
+        planned = plan[1] / plan[0] if plan is not None and (plan > 0).all() else 1.0
+        low, high = values[sides].tolist()
+        found.append(Seam(seam, low, high, high / low / float(planned)))
+    return found
+
+
+def planned_end(facts: Manifest | None) -> int | None:
+    """Return how many steps were planned, None where nobody said."""
+    return None if facts is None or facts.planned_steps is UNSET else facts.planned_steps
+
+
+def warmup_of(facts: Manifest | None) -> int | None:
+    """Return how many steps of warm-up were planned, None where nobody said."""
+    return None if facts is None or facts.warmup_steps is UNSET else facts.warmup_steps

@@ -1,0 +1,78 @@
+"""How large updates are, measured by what the optimizer was given: learning rate, gradient and weights."""
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.pairs import together
+from ckaudit.run.series import Floats, Series, at
+
+
+def per_element(norm: Series | None, facts: Manifest | None) -> Series | None:
+    """Return a norm per root of the number of elements, of the matrices that run.json gives the shape of, shape (C, P)."""
+    tensors = {} if facts is None or facts.tensors is UNSET else facts.tensors
+    shapes = {name: each.shape for name, each in tensors.items() if each.shape is not UNSET and len(each.shape) > 1}
+    if norm is None or not (known := norm.only(shapes.__contains__)).labels:
+        return None
+    root = np.sqrt([float(np.prod(shapes[name])) for name in known.labels])
+    return Series(norm.name, norm.unit, known.steps, known.labels, known.values / root, known.recorded)
+
+
+def steps_over_rate(update: Series | None, rate: Series | None, facts: Manifest | None, *, full: float = 0.3) -> Floats | None:
+    """Return how far an element of each matrix moves in one step, over the learning rate; medians over checkpoints, shape (P,).
+
+    Adam and its kin move an element by about a tenth of the rate to the whole of it, whatever the gradient. Only
+    checkpoints at `full` of the highest rate or more count; None where nothing moved.
+    """
+    size = per_element(update, facts)
+    if size is None or rate is None or not rate.finite.any():
+        return None
+    used = at(rate, size.steps).values.max(axis=1, initial=-np.inf)
+    rows = (used > 0) & (used >= full * float(rate.values[rate.finite].max()))
+    values = np.where(size.finite & (size.values > 0), size.values, np.nan)[rows] / used[rows, None]
+    seen = np.isfinite(values).any(axis=0)
+    return np.nanmedian(values[:, seen], axis=0) if seen.any() else None
+
+
+def gain_of_gradient(
+    update: Series | None, gradient: Series | None, rate: Series | None, clip: Series | None
+) -> tuple[Floats, Floats] | None:
+    """Return each tensor's update over rate times clipped gradient, and its gradient; medians over checkpoints, shape (P,).
+
+    Plain descent gives 1 for every tensor, and 1/(1 - momentum) at most; Adam's depends on the tensor.
+    """
+    if update is None or gradient is None or rate is None:
+        return None
+    moved, slope = together(update, gradient)
+    if not moved.labels:
+        return None
+    used = at(rate, moved.steps).values.max(axis=1, initial=0.0)[:, None]
+    left = np.ones_like(used) if clip is None else np.nan_to_num(at(clip, moved.steps).values[:, :1], nan=1.0)
+    known = moved.finite & slope.finite & (slope.values > 0) & (moved.values > 0) & (used > 0) & (left > 0)
+    with np.errstate(all="ignore"):
+        gains = np.where(known, moved.values / (used * left * slope.values), np.nan)
+    seen = np.isfinite(gains).any(axis=0)
+    if seen.sum() < 3:
+        return None
+    return np.nanmedian(gains[:, seen], axis=0), np.nanmedian(np.where(known, slope.values, np.nan)[:, seen], axis=0)
+
+
+def reach(rate: Series | None, std: Series | None) -> float | None:
+    """Return the sum of all learning rates over the median tensor's first standard deviation.
+
+    An element under Adam moves by about the rate at most: below 1, all updates together could not replace the weights.
+    """
+    if rate is None or std is None or (spread := first_spread(std)) is None:
+        return None
+    rows = rate.finite[:, 0]
+    steps, values = rate.steps[rows], rate.values[rows, 0]
+    return float(np.trapezoid(values, steps)) / spread if len(steps) > 1 else None
+
+
+def first_spread(std: Series | None) -> float | None:
+    """Return the median of the tensors' first standard deviations, those without any spread left out."""
+    if std is None or not std.values.size:
+        return None
+    values = np.where(std.finite & (std.values > 0), std.values, np.nan)
+    rows = np.flatnonzero(np.isfinite(values).any(axis=1))
+    return float(np.nanmedian(values[rows[0]])) if len(rows) else None

@@ -1,0 +1,81 @@
+"""Weight decay pulls the weights down faster than they learn."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.medians import row_medians
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.weights import weight_norm
+from ckaudit.rules.activation_drift import activation_drift
+from ckaudit.rules.barely_moving import barely_moving
+from ckaudit.rules.dead_parameter import dead_parameter
+from ckaudit.rules.dead_units import dead_units
+from ckaudit.rules.dominant_tensor import dominant_tensor
+from ckaudit.rules.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss_rises import loss_rises
+from ckaudit.rules.loss_spike import loss_spike
+from ckaudit.rules.uniform_heads import uniform_heads
+from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.weights_shrink import weights_shrink
+from ckaudit.rules.zero_gradients import zero_gradients
+from ckaudit.run.series import Series, at
+
+
+@cause(
+    prior=-0.5,
+    explains=[weights_shrink, loss_rises, loss_not_falling, uniform_heads],
+    follows=[
+        dead_parameter, dead_units, activation_drift, vanishing_gradient, loss_spike, dominant_tensor, update_out_of_band,
+        zero_gradients, layer_not_contributing, barely_moving,
+    ],
+    wants=[weight_norm, learning_rate],
+    knob="Set the weight decay to 0.1 or less, and to 0 for norms and biases.",
+    inspect="Norms of all tensors over time; the decay of each parameter group, and whether it is multiplied by the rate.",
+    runbook="Go back to the last checkpoint at which the norms were whole, and resume from it with the lower decay.",
+)  # fmt: skip
+def weight_decay_too_high(
+    found: Findings, norm: Series | None, rate: Series | None, *, usual: float = 1.0, strong: float = 2.5, medium: float = 1.0
+) -> Iterator[Evidence]:
+    """Weight decay pulls the weights down faster than they learn.
+
+    Decoupled decay takes rate times decay off every weight at each step: the steepest fall of the median norm over the rate is
+    the decay at work. Recipes give 0 to 0.3; more than `usual` is too much. Weights are starting values.
+    """
+    shrink = found.first(weights_shrink)
+    if shrink is None:
+        yield contradicts(2 * strong, "the weights do not shrink", weight_norm.name)
+        return
+    yield supports(strong, f"the weights shrink together: {shrink.message}", shrink)
+    if norm is None or (fall := _steepest_fall(norm)) is None:
+        return
+    step, per_step = fall
+    used = None if rate is None else float(np.nan_to_num(at(rate, np.array([step])).values.max()))
+    if not used:
+        return
+    decay = per_step / used
+    if decay > usual:
+        yield supports(
+            medium,
+            f"up to step {step} each update takes {per_step:.1%} off the median tensor, as a decay of {decay:.2g} does",
+            shrink,
+        )
+    else:
+        yield contradicts(medium, f"they shrink no faster than under a decay of {decay:.2g}", shrink)
+
+
+def _steepest_fall(norm: Series) -> tuple[int, float] | None:
+    """Return the step after the steepest fall of the median tensor's log norm, and the fall per step."""
+    known = norm.recorded_rows()
+    logs = np.log(np.where(known.finite & (known.values > 0), known.values, np.nan))
+    if len(logs) < 2:
+        return None
+    falls = -row_medians(np.diff(logs, axis=0)) / np.diff(known.steps)
+    if not np.isfinite(falls).any():
+        return None
+    row = int(np.nanargmax(falls))
+    return (int(known.steps[row + 1]), float(falls[row])) if falls[row] > 0 else None

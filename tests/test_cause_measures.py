@@ -1,0 +1,85 @@
+"""What causes measure of rates and updates, against values worked out by hand."""
+
+import numpy as np
+import pytest
+
+from ckaudit.causes.rate_course import Seam, changes_at_seams, fall_of, known_rate, stands_since
+from ckaudit.causes.update_size import gain_of_gradient, reach, steps_over_rate
+from ckaudit.contract.manifest import Manifest, Session, TensorFacts
+from tests.metrics.samples import column, table
+
+
+def rate_of(*values):
+    return np.arange(1, len(values) + 1), np.array(values, float)
+
+
+def facts_of(**fields):
+    return Manifest(schema_version="ck.run.v1", **fields)
+
+
+def test_a_line_down_to_a_floor_is_smooth_and_ends_where_the_floor_begins():
+    fall = fall_of(*rate_of(0.5, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1))
+    assert fall is not None
+    assert (fall.step, fall.lowest, fall.highest) == (11, 0.1, 1.0)
+    assert fall.largest_drop == pytest.approx(0.1)
+    assert fall.is_smooth
+
+
+def test_a_rate_that_is_set_to_zero_falls_at_once():
+    fall = fall_of(*rate_of(1.0, 1.0, 0.0, 0.0))
+    assert fall is not None
+    assert (fall.step, fall.lowest, fall.is_smooth) == (3, 0.0, False)
+
+
+@pytest.mark.parametrize("values", [(), (0.0, 0.0), (0.1, 0.2, 0.3), (0.3, 0.3)])
+def test_a_rate_that_does_not_fall_has_no_end(values):
+    assert fall_of(*rate_of(*values)) is None
+
+
+def test_a_rate_stands_since_its_last_change_if_that_is_twenty_points_ago():
+    assert stands_since(*rate_of(*[0.1, 0.2, 0.3] + [0.4] * 20)) == 4
+    assert stands_since(*rate_of(*[0.1, 0.2, 0.3] + [0.4] * 19)) is None
+    assert stands_since(*rate_of(*[0.4] * 25)) == 1
+
+
+def test_the_planned_change_is_taken_off_that_at_a_seam():
+    facts = facts_of(
+        sessions=[Session(), Session(resumed_from=2)], planned_learning_rate=[[1, 1.0], [2, 0.8], [3, 0.4], [4, 0.2]]
+    )
+    assert changes_at_seams(*rate_of(1.0, 0.8, 4.0, 2.0), facts) == [Seam(2, 0.8, 4.0, pytest.approx(10.0))]
+    assert changes_at_seams(*rate_of(1.0, 0.8), facts) == []
+
+
+def test_the_largest_of_all_groups_is_the_rate():
+    steps, values = known_rate(table({1: {"a": 0.1, "b": 0.2}, 2: {"a": 0.3}, 3: {}}))
+    assert (steps.tolist(), values.tolist()) == ([1, 2], [0.2, 0.3])
+    assert not known_rate(None)[1].size
+
+
+def test_a_step_per_element_over_the_rate_leaves_vectors_and_low_rates_out():
+    shapes = {"w": [2, 8], "v": [4, 16], "bias": [16]}
+    facts = facts_of(tensors={name: TensorFacts(shape=shape) for name, shape in shapes.items()})
+    update = table({10: {"w": 0.4, "v": 0.8, "bias": 9.0}, 20: {"w": 0.8, "v": 0.8, "bias": 9.0}, 30: {"w": 9.0, "v": 9.0}})
+    rate = column([0.5, 1.0, 0.1], steps=[10, 20, 30])
+    moved = steps_over_rate(update, rate, facts)
+    assert moved is not None
+    assert np.allclose(moved, [(0.4 / 4 / 0.5 + 0.8 / 4) / 2, (0.8 / 8 / 0.5 + 0.8 / 8) / 2])
+    assert steps_over_rate(update, None, facts) is None
+    assert steps_over_rate(update, rate, None) is None
+
+
+def test_plain_descent_gives_one_for_every_tensor():
+    gradient = table({10: {"a": 1.0, "b": 10.0, "c": 100.0}})
+    update = table({10: {"a": 0.05, "b": 0.5, "c": 5.0}})
+    found = gain_of_gradient(update, gradient, column([0.1], steps=[10]), column([0.5], steps=[10]))
+    assert found is not None
+    gains, gradients = found
+    assert np.allclose(gains, 1.0)
+    assert gradients.tolist() == [1.0, 10.0, 100.0]
+    assert gain_of_gradient(update, gradient, None, None) is None
+
+
+def test_the_reach_is_the_area_under_the_rate_over_the_first_spread():
+    std = table({0: {"a": 0.02, "b": 0.02, "norm": 0.0}, 10: {"a": 0.5, "b": 0.5, "norm": 0.5}})
+    assert reach(column([0.0, 1e-3, 1e-3], steps=[0, 10, 20]), std) == pytest.approx((0.005 + 0.01) / 0.02)
+    assert reach(None, std) is None
