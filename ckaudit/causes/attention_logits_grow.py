@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.of_attention import only_queries_and_keys
+from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.attention import max_attn_logit
 from ckaudit.rules.activation_drift import activation_drift
@@ -17,12 +18,14 @@ from ckaudit.rules.logit_growth import logit_growth
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.nonfinite_values import nonfinite_values
+from ckaudit.rules.rule import FACTS
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.weights_grow import weights_grow
 from ckaudit.rules.weights_jump import weights_jump
 from ckaudit.rules.zero_gradients import zero_gradients
 from ckaudit.run.series import Series
+from ckaudit.run.tensors import table_of
 
 
 @cause(
@@ -32,14 +35,14 @@ from ckaudit.run.series import Series
         activation_drift, dead_parameter, exploding_gradient, frequent_clipping, loss_not_falling, loss_spike, nonfinite_values,
         update_out_of_band, vanishing_gradient, zero_gradients,
     ],
-    wants=[max_attn_logit],
+    wants=[max_attn_logit, FACTS],
     knob="Put a norm on queries and keys, or scale both down where the largest logit passes 100 (QK-clip); then decay them more.",
     inspect="Norm of query and key weights and the largest logit of each head, on one axis of steps.",
     runbook="Stop; scale query and key of the heads named so that logits come below 100, and resume from before the collapse.",
 )  # fmt: skip
 def attention_logits_grow(
-    found: Findings, logit: Series | None, *, grown: float = 10.0, back: float = 0.9, untrained: float = 10.0,
-    runaway: float = 1000.0, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
+    found: Findings, logit: Series | None, facts: Manifest | None, *, grown: float = 10.0, back: float = 0.9,
+    untrained: float = 10.0, runaway: float = 1000.0, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """Query and key weights grow without bound, so that attention saturates while the loss hardly moves.
 
@@ -50,7 +53,7 @@ def attention_logits_grow(
     """
     growing = found.of(weights_grow)
     places = [place for each in growing for place in (each.where, *each.also) if place]
-    if only_queries_and_keys(places):
+    if only_queries_and_keys(places, table_of(facts)):
         yield supports(decisive, f"only queries' and keys' weights grow: {growing[0].message}", growing[0])
     elif places:
         yield contradicts(decisive, f"it is not queries and keys alone: {growing[0].message}", growing[0])

@@ -22,10 +22,14 @@ def is_query_or_key(name: str) -> bool:
     return _QUERY_KEY.search(name) is not None
 
 
-def only_queries_and_keys(places: Iterable[str]) -> bool:
+def only_queries_and_keys(places: Iterable[str], table: TensorTable) -> bool:
     """Tell whether there are places, and all of them make queries or keys."""
     names = list(places)
-    return bool(names) and all(is_query_or_key(name) for name in names)
+    return bool(names) and all(_makes_them(name, table) for name in names)
+
+
+def _makes_them(name: str, table: TensorTable) -> bool:
+    return is_query_or_key(name) or is_query_or_key(table.module(name))
 
 
 def surplus(logit: Series, std: Series, table: TensorTable) -> float | None:
@@ -44,7 +48,7 @@ def surplus(logit: Series, std: Series, table: TensorTable) -> float | None:
         gains = [
             float(spread[place] * np.sqrt(np.prod(fact.shape[1:])))
             for place, name in enumerate(std.labels)
-            if is_query_or_key(name) and table.depth(name) == depth
+            if _makes_them(name, table) and table.depth(name) == depth
             and (fact := table.facts.get(name)) is not None and fact.shape and len(fact.shape) >= 2
         ]  # fmt: skip
         value = abs(float(logit.values[0, column]))
