@@ -9,7 +9,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.incidents import Incident, incidents
+from ckaudit.run.incidents import Incident, as_one_of_many, incidents
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 
@@ -20,7 +20,8 @@ from ckaudit.run.series import Floats, Mask, Series, Steps
 def loss_spike(
     loss: Series, excess: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, *,
     k: float = 6.0, jump: float = 1.5, window: int = 50, lead: int = 3, many: int = 3, within: int = 1000, patience: int = 200,
-    least: float = 0.02, restart: float = 2.0, early: float = 0.25, grave: float = 2.0,
+    least: float = 0.02, solved: float = 0.1, hard: float = 0.25, beyond: float = 2.0, tail: int = 200,
+    restart: float = 2.0, early: float = 0.25, grave: float = 2.0,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The loss jumps out of its own noise.
 
@@ -35,19 +36,22 @@ def loss_spike(
     ## Why it matters
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
-    Rounded logs have a floor under their deviation, and a loss near zero needs more than its own tiny noise. A loss that
-    rises for a moment because the learning rate was set back to a level it had before (`restart` times what it was) is a
-    planned warm restart: a note.
+    Rounded logs have a floor under their deviation. Below `solved` of the first losses a batch's loss is that of the few
+    examples which are still wrong: there it must rise by `hard` of the first losses. Where batches differ much by
+    themselves, an incident stands out `beyond` times as far as 98 of 100 of the `tail` points before it, or it is such a
+    batch. A loss that rises for a moment because the learning rate was set back to a level it had before (`restart`
+    times what it was) is a planned warm restart: a note.
     """
     if excess is None or relative is None:
         yield Skip("too_few_points", f"{loss.points} points of the loss; more than {window} are needed")
         return
     yield from _early(loss, window, early, grave)
     flags = np.nan_to_num(excess.values[:, 0], nan=0.0, posinf=np.inf) > k  # (T,)
-    height = _height(loss.values[:, 0], relative.values[:, 0])
+    height = _height(loss.values[:, 0], relative.values[:, 0], least, solved, hard)
     strong = flags & (np.nan_to_num(relative.values[:, 0], posinf=np.inf) > jump)
     strong |= flags & _led(excess.steps, gradient, k, lead)
-    found = [each for each in incidents(flags, strong, quiet=window // 2) if not _is_tiny(each, height, least)]
+    found = [each for each in incidents(flags, strong, quiet=window // 2) if (height[each.first : each.last + 1] >= 1).any()]
+    found = [as_one_of_many(each, excess.values[:, 0], flags, beyond=beyond, points=tail) for each in found]
     serious = [incident for incident in found if incident.is_incident]
     crowded = _crowded(excess.steps, serious, many, within)
     for incident, close in zip(serious, crowded, strict=True):
@@ -87,17 +91,14 @@ def _middle_of_three(values: Floats) -> Floats:
     return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 3), axis=1))
 
 
-def _height(loss: Floats, relative: Floats) -> Floats:
-    """Return how far each point stands above its running median, as a share of the first losses; NaN: not known."""
+def _height(loss: Floats, relative: Floats, least: float, solved: float, hard: float) -> Floats:
+    """Return how far each point stands above its running median, over what it must; infinite where that is not known."""
     known = loss[np.isfinite(loss)][:5]
     start = float(np.median(known)) if len(known) else 0.0
     with np.errstate(all="ignore"):
-        return np.asarray((loss - loss / relative) / start)
-
-
-def _is_tiny(incident: Incident, height: Floats, least: float) -> bool:
-    """Tell whether no point of an incident stands out by `least` of what the run began with."""
-    return not (~(height[incident.first : incident.last + 1] < least)).any()
+        median = loss / relative
+        height = (loss - median) / start / np.where(median < solved * start, hard, least)
+    return np.asarray(np.where(np.isnan(height), np.inf, height))
 
 
 def _restarted(rate: Series | None, step: int, window: int, rise: float) -> bool:

@@ -2,8 +2,9 @@
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ckaudit.run.series import Mask
+from ckaudit.run.series import Floats, Mask
 
 
 class Incident(Struct, frozen=True):
@@ -43,3 +44,29 @@ def _incident(group: "np.ndarray", strong: Mask, total: int, quiet: int, lasting
     dense = bool(len(group) >= lasting and (group[lasting - 1 :] - group[: len(group) - lasting + 1] < among).any())
     first, last = int(group[0]), int(group[-1])
     return Incident(first, last, dense or bool(strong[group].any()), total - 1 - last < quiet)
+
+
+def as_one_of_many(
+    incident: Incident, excess: Floats, flags: Mask, *, beyond: float, points: int, usual: float = 98.0, among: int = 5
+) -> Incident:
+    """Return an incident as an isolated one where the points before it, each for itself, often stand out about as far.
+
+    Args:
+        incident: An event of these points.
+        excess: How far each point stands above those before it, over their spread, shape (T,).
+        flags: Points that stand out; three of `among` in a row belong to an event, as do those around them, and not to the noise.
+        beyond: The event must stand out so many times as far as the `usual` percentile of the noise.
+        points: How many points before the event tell the noise, together with those inside it.
+        usual: Percentile of the noise that is compared.
+        among: See `flags`.
+    """
+    if not incident.is_incident:
+        return incident
+    window = slice(max(0, incident.first - points), incident.last + 1)
+    dense = flags[window] & (np.convolve(flags[window], np.ones(among), "same") >= 3)
+    events = np.convolve(dense, np.ones(2 * among + 1), "same") > 0
+    noise = excess[window][~events & np.isfinite(excess[window])]
+    peak = np.nanmax(excess[incident.first : incident.last + 1], initial=-np.inf)
+    if len(noise) < among or peak >= beyond * np.percentile(noise, usual):
+        return incident
+    return replace(incident, is_incident=False)
