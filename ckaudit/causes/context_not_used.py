@@ -16,6 +16,7 @@ from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.rule import FACTS
+from ckaudit.rules.starved_branch import starved_branch
 from ckaudit.rules.target_misalignment import target_misalignment
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
@@ -28,7 +29,7 @@ from ckaudit.run.tensors import table_of
 
 @cause(
     prior=-1.5,
-    explains=[loss_not_falling, uniform_heads, layer_not_contributing],
+    explains=[starved_branch, loss_not_falling, uniform_heads, layer_not_contributing],
     follows=[barely_moving, dead_parameter, frozen_parameter, update_out_of_band, vanishing_gradient],
     wants=[gradient_norm, update_to_weight_global, FACTS],
     knob="Look at what attention adds to the stream: its output's scale, its mask, the positions it is given.",

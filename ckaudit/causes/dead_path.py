@@ -16,6 +16,7 @@ from ckaudit.rules.logit_growth import logit_growth
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.nonfinite_values import nonfinite_values
 from ckaudit.rules.router_imbalance import router_imbalance
+from ckaudit.rules.starved_branch import starved_branch
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.weight_scale_off import weight_scale_off
@@ -33,7 +34,7 @@ SATURATED = (entropy_collapse, logit_growth)
 @cause(
     prior=-0.5,
     explains=[dead_parameter, barely_moving],
-    follows=[layer_not_contributing, zero_gradients],
+    follows=[starved_branch, layer_not_contributing, zero_gradients],
     wants=[gradient_norm],
     knob="Find what multiplies the path by zero or detaches it: a mask, a zeroed projection, requires_grad, a wrong index.",
     inspect="Relative movement of all tensors, and the gradient of the first tensor behind the cut.",

@@ -17,6 +17,7 @@ from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.mask_leak import mask_leak
 from ckaudit.rules.nonfinite_values import nonfinite_values
 from ckaudit.rules.seam_jump import seam_jump
+from ckaudit.rules.starved_branch import starved_branch
 from ckaudit.rules.token_drift import token_drift
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights_jump import weights_jump
@@ -34,7 +35,7 @@ OTHER_TROUBLE = (
 @cause(
     prior=-1.5,
     explains=[dominant_tensor, frequent_clipping, exploding_gradient],
-    follows=[barely_moving, loss_spike, update_out_of_band],
+    follows=[starved_branch, barely_moving, loss_spike, update_out_of_band],
     wants=[gradient_share],
     knob="Lower the learning rate or scale of that tensor alone, or regularise it; then look at what feeds it.",
     inspect="Gradient norm per tensor and the tail of that tensor's gradient histogram.",

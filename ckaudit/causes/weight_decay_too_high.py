@@ -18,6 +18,7 @@ from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss_rises import loss_rises
 from ckaudit.rules.loss_spike import loss_spike
+from ckaudit.rules.starved_branch import starved_branch
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
@@ -29,7 +30,7 @@ from ckaudit.run.series import Series, at
 @cause(
     prior=-0.5,
     explains=[weights_shrink, loss_rises, loss_not_falling, uniform_heads],
-    follows=[
+    follows=[starved_branch,
         dead_parameter, dead_units, activation_drift, vanishing_gradient, loss_spike, dominant_tensor, update_out_of_band,
         zero_gradients, layer_not_contributing, barely_moving,
     ],

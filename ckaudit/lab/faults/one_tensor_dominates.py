@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     group="optimization",
     truth="one_tensor_dominates",
     symptoms=("dominant_tensor", "frequent_clipping"),
-    consequences=("exploding_gradient", "update_out_of_band", "vanishing_gradient"),
+    consequences=("exploding_gradient", "update_out_of_band", "starved_branch", "vanishing_gradient"),
     place=("head.weight",),
     dev=Amount(strength=1000),
     test=Amount(strength=500),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     group="optimization",
     truth="one_tensor_dominates",
     symptoms=("dominant_tensor", "exploding_gradient", "frequent_clipping"),
-    consequences=("update_out_of_band", "vanishing_gradient", "loss_spike"),
+    consequences=("update_out_of_band", "starved_branch", "vanishing_gradient", "loss_spike"),
     place=("blocks.1.mlp.up.weight",),
     dev=Amount(onset=150, strength=300),
     test=Amount(onset=220, strength=150),

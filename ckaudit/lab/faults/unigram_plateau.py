@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     group="model",
     truth="context_not_used",
     acceptable=("dead_path", "capacity_too_small"),
-    symptoms=("loss_not_falling", "layer_not_contributing", "uniform_heads"),
+    symptoms=("starved_branch", "loss_not_falling", "layer_not_contributing", "uniform_heads"),
     consequences=("vanishing_gradient", "dead_parameter", "barely_moving", "update_out_of_band", "frozen_parameter"),
     dev=Amount(strength=1e-4),
     test=Amount(strength=1e-5),

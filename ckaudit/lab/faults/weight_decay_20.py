@@ -13,6 +13,7 @@ from ckaudit.lab.story import Amount, fault
     symptoms=("weights_shrink", "loss_not_falling"),
     consequences=(
         "uniform_heads",
+        "starved_branch",
         "vanishing_gradient",
         "activation_drift",
         "dead_parameter",

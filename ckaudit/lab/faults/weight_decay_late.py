@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     consequences=(
         "loss_not_falling",
         "uniform_heads",
+        "starved_branch",
         "vanishing_gradient",
         "activation_drift",
         "update_out_of_band",

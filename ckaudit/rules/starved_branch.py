@@ -1,0 +1,67 @@
+"""GRAD009: attention or MLP of a block gets hardly any gradient beside the other."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec.structs import replace
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.series import Series, root_sum_square
+from ckaudit.run.spans import spans
+from ckaudit.run.tensors import TensorTable, table_of
+
+BRANCHES = ("attention", "mlp")
+
+
+@rule("GRAD009", severity="sev2", needs=[gradient_norm], wants=[FACTS], unit="1")
+def starved_branch(
+    norm: Series, facts: Manifest | None, *, max_ratio: float = 100.0, warmup: int = 20, min_points: int = 3
+) -> Iterator[Hit | Skip]:
+    """Attention or MLP of a block gets hardly any gradient beside the other.
+
+    ## What it checks
+    The gradient norm over all attention parameters of a block, and over all of its MLP: one over the other, from `max_ratio`
+    on (from where on the playbook calls a block starved, D4.2; healthy blocks of the lab stay between 0.05 and 7), at
+    `min_points` checkpoints in a row after `warmup` steps.
+    ## Why it matters
+    What a branch adds to the stream does not count: a model without attention predicts from single tokens, and its loss
+    stands still far above what the context would tell.
+    ## False alarms
+    Gradients that are exactly zero are a dead parameter's, frozen parameters have none, and branches that begin at zero are
+    young: all three are left out.
+    """
+    table = table_of(facts)
+    branches = norm.grouped([_branch(name, table) for name in norm.labels], root_sum_square)
+    blocks = [block for block in dict.fromkeys(map(_block, branches.labels)) if _both(block, branches)]
+    if not blocks:
+        yield Skip("not_applicable", "no block has both attention and an MLP")
+        return
+    order = [branches.labels.index(f"{block}/{kind}") for block in blocks for kind in BRANCHES]
+    pairs = branches.values[:, order].reshape(len(branches.steps), len(blocks), 2)  # (T, L, 2)
+    with np.errstate(all="ignore"):
+        ratio = np.stack([pairs[..., 1] / pairs[..., 0], pairs[..., 0] / pairs[..., 1]], axis=2).reshape(
+            len(pairs), -1
+        )  # (T, 2 L)
+    told = replace(branches, labels=tuple(branches.labels[i] for i in order), values=ratio, recorded=branches.recorded[:, order])
+    for span in spans(told, (ratio > max_ratio) & (told.steps > warmup)[:, None], min_points=min_points):
+        kind = span.label.rpartition("/")[2]
+        other = BRANCHES[1 - BRANCHES.index(kind)]
+        yield Hit.over(
+            span, "sev2", f"{{where}} gets {{value:.3g}}x less gradient than the {other} beside it; the limit is {{limit:.0f}}x",
+            badness=ratio, limit=max_ratio,
+        )  # fmt: skip
+
+
+def _branch(name: str, table: TensorTable) -> str | None:
+    block, kind = table.block(name), table.kind(name)
+    return f"{block}/{kind}" if block is not None and kind in BRANCHES and table.is_trainable(name) else None
+
+
+def _block(label: str) -> str:
+    return label.partition("/")[0]
+
+
+def _both(block: str, branches: Series) -> bool:
+    return all(f"{block}/{kind}" in branches.labels for kind in BRANCHES)
