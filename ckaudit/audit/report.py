@@ -4,12 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit import __version__
 from ckaudit.audit.diagnose import diagnose
 from ckaudit.audit.gated import broken_plugins, clauses_of, settle_run, unwatched
 from ckaudit.audit.interview import broken, interview, interview_reads
 from ckaudit.audit.judge import gravity
+from ckaudit.audit.newest import contradictions_of_newest
 from ckaudit.audit.open import open_run
 from ckaudit.audit.pictures import DRAWN, STATE, charts, state
 from ckaudit.causes import causes
@@ -48,6 +50,8 @@ def triage(
     """
     reads = _reads() | (interview_reads(questions) if questions else frozenset())
     run = open_run(path, reads=reads, columns=columns or {}, progress=progress)
+    if len(run.checkpoint_steps):
+        run = replace(run, findings=(*run.findings, *contradictions_of_newest(path, step=step)))
     return triage_run(run, step=step, questions=questions, gate=gate)
 
 

@@ -19,6 +19,7 @@ from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.nonfinite_values import nonfinite_values
 from ckaudit.rules.rule import FACTS
+from ckaudit.rules.starved_branch import starved_branch
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.weights_grow import weights_grow
@@ -31,7 +32,7 @@ from ckaudit.run.tensors import table_of
 @cause(
     prior=-1.0,
     explains=[logit_growth, weights_grow, entropy_collapse],
-    follows=[
+    follows=[starved_branch,
         activation_drift, dead_parameter, exploding_gradient, frequent_clipping, loss_not_falling, loss_spike, nonfinite_values,
         update_out_of_band, vanishing_gradient, zero_gradients,
     ],

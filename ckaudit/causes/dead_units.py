@@ -14,6 +14,7 @@ from ckaudit.rules.frozen_parameter import frozen_parameter
 from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss_spike import loss_spike
+from ckaudit.rules.starved_branch import starved_branch
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights_shrink import weights_shrink
@@ -25,7 +26,7 @@ from ckaudit.run.tensors import TensorTable
 @cause(
     prior=-1.0,
     explains=[units_found, zero_gradients],
-    follows=[
+    follows=[starved_branch,
         activation_drift, barely_moving, dead_parameter, frozen_parameter, layer_not_contributing, loss_not_falling, loss_spike,
         vanishing_gradient,
     ],

@@ -11,6 +11,7 @@ from ckaudit.rules.dead_parameter import dead_parameter
 from ckaudit.rules.frozen_parameter import frozen_parameter
 from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.rule import FACTS
+from ckaudit.rules.starved_branch import starved_branch
 from ckaudit.rules.zero_gradients import zero_gradients
 from ckaudit.run.tensors import table_of
 
@@ -18,7 +19,7 @@ from ckaudit.run.tensors import table_of
 @cause(
     prior=0.0,
     explains=[frozen_parameter],
-    follows=[barely_moving, dead_parameter, layer_not_contributing, zero_gradients],
+    follows=[starved_branch, barely_moving, dead_parameter, layer_not_contributing, zero_gradients],
     wants=[FACTS],
     knob="Set requires_grad of these tensors before the optimizer is built, or declare them in the configuration's `frozen`.",
     inspect="Every place that sets requires_grad, in code and in what is loaded; which tensors it matches.",

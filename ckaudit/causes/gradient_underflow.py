@@ -18,6 +18,7 @@ from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.router_imbalance import router_imbalance
 from ckaudit.rules.rule import FACTS
+from ckaudit.rules.starved_branch import starved_branch
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
@@ -30,7 +31,15 @@ from ckaudit.run.tensors import table_of
 @cause(
     prior=-1.0,
     explains=[zero_gradients, dead_parameter],
-    follows=[barely_moving, layer_not_contributing, loss_not_falling, uniform_heads, update_out_of_band, vanishing_gradient],
+    follows=[
+        starved_branch,
+        barely_moving,
+        layer_not_contributing,
+        loss_not_falling,
+        uniform_heads,
+        update_out_of_band,
+        vanishing_gradient,
+    ],
     wants=[gradient_zero_fraction, loss_scale, element_type, activation_sparsity, FACTS],
     knob="Scale the loss, dynamically, or train in bfloat16; keep the reduction of gradients in float32.",
     inspect="The loss scale, where gradients are cast, and a histogram of their exponents against 2^-24.",

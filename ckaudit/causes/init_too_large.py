@@ -19,6 +19,7 @@ from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.nonfinite_values import nonfinite_values
 from ckaudit.rules.saturated_units import saturated_units
+from ckaudit.rules.starved_branch import starved_branch
 from ckaudit.rules.train_val_inverted import train_val_inverted
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
@@ -30,7 +31,7 @@ from ckaudit.run.series import Series
 @cause(
     prior=-1.0,
     explains=[weight_scale_off, initial_loss_off],
-    follows=[
+    follows=[starved_branch,
         activation_drift, dead_parameter, dead_units, entropy_collapse, exploding_gradient, frequent_clipping, logit_growth,
         loss_not_falling, loss_spike, nonfinite_values, saturated_units, update_out_of_band, vanishing_gradient, zero_gradients,
     ],

@@ -30,6 +30,7 @@ from ckaudit.rules.saturated_units import saturated_units
 from ckaudit.rules.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.seam_jump import seam_jump
 from ckaudit.rules.skipped_updates import skipped_updates
+from ckaudit.rules.starved_branch import starved_branch
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
@@ -42,7 +43,7 @@ from ckaudit.run.series import Series
 EXPLAINS = (
     update_out_of_band, loss_spike, exploding_gradient, entropy_collapse, nonfinite_values, weights_grow, logit_growth,
 )  # fmt: skip
-FOLLOWS = (
+FOLLOWS = (starved_branch,
     *EXPLAINS, activation_drift, dead_units, dead_parameter, dominant_tensor, frequent_clipping, loss_not_falling, loss_rises,
     overflow, redundant_heads, saturated_units, seam_jump, skipped_updates, uniform_heads, vanishing_gradient, learning_rate_jump,
     zero_gradients,

@@ -14,6 +14,7 @@ from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.dead_parameter import dead_parameter
 from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.starved_branch import starved_branch
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
@@ -27,7 +28,7 @@ from ckaudit.run.series import Series
 @cause(
     prior=-0.5,
     explains=[vanishing_gradient, loss_not_falling, uniform_heads],
-    follows=[
+    follows=[starved_branch,
         activation_drift, barely_moving, dead_parameter, layer_not_contributing, update_out_of_band, zero_gradients,
     ],
     wants=[block_gradient_norm, activation_max_abs, activation_mean_abs],

@@ -18,6 +18,7 @@ from ckaudit.rules.logit_growth import logit_growth
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.repeated_batch import repeated_batch
 from ckaudit.rules.rule import FACTS
+from ckaudit.rules.starved_branch import starved_branch
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.weight_scale_off import weight_scale_off
@@ -30,7 +31,7 @@ from ckaudit.run.tensors import table_of
 @cause(
     prior=-0.5,
     explains=[entropy_collapse, logit_growth],
-    follows=[exploding_gradient, frequent_clipping, loss_not_falling, vanishing_gradient],
+    follows=[starved_branch, exploding_gradient, frequent_clipping, loss_not_falling, vanishing_gradient],
     wants=[max_attn_logit, update_to_weight_global, weight_std, FACTS],
     knob="Check the 1/sqrt(d) scale and the QK-norm path; then the initial scale of query and key, then the learning rate.",
     inspect="Entropy of each head over time, largest logit, and the sampled QK grids of the layer named.",

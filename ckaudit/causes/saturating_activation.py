@@ -15,6 +15,7 @@ from ckaudit.rules.dead_parameter import dead_parameter
 from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.saturated_units import saturated_units
+from ckaudit.rules.starved_branch import starved_branch
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.zero_gradients import zero_gradients
@@ -24,7 +25,7 @@ from ckaudit.run.series import Series
 @cause(
     prior=-1.0,
     explains=[saturated_units, vanishing_gradient],
-    follows=[
+    follows=[starved_branch,
         activation_drift, barely_moving, dead_parameter, layer_not_contributing, loss_not_falling, update_out_of_band,
         zero_gradients,
     ],

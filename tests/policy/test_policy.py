@@ -23,7 +23,7 @@ def test_without_a_policy_the_report_says_none(told):
 
 def test_rules_that_are_not_selected_are_skipped_as_disabled(told):
     _, report, _ = told("lr_too_high", policy='select = ["GRAD*", "loss_spike"]')
-    assert codes(report) <= {"GRAD001", "GRAD002", "GRAD003", "LOSS001"}
+    assert all(code.startswith("GRAD") or code == "LOSS001" for code in codes(report))
     assert "LOSS001" in codes(report)
     assert outcome(report, "ATTN001") == ("skipped", "disabled")
     assert outcome(report, "GRAD001") == ("passed", None)

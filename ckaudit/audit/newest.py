@@ -1,0 +1,44 @@
+"""The newest checkpoint against the whole contract: what one file cannot truthfully say is worth a word in triage too."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ckaudit.contract.check import check_checkpoint
+from ckaudit.contract.files import BrokenFile, read_bytes
+from ckaudit.contract.folder import list_files, list_folder
+from ckaudit.contract.report import Finding
+
+
+def contradictions_of_newest(path: Path, *, step: int | None = None) -> Iterator[Finding]:
+    """Yield what contradicts itself in the newest checkpoint that can be read, one finding of a kind.
+
+    A writer that is wrong is so in every file; all of them are judged by `validate`, and what cannot be read at all is found
+    by the reader of the run.
+
+    Args:
+        path: A run folder or a checkpoint file.
+        step: The newest until then; default: of all.
+    """
+    folder = list_folder(path) if path.is_dir() else list_files([path])
+    files = [each for each in folder.checkpoints if each.rank is None and (step is None or (each.step or 0) <= step)]
+    for file in sorted(files, key=lambda each: each.step or 0, reverse=True):
+        try:
+            checked = check_checkpoint(read_bytes(file.path, file.shown, root=folder.root), file.shown)
+        except BrokenFile:
+            continue
+        if checked.document is not None:
+            yield from _folded([each for each in checked.findings if each.severity != "note"])
+            return
+
+
+def _folded(findings: list[Finding]) -> Iterator[Finding]:
+    """Yield one finding of each code, that names the other places too."""
+    code = attrgetter("code")
+    for _, group in groupby(sorted(findings, key=code), key=code):
+        first, *others = group
+        places = [each.where for each in others if each.where]
+        yield replace(first, message=first.message + (f" (and {len(others)} more)" if others else ""), also=places)
