@@ -54,7 +54,8 @@ def as_one_of_many(
     Args:
         incident: An event of these points.
         excess: How far each point stands above those before it, over their spread, shape (T,).
-        flags: Points that stand out; three of `among` in a row belong to an event, as do those around them, and not to the noise.
+        flags: Points that stand out; three of `among` in a row belong to an event, and not to the noise, as does the highest
+            point; so do those around them.
         beyond: The event must stand out so many times as far as the `usual` percentile of the noise.
         points: How many points before the event tell the noise, together with those inside it.
         usual: Percentile of the noise that is compared.
@@ -62,11 +63,13 @@ def as_one_of_many(
     """
     if not incident.is_incident:
         return incident
+    inside = slice(incident.first, incident.last + 1)
+    peak = incident.first + int(np.argmax(np.nan_to_num(excess[inside], nan=-np.inf, posinf=np.inf)))
     window = slice(max(0, incident.first - points), incident.last + 1)
-    dense = flags[window] & (np.convolve(flags[window], np.ones(among), "same") >= 3)
-    events = np.convolve(dense, np.ones(2 * among + 1), "same") > 0
+    part = flags[window] & (np.convolve(flags[window], np.ones(among), "same") >= 3)
+    part[peak - window.start] = True
+    events = np.convolve(part, np.ones(2 * among + 1), "same") > 0
     noise = excess[window][~events & np.isfinite(excess[window])]
-    peak = np.nanmax(excess[incident.first : incident.last + 1], initial=-np.inf)
-    if len(noise) < among or peak >= beyond * np.percentile(noise, usual):
+    if len(noise) < among or excess[peak] >= beyond * np.percentile(noise, usual):
         return incident
     return replace(incident, is_incident=False)
