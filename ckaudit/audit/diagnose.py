@@ -50,9 +50,12 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings) -> Diagnosis |
     )  # fmt: skip
 
 
-def _followed(cause: Cause, ill: Findings, first: Finding) -> list[Finding]:
-    """Return what may follow from a cause, and did not begin before it was seen."""
-    return ill.since(first.first_step or 0).of(*cause.follows)
+def _followed(cause: Cause, ill: Findings, first: Finding, *, lead: int = 50) -> list[Finding]:
+    """Return what may follow from a cause, and did not begin long before it was seen.
+
+    Checkpoints see a cause some steps after the log saw its consequence: `lead` is how far they lie apart by our cadence.
+    """
+    return ill.since((first.first_step or 0) - lead).of(*cause.follows)
 
 
 def _logistic(log_odds: float) -> float:
