@@ -59,7 +59,7 @@ def _phase(number: int) -> Iterator[str]:
         yield pages([replace(page, facts=kept)], level=3)
     for way in MAP:
         if number in way.phases:
-            command = way.command.format(run="RUN") or f"ckaudit metrics RUN {' '.join(way.metrics)}"
+            command = way.command.format(run="RUN", event="last") or f"ckaudit metrics RUN {' '.join(way.metrics)}"
             yield f"- {way.id} {way.question} {code(command)}"
     yield ""
 

@@ -120,8 +120,11 @@ def _pointer(way: Way, run: Run, step: int | None) -> Pointer:
     """Return the command that shows more, of what the run has recorded."""
     name = shlex.quote(run.name)
     at = "" if step is None else f" --step {step}"
+    if way.command and not run.events:
+        return Pointer(id=way.id, question=way.question, command=f"ckaudit triage {name} -v{at}", why="no event was recorded")
     if way.command:
-        return Pointer(id=way.id, question=way.question, command=way.command.format(run=name) + at)
+        command = way.command.format(run=name, event=run.events[-1].step)
+        return Pointer(id=way.id, question=way.question, command=command)
     known = [metric for metric in way.metrics if metrics()[metric](run)]
     if not known:
         why = f"nothing of {', '.join(way.metrics)} is recorded"

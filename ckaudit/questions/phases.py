@@ -11,7 +11,7 @@ class Way(NamedTuple):
         phases: Phases that it stands under.
         question: What one wants to know.
         metrics: What `ckaudit metrics` shows of it, as far as it was recorded.
-        command: Another command, where numbers are not what tells; {run} is the run.
+        command: Another command, where numbers are not what tells; {run} is the run, {event} the step of its last event.
     """
 
     id: str
@@ -36,7 +36,7 @@ MAP: tuple[Way, ...] = (
     Way("MAP-2", (1,), "Are the gradients right?", ("waterfall_ratio", "block_gradient_norm", "gradient_check_error")),
     Way("MAP-3", (2, 3), "What is it learning?", ("movement_rank", "relative_movement", "head_kind_share", "head_similarity")),
     Way("MAP-4", (2, 7), "Does it memorize?", ("memorization_curve", "memorization_gap", "train_loss_slope", "train_ppl")),
-    Way("MAP-5", (4,), "What went wrong?", command="ckaudit triage {run} -v"),
+    Way("MAP-5", (4,), "What went wrong?", command="ckaudit triage {run} --event {event}"),
     Way(
         "MAP-6", (5, 6), "Is pretraining done?", ("val_slope", "val_slope_p", "steps_since_improvement", "probe_group_perplexity")
     ),

@@ -1,8 +1,12 @@
 """The verdict on readiness, findings weighed in, and what happens where a question breaks."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from ckaudit.audit import triage
+from ckaudit.audit.autopsy import autopsy
 from ckaudit.audit.interview import answer, broken, interview
 from ckaudit.audit.readiness import readiness
 from ckaudit.contract.interview import Answer, Phase
@@ -11,6 +15,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.questions.question import Question, Said
 from tests.cases import run_of
 
+RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 LOSS = {"train_loss_raw": {"steps": "1..100", "value": 3.0, "to": 1.0}}
 SPIKE = Finding(code="LOSS001", name="loss_spike", severity="sev1", message="the loss jumps", first_step=40)
 
@@ -88,3 +93,11 @@ def test_the_run_is_quoted_in_commands_that_a_shell_would_split():
     assert first.command == "ckaudit metrics 'my runs/a' train_loss_raw --step 7"
     assert second.command == "ckaudit coverage 'my runs/a'"
     assert "gradient_check_error" in second.why
+
+
+@pytest.mark.parametrize(("step", "event"), [(None, 278), (250, 235)])
+def test_the_map_leads_to_the_last_event_until_the_step(step, event):
+    report = triage(RUNS / "lr_too_high", step=step, questions=(4,))
+    (pointer,) = [each for each in report.interview[0].pointers if each.id == "MAP-5"]
+    assert pointer.command.endswith(f"--event {event}")
+    assert autopsy(RUNS / "lr_too_high", event=event).event.step == event
