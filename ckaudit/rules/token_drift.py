@@ -5,26 +5,29 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.data import token_kl_drift
+from ckaudit.metrics.loss import val_loss
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
 
-@rule("DATA004", severity="sev2", needs=[token_kl_drift], unit="nats")
+@rule("DATA004", severity="sev2", needs=[token_kl_drift], wants=[val_loss], unit="nats")
 def token_drift(
-    drift: Series, *, far: float = 0.8, noted: float = 0.1, times: float = 5.0, min_history: int = 5
-) -> Iterator[Hit | Skip]:
+    drift: Series, val: Series | None, *,
+    far: float = 0.8, noted: float = 0.1, times: float = 5.0, worse: float = 0.1, min_history: int = 5,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """The tokens of the batches change their distribution.
 
     ## What it checks
     The divergence of each batch's tokens from the first batch's (M35, SEV2-1). Beyond `far` nats it is text of another kind; more
-    than `noted` and `times` the median of all before (at least `min_history`) is noted. In the lab's dev split healthy
+    than `noted` and `times` the median of all before (at least `min_history`) is noted, and sev2 where the validation loss
+    has got worse since by `worse` of its best. In the lab's dev split healthy
     batches reach 0.09, a planned curriculum over sources 0.53; sources one after the other 1.4, junk 2.1, other tokens 4.
     ## Why it matters
     The model is trained on something else than before, or on nothing that means anything.
     ## False alarms
-    Batches of a few tokens differ by chance, and a curriculum by intention: both stay below `far`. A mixture that shifts
-    slowly does too: its sources must be logged.
+    Batches of a few tokens differ by chance, and a curriculum by intention: both stay below `far`, and neither
+    harms what is held out.
     """
     yield from too_few(drift, min_history)
     strange = drift.values > far
@@ -35,10 +38,20 @@ def token_drift(
         )  # fmt: skip
     usual = np.array([_median(drift.values[:row], min_history) for row in range(len(drift.steps))])[:, None]
     for span in spans(drift, (drift.values > np.maximum(noted, times * usual)) & ~strange):
+        harms = val is not None and _worse_since(val, span.first, worse)
         yield Hit.over(
-            span, "note", "the tokens are {value:.2g} nats from those of the first batch, further than before",
+            span, "sev2" if harms else "note", "the tokens are {value:.2g} nats from the first batch's, further than before"
+            + (", and the validation loss has got worse since" if harms else ""),
             badness=drift.values, limit=noted,
         )  # fmt: skip
+
+
+def _worse_since(val: Series, step: int, share: float) -> bool:
+    """Tell whether the last two evaluations since a step lie above the best of all."""
+    known = val.finite[:, 0]
+    steps, losses = val.steps[known], val.values[known, 0]
+    late = losses[steps >= step][-2:]
+    return len(late) == 2 and float(late.min()) > (1 + share) * float(losses.min())
 
 
 def _median(values: Floats, least: int) -> float:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     truth="loss_sign_flipped",
     symptoms=("impossible_value", "loss_below_floor", "loss_rises", "initial_loss_off"),
     consequences=(
+        "contract_violation",
         *("overfitting", "exploding_gradient", "frequent_clipping", "activation_drift", "entropy_collapse", "logit_growth"),
         *("vanishing_gradient", "nonfinite_values", "update_out_of_band", "loss_spike"),
     ),

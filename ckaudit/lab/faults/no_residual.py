@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     truth="residual_path_broken",
     symptoms=("vanishing_gradient", "loss_not_falling"),
     consequences=(
+        "layer_not_contributing",
         "activation_drift",
         "dead_parameter",
         "uniform_heads",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     acceptable=("data_distribution_shift",),
     symptoms=("source_drift", "token_drift", "loss_spike"),
     consequences=(
+        "slice_regression",
         *(
             "overfitting",
             "exploding_gradient",

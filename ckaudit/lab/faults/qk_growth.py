@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     acceptable=("weights_changed_outside_optimizer",),
     symptoms=("logit_growth", "weights_grow", "entropy_collapse"),
     consequences=(
+        "dead_parameter",
+        "zero_gradients",
         "exploding_gradient",
         "vanishing_gradient",
         "frequent_clipping",

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     acceptable=("learning_rate_too_high", "schedule_not_stepping"),
     symptoms=("schedule_off_plan", "logit_growth", "entropy_collapse", "update_out_of_band"),
     consequences=("weights_grow", "activation_drift", "loss_spike", "loss_rises", "exploding_gradient", "frequent_clipping"),
-    dev=Amount(onset=41, strength=4.0),
-    test=Amount(onset=51, strength=3.0),
+    dev=Amount(onset=31, strength=4.0),
+    test=Amount(onset=26, strength=3.0),
     detectable=30,
 )
 class WarmupNeverEnds(Change):

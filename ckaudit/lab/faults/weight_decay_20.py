@@ -12,6 +12,7 @@ from ckaudit.lab.story import Amount, fault
     truth="weight_decay_too_high",
     symptoms=("weights_shrink", "loss_not_falling"),
     consequences=(
+        "loss_rises",
         "uniform_heads",
         "starved_branch",
         "vanishing_gradient",

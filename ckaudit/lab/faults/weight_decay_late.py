@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     truth="weight_decay_too_high",
     symptoms=("weights_shrink", "loss_rises"),
     consequences=(
+        "dead_parameter",
+        "dead_units",
         "loss_not_falling",
         "uniform_heads",
         "starved_branch",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     acceptable=("silent_data_corruption",),
     symptoms=("weights_jump", "dead_parameter", "zero_gradients", "loss_spike"),
     consequences=(
+        "contradicted_claim",
         *("layer_not_contributing", "exploding_gradient", "frequent_clipping", "weights_alike"),
         *("barely_moving", "activation_drift"),
     ),
