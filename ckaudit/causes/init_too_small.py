@@ -12,6 +12,7 @@ from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.dead_parameter import dead_parameter
 from ckaudit.rules.dead_units import dead_units
 from ckaudit.rules.exploding_gradient import exploding_gradient
+from ckaudit.rules.initialization_lost import initialization_lost
 from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss_spike import loss_spike
@@ -29,7 +30,8 @@ from ckaudit.run.series import Series
     prior=-1.0,
     explains=[weight_scale_off],
     follows=[
-        activation_drift, barely_moving, dead_parameter, dead_units, exploding_gradient, layer_not_contributing,
+        initialization_lost, activation_drift, barely_moving, dead_parameter, dead_units, exploding_gradient,
+        layer_not_contributing,
         loss_not_falling, loss_spike, uniform_heads, update_out_of_band, vanishing_gradient, weights_alike, weights_jump,
         zero_gradients,
     ],

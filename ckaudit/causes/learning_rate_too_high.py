@@ -18,6 +18,7 @@ from ckaudit.rules.dominant_tensor import dominant_tensor
 from ckaudit.rules.entropy_collapse import entropy_collapse
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.rules.initialization_lost import initialization_lost
 from ckaudit.rules.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.logit_growth import logit_growth
 from ckaudit.rules.loss_not_falling import loss_not_falling
@@ -41,11 +42,13 @@ from ckaudit.rules.zero_gradients import zero_gradients
 from ckaudit.run.series import Series
 
 EXPLAINS = (
-    update_out_of_band, loss_spike, exploding_gradient, entropy_collapse, nonfinite_values, weights_grow, logit_growth,
+    initialization_lost, update_out_of_band, loss_spike, exploding_gradient, entropy_collapse, nonfinite_values,
+    weights_grow, logit_growth,
 )  # fmt: skip
 FOLLOWS = (starved_branch,
     *EXPLAINS, activation_drift, dead_units, dead_parameter, dominant_tensor, frequent_clipping, loss_not_falling, loss_rises,
-    overflow, redundant_heads, saturated_units, seam_jump, skipped_updates, uniform_heads, vanishing_gradient, learning_rate_jump,
+    overflow, redundant_heads, saturated_units, seam_jump, skipped_updates, uniform_heads, vanishing_gradient,
+    learning_rate_jump,
     zero_gradients,
 )  # fmt: skip
 """What follows where updates become too large, whatever made them so."""

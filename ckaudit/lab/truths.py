@@ -124,6 +124,7 @@ SYMPTOMS = {
     "weights_jump": "Weights change more in one step than the optimizer can move them.",
     "weights_alike": "Weights of a tensor have no spread.",
     "weight_scale_off": "Initial weights are far from the usual scale.",
+    "initialization_lost": "The first steps carry the weights further than they were large.",
     "starved_branch": "Attention or MLP of a block gets hardly any gradient beside the other.",
     "layer_not_contributing": "One layer moves far less than its neighbours.",
     "parameter_count_changed": "The tensors are not those that were there before.",

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     group="initialization",
     truth="init_too_small",
     symptoms=("weight_scale_off", "update_out_of_band", "vanishing_gradient", "dead_parameter"),
-    consequences=("loss_not_falling", "activation_drift", "uniform_heads", "weights_alike", "weights_jump"),
+    consequences=(
+        "initialization_lost",
+        "loss_not_falling",
+        "activation_drift",
+        "uniform_heads",
+        "weights_alike",
+        "weights_jump",
+    ),
     dev=Amount(strength=1e-4),
     test=Amount(strength=3e-4),
 )

@@ -11,7 +11,15 @@ from ckaudit.lab.story import Amount, fault
     group="optimization",
     truth="learning_rate_too_high",
     acceptable=("missing_warmup",),
-    symptoms=("update_out_of_band", "entropy_collapse", "logit_growth", "loss_spike", "loss_not_falling", "weights_grow"),
+    symptoms=(
+        "initialization_lost",
+        "update_out_of_band",
+        "entropy_collapse",
+        "logit_growth",
+        "loss_spike",
+        "loss_not_falling",
+        "weights_grow",
+    ),
     consequences=(
         "activation_drift",
         "exploding_gradient",

@@ -1,0 +1,50 @@
+"""MOVE005: the first steps carry the weights further than they were large."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.weights import relative_movement
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.series import Series
+from ckaudit.run.tensors import TensorTable, table_of
+
+
+@rule("MOVE005", severity="sev2", needs=[relative_movement], wants=[FACTS], unit="1")
+def initialization_lost(
+    moved: Series, facts: Manifest | None, *, most: float = 1.0, young: int = 12, fewest: int = 4
+) -> Iterator[Hit | Skip]:
+    """The first steps carry the weights further than they were large.
+
+    ## What it checks
+    How far the matrices have come from where they started, over their initial norm (playbook D2.6), at the first checkpoint
+    within `young` steps: the median of at least `fewest` of them above `most` (lab: healthy runs come to 0.4 in ten steps).
+    ## Why it matters
+    The scale of the initial weights is what keeps signals and gradients in range; an optimizer that has seen ten gradients
+    knows no better one. Training often goes on, from a worse start.
+    ## False alarms
+    Vectors and tensors that start at zero are left out.
+    """
+    table = table_of(facts)
+    matrices = moved.only(lambda name: _is_matrix(name, table))
+    rows = np.flatnonzero((matrices.steps > 0) & (matrices.steps <= young) & (matrices.finite.sum(axis=1) >= fewest))
+    if not len(rows):
+        yield Skip("too_few_points", f"no checkpoint of {fewest} matrices within the first {young} steps")
+        return
+    row = int(rows[0])
+    shares = matrices.values[row]
+    middle = float(np.nanmedian(np.where(matrices.finite[row], shares, np.nan)))
+    if middle <= most:
+        return
+    step = int(matrices.steps[row])
+    yield Hit(
+        severity="sev2", where="weights", first=step, last=step, worst=step, value=middle, limit=most,
+        message="after {first} steps the median matrix is {value:.3g} times its initial size away from where it started",
+    )  # fmt: skip
+
+
+def _is_matrix(name: str, table: TensorTable) -> bool:
+    """Tell whether a tensor has two dimensions or more, as far as that is known."""
+    fact = table.facts.get(name)
+    return table.kind(name) != "norm" and (fact is None or not fact.shape or len(fact.shape) > 1)
