@@ -16,7 +16,7 @@ from ckaudit.run.spans import spans
 @rule("LOSS006", severity="sev2", needs=[val_loss, train_loss_raw], wants=[FACTS], unit="nats/token")
 def train_val_inverted(
     val: Series, train: Series, facts: Manifest | None, *,
-    share: float = 0.18, foreign: float = 0.3, note_share: float = 0.02, min_evals: int = 3, around: int = 5,
+    share: float = 0.18, foreign: float = 0.27, note_share: float = 0.02, min_evals: int = 3, around: int = 5,
     widens: float = 1.5, course: int = 8, chance: float = 0.01,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The validation loss lies below the training loss.
@@ -47,14 +47,15 @@ def train_val_inverted(
         return
     gap = (_level(train, known, val, around)[:, None] - val.values) / start  # (E, V)
     limit = share if facts is not None and facts.vocabulary is not UNSET else foreign
-    high = np.nan_to_num(gap) > limit
-    for span in spans(val, high, min_points=min_evals):
+    rest = np.nan_to_num(gap) > note_share
+    for span in spans(val, np.nan_to_num(gap) > limit, min_points=min_evals):
+        rest[span.rows] = False
         yield Hit.over(
             span, "sev2", "the training loss lies above {where} by {value:.0%} of what the run began with; "
             "no dropout or smoothing makes more than {limit:.0%}", badness=gap, limit=limit,
         )  # fmt: skip
     wider = _widens(val, gap[:, 0], widens, course, chance)
-    for span in spans(val, (np.nan_to_num(gap) > note_share) & ~high, min_points=min_evals):
+    for span in spans(val, rest, min_points=min_evals):
         yield Hit.over(
             span, "sev2" if wider else "note", "the training loss lies above {where} by {value:.0%} of what the run began with"
             + (", and further and further" if wider else ": dropout, smoothing, or targets that are wrong"),

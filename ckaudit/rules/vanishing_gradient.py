@@ -31,10 +31,9 @@ def vanishing_gradient(
     with np.errstate(all="ignore"):
         ratio = norm.values[:, -1:] / norm.values  # (T, L)
     for span in spans(norm, ratio > max_ratio):
-        yield Hit.over(
-            span, "sev2", "{where} gets {value:.3g}x less gradient than the last block; the limit is {limit:.0f}x",
-            badness=ratio, limit=max_ratio,
-        )  # fmt: skip
+        none = np.isinf(ratio[span.rows, span.column]).any()
+        less = "no gradient at all, and the last block does" if none else "{value:.3g}x less gradient than the last block"
+        yield Hit.over(span, "sev2", f"{{where}} gets {less}; the limit is {{limit:.0f}}x", badness=ratio, limit=max_ratio)
     for span in spans(norm, (ratio > note_ratio) & (ratio <= max_ratio)):
         born = span.rows[0] == 0 and span.points > 1 and span.first <= young
         yield Hit.over(
