@@ -89,6 +89,9 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
     planned_learning_rate: Annotated[
         list[list[Number]] | UnsetType, doc("Planned learning rate as [step, value] pairs, linear between.", shape="(K, 2)")
     ] = UNSET
+    loss_ema_beta: Annotated[
+        NonNegative | UnsetType, doc("What the logged average of the loss keeps of its last value (M04).")
+    ] = UNSET
     clip_norm: Annotated[NonNegative | UnsetType, doc("Largest global gradient norm let through.")] = UNSET
     world_size: Annotated[Count | UnsetType, doc("Processes that train together.", unit="ranks")] = UNSET
     tensors: Annotated[dict[str, TensorFacts] | UnsetType, doc("Every parameter tensor, in the order of the forward pass.")] = (

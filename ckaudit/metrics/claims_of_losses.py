@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import UNSET
 
 from ckaudit.metrics.claims import Bounds, claim
 from ckaudit.metrics.counters import shared_points
@@ -54,6 +55,7 @@ def _train_loss_ema(run: Run, *, beta: float = 0.999, share: float = 0.05) -> It
     One that starts at 0 and is not corrected for it may lie below the lowest, by as much as the largest `beta` of the
     catalogue (M04) explains: $(1 - \beta^n) \min$. Where the log begins late, an average may still remember higher losses
     from before, and only the lower bound holds. A `share` of the range is left for losses between the logged ones.
+    Where `run.json` says which memory is meant, see `_remembered` too.
     """
     steps, said = _column(run.scalar("train_loss_ema"))
     own, losses = _column(train_loss_raw(run))
@@ -66,6 +68,39 @@ def _train_loss_ema(run: Run, *, beta: float = 0.999, share: float = 0.05) -> It
     start = np.maximum(least, 0.0) * beta ** (place + 1.0)
     high = most + slack if len(own) and own[0] <= 1 else np.full(len(steps), np.inf)
     yield Bounds("train_loss_ema", steps, said, least - start - slack, high)
+    told = run.manifest.loss_ema_beta if run.manifest else UNSET
+    if isinstance(told, int | float) and 0 < told < 1:
+        yield from _remembered(steps, said, own, losses, beta=told, share=share)
+
+
+def _remembered(
+    steps: Steps, said: Floats, own: Steps, losses: Floats, *, beta: float, share: float, least_points: int = 10
+) -> Iterator[Bounds]:
+    r"""What is left of an average after as many steps as it remembers, and what the losses since can have added.
+
+    $$e_{t+n} = \beta^n e_t + (1-\beta^n)\,\bar L, \qquad \min L \le \bar L \le \max L, \qquad n \ge 1/(1-\beta)$$
+
+    After five such memories a correction for a start at 0 no longer counts. Of fewer than `least_points` losses the others
+    are not known well enough.
+    """
+    if min(len(own), len(steps)) < least_points:
+        return
+    memory = 1.0 / (1.0 - beta)
+    stride = max(memory, least_points * float(np.median(np.diff(own))))
+    marks = np.searchsorted(steps, np.arange(max(5 * memory, steps[0]), steps[-1] + 1, stride))
+    first, last = marks[:-1], marks[1:]
+    begin, end = np.searchsorted(own, steps[first], side="right"), np.searchsorted(own, steps[last], side="right")
+    filled = end > begin
+    if not filled.any():
+        return
+    first, last, begin, end = first[filled], last[filled], begin[filled], end[filled]
+    edges = np.stack([begin, end], axis=1).ravel()
+    padded = np.append(losses, losses[-1])
+    least, most = np.minimum.reduceat(padded, edges)[::2], np.maximum.reduceat(padded, edges)[::2]
+    kept = beta ** (steps[last] - steps[first]).astype(float)
+    slack = share * (most - least) + PRECISION * np.abs(said[last])
+    low, high = (kept * said[first] + (1 - kept) * bound for bound in (least, most))
+    yield Bounds("train_loss_ema", steps[last], said[last], low - slack, high + slack)
 
 
 @claim("train_val_gap", reads=[val_loss, train_loss_raw, "train_loss_ema"])

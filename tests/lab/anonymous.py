@@ -15,7 +15,9 @@ OWN = {
     "tensors", "sessions", "model",
 }  # fmt: skip
 # What it has to be told, and what every careful user would tell it: nothing of it is chosen by a fault alone.
-TOLD = {"vocabulary", "sequence_length", "clip_norm", "warmup_steps", "planned_steps", "planned_learning_rate"}
+TOLD = {
+    "vocabulary", "sequence_length", "clip_norm", "warmup_steps", "planned_steps", "planned_learning_rate", "loss_ema_beta",
+}  # fmt: skip
 HINTS = ("model_scale_hint",)  # words of the user that are repeated in each checkpoint
 
 

@@ -94,6 +94,21 @@ def test_an_honest_trainer_is_judged_by_all_its_claims():
     assert judged == set(CLAIMS) - of_checkpoints
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("convention", [{}, {"zero_start": True}, {"every": 10}, {"digits": 2}], ids=str)
+@pytest.mark.parametrize("beta", [0.9, 0.98])
+def test_an_average_with_the_memory_that_was_said_is_believed(beta, convention, seed):
+    run = honest(seed, beta=beta, **convention)
+    assert contradicted(Run("told", run_of(**FACTS, loss_ema_beta=beta).manifest, scalars=run.scalars)) == set()
+
+
+@pytest.mark.parametrize("every", [1, 10])
+@pytest.mark.parametrize(("said", "is_"), [(0.98, 0.999), (0.9, 0.99)])
+def test_an_average_with_a_much_longer_memory_than_was_said_is_found(said, is_, every):
+    run = honest(beta=is_, every=every)
+    assert contradicted(Run("told", run_of(**FACTS, loss_ema_beta=said).manifest, scalars=run.scalars)) == {"train_loss_ema"}
+
+
 LIES = {
     "train_ppl": lambda x: 2 ** np.log(x),
     "val_ppl": lambda x: x * 1.05,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     detectable=50,
 )
 class EmaWrong(Change):
-    """The configuration says that the loss is averaged with a factor of 0.98, but the logged average takes `strength`.
+    """run.json says that the loss is averaged with a factor of 0.98, but the logged average takes `strength`.
 
     After 400 steps it is still at 3.6 nats, where no loss of the last 300 was above 2.
     """
@@ -31,7 +31,7 @@ class EmaWrong(Change):
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Say which factor is meant."""
-        return facts | {"config": {"loss_ema_beta": 0.98}}
+        return facts | {"loss_ema_beta": 0.98}
 
     def loss(self, training: "Training", logits: "Tensor", batch: Any) -> "Tensor":
         """Average on."""
