@@ -9,6 +9,7 @@ from ckaudit.contract.violations import Kind
 from ckaudit.explain.cited import cited
 from ckaudit.explain.docstring import sections, sentences_about, thresholds
 from ckaudit.explain.page import Page, Section
+from ckaudit.explain.rule_shapes import shapes_of
 from ckaudit.rules.rule import Rule
 
 SEVERITY = {"sev0": "stop the run", "sev1": "contain it quickly", "sev2": "investigate", "note": "worth knowing"}
@@ -39,6 +40,7 @@ def rule_page(rule: Rule) -> Page:
         thresholds=thresholds(rule.function, lambda name: sentences_about(name, rule.doc)),
         links={label: found for label, found in links.items() if found},
         sections=sections(rule.doc),
+        shapes=shapes_of(rule),
     )
 
 
