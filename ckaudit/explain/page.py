@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-PageKind = Literal["metric", "rule", "cause", "question", "violation", "procedure", "advice"]
+PageKind = Literal["metric", "rule", "cause", "question", "violation", "procedure", "advice", "row"]
 
 
 class Formula(Struct, frozen=True, kw_only=True):
