@@ -14,7 +14,7 @@ from ckaudit.reports.explain import render_pages
 
 SOURCE = Path(ckaudit.__file__).parent
 ROW = re.compile(
-    r"\b(?:CAD|TRG|SIZ|TRI|MPC|MP|MAP|EXP|SEV[012]|WF|SR|ARC|ME|SAM|PRB|MAN|FX|PAN|DR)-\d+\b|\b[DMF]\d\d?(?:\.\d)?\b"
+    r"\b(?:CAD|TRG|SIZ|TRI|MPC|MP|MAP|EXP|SEV[012]|WF|SR|ARC|ME|SAM|PRB|MAN|FX|PAN|DR)-\d+\b|\bD[1-6]\.\d\b|\bM\d\d\b|\bF\d\d?\b"
 )
 COUNTS = {"CAD": 4, "TRG": 3, "SIZ": 3, "TRI": 5, "MAP": 7, "EXP": 12, "SEV0": 4, "SEV1": 5, "SEV2": 4, "WF": 4, "SAM": 3,
           "PRB": 2, "MAN": 5, "PAN": 7, "DR": 4, "FX": 8}  # fmt: skip
