@@ -1,5 +1,6 @@
 """Where a rule or a cause can be seen: trainings of the lab, recorded runs and logs in which an audit really found it."""
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -55,18 +56,18 @@ def shown() -> AllShown:
 
 def of_rule(name: str) -> tuple[Section, ...]:
     """Return the section on where a rule's illness can be seen; none for the rule of a plugin."""
-    return _section(shown().rules.get(name), f"tests/rules/{name}.toml", "finds it")
+    return _section(shown().rules.get(name), f"tests/rules/{name}.toml", "finds it", "might show it by their label, and do not")
 
 
 def of_cause(name: str) -> tuple[Section, ...]:
     """Return the section on where a cause can be seen; none for the cause of a plugin."""
-    return _section(shown().causes.get(name), f"tests/causes/{name}.toml", "names it first")
+    return _section(shown().causes.get(name), f"tests/causes/{name}.toml", "names it first", "have it, but not named first")
 
 
-def _section(found: Shown | None, cases: str, does: str) -> tuple[Section, ...]:
+def _section(found: Shown | None, cases: str, does: str, misses: str) -> tuple[Section, ...]:
     if found is None:
         return ()
-    items = [_lab(found.lab)] if found.lab else [f"In no training of the lab the audit {does}{_nearly(found)}."]
+    items = [_lab(found, misses)]
     items += [f"Recorded: {_listed(found.runs)}."] if found.runs else []
     items += [f"Logs of real trainings: {_listed(found.logs)}."] if found.logs else []
     if found.case and not (found.lab or found.runs or found.logs):
@@ -74,16 +75,17 @@ def _section(found: Shown | None, cases: str, does: str) -> tuple[Section, ...]:
     return (Section(title=TITLE, items=tuple(items)),)
 
 
-def _lab(names: tuple[str, ...]) -> str:
-    first, *others = names
-    return f"`ckaudit lab run {first} --out run/`" + (f"; also {_listed(tuple(others))}." if others else ".")
-
-
-def _nearly(found: Shown) -> str:
+def _lab(found: Shown, misses: str) -> str:
+    """Return what the lab has: trainings that show it, or only a note of it, or do not, or none."""
+    if found.lab:
+        first, *others = found.lab
+        return f"`ckaudit lab run {first} --out run/`" + (f"; also {_listed(others)}." if others else ".")
     if found.noted:
-        return f"; {_listed(found.noted)} gets a note"
-    return f"; {_listed(found.missed)} was made to show it, and does not" if found.missed else ""
+        return f"In the lab nothing more than a note: {_listed(found.noted)}."
+    if found.missed:
+        return f"Not shown in the lab; these {misses}: {_listed(found.missed)}."
+    return "Not shown in the lab: no training there is made to have it."
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
