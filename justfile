@@ -26,9 +26,13 @@ fix:
 schemas:
     {{ python }} schemas/make.py
 
-# the catalogue of metrics as a document
+# the catalogues of metrics, rules, causes and questions as documents
 docs:
     {{ python }} docs/make.py
+
+# which recordings of the lab show which rule and cause; `ckaudit lab record` makes them
+shown cache:
+    {{ python }} docs/shown.py {{ cache }}
 
 # synthetic checkpoints
 fixtures:

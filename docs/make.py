@@ -1,10 +1,11 @@
-"""Write `docs/metrics.md` and `docs/questions.md`, the catalogues as documents: `python docs/make.py`."""  # noqa: INP001
+"""Write the catalogues as documents, metrics, rules, causes and questions: `python docs/make.py`."""  # noqa: INP001
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from ckaudit.causes import causes
 from ckaudit.explain import Page, explain
 from ckaudit.explain.cited import MEANINGS
 from ckaudit.metrics import metrics
@@ -12,6 +13,7 @@ from ckaudit.metrics.catalogue import Category, categories, entry_of
 from ckaudit.questions import questions
 from ckaudit.questions.phases import MAP, PHASES
 from ckaudit.reports.explain.markdown import code, pages, text
+from ckaudit.rules import rules
 
 HERE = Path(__file__).parent
 # What a covered metric shares with the one that tells about it.
@@ -23,6 +25,34 @@ shows the same offline. T are steps, C checkpoints, E evaluations, P tensors, M 
 
 A metric is a *must*, a *should* or *nice* to have by the scale of the run (nano: one device and hours; medium: a node and days;
 large: a cluster and weeks) and by its stage (early: to the end of warm-up; late: while the learning rate decays to its end).
+"""
+
+RULES = """# Rules
+
+Written by `docs/make.py` from the docstrings in `ckaudit/rules/`; `ckaudit explain CODE` shows the same offline. A rule
+recognises an illness in series of [metrics](metrics.md); what may lie behind it are its [causes](causes.md). A rule is skipped,
+and says so, where what it needs was not recorded. Every limit below can be set in a [policy](policy.md).
+
+| severity | meaning |
+|---|---|
+| sev0 | stop the run |
+| sev1 | contain it quickly |
+| sev2 | investigate |
+| note | worth knowing |
+
+Beside each rule stand a healthy and an ill series on one axis, and the trainings of the lab in which an audit really found it
+(`ckaudit lab run NAME`; `docs/shown.py` has looked at all of them). "lab" in the source of a limit means those trainings.
+"""
+
+CAUSES = """# Causes
+
+Written by `docs/make.py` from the docstrings in `ckaudit/causes/`; `ckaudit explain NAME` shows the same offline. A cause
+weighs findings of [rules](rules.md) and series of [metrics](metrics.md). Each piece of evidence for it adds its weight to the
+log odds, each against it takes it away, from the odds before any evidence on; a diagnosis shows them all. It is considered where
+one of the rules that it explains has found something. What it may bring with it does not suggest it, but needs no other cause
+once it stands.
+
+Beside each cause stand the trainings of the lab in which it really comes first (`ckaudit lab run NAME`).
 """
 
 INTERVIEW = """# Questions
@@ -64,10 +94,39 @@ def _phase(number: int) -> Iterator[str]:
     yield ""
 
 
+def illnesses() -> str:
+    """Return the whole of `docs/rules.md`."""
+    found = [_page(each.name, "rule") for each in rules().values()]
+    rows = ["| code | rule | at most | what it sees |", "|---|---|---|---|"]
+    rows += [
+        f"| {' '.join(each.ids)} | {_link(each)} | {each.facts['severity'].split()[0]} | {text(each.title)} |" for each in found
+    ]
+    return "\n".join([RULES, _cited(), *rows, "", pages([_uncited(each) for each in found])])
+
+
+def hypotheses() -> str:
+    """Return the whole of `docs/causes.md`."""
+    found = [_page(name, "cause") for name in causes()]
+    rows = ["| cause | what it is | first knob |", "|---|---|---|"]
+    rows += [f"| {_link(each)} | {text(each.title)} | {text(causes()[each.name].knob)} |" for each in found]
+    return "\n".join([CAUSES, *rows, "", pages(found)])
+
+
+def _cited() -> str:
+    return "Sources cite, by example:\n\n" + "".join(f"- {text(meaning)}\n" for meaning in MEANINGS.values())
+
+
+def _uncited(page: Page) -> Page:
+    return replace(page, facts={label: said for label, said in page.facts.items() if label != "cited"})
+
+
+def _link(page: Page) -> str:
+    return f"[{code(page.name)}](#{page.name})"
+
+
 def document() -> str:
     """Return the whole of `docs/metrics.md`."""
-    cited = "Sources cite, by example:\n\n" + "".join(f"- {text(meaning)}\n" for meaning in MEANINGS.values())
-    parts = [INTRODUCTION, cited, *("\n".join(_category(category)) for category in categories())]
+    parts = [INTRODUCTION, _cited(), *("\n".join(_category(category)) for category in categories())]
     if alone := [name for name in metrics() if entry_of(name) is None]:
         parts.append("## Metrics without a playbook\n\n" + pages([_short(page) for page in explain(alone)], level=3))
     return "\n".join(parts)
@@ -85,13 +144,13 @@ def _category(category: Category) -> Iterator[str]:
     yield ""
     for name, entry in category.entries.items():
         page = _page(name)
-        yield pages([replace(page, facts={label: said for label, said in page.facts.items() if label != "cited"})], level=3)
+        yield pages([_uncited(page)], level=3)
         if entry.covers:
             yield pages([_short(_page(other)) for other in entry.covers], level=4)
 
 
-def _page(name: str) -> Page:
-    return next(page for page in explain([name]) if page.kind == "metric" and page.name == name)
+def _page(name: str, kind: str = "metric") -> Page:
+    return next(page for page in explain([name]) if page.kind == kind and page.name == name)
 
 
 def _short(page: Page) -> Page:
@@ -100,6 +159,8 @@ def _short(page: Page) -> Page:
     return replace(page, facts=facts, importance={}, sections=(), shapes=None)
 
 
+DOCUMENTS = {"metrics.md": document, "rules.md": illnesses, "causes.md": hypotheses, "questions.md": interview}
+
 if __name__ == "__main__":
-    (HERE / "metrics.md").write_text(document(), encoding="utf-8")
-    (HERE / "questions.md").write_text(interview(), encoding="utf-8")
+    for name, made in DOCUMENTS.items():
+        (HERE / name).write_text(made(), encoding="utf-8")

@@ -8,6 +8,7 @@ from ckaudit.contract.fields import fields
 from ckaudit.contract.meaning import checks
 from ckaudit.contract.schema import publish
 from ckaudit.metrics import metrics
+from ckaudit.reports.schemas import publish_outputs
 from ckaudit.rules.rule import rules
 
 HERE = Path(__file__).parent
@@ -54,5 +55,6 @@ def with_table(text: str) -> str:
 
 if __name__ == "__main__":
     publish(HERE)
+    publish_outputs(HERE)
     readme = HERE / "README.md"
     readme.write_text(with_table(readme.read_text(encoding="utf-8")), encoding="utf-8")

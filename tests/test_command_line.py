@@ -69,7 +69,8 @@ def test_a_name_is_explained_in_every_format() -> None:
 
 
 def test_an_unknown_name_could_not_be_explained() -> None:
-    assert not ckaudit("explain", "M19", "max_atn_logit", code=2)
+    assert ckaudit("explain", "M19", "max_atn_logit", code=2) == ckaudit("explain", "M19", code=0)
+    assert not ckaudit("explain", "max_atn_logit", code=2)
     assert not ckaudit("explain", "M19", "--format", "sarif", code=2)
 
 

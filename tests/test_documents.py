@@ -2,12 +2,19 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
+from ckaudit.causes import causes
+from ckaudit.causes.links import causes_of
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.questions import questions
 from ckaudit.questions.readiness import COHERENCE, CONSISTENCY, FLUENCY, FOLLOWING, FORMAT, INSTRUCTION
+from ckaudit.rules import rules
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -16,8 +23,33 @@ def test_the_catalogues_on_paper_are_those_in_the_code():
     spec = importlib.util.spec_from_file_location("docs_make", DOCS / "make.py")
     make = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make)
-    assert (DOCS / "metrics.md").read_text(encoding="utf-8") == make.document(), "run python docs/make.py"
-    assert (DOCS / "questions.md").read_text(encoding="utf-8") == make.interview(), "run python docs/make.py"
+    assert set(make.DOCUMENTS) == {"metrics.md", "rules.md", "causes.md", "questions.md"}
+    for name, made in make.DOCUMENTS.items():
+        assert (DOCS / name).read_text(encoding="utf-8") == made(), f"{name}: run python docs/make.py"
+
+
+@pytest.mark.parametrize("name", ["rules.md", "causes.md"])
+def test_rules_and_causes_on_paper_have_all_that_is_asked_of_them(name):
+    text = (DOCS / name).read_text(encoding="utf-8")
+    parts = re.split(r"^## (\w+)$", text, flags=re.MULTILINE)
+    found = dict(zip(parts[1::2], parts[2::2], strict=True))
+    of_rules = name == "rules.md"
+    assert list(found) == ([rule.name for rule in rules().values()] if of_rules else list(causes()))
+    assert re.findall(r"\]\(#(\w+)\)", parts[0]) == list(found)
+    shared = ("**Runs that show it**", "| before any evidence |", "**First knob.**", "**Where to look.**", "**Runbook.**")
+    wanted = (shared[0], "**What it checks.**", "**Why it matters.**", "**False alarms.**", "| severity |", "good: ", "bad: ")
+    for page in found.values():
+        assert all(part in page for part in (wanted if of_rules else shared))
+    for each in rules().values() if of_rules else causes().values():
+        for limit in getattr(each, "thresholds", ()):
+            assert f"| `{limit}` | " in found[each.name]
+        for linked in causes_of(each) if of_rules else (*each.explains, *each.follows):
+            assert linked.name in found[each.name]
+
+
+def test_the_documents_are_written_without_torch():
+    code = "import sys; sys.modules['torch'] = None; import runpy; runpy.run_path('docs/make.py')['illnesses']()"
+    subprocess.run([sys.executable, "-c", code], cwd=DOCS.parent, check=True)
 
 
 def test_the_questions_on_paper_hold_every_question_and_every_name_that_is_read():

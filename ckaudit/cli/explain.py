@@ -19,7 +19,7 @@ Examples:
 \b
 Exit codes:
   0  explained
-  2  a name is not known
+  2  a name is not known; the others are explained
 """
 
 
@@ -33,7 +33,7 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="NAME",
-        help="A metric, rule, cause or violation, by name or code; a row such as M19 or F6. Without one, all are listed.",
+        help="A metric, rule, cause or violation, by name or code; a row such as M19, F6 or TRI-4. Without one, all are listed.",
         show_default=False,
         autocompletion=_names,
     ),
@@ -44,8 +44,13 @@ Format = Annotated[str, one_format(FORMATS)]
 def command(names: Names = None, *, format: Format = "terminal") -> int:  # noqa: A002  what the option is called
     """Say what a name means: formula, thresholds with their source, playbook, and how it looks well and ill."""
     one_of(format, tuple(FORMATS), "format")
-    from ckaudit.explain import explain, groups
+    from ckaudit.explain import explain, groups, is_known, refuse
 
     view, encoding = fitted(PLAIN, drawn=format == "terminal")
-    send(render_pages(explain(names), format, view) if names else render_groups(groups(), format, view), encoding)
+    if not names:
+        send(render_groups(groups(), format, view), encoding)
+        return 0
+    if known := [name for name in names if is_known(name)]:
+        send(render_pages(explain(known), format, view), encoding)
+    refuse([name for name in names if not is_known(name)])
     return 0

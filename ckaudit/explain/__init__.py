@@ -1,18 +1,19 @@
-"""What a name means: any metric, rule, cause, question, violation or gate, from the catalogues alone."""
+"""What a name means: any metric, rule, cause, question, violation, gate or row, from the catalogues alone."""
 
 from collections.abc import Iterable, Iterator
 
 from ckaudit.audit.drop.guide import GUIDE
 from ckaudit.audit.drop.procedure import PROCEDURE
 from ckaudit.causes import causes
-from ckaudit.explain.names import kinds, known_names, pages_of
+from ckaudit.explain.names import is_known, kinds, known_names, pages_of, refuse
 from ckaudit.explain.page import Group, Line, Page
+from ckaudit.explain.row_pages import cited_rows
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Category, categories, entry_of
 from ckaudit.questions import questions
 from ckaudit.rules import rules
 
-__all__ = ["Group", "Line", "Page", "explain", "groups", "known_names"]
+__all__ = ["Group", "Line", "Page", "explain", "groups", "is_known", "known_names", "refuse"]
 
 
 def explain(names: Iterable[str]) -> list[Page]:
@@ -25,7 +26,7 @@ def explain(names: Iterable[str]) -> list[Page]:
 
 
 def groups() -> list[Group]:
-    """Return every name with one sentence: metrics by category, then rules, causes, questions, violations and gates."""
+    """Return every name with one sentence: metrics by category, then rules, causes, questions, violations, gates and rows."""
     found = [Group(title=each.title, lines=tuple(_of_category(each))) for each in categories()]
     if alone := [name for name in metrics() if entry_of(name) is None]:
         found.append(Group(title="Metrics without a playbook", lines=tuple(_line(name) for name in alone)))
@@ -39,6 +40,7 @@ def groups() -> list[Group]:
         ),
         _judged("Gates: why did a benchmark fall? In this order", ((each.name, each.row, each.question) for each in PROCEDURE)),
         _judged("Guide: which part of the architecture to test?", ((each.name, each.row, each.title) for each in GUIDE)),
+        _judged("Rows: what do sources cite?", ((name, "", row.title) for name, row in cited_rows().rows.items())),
     ]
 
 

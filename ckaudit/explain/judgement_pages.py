@@ -9,6 +9,8 @@ from ckaudit.contract.violations import Kind
 from ckaudit.explain.cited import cited
 from ckaudit.explain.docstring import sections, sentences_about, thresholds
 from ckaudit.explain.page import Page, Section
+from ckaudit.explain.rule_shapes import shapes_of
+from ckaudit.explain.shown import of_cause, of_rule
 from ckaudit.rules.rule import Rule
 
 SEVERITY = {"sev0": "stop the run", "sev1": "contain it quickly", "sev2": "investigate", "note": "worth knowing"}
@@ -38,7 +40,8 @@ def rule_page(rule: Rule) -> Page:
         facts=facts,
         thresholds=thresholds(rule.function, lambda name: sentences_about(name, rule.doc)),
         links={label: found for label, found in links.items() if found},
-        sections=sections(rule.doc),
+        sections=(*sections(rule.doc), *of_rule(rule.name)),
+        shapes=shapes_of(rule),
     )
 
 
@@ -47,6 +50,7 @@ def cause_page(cause: Cause) -> Page:
     prior = 1 / (1 + math.exp(-cause.prior))
     links = {
         "explains rules": tuple(f"{rule.code} {rule.name}" for rule in cause.explains),
+        "may bring with it": tuple(f"{rule.code} {rule.name}" for rule in cause.follows if rule not in cause.explains),
         "weighs if recorded": metric_names(cause.wants),
     }
     more = " ".join(inspect.cleandoc(cause.function.__doc__ or "").partition("\n")[2].split())
@@ -63,6 +67,7 @@ def cause_page(cause: Cause) -> Page:
             Section(title="First knob", text=cause.knob),
             Section(title="Where to look", text=cause.inspect),
             Section(title="Runbook", text=cause.runbook),
+            *of_cause(cause.name),
         ),
     )
 

@@ -1,7 +1,7 @@
 """Every name that can be explained, every way to spell it, and the nearest to one that is not known."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache, partial
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from ckaudit.explain.metric_page import metric_page
 from ckaudit.explain.page import Page
 from ckaudit.explain.procedure_pages import gate_page, guide_page
 from ckaudit.explain.question_page import question_page
+from ckaudit.explain.row_pages import cited_rows, row_page
 from ckaudit.material import faults
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
@@ -68,10 +69,26 @@ def pages_of(name: str) -> list[Page]:
     Raises:
         UsageError: If the name is not known; the hint has the nearest.
     """
-    found = _index().get(_key(name))
-    if found:
-        return [subject.page() for subject in found]
-    raise UsageError(f"unknown name {name!r}", hint=_hint(name))
+    refuse([] if is_known(name) else [name])
+    return [subject.page() for subject in _index()[_key(name)]]
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a name can be explained."""
+    return _key(name) in _index()
+
+
+def refuse(names: Sequence[str]) -> None:
+    """Raise for names that are not known.
+
+    Raises:
+        UsageError: If there are any; the hint has the nearest to each.
+    """
+    if len(names) == 1:
+        raise UsageError(f"unknown name {names[0]!r}", hint=_hint(names[0]))
+    if names:
+        hints = " ".join(f"{name}: {_hint(name)}" for name in names)
+        raise UsageError(f"unknown names {', '.join(map(repr, names))}", hint=hints)
 
 
 def _hint(name: str) -> str:
@@ -121,3 +138,5 @@ def _all() -> Iterator[Subject]:
         yield Subject((gate.name, gate.row), (), partial(gate_page, gate))
     for row in GUIDE:
         yield Subject((row.name, row.row), (), partial(guide_page, row))
+    for name in cited_rows().rows:
+        yield Subject((name,), (), partial(row_page, name))

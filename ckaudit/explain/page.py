@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-PageKind = Literal["metric", "rule", "cause", "question", "violation", "procedure", "advice"]
+PageKind = Literal["metric", "rule", "cause", "question", "violation", "procedure", "advice", "row"]
 
 
 class Formula(Struct, frozen=True, kw_only=True):
@@ -42,8 +42,9 @@ class Section(Struct, frozen=True, kw_only=True):
 
 
 class Shapes(Struct, frozen=True, kw_only=True):
-    """A healthy and an ill series on one axis, and each in words."""
+    """A healthy and an ill series on one axis, and each in words; `of` is what is drawn, empty for what the page is about."""
 
+    of: str = ""
     good: str
     bad: str
     good_values: tuple[float, ...]

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from jsonschema import Draft202012Validator
 
 from ckaudit.audit.autopsy import autopsy, said
 from ckaudit.audit.autopsy.box import distances, repeats
 from ckaudit.cli.run import run
 from ckaudit.contract.training import History
 from ckaudit.errors import UsageError
+from ckaudit.reports.schemas import output_schema
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 
@@ -214,6 +216,7 @@ def test_the_command_in_every_format(capfd):
     assert run(["triage", path, "--event", "last", "-f", "json"]) == 1
     told = json.loads(capfd.readouterr().out)
     assert (told["schema_version"], told["event"]["event_step"]) == ("ck.autopsy.v1", 181)
+    Draft202012Validator(output_schema("ck.autopsy.v1")).validate(told)
     assert run(["triage", path, "--event", "150", "-f", "markdown"]) == 1
     assert "| 150 | the loss is NaN<br>" in capfd.readouterr().out
     for words in (["--event", "x"], ["--event", "7"], ["--event", "last", "--step", "5"], ["--event", "last", "-f", "junit"]):

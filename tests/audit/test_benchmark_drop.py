@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 
 from ckaudit.audit.drop import benchmark_drop, benchmark_drop_of
 from ckaudit.audit.drop.fall import fall_of, fall_since
@@ -13,6 +14,7 @@ from ckaudit.audit.drop.guide import GUIDE
 from ckaudit.audit.drop.shift import Limits, shift
 from ckaudit.cli.run import run
 from ckaudit.errors import UsageError
+from ckaudit.reports.schemas import output_schema
 from tests.metrics.samples import run_of
 
 ROOT = Path(__file__).parents[2]
@@ -196,6 +198,7 @@ def test_formats_and_exit_codes(tmp_path, capfd):
     assert run(["triage", str(tmp_path), "--benchmark-drop", "-f", "json"]) == 0
     told = json.loads(capfd.readouterr().out)
     assert (told["schema_version"], told["answer"], len(told["gates"])) == ("ck.benchmark_drop.v1", "SR-4", 4)
+    Draft202012Validator(output_schema("ck.benchmark_drop.v1")).validate(told)
     assert run(["triage", str(tmp_path), "--benchmark-drop", "-f", "markdown"]) == 0
     assert "| SR-4 | Does the benchmark" in capfd.readouterr().out
     broken = written(tmp_path, lambda step: {"max_attn_logit": 900.0} if step > 320 else {})

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from ckaudit.audit.coverage import coverage, coverage_of
@@ -19,6 +20,7 @@ from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import actions, entries
 from ckaudit.reports.coverage import render
 from ckaudit.reports.explain.terminal import pages
+from ckaudit.reports.schemas import output_schema
 from ckaudit.reports.view import PLAIN
 from ckaudit.run.read import read_run
 from ckaudit.run.run import Run
@@ -311,6 +313,7 @@ def test_it_is_no_longer_than_it_must_be(source, most):
 def test_json_says_which_version_it_is():
     document = json.loads(render(coverage(RESNET), "json", PLAIN))
     assert document["schema_version"] == "ck.coverage.v1"
+    Draft202012Validator(output_schema("ck.coverage.v1")).validate(document)
     assert document["remedies"][0]["lines"][-1]["code"] == "recorder.close()"
     assert {1, 2} <= {each["place"] for each in document["waiting"]}
 

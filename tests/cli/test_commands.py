@@ -114,6 +114,14 @@ def test_help_fits_a_screen_of_80_columns(capfd, monkeypatch, command):
     assert max(map(len, capfd.readouterr().out.splitlines())) <= 80
 
 
+def test_names_that_are_known_are_explained_beside_one_that_is_not(capfd):
+    assert run(["explain", "F6", "M99", "TRI-4"]) == 2
+    out, err = capfd.readouterr()
+    assert out.startswith("spectral_norm")
+    assert "The entropy of attention collapses early." in out
+    assert err.startswith("error: unknown name 'M99'\nhint: did you mean M")
+
+
 def test_a_clean_run_says_so_in_one_line(engine, capfd):
     engine(clean())
     assert run(["triage", "run", "--fail-on", "note"]) == 0

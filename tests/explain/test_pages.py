@@ -14,9 +14,10 @@ from ckaudit.causes import causes
 from ckaudit.causes.links import made_of, rules_reading
 from ckaudit.contract.violations import KINDS
 from ckaudit.errors import UsageError
-from ckaudit.explain import explain, groups, known_names
+from ckaudit.explain import explain, groups, is_known, known_names, refuse
 from ckaudit.explain.docstring import documentation, sentences_about
 from ckaudit.explain.judgement_pages import WEIGHTS
+from ckaudit.explain.row_pages import cited_rows
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.questions import questions
@@ -169,7 +170,7 @@ def test_everything_has_a_page_and_a_line():
     listed = {line.name for group in groups() for line in group.lines}
     judgements = {*causes(), *questions(), *(rule.name for rule in rules().values()), *(kind.name for kind in KINDS.values())}
     procedure = {each.name for each in (*PROCEDURE, *GUIDE)}
-    assert listed == set(entries()) | set(metrics()) | judgements | procedure
+    assert listed == set(entries()) | set(metrics()) | judgements | procedure | set(cited_rows().rows)
     assert {*metrics(), *rules(), *causes(), *questions(), *KINDS} <= set(known_names())
     assert all(len(explain([name])) >= 1 for name in known_names())
 
@@ -241,6 +242,13 @@ def test_an_unknown_name_suggests_the_nearest(typed, hint):
         explain(["val_loss", typed])
     assert repr(typed) in str(caught.value)
     assert hint in caught.value.hint
+
+
+def test_every_unknown_name_of_several_has_its_hint():
+    with pytest.raises(UsageError, match="unknown names 'M99', 'overfiting'") as caught:
+        refuse([name for name in ("M99", "F6", "overfiting") if not is_known(name)])
+    assert "M99: did you mean" in caught.value.hint
+    assert "overfiting: did you mean overfitting?" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", metrics())

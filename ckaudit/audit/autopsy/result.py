@@ -38,7 +38,12 @@ class Departure(Struct, frozen=True, kw_only=True):
 
 
 class Moment(Struct, frozen=True, kw_only=True):
-    """Everything that left its range at one step, in the order in which a step makes it; the farthest tensor first."""
+    """Everything that left its range at one step.
+
+    Attributes:
+        step: The step.
+        departures: In the order in which a step makes them; the farthest tensor first.
+    """
 
     step: int
     departures: tuple[Departure, ...]
@@ -77,7 +82,13 @@ class Track(Struct, frozen=True, kw_only=True):
 
 
 class EventName(Struct, frozen=True, kw_only=True):
-    """One event checkpoint by its steps and triggers."""
+    """One event checkpoint by its steps and triggers.
+
+    Attributes:
+        step: The step it was taken at.
+        event_step: The step whose event asked for it.
+        triggers: What that was.
+    """
 
     step: int
     event_step: int

@@ -6,18 +6,46 @@ import msgspec
 
 from ckaudit import __version__
 from ckaudit.audit.coverage import Coverage
-from ckaudit.metrics.catalogue import RANKS
+from ckaudit.metrics.catalogue import RANKS, Importance
 from ckaudit.reports.json import dumps
 from ckaudit.reports.view import View
 
 VERSION = "ck.coverage.v1"
 
 
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """How many entries of one level the run has.
+
+    Attributes:
+        recorded: Those recorded.
+        of: All that make sense for the run.
+    """
+
+    recorded: int
+    of: int
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many entries the run has, by how much it needs them.
+
+    Attributes:
+        must: What the run cannot do without.
+        should: What it ought to have.
+        nice: What is good to have.
+    """
+
+    must: Counted
+    should: Counted
+    nice: Counted
+
+
 def render(found: Coverage, view: View) -> str:  # noqa: ARG001  a program gets everything
     """Return the whole, with the counts by level."""
     whole: dict[str, Any] = msgspec.to_builtins(found)
-    counts = {
-        level: {"recorded": len(found.of(level)) - len(found.missing(level)), "of": len(found.of(level))} for level in RANKS
-    }
+    counts = Counts(**{level: _counted(found, level) for level in RANKS})
     rows = whole.pop("rows")
     return dumps({"schema_version": VERSION, "tool": f"ckaudit {__version__}", **whole, "counts": counts, "rows": rows})
+
+
+def _counted(found: Coverage, level: Importance) -> Counted:
+    return Counted(recorded=len(found.of(level)) - len(found.missing(level)), of=len(found.of(level)))

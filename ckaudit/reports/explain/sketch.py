@@ -34,7 +34,8 @@ def sketch(shapes: Shapes, view: View, width: int, *, widest: int = 40, height: 
     good, bad = (fit(shown(text, view), half) for text in (f"good: {shapes.good}", f"bad: {shapes.bad}"))
     lines += [pad(left, half) + " " * GAP + right for left, right in zip_longest(good, bad, fillvalue="")]
     both = (*shapes.good_values, *shapes.bad_values)
-    axis = fit(f"an example, from {number(min(both))} to {number(max(both))}", width)
+    subject = f" of {shapes.of}" if shapes.of else ""
+    axis = fit(f"an example{subject}, from {number(min(both))} to {number(max(both))}", width)
     return [*(line.rstrip() for line in lines), *(paint(line, "dim", view) for line in axis)]
 
 

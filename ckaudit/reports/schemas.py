@@ -1,0 +1,68 @@
+"""The JSON Schemas of what commands print beside reports, made from the types and their docstrings."""
+
+import inspect
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ckaudit.audit.autopsy import Autopsy
+from ckaudit.audit.coverage import Coverage
+from ckaudit.audit.drop import Drop
+from ckaudit.contract.schema import DIALECT
+from ckaudit.reports.autopsy import json as autopsy
+from ckaudit.reports.coverage import json as coverage
+from ckaudit.reports.drop import json as drop
+
+DOCUMENTS: dict[str, type[msgspec.Struct]] = {coverage.VERSION: Coverage, drop.VERSION: Drop, autopsy.VERSION: Autopsy}
+MORE: dict[str, dict[str, type[msgspec.Struct]]] = {coverage.VERSION: {"counts": coverage.Counts}}
+MEMBER = re.compile(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", re.DOTALL | re.MULTILINE)
+
+
+@cache
+def output_schema(version: str) -> dict[str, Any]:
+    """Return the JSON Schema 2020-12 of one document; the docstring of a type describes its members.
+
+    >>> output_schema("ck.autopsy.v1")["required"][:3]
+    ['schema_version', 'tool', 'subject']
+    """
+    kind, more = DOCUMENTS[version], MORE.get(version, {})
+    _, definitions = msgspec.json.schema_components([kind, *more.values()], ref_template="#/$defs/{name}")
+    definitions = json.loads(msgspec.json.encode(definitions))  # an empty default is a tuple here and a list on file
+    for each in definitions.values():
+        _describe(each)
+    root = definitions.pop(kind.__name__)
+    head: dict[str, Any] = {
+        "schema_version": {"description": "Which contract this document follows.", "enum": [version]},
+        "tool": {"description": "Name and version of the program.", "type": "string"},
+    }
+    tail = {name: {"$ref": f"#/$defs/{made.__name__}", "description": _first(made)} for name, made in more.items()}
+    properties = head | root["properties"] | tail
+    return {
+        "$schema": DIALECT, "$id": f"{version}.schema.json", **root, "title": version, "properties": properties,
+        "required": list(properties), "$defs": definitions,
+    }  # fmt: skip
+
+
+def publish_outputs(folder: Path) -> None:
+    """Write every schema into `folder`."""
+    for version in DOCUMENTS:
+        text = json.dumps(output_schema(version), indent=2, ensure_ascii=False) + "\n"
+        (folder / f"{version}.schema.json").write_text(text, encoding="utf-8")
+
+
+def _describe(definition: dict[str, Any]) -> None:
+    """Give each member of a type its line of the docstring; what such a type has is always written."""
+    text, _, members = inspect.cleandoc(definition.get("description", "")).partition("Attributes:\n")
+    definition["description"] = " ".join(text.split())
+    for name, said in MEMBER.findall(members):
+        definition["properties"][name]["description"] = " ".join(re.sub(r"\bNone\b", "null", said).split())
+    if members:
+        definition["required"] = list(definition["properties"])
+
+
+def _first(kind: type) -> str:
+    return inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]

@@ -1,0 +1,173 @@
+"""Every rule is drawn well and ill, and finds what its ill drawing shows, but not in the healthy one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from ckaudit.audit.judge import judge
+from ckaudit.contract.manifest import Manifest
+from ckaudit.explain import explain
+from ckaudit.explain.rule_shapes import drawn, shapes_of
+from ckaudit.metrics import Metric, metrics
+from ckaudit.metrics.catalogue import entries
+from ckaudit.reports.explain.sketch import resampled
+from ckaudit.rules import rules
+from ckaudit.rules.rule import FACTS, Hit, Rule
+from ckaudit.run.series import Series
+from tests.cases import run_of
+
+BY_NAME = {rule.name: rule for rule in rules().values()}
+GRAVITY = ("sev0", "sev1", "sev2", "note")
+Beside = float | Callable[[np.ndarray, np.ndarray], Any]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a rule is told beside the series that is drawn.
+
+    `points` lays the drawing out: None as the points stand, a number by straight lines between them. The first is at step
+    `start`, the others `every` steps apart. `along` is the label of each point, where the drawing goes through the model.
+    `others` are further columns of the series that is drawn, with their value; None: the same. What stands `beside` it has the
+    same columns, or those of `beside_of`. With `whole` the drawing is the only scalar of a run that is judged as any other.
+    """
+
+    points: int | None = 40
+    every: int = 10
+    start: int = 10
+    along: str = ""
+    label: str = ""
+    others: dict[str, float | None] = field(default_factory=dict)
+    beside_of: tuple[str, ...] = ()
+    whole: bool = False
+    beside: dict[str, Beside] = field(default_factory=dict)
+    facts: dict[str, Any] | None = None
+
+
+MATRIX = {"tensors": {"blocks.0.mlp.weight": {"shape": [512, 512]}}}
+RESUMED = Told(
+    points=None, start=1, every=1, whole=True, facts={"sessions": [{"start": 1.0}, {"start": 2.0, "resumed_from": 12}]}
+)
+TOLD = {
+    "barely_moving": Told(beside={"update_to_weight": lambda _, values: values / 20, "learning_rate": 1e-3}),
+    "contradicted_claim": Told(beside={"nearest_allowed_value": 1.0}),
+    "dominant_tensor": Told(beside={"clip_coefficient": 0.05}),
+    "frequent_clipping": Told(beside={"clip_coefficient": 0.05}),
+    "frozen_parameter": Told(
+        label="drawn",
+        others={"b": 0.03, "c": 0.03},
+        beside={"gradient_norm": 1.0},
+        beside_of=("b", "c"),
+        facts={"tensors": {name: {} for name in ("drawn", "b", "c")}},
+    ),
+    "gap_widens": Told(beside={"val_loss": lambda steps, _: 4 - steps / steps[-1], "val_rise": 0.0}),
+    "hidden_nonfinite": Told(points=None, beside={"grad_global_norm": lambda _, values: np.where(values == 0, np.nan, 1.0)}),
+    "initial_loss_off": Told(
+        points=None,
+        start=1,
+        beside={"initial_loss_excess": lambda _, values: values[:1] - np.log(50257)},
+        facts={"vocabulary": 50257},
+    ),
+    "input_scale_off": Told(beside={"activation_rms": 1.0}),
+    "layer_not_contributing": Told(along="blocks.{}.mlp.weight", beside={"learning_rate": 1e-3}),
+    "learning_rate_jump": Told(points=120),
+    "learning_rate_zero": Told(points=400, every=1),
+    "loss_below_floor": Told(points=400, every=1, beside={"unigram_entropy": 3.3}),
+    "loss_not_falling": Told(points=400, every=1, beside={"unigram_entropy": 3.3}, facts={"vocabulary": 100}),
+    "loss_rises": Told(points=400, every=1),
+    "loss_spike": Told(points=400, every=1, whole=True),
+    "mask_leak": Told(beside={"target_shift_match": 1.0}),
+    "missing_in_optimizer": Told(label="blocks.0.mlp.weight"),
+    "optimizer_state_reset": RESUMED,
+    "overflow": Told(points=None, every=100),
+    "probe_jump": Told(points=None, every=100, beside={"loss_over_median": 1.0}),
+    "recording_overhead": Told(beside={"recording_seconds": 100.0}),
+    "redundant_heads": Told(others={"b": None, "c": None, "d": None}, beside={"normalized_attention_entropy": 0.5}),
+    "repeated_batch": Told(points=400, every=1, start=1, beside={"train_loss_raw": 2.0}),
+    "saturated_units": Told(beside={"activation_max_abs": 1.0}),
+    "schedule_off_plan": Told(facts={"planned_learning_rate": [[10, 0], [140, 6e-4], [400, 0]]}),
+    "seam_jump": RESUMED,
+    "step_time_jump": Told(points=400, every=1),
+    "train_val_inverted": Told(
+        beside={"train_loss_raw": lambda steps, _: resampled([5.1, 3.9, 3.1, 2.7, 2.5, 2.4], len(steps))},
+        facts={"vocabulary": 50257},
+    ),
+    "update_out_of_band": Told(beside={"learning_rate": 1e-3}),
+    "validation_noise": Told(points=None, beside={"learning_rate": 0.0}),
+    "vanishing_gradient": Told(along="block.{}"),
+    "weight_scale_off": Told(start=0, label="blocks.0.mlp.weight", facts=MATRIX),
+    "weights_alike": Told(label="blocks.0.mlp.weight", beside={"weight_norm": 10.0}, facts=MATRIX),
+    "weights_grow": Told(label="blocks.0.mlp.weight", facts=MATRIX),
+    "weights_jump": Told(points=None, others={"b": 0.03, "c": 0.03}, beside={"weight_norm": 50.0, "learning_rate": 1e-3}),
+}
+ELSEWHERE = {
+    "missing_checkpoint": "draws the steps between checkpoints, which the rule counts itself",
+    "parameter_count_changed": "draws how many tensors there are, which the rule counts itself",
+}
+
+
+def judged(rule: Rule, values: tuple[float, ...], told: Told) -> str | None:
+    """Return the gravest that a rule says of a drawing, None for nothing."""
+    name = shapes_of(rule).of.partition(",")[0].partition(" of ")[0]
+    assert name in {metric.name for metric in rule.metrics}, f"{name} is no metric of {rule.name}"
+    line = np.array(values if told.points is None or told.along else resampled(values, told.points), float)
+    steps = told.start + told.every * np.arange(40 if told.along else len(line))
+    if told.whole:
+        run = run_of({"name": "", "facts": told.facts, "scalars": {name: {"steps": steps.tolist(), "values": line.tolist()}}})
+        found: list[Any] = judge(run, [rule]).findings
+    else:
+        inputs = [_input(each, name, steps, line, told) for each in (*rule.needs, *rule.wants)]
+        found = [each for each in rule.function(*inputs) if isinstance(each, Hit)]
+    return min((each.severity for each in found), key=GRAVITY.index, default=None)
+
+
+def _input(wanted: Any, name: str, steps: np.ndarray, line: np.ndarray, told: Told) -> Manifest | Series | None:
+    """Return what a rule is given for one of its needs or wants: the drawing, what stands beside it, or nothing."""
+    if wanted is FACTS:
+        return msgspec.convert({"schema_version": "ck.run.v1", **(told.facts or {})}, Manifest)
+    labels = [told.label or name, *told.others]
+    if wanted.name != name:
+        if wanted.name not in told.beside:
+            return None
+        given = told.beside[wanted.name]
+        column = np.asarray(given(steps, line) if callable(given) else np.full(len(steps), given), float)
+        of = list(told.beside_of) or labels
+        return _series(wanted, steps[: len(column)], of, np.repeat(column[:, None], len(of), axis=1))
+    if told.along:
+        return _series(wanted, steps, [told.along.format(place) for place in range(len(line))], np.tile(line, (len(steps), 1)))
+    columns = [line, *(line if value is None else np.full(len(line), value) for value in told.others.values())]
+    return _series(wanted, steps, labels, np.stack(columns, axis=1))
+
+
+def _series(metric: Metric, steps: np.ndarray, labels: list[str], values: np.ndarray) -> Series:
+    return Series(metric.name, metric.unit, steps, tuple(labels), values, np.ones(values.shape, bool))
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_rule_is_drawn_well_and_ill(name: str) -> None:
+    rule = BY_NAME[name]
+    (page,) = [each for each in explain([rule.code]) if each.kind == "rule"]
+    assert page.shapes is not None
+    assert page.shapes.good_values != page.shapes.bad_values
+    assert min(len(page.shapes.good_values), len(page.shapes.bad_values)) >= 6
+
+
+@pytest.mark.parametrize("name", sorted(set(BY_NAME) - set(ELSEWHERE)))
+def test_a_rule_finds_its_ill_drawing_and_not_the_healthy_one(name: str) -> None:
+    rule, told = BY_NAME[name], TOLD.get(name, Told())
+    shapes = shapes_of(rule)
+    well, ill = judged(rule, shapes.good_values, told), judged(rule, shapes.bad_values, told)
+    assert ill is not None
+    assert well in (None, "note")
+    assert well is None or GRAVITY.index(ill) < GRAVITY.index(well)
+
+
+def test_a_drawing_of_its_own_is_of_a_rule_and_needed() -> None:
+    assert set(drawn()) <= set(BY_NAME)
+    for name in set(BY_NAME) - set(drawn()):
+        assert BY_NAME[name].needs[0].name in entries()
+    assert set(TOLD) | set(ELSEWHERE) <= set(BY_NAME)
+    assert {each.of for each in drawn().values()} & set(metrics())
