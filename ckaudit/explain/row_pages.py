@@ -55,7 +55,7 @@ def row_page(name: str) -> Page:
     family, _, number = name.partition("-")
     command = row.command
     if way:
-        command = way.command.format(run="RUN") or f"ckaudit metrics RUN {' '.join(way.metrics)}"
+        command = way.command.format(run="RUN", event="last") or f"ckaudit metrics RUN {' '.join(way.metrics)}"
     facts = {"row": f"{number} of {cited_rows().families[family]}"} | ({"shown by": command} if command else {})
     return Page(
         kind="row",
