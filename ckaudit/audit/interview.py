@@ -120,6 +120,9 @@ def _pointer(way: Way, run: Run, step: int | None) -> Pointer:
     """Return the command that shows more, of what the run has recorded."""
     name = shlex.quote(run.name)
     at = "" if step is None else f" --step {step}"
+    if way.autopsy and run.events and step is None:
+        first = min(each.event_step for each in run.events)
+        return Pointer(id=way.id, question=way.question, command=way.autopsy.format(run=name, event=first))
     if way.command:
         return Pointer(id=way.id, question=way.question, command=way.command.format(run=name) + at)
     known = [metric for metric in way.metrics if metrics()[metric](run)]

@@ -34,7 +34,9 @@ def response(run: Run, findings: Sequence[Finding], *, around: int = 50, batches
 
 
 def _before(since: int | None) -> str:
-    return "" if since is None else f"; good is what was written before step {since}"
+    if since is None:
+        return ""
+    return f"; good is what was written before step {since}" if since > 1 else "; nothing is good: it is so from the start"
 
 
 def _parts(ill: Sequence[Finding]) -> str:
@@ -78,6 +80,8 @@ def _replay(run: Run, since: int) -> str:
     """Return what to repeat, and the value that it must have (WF-3)."""
     probe = fixed_probe_loss(run)
     rows = [row for row, step in enumerate(probe.steps.tolist()) if step < since and probe.finite[row].any()]
+    if since <= 1:
+        return "replay: the first steps once more with the same seed; what comes again is in the code or the configuration"
     again = f"replay: from the last checkpoint before step {since}, with the same batches and nothing changed"
     if not rows:
         return f"{again}; a fixed batch (recorder.pin) would show that the checkpoint is the one that was saved"

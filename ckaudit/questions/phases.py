@@ -12,6 +12,7 @@ class Way(NamedTuple):
         question: What one wants to know.
         metrics: What `ckaudit metrics` shows of it, as far as it was recorded.
         command: Another command, where numbers are not what tells; {run} is the run.
+        autopsy: The command for a run with an event checkpoint; {event} is the step of its first event.
     """
 
     id: str
@@ -19,6 +20,7 @@ class Way(NamedTuple):
     question: str
     metrics: tuple[str, ...] = ()
     command: str = ""
+    autopsy: str = ""
 
 
 PHASES: dict[int, str] = {
@@ -36,7 +38,7 @@ MAP: tuple[Way, ...] = (
     Way("MAP-2", (1,), "Are the gradients right?", ("waterfall_ratio", "block_gradient_norm", "gradient_check_error")),
     Way("MAP-3", (2, 3), "What is it learning?", ("movement_rank", "relative_movement", "head_kind_share", "head_similarity")),
     Way("MAP-4", (2, 7), "Does it memorize?", ("memorization_curve", "memorization_gap", "train_loss_slope", "train_ppl")),
-    Way("MAP-5", (4,), "What went wrong?", command="ckaudit triage {run} -v"),
+    Way("MAP-5", (4,), "What went wrong?", command="ckaudit triage {run} -v", autopsy="ckaudit triage {run} --event {event}"),
     Way(
         "MAP-6", (5, 6), "Is pretraining done?", ("val_slope", "val_slope_p", "steps_since_improvement", "probe_group_perplexity")
     ),

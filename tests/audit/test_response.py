@@ -53,6 +53,12 @@ def test_a_replay_has_a_number_to_meet():
     assert "recorder.pin" in response(run, [finding("LOSS001", "sev1", 100)])[3]
 
 
+def test_what_is_ill_from_the_start_has_nothing_to_go_back_to():
+    action, _, _, replay = response(recorded(), [finding("INIT001", "sev2", 1)])
+    assert action == f"sev2: {ACTIONS['sev2']}; nothing is good: it is so from the start"
+    assert replay.startswith("replay: the first steps once more")
+
+
 def test_a_benchmark_that_fell_leads_to_the_procedure():
     scores = {"microbench_score": {"steps": "100..1000:100", "labels": ["arc"], "value": 0.5, "set": {"700..1000": 0.3}}}
     report = triage_run(recorded(scalars=scores))
