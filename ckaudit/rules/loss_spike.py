@@ -126,17 +126,18 @@ def _led(steps: Steps, gradient: Series | None, k: float, lead: int) -> Mask:
 
 def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int, back: float) -> Incident:
     """Return an incident up to the first `quiet` points whose median has given back its share of the jump."""
-    if incident.is_open:
-        return incident
-    peak = incident.first + int(np.nanargmax(np.where(np.isfinite(loss), loss, np.nan)[incident.first : incident.last + 1]))
     level = loss[incident.first] / relative[incident.first]
-    rows = np.flatnonzero(np.isfinite(loss[incident.last + 1 :])) + incident.last + 1 if np.isfinite(level) else np.empty(0, int)
-    rows = rows[: len(rows) // quiet * quiet].reshape(-1, quiet)
-    is_back = np.median(loss[rows], axis=1) < level + (1 - back) * (loss[peak] - level)
-    if is_back.any():
-        block = int(is_back.argmax())
-        return incident if block == 0 else replace(incident, last=int(rows[block, 0]) - 1)
-    return replace(incident, last=len(loss) - 1, is_open=True) if len(rows) else incident
+    later = np.flatnonzero(np.isfinite(loss[incident.last + 1 :])) + incident.last + 1
+    count = len(later) // quiet
+    if incident.is_open or not count or not np.isfinite(level):
+        return incident
+    peak = np.nanmax(np.where(np.isfinite(loss), loss, np.nan)[incident.first : incident.last + 1])
+    rows = later[: count * quiet].reshape(count, quiet)
+    is_back = np.median(loss[rows], axis=1) < level + (1 - back) * (peak - level)
+    if not is_back.any():
+        return replace(incident, last=len(loss) - 1, is_open=True)
+    block = int(is_back.argmax())
+    return incident if block == 0 else replace(incident, last=int(rows[block, 0]) - 1)
 
 
 def _crowded(steps: Steps, found: list[Incident], many: int, within: int) -> list[bool]:
