@@ -29,6 +29,7 @@ schemas:
 # the catalogue of metrics as a document
 docs:
     {{ python }} docs/make.py
+    {{ python }} -m tests.inventory.paper
 
 # synthetic checkpoints
 fixtures:

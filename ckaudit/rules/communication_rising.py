@@ -31,7 +31,8 @@ def communication_rising(
     middles = np.array([np.median(piece) for piece in np.array_split(share.values[rows, 0], parts)])
     whole = float(middles[-1] - middles[0])
     if whole > rise and (np.diff(middles) > -noise * whole).all():
-        start = len(rows) // parts
+        higher = share.values[rows, 0] > middles[0] + noise * whole
+        start = len(rows) // parts + int(higher[len(rows) // parts :].argmax())
         yield Hit(
             severity="sev2", where="communication", first=int(share.steps[rows[start]]), last=int(share.steps[rows[-1]]),
             worst=int(share.steps[rows[-1]]), value=float(middles[-1]), limit=float(middles[0]), points=len(rows) - start,

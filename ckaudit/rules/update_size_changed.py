@@ -21,6 +21,7 @@ def update_size_changed(size: Series, *, share: float = 0.2, width: int = 20, ma
     does not compare, and neither do two runs of which one has it.
     ## False alarms
     Growing batches and growing rows are often planned: hence a note. Padding makes sizes wander, which is their deviation.
+    That no token is counted at all is another rule's business.
     """
     rows = np.flatnonzero(size.finite[:, 0])
     count = len(rows) // width
@@ -43,4 +44,4 @@ def _changes(blocks: Floats, middle: Floats, share: float, mads: float) -> np.nd
     """Tell of each block but the last whether the one behind it is of another size; shape (B - 1,)."""
     spread = 1.4826 * np.median(np.abs(blocks - middle[:, None]), axis=1)[:-1]
     apart = np.abs(np.diff(middle))
-    return np.asarray((apart > share * middle[:-1]) & (apart > mads * spread))
+    return np.asarray((apart > share * middle[:-1]) & (apart > mads * spread) & (middle[1:] > 0) & (middle[:-1] > 0))
