@@ -123,7 +123,7 @@ def _pointer(way: Way, run: Run, step: int | None) -> Pointer:
     if way.command and not run.events:
         return Pointer(id=way.id, question=way.question, command=f"ckaudit triage {name} -v{at}", why="no event was recorded")
     if way.command:
-        command = way.command.format(run=name, event=run.events[-1].step)
+        command = way.command.format(run=name, event=min(each.event_step for each in run.events))
         return Pointer(id=way.id, question=way.question, command=command)
     known = [metric for metric in way.metrics if metrics()[metric](run)]
     if not known:

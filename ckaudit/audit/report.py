@@ -14,6 +14,7 @@ from ckaudit.audit.judge import gravity
 from ckaudit.audit.newest import contradictions_of_newest
 from ckaudit.audit.open import open_run
 from ckaudit.audit.pictures import DRAWN, STATE, charts, state
+from ckaudit.audit.response import response
 from ckaudit.causes import causes
 from ckaudit.contract.report import VERSION, Check, Diagnosis, Finding, Report, worst
 from ckaudit.errors import UsageError
@@ -72,8 +73,9 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     return Report(
         schema_version=VERSION, tool=f"ckaudit {__version__}", command="triage", subject=run.name,
         verdict=verdict(checks, diagnoses, findings, run.last_step, hidden=len(hidden)), severity=worst(findings),
-        step=run.last_step, state=state(run), diagnoses=diagnoses, findings=findings, checks=checks, charts=charts(run),
-        notes=notes, files=run.files, policy=used, baseline=gate.baseline.file if gate.baseline else None,
+        step=run.last_step, state=state(run), diagnoses=diagnoses, response=response(run, findings), findings=findings,
+        checks=checks, charts=charts(run), notes=notes, files=run.files, policy=used,
+        baseline=gate.baseline.file if gate.baseline else None,
         suppressed=settled.suppressed, stale=settled.stale, interview=answers,
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from ckaudit.contract.report import Evidence
 from ckaudit.metrics.hardware import comm_time_frac, dataloader_stall_frac
 from ckaudit.metrics.overhead import recording_share
 from ckaudit.metrics.progress import tokens_per_update
+from ckaudit.rules.communication_rising import communication_rising
 from ckaudit.rules.low_utilization import low_utilization
 from ckaudit.rules.recording_overhead import recording_overhead
 from ckaudit.rules.slow_input import slow_input
@@ -41,7 +42,7 @@ def hardware_throttled(
         return
     if jump := found.first(step_time_jump):
         yield supports(medium, f"steps are slower from one moment on, as on a device that lowers its clock: {jump.message}", jump)
-    if waits := found.first(slow_input, straggler, recording_overhead):
+    if waits := found.first(slow_input, straggler, communication_rising, recording_overhead):
         yield contradicts(strong, f"something else takes the time: {waits.message}", waits)
     for share, told in ((stall, "waiting for data"), (comm, "communication"), (recording, "recording")):
         if share is not None and (sides := _around(share, first.first_step)):

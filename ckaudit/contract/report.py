@@ -146,6 +146,7 @@ class Report(Struct, kw_only=True, frozen=True):
     step: Annotated[Step | None, doc("The step the verdict was made at.", unit="steps")] = None
     state: Annotated[dict[str, Number], doc("Latest value of the main series at that step.")] = {}
     diagnoses: Annotated[list[Diagnosis], doc("Likeliest first.")] = []
+    response: Annotated[list[str], doc("What to do now, in order: contain, localize, save, replay; empty: nothing.")] = []
     findings: Annotated[list[Finding], doc("Gravest first, then by step.")] = []
     checks: Annotated[list[Check], doc("Every rule, in the order of codes.")] = []
     charts: Annotated[list[Chart], doc("Data of the pictures.")] = []

@@ -4,6 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from ckaudit.audit.drop.guide import GUIDE
 from ckaudit.audit.drop.procedure import PROCEDURE
+from ckaudit.audit.playbook.first_look import FIRST_LOOK
+from ckaudit.audit.playbook.levels import CONDITIONS
+from ckaudit.audit.playbook.workflow import WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.explain.names import is_known, kinds, known_names, pages_of, refuse
 from ckaudit.explain.page import Group, Line, Page
@@ -11,6 +14,7 @@ from ckaudit.explain.row_pages import cited_rows
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Category, categories, entry_of
 from ckaudit.questions import questions
+from ckaudit.questions.phases import MAP
 from ckaudit.rules import rules
 
 __all__ = ["Group", "Line", "Page", "explain", "groups", "is_known", "known_names", "refuse"]
@@ -40,6 +44,12 @@ def groups() -> list[Group]:
         ),
         _judged("Gates: why did a benchmark fall? In this order", ((each.name, each.row, each.question) for each in PROCEDURE)),
         _judged("Guide: which part of the architecture to test?", ((each.name, each.row, each.title) for each in GUIDE)),
+        _judged("First look: what may be behind what is seen?", ((each.name, each.row, each.seen) for each in FIRST_LOOK)),
+        _judged("Severities: what calls for them?", ((each.name, each.row, each.title) for each in CONDITIONS)),
+        _judged(
+            "Work: what to do when something is ill? In this order", ((each.name, each.row, each.title) for each in WORKFLOW)
+        ),
+        _judged("Map: what shows it?", ((each.id, "", each.question) for each in MAP)),
         _judged("Rows: what do sources cite?", ((name, "", row.title) for name, row in cited_rows().rows.items())),
     ]
 

@@ -9,6 +9,9 @@ from typing import NamedTuple
 from ckaudit.audit import gated
 from ckaudit.audit.drop.guide import GUIDE
 from ckaudit.audit.drop.procedure import PROCEDURE
+from ckaudit.audit.playbook.first_look import FIRST_LOOK
+from ckaudit.audit.playbook.levels import CONDITIONS
+from ckaudit.audit.playbook.workflow import WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.contract import contradictions
 from ckaudit.contract.violations import KINDS, Kind
@@ -16,6 +19,7 @@ from ckaudit.errors import UsageError
 from ckaudit.explain.judgement_pages import cause_page, rule_page, violation_page
 from ckaudit.explain.metric_page import metric_page
 from ckaudit.explain.page import Page
+from ckaudit.explain.playbook_pages import condition_page, look_page, stage_page, way_page
 from ckaudit.explain.procedure_pages import gate_page, guide_page
 from ckaudit.explain.question_page import question_page
 from ckaudit.explain.row_pages import cited_rows, row_page
@@ -23,6 +27,7 @@ from ckaudit.material import faults
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.questions import questions
+from ckaudit.questions.phases import MAP
 from ckaudit.rules import rules
 from ckaudit.validate import catalogue
 
@@ -138,5 +143,13 @@ def _all() -> Iterator[Subject]:
         yield Subject((gate.name, gate.row), (), partial(gate_page, gate))
     for row in GUIDE:
         yield Subject((row.name, row.row), (), partial(guide_page, row))
+    for look in FIRST_LOOK:
+        yield Subject((look.name, look.row), (), partial(look_page, look))
+    for condition in CONDITIONS:
+        yield Subject((condition.name, condition.row), (), partial(condition_page, condition))
+    for stage in WORKFLOW:
+        yield Subject((stage.name, stage.row), (), partial(stage_page, stage))
+    for way in MAP:
+        yield Subject((way.id,), (), partial(way_page, way))
     for name in cited_rows().rows:
         yield Subject((name,), (), partial(row_page, name))

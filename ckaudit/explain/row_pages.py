@@ -1,4 +1,4 @@
-"""The pages of rows that sources cite, such as TRI-4 or SEV1-3, where no metric, question or gate bears that name."""
+"""The pages of rows that sources cite, such as CAD-1 or EXP-3, where nothing else bears that name."""
 
 from functools import cache
 from pathlib import Path
@@ -6,10 +6,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from ckaudit.explain.page import Page, Section
-from ckaudit.questions.phases import MAP
 
 FILE = Path(__file__).with_name("rows.toml")
-WAYS = {way.id: way for way in MAP}
 
 
 class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,12 +49,9 @@ def cited_rows() -> Rows:
 
 def row_page(name: str) -> Page:
     """Return the page of a row, with the names that answer it and the command that shows it."""
-    row, way = cited_rows().rows[name], WAYS.get(name)
+    row = cited_rows().rows[name]
     family, _, number = name.partition("-")
-    command = row.command
-    if way:
-        command = way.command.format(run="RUN", event="last") or f"ckaudit metrics RUN {' '.join(way.metrics)}"
-    facts = {"row": f"{number} of {cited_rows().families[family]}"} | ({"shown by": command} if command else {})
+    facts = {"row": f"{number} of {cited_rows().families[family]}"} | ({"shown by": row.command} if row.command else {})
     return Page(
         kind="row",
         name=name,

@@ -11,7 +11,7 @@ class Way(NamedTuple):
         phases: Phases that it stands under.
         question: What one wants to know.
         metrics: What `ckaudit metrics` shows of it, as far as it was recorded.
-        command: Another command, where numbers are not what tells; {run} is the run, {event} the step of its last event.
+        command: Another command, where numbers are not what tells; {run} is the run, {event} the step of its first event.
     """
 
     id: str
@@ -19,6 +19,7 @@ class Way(NamedTuple):
     question: str
     metrics: tuple[str, ...] = ()
     command: str = ""
+    autopsy: str = ""
 
 
 PHASES: dict[int, str] = {

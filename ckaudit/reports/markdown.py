@@ -19,6 +19,7 @@ def render(report: Report, view: View = PLAIN) -> str:
     if findings:
         blocks += ["**Not explained by these**"] if report.diagnoses else []
         blocks.append("\n".join(_findings(findings, view)))
+    blocks += ["\n".join(["**What to do now**", "", *(f"- {text(each)}" for each in report.response)])] if report.response else []
     blocks += [f"- {code(check.code)} broke: {text(check.detail or 'no detail')}" for check in words.trouble(report.checks)]
     notes = [*accepted.sentences(report), *report.notes]
     blocks += ["\n".join(f"- {text(note)}" for note in notes)] if notes else []

@@ -21,7 +21,7 @@ def loss_spike(
     loss: Series, excess: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, *,
     k: float = 6.0, jump: float = 1.5, window: int = 50, lead: int = 3, many: int = 3, within: int = 1000, patience: int = 200,
     least: float = 0.02, solved: float = 0.1, hard: float = 0.25, beyond: float = 2.0, tail: int = 200,
-    restart: float = 2.0, early: float = 0.25, grave: float = 2.0,
+    restart: float = 2.0, early: float = 0.25, grave: float = 2.0, back: float = 0.5,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The loss jumps out of its own noise.
 
@@ -29,10 +29,11 @@ def loss_spike(
     A point is flagged when it exceeds the median of the previous `window` points by `k` robust deviations (F15; a healthy
     124M run has isolated flags at 6). Flags are an incident when three of five points in a row are flagged, when the loss
     is over `jump` times the median, or when the gradient norm was flagged in the `lead` steps before, and one of them is
-    higher by `least` of the first losses. An incident ends after half a window without flags. `many` incidents within
-    `within` steps, or one not back after `patience` steps, is sev1; one that recovered is sev2; isolated flags are a
-    note. In the first window a point that stands over the lowest so far by `early` of the first loss is a jump: sev2 over
-    `grave` times the first loss, else a note.
+    higher by `least` of the first losses. An incident ends after half a window without flags, and not before the loss has
+    given `back` half of the jump: a loss that stays where it jumped to stops standing out, and has not come back. `many`
+    incidents within `within` steps, or one not back after `patience` steps, is sev1; one that recovered is sev2; isolated
+    flags are a note. In the first window a point that stands over the lowest so far by `early` of the first loss is a
+    jump: sev2 over `grave` times the first loss, else a note.
     ## Why it matters
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
@@ -55,8 +56,10 @@ def loss_spike(
     serious = [incident for incident in found if incident.is_incident]
     crowded = _crowded(excess.steps, serious, many, within)
     for incident, close in zip(serious, crowded, strict=True):
-        hit = _hit(incident, excess.steps, loss.values[:, 0], relative.values[:, 0], close=close, patience=patience)
-        if hit.severity == "sev2" and not incident.is_open and _restarted(rate, hit.first or 0, window, restart):
+        restarted = _restarted(rate, int(excess.steps[incident.first]), window, restart)
+        whole = incident if restarted else _until_back(incident, loss.values[:, 0], relative.values[:, 0], window // 2, back)
+        hit = _hit(whole, excess.steps, loss.values[:, 0], relative.values[:, 0], close=close, patience=patience)
+        if hit.severity == "sev2" and not incident.is_open and restarted:
             hit = replace(hit, severity="note", message=hit.message + ", after a restart of the learning rate")
         yield hit
     if alone := [incident for incident in found if not incident.is_incident]:
@@ -120,6 +123,22 @@ def _led(steps: Steps, gradient: Series | None, k: float, lead: int) -> Mask:
     before = np.searchsorted(flagged, steps, side="left")
     after = np.searchsorted(flagged, steps - lead, side="left")
     return np.asarray(before > after)
+
+
+def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int, back: float) -> Incident:
+    """Return an incident up to the first `quiet` points whose median has given back its share of the jump."""
+    level = loss[incident.first] / relative[incident.first]
+    later = np.flatnonzero(np.isfinite(loss[incident.last + 1 :])) + incident.last + 1
+    count = len(later) // quiet
+    if incident.is_open or not count or not np.isfinite(level):
+        return incident
+    peak = np.nanmax(np.where(np.isfinite(loss), loss, np.nan)[incident.first : incident.last + 1])
+    rows = later[: count * quiet].reshape(count, quiet)
+    is_back = np.median(loss[rows], axis=1) < level + (1 - back) * (peak - level)
+    if not is_back.any():
+        return replace(incident, last=len(loss) - 1, is_open=True)
+    block = int(is_back.argmax())
+    return incident if block == 0 else replace(incident, last=int(rows[block, 0]) - 1)
 
 
 def _crowded(steps: Steps, found: list[Incident], many: int, within: int) -> list[bool]:

@@ -10,6 +10,9 @@ import pytest
 import ckaudit
 from ckaudit.audit.drop.guide import GUIDE
 from ckaudit.audit.drop.procedure import PROCEDURE
+from ckaudit.audit.playbook.first_look import FIRST_LOOK
+from ckaudit.audit.playbook.levels import CONDITIONS
+from ckaudit.audit.playbook.workflow import WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.causes.links import made_of, rules_reading
 from ckaudit.contract.violations import KINDS
@@ -21,6 +24,7 @@ from ckaudit.explain.row_pages import cited_rows
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.questions import questions
+from ckaudit.questions.phases import MAP
 from ckaudit.reports.explain import render_pages
 from ckaudit.reports.formula import readable
 from ckaudit.reports.view import View
@@ -169,7 +173,7 @@ def test_rules_and_causes_name_each_other():
 def test_everything_has_a_page_and_a_line():
     listed = {line.name for group in groups() for line in group.lines}
     judgements = {*causes(), *questions(), *(rule.name for rule in rules().values()), *(kind.name for kind in KINDS.values())}
-    procedure = {each.name for each in (*PROCEDURE, *GUIDE)}
+    procedure = {each.name for each in (*PROCEDURE, *GUIDE, *FIRST_LOOK, *CONDITIONS, *WORKFLOW)} | {each.id for each in MAP}
     assert listed == set(entries()) | set(metrics()) | judgements | procedure | set(cited_rows().rows)
     assert {*metrics(), *rules(), *causes(), *questions(), *KINDS} <= set(known_names())
     assert all(len(explain([name])) >= 1 for name in known_names())

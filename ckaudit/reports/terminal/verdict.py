@@ -26,6 +26,7 @@ def draw(report: Report, view: View) -> str:
         _verdict(report, view, width),
         causes(report, view, width),
         _open(report, view, width),
+        _response(report, view, width),
         _accepted(report, view, width),
         *_pictures(report, view, width),
         _state(report, view, width),
@@ -84,6 +85,14 @@ def _finding(finding: Finding, view: View, width: int) -> Iterator[str]:
     if finding.path:
         text = shown(words.way(finding.path, unicode=view.unicode), view)
         yield from (paint(line, "dim", view) for line in paragraph(text, width, indent="        "))
+
+
+def _response(report: Report, view: View, width: int) -> list[str]:
+    """Return what to do now, in the order of doing it."""
+    if not report.response:
+        return []
+    lines = [line for each in report.response for line in paragraph(shown(each, view), width, first="- ")]
+    return [_title("What to do now", view), *lines]
 
 
 def _accepted(report: Report, view: View, width: int) -> list[str]:

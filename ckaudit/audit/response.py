@@ -1,0 +1,96 @@
+"""What to do now about the findings of one run: contain, localize, save the evidence, replay."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from ckaudit.audit.playbook.levels import ACTIONS
+from ckaudit.audit.playbook.workflow import part_of
+from ckaudit.contract.report import SEVERITIES, Finding
+from ckaudit.metrics.probes import fixed_probe_loss
+from ckaudit.rules.benchmark_regression import benchmark_regression
+from ckaudit.run.run import Run
+
+BATCHES = ("batch_id", "batch_hash")
+
+
+def response(run: Run, findings: Sequence[Finding], *, around: int = 50, batches: int = 4) -> list[str]:
+    """Return what to do, in the order of doing it (WF-1 to WF-4); nothing where no finding is more than a note.
+
+    Args:
+        run: What was recorded.
+        findings: What the rules found.
+        around: Steps on either side of the first bad one whose numbers are worth saving.
+        batches: How many batches before it are named.
+    """
+    ill = [each for each in findings if each.severity != "note"]
+    if not ill:
+        return []
+    severity = min((each.severity for each in ill), key=SEVERITIES.index)
+    since = min((each.first_step for each in ill if each.first_step is not None), default=None)
+    lines = [f"{severity}: {ACTIONS[severity]}{_before(since)}", _parts(ill)]
+    if since is not None:
+        lines += [_evidence(run, since, around, batches), _replay(run, since)]
+    return [*lines, *_benchmarks(run, ill)]
+
+
+def _before(since: int | None) -> str:
+    if since is None:
+        return ""
+    return f"; good is what was written before step {since}" if since > 1 else "; nothing is good: it is so from the start"
+
+
+def _parts(ill: Sequence[Finding]) -> str:
+    """Return which parts of the stack are ill and since when, the first before the later (WF-2)."""
+    parts: dict[str, list[Finding]] = {}
+    for each in sorted(ill, key=_start):
+        parts.setdefault(part_of(each.code), []).append(each)
+    return f"look at: {'; '.join(_part(name, found) for name, found in parts.items())}"
+
+
+def _part(name: str, found: Sequence[Finding]) -> str:
+    first = next((each.first_step for each in found if each.first_step is not None), None)
+    since = "" if first is None else f" since step {first}"
+    return f"{name}{since} ({', '.join(dict.fromkeys(each.code for each in found))})"
+
+
+def _start(finding: Finding) -> int:
+    return -1 if finding.first_step is None else finding.first_step
+
+
+def _evidence(run: Run, since: int, around: int, batches: int) -> str:
+    """Return what to save before it is gone: numbers, batches, the black box, logs (WF-1)."""
+    last = since + around if run.last_step is None else min(since + around, run.last_step)
+    parts = [f"the numbers of steps {max(0, since - around)} to {last}", _batches(run, since, batches)]
+    event = next((each.event_step for each in run.events if since <= each.event_step <= since + around), None)
+    if event is not None:
+        parts.append(f"the black box (ckaudit triage {shlex.quote(run.name)} --event {event})")
+    return f"save: {', '.join([*parts, 'and the logs of these minutes from every rank'])}"
+
+
+def _batches(run: Run, since: int, batches: int) -> str:
+    """Return the last batches up to the first bad step, by what the run calls them."""
+    for name in BATCHES:
+        known = [each for labels in run.words(name).values() for each in zip(labels.steps, labels.values, strict=True)]
+        if named := [f"{word} at step {step}" for step, word in sorted(known) if step <= since][-batches:]:
+            return f"the batches {', '.join(named)}"
+    return f"the batches of steps {max(1, since - batches + 1)} to {since}, which the record does not name"
+
+
+def _replay(run: Run, since: int) -> str:
+    """Return what to repeat, and the value that it must have (WF-3)."""
+    probe = fixed_probe_loss(run)
+    rows = [row for row, step in enumerate(probe.steps.tolist()) if step < since and probe.finite[row].any()]
+    if since <= 1:
+        return "replay: the first steps once more with the same seed; what comes again is in the code or the configuration"
+    again = f"replay: from the last checkpoint before step {since}, with the same batches and nothing changed"
+    if not rows:
+        return f"{again}; a fixed batch (recorder.pin) would show that the checkpoint is the one that was saved"
+    column = int(probe.finite[rows[-1]].argmax())
+    value = float(probe.values[rows[-1], column])
+    return f"{again}; the fixed batch must cost {value:.4g} nats/token, as at step {int(probe.steps[rows[-1]])}"
+
+
+def _benchmarks(run: Run, ill: Sequence[Finding]) -> Iterator[str]:
+    """Yield the way to explain a score that fell (WF-4)."""
+    if any(each.code == benchmark_regression.code for each in ill):
+        yield f"a benchmark fell: ckaudit triage {shlex.quote(run.name)} --benchmark-drop asks why, in order"

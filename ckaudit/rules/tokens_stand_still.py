@@ -1,0 +1,41 @@
+"""DATA010: steps are taken and no token is counted."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.progress import tokens_seen
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Series
+
+
+@rule("DATA010", severity="sev2", needs=[tokens_seen], unit="tokens")
+def tokens_stand_still(tokens: Series, *, least: int = 20, times: float = 5.0, grown: int = 3) -> Iterator[Hit | Skip]:
+    """Steps are taken and no token is counted.
+
+    ## What it checks
+    Stretches of `least` logged steps or more over which the count of tokens seen does not grow (M01: no growth for many
+    steps), and which are `times` longer than any such stretch before, of a count that has grown `grown` times until then
+    or never does. All are starting values.
+    ## Why it matters
+    The loader is stuck, or its rows are all padding: time passes and nothing is learnt.
+    ## False alarms
+    A count that was rounded stands still between two of its digits: then all of its stretches are long.
+    """
+    rows = np.flatnonzero(tokens.finite[:, 0])
+    if len(rows) <= least:
+        yield Skip("too_few_points", f"{len(rows)} values of tokens_seen; more than {least} are needed")
+        return
+    still = np.concatenate(([False], np.diff(tokens.values[rows, 0]) <= 0, [False]))
+    edges = np.flatnonzero(still[1:] != still[:-1])
+    longest = 0
+    for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        length = end - start
+        known = (~still[1 : start + 1]).sum() >= grown or length == len(rows) - 1
+        if length >= least and length > times * longest and known:
+            yield Hit(
+                severity="sev2", where="tokens_seen", first=int(tokens.steps[rows[start + 1]]), last=int(tokens.steps[rows[end]]),
+                value=float(tokens.values[rows[end], 0]), points=length,
+                message=f"{{value:.6g}} tokens are counted at step {{first}}, and not one more in {length} logged steps",
+            )  # fmt: skip
+        longest = max(longest, length)

@@ -1,0 +1,47 @@
+"""DATA011: an update is made of more or fewer tokens than before."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.progress import tokens_per_update
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Floats, Series
+
+
+@rule("DATA011", severity="note", needs=[tokens_per_update], unit="tokens/update")
+def update_size_changed(size: Series, *, share: float = 0.2, width: int = 20, mads: float = 6.0) -> Iterator[Hit | Skip]:
+    """An update is made of more or fewer tokens than before.
+
+    ## What it checks
+    The median of `width` updates against that of the `width` before them (M08: the size of an update is an invariant):
+    apart by more than `share` and by more than `mads` robust deviations of the sizes before. All are starting values.
+    ## Why it matters
+    Noise of the gradient, fitting learning rate and loss per step change with it: what lies on the two sides of the change
+    does not compare, and neither do two runs of which one has it.
+    ## False alarms
+    Growing batches and growing rows are often planned: hence a note. Padding makes sizes wander, which is their deviation.
+    That no token is counted at all is another rule's business.
+    """
+    rows = np.flatnonzero(size.finite[:, 0])
+    count = len(rows) // width
+    if count < 2:
+        yield Skip("too_few_points", f"{len(rows)} values of tokens_per_update; {2 * width} are needed")
+        return
+    blocks = size.values[rows[: count * width], 0].reshape(count, width)
+    middle = np.median(blocks, axis=1)
+    for block in np.flatnonzero(_changes(blocks, middle, share, mads)).tolist():
+        first = rows[(block + 1) * width]
+        yield Hit(
+            severity="note", where="tokens_per_update", first=int(size.steps[first]), last=int(size.steps[rows[-1]]),
+            value=float(middle[block + 1]), limit=float(middle[block]), points=len(rows) - (block + 1) * width,
+            message="an update has {value:.4g} tokens from about step {first} on, and {limit:.4g} before; losses on the two "
+            "sides do not compare",
+        )  # fmt: skip
+
+
+def _changes(blocks: Floats, middle: Floats, share: float, mads: float) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Tell of each block but the last whether the one behind it is of another size; shape (B - 1,)."""
+    spread = 1.4826 * np.median(np.abs(blocks - middle[:, None]), axis=1)[:-1]
+    apart = np.abs(np.diff(middle))
+    return np.asarray((apart > share * middle[:-1]) & (apart > mads * spread) & (middle[1:] > 0) & (middle[:-1] > 0))

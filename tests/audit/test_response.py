@@ -1,0 +1,78 @@
+"""What to do now: the action of the severity, the parts of the stack in order, evidence and replay, by hand from small runs."""
+
+from ckaudit.audit import triage_run
+from ckaudit.audit.playbook.levels import ACTIONS
+from ckaudit.audit.playbook.workflow import PARTS, part_of
+from ckaudit.audit.response import response
+from ckaudit.contract.report import Finding
+from ckaudit.rules import rules
+from ckaudit.run.run import Event
+from tests.cases import run_of
+
+
+def finding(code, severity, first):
+    return Finding(code=code, name=code, severity=severity, message="x", first_step=first)
+
+
+def recorded(**more):
+    return run_of({"name": "runs/a b", "scalars": {"train_loss_raw": {"steps": "1..400", "value": 2.0}}, **more})
+
+
+def test_nothing_is_to_be_done_where_nothing_is_more_than_a_note():
+    assert response(recorded(), []) == []
+    assert response(recorded(), [finding("LOSS001", "note", 5)]) == []
+
+
+def test_the_gravest_severity_names_the_action_and_the_first_step_what_is_good():
+    found = response(recorded(), [finding("LOSS001", "sev1", 200), finding("GRAD007", "sev2", 120), finding("X", "note", 3)])
+    assert found[0] == f"sev1: {ACTIONS['sev1']}; good is what was written before step 120"
+
+
+def test_the_parts_of_the_stack_stand_in_the_order_of_time():
+    ill = [finding(code, "sev2", first) for code, first in (("SYS001", 90), ("NUM001", 50), ("DATA004", 48), ("GRAD002", 49))]
+    assert response(recorded(), ill)[1] == (
+        "look at: data since step 48 (DATA004); numerics since step 49 (GRAD002, NUM001); hardware since step 90 (SYS001)"
+    )
+
+
+def test_evidence_names_batches_numbers_and_the_black_box():
+    words = {"batch_hash": {"steps": list(range(1, 401)), "values": [f"b{step}" for step in range(1, 401)]}}
+    run = recorded(texts=words)
+    run = type(run)(**{name: getattr(run, name) for name in ("name", "scalars", "texts")}, events=(Event(385, 384, ()),))
+    save = response(run, [finding("LOSS001", "sev1", 380)])[2]
+    assert save.startswith("save: the numbers of steps 330 to 400, the batches b377 at step 377, b378 at step 378, ")
+    assert "b380 at step 380" in save
+    assert "b381" not in save
+    assert "ckaudit triage 'runs/a b' --event 384" in save
+
+
+def test_a_replay_has_a_number_to_meet():
+    probe = {"fixed_probe_loss": {"steps": [100, 200, 300], "values": [3.0, 2.5, 9.0]}}
+    run = recorded(scalars=probe)
+    assert response(run, [finding("LOSS001", "sev1", 300)])[3].endswith("must cost 2.5 nats/token, as at step 200")
+    assert "recorder.pin" in response(run, [finding("LOSS001", "sev1", 100)])[3]
+
+
+def test_what_is_ill_from_the_start_has_nothing_to_go_back_to():
+    action, _, _, replay = response(recorded(), [finding("INIT001", "sev2", 1)])
+    assert action == f"sev2: {ACTIONS['sev2']}; nothing is good: it is so from the start"
+    assert replay.startswith("replay: the first steps once more")
+
+
+def test_a_benchmark_that_fell_leads_to_the_procedure():
+    scores = {"microbench_score": {"steps": "100..1000:100", "labels": ["arc"], "value": 0.5, "set": {"700..1000": 0.3}}}
+    report = triage_run(recorded(scalars=scores))
+    assert [each.code for each in report.findings] == ["EVAL002"]
+    assert report.response[-1] == "a benchmark fell: ckaudit triage 'runs/a b' --benchmark-drop asks why, in order"
+
+
+def test_a_violation_without_a_step_is_contained_too():
+    assert response(recorded(), [Finding(code="SYN005", name="x", severity="sev1", message="x")]) == [
+        f"sev1: {ACTIONS['sev1']}", "look at: records (SYN005)",
+    ]  # fmt: skip
+
+
+def test_every_rule_of_the_model_is_about_one_part_of_the_stack():
+    records = {"CLM001", "VALUE001"}  # they judge what was written down
+    assert {code for code in rules() if part_of(code) == "records"} == records
+    assert {part_of(code) for code in rules()} - {"records"} == set(PARTS)
