@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
+from ckaudit.audit.absent import source_of, why_absent
+from ckaudit.audit.arguments import ARGUMENTS
 from ckaudit.audit.query_and_key import query_and_key
 from ckaudit.metrics.catalogue import Condition, entries, entry_of
 from ckaudit.run.run import Run
@@ -22,16 +24,18 @@ def why_not(run: Run, condition: Condition) -> str:
 
 
 def why_not_metric(run: Run, name: str) -> str:
-    """Return why a metric makes no sense for a run, by the entry that tells about it."""
+    """Return why a metric, or an argument of the recorder, makes no sense for a run; empty: it does, or nobody can tell."""
+    if name in ARGUMENTS:
+        return why_not(run, ARGUMENTS[name].only_with)
     owner = entry_of(name)
-    return why_not(run, entries()[owner].only_with) if owner else ""
+    return (why_not(run, entries()[owner].only_with) or why_absent(run, owner)) if owner else ""
 
 
 def is_trainers(run: Run) -> bool:
     """Return whether the run is one of the Hugging Face Trainer, whose users call no recorder themselves."""
     facts = run.manifest
     config = facts.config if facts and facts.config is not UNSET else {}
-    return _source(run).startswith(TRAINER) or TRAINER_ARGUMENT in config
+    return source_of(run).startswith(TRAINER) or TRAINER_ARGUMENT in config
 
 
 def _attention(run: Run) -> str:
@@ -50,7 +54,7 @@ def _text(run: Run) -> str:
         return "nothing in the log says that the model reads text"
     kinds = _kinds(run)
     # Our recorder knows an embedding by its class. Elsewhere, where nothing has a telling name, anything may embed tokens.
-    known = "conv" in kinds or _source(run).startswith(OUR_RECORDER)
+    known = "conv" in kinds or source_of(run).startswith(OUR_RECORDER)
     possible = {"embedding"} if known else {"embedding", "other"}
     return "no tensor of the model embeds tokens" if kinds and not kinds & possible else ""
 
@@ -62,11 +66,7 @@ def _says_text(run: Run) -> bool:
 
 
 def _is_table(run: Run) -> bool:
-    return _source(run).startswith(TABLES)
-
-
-def _source(run: Run) -> str:
-    return run.manifest.source if run.manifest and run.manifest.source is not UNSET else ""
+    return source_of(run).startswith(TABLES)
 
 
 def _experts(run: Run) -> str:
@@ -80,7 +80,7 @@ def _loss_scaler(run: Run) -> str:
     names = ("loss_scale", "skipped_updates", "overflow_rate")
     if run.value("optimizer.loss_scale") or any(run.scalar(name) for name in names):
         return ""
-    if _source(run).startswith(OUR_RECORDER):
+    if source_of(run).startswith(OUR_RECORDER):
         return "the recorder was given no loss scaler"
     config = run.manifest.config if run.manifest and run.manifest.config is not UNSET else {}
     half = config.get("fp16") is True or any(fact.dtype == "float16" for fact in run.tensors.facts.values())
@@ -114,7 +114,7 @@ def _clipping(run: Run) -> str:
 
 
 def _recorder(run: Run) -> str:
-    return "" if _source(run).startswith("ckaudit") else "no recorder of ckaudit wrote the run"
+    return "" if source_of(run).startswith("ckaudit") else "no recorder of ckaudit wrote the run"
 
 
 def _kinds(run: Run) -> set[str]:

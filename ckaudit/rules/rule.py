@@ -102,6 +102,7 @@ class Rule(Struct, frozen=True, eq=False):
         severity: The gravest a hit may be.
         needs: Inputs without which the rule is skipped.
         wants: Inputs that may be missing.
+        facts: Facts of the run without which the rule is skipped too, each with what would do in its place.
         unit: Unit of a hit's value and limit.
         memory: How many points of history a verdict depends on; None: all.
         title: The docstring's first sentence.
@@ -113,6 +114,7 @@ class Rule(Struct, frozen=True, eq=False):
     severity: Severity
     needs: tuple[Input, ...]
     wants: tuple[Input, ...]
+    facts: tuple[tuple[str, ...], ...]
     unit: str
     memory: int | None
     title: str
@@ -140,19 +142,23 @@ def rule(
     severity: Severity,
     needs: Sequence[Input],
     wants: Sequence[Input] = (),
+    facts: Sequence[Sequence[str]] = (),
     unit: str = "1",
     memory: int | None = None,
 ) -> Callable[[RuleFunction], Rule]:
     """Enter a function into the catalogue of rules.
 
     The function takes one positional argument per need (a Series, or the Manifest for FACTS), one per want (the same, or
-    None), and its thresholds as keyword-only defaults.
+    None), and its thresholds as keyword-only defaults. `facts` are fields of run.json, each with what would do in its place.
     """
 
     def enter(function: RuleFunction) -> Rule:
         doc = inspect.cleandoc(function.__doc__ or "")
         title = doc.partition("\n")[0]
-        made = Rule(code, function.__name__, severity, tuple(needs), tuple(wants), unit, memory, title, doc, function)
+        made = Rule(
+            code, function.__name__, severity, tuple(needs), tuple(wants), tuple(map(tuple, facts)), unit, memory, title, doc,
+            function,
+        )  # fmt: skip
         if code in _RULES:
             raise ValueError(f"rule {code} stands twice in the catalogue")
         _RULES[code] = made

@@ -54,6 +54,8 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         record: What brings it into the run folder, in words.
         action: Name of the action that does so.
         options: What the action's line needs for it.
+        arguments: Arguments that the Recorder needs for it besides, whatever line records it.
+        absent: Why the Recorder may measure none of it though its line is there; empty: nothing is known.
         evidence: Metrics or scalars of which one must be there for it to count as recorded, where some of what it reads
             says too little; empty: any value counts.
         needs: Entries that it is made of: where one is missing, the line of that one records it.
@@ -85,6 +87,8 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     record: str
     action: str
     options: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    absent: str = ""
     evidence: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     least: int = 0
