@@ -29,7 +29,7 @@ def why_absent(run: Run, name: str) -> str:
     if not is_present(run) or not _is_measured_by_itself(run, entry) or metrics()[name](run):
         return ""
     if run.last_step is not None and run.last_step < EVERY:
-        return f"the run ended at step {run.last_step}, and some numbers are taken every {EVERY} steps only"
+        return f"step {run.last_step} is the last one, and some numbers are taken every {EVERY} steps only"
     return entry.absent or UNKNOWN
 
 

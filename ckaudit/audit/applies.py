@@ -15,6 +15,7 @@ OUR_RECORDER = "ckaudit recorder"
 TABLES = ("AlgoPerf",)
 TRAINER = "Hugging Face"
 TRAINER_ARGUMENT = "per_device_train_batch_size"  # only the Trainer's arguments have it
+TELL = "; --map tokens_seen=COLUMN or val_ppl=COLUMN would"
 OF_TEXT = ("tokens_seen", "tokens_per_update", "tokens_per_sec", "train_ppl", "val_ppl", "bytes_per_token")
 
 
@@ -51,7 +52,7 @@ def _text(run: Run) -> str:
     if _says_text(run):
         return ""
     if _is_table(run):
-        return "nothing in the log says that the model reads text"
+        return f"nothing in the log says that the model reads text{TELL}"
     kinds = _kinds(run)
     # Our recorder knows an embedding by its class. Elsewhere, where nothing has a telling name, anything may embed tokens.
     known = "conv" in kinds or source_of(run).startswith(OUR_RECORDER)
@@ -62,7 +63,8 @@ def _text(run: Run) -> str:
 def _says_text(run: Run) -> bool:
     facts = run.manifest
     told = facts is not None and any(each is not UNSET for each in (facts.vocabulary, facts.tokenizer_hash))
-    return told or any(run.scalar(name) for name in OF_TEXT)
+    task = facts.model.get("task") if facts is not None and facts.model is not UNSET else None
+    return told or task == "translation" or any(run.scalar(name) for name in OF_TEXT)
 
 
 def _is_table(run: Run) -> bool:
