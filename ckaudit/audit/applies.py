@@ -7,7 +7,7 @@ from msgspec import UNSET
 from ckaudit.audit.absent import source_of, why_absent
 from ckaudit.audit.arguments import ARGUMENTS
 from ckaudit.audit.query_and_key import query_and_key
-from ckaudit.metrics.catalogue import Condition, entries, entry_of
+from ckaudit.metrics.catalogue import Condition, actions, entries, entry_of
 from ckaudit.run.run import Run
 
 OUR_RECORDER = "ckaudit recorder"
@@ -29,7 +29,14 @@ def why_not_metric(run: Run, name: str) -> str:
     if name in ARGUMENTS:
         return why_not(run, ARGUMENTS[name].only_with)
     owner = entry_of(name)
-    return (why_not(run, entries()[owner].only_with) or why_absent(run, owner)) if owner else ""
+    return why_not_entry(run, owner) if owner else ""
+
+
+def why_not_entry(run: Run, name: str) -> str:
+    """Return why an entry makes no sense for a run, has no line there, or was looked for in vain; empty: it is asked for."""
+    entry = entries()[name]
+    with_trainer = actions()[entry.action].trainer_only_with if is_trainers(run) else ""
+    return why_not(run, entry.only_with) or why_not(run, with_trainer) or why_absent(run, name)
 
 
 def is_trainers(run: Run) -> bool:

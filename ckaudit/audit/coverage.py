@@ -5,8 +5,7 @@ from pathlib import Path
 
 from msgspec import UNSET, Struct
 
-from ckaudit.audit.absent import why_absent
-from ckaudit.audit.applies import why_not
+from ckaudit.audit.applies import why_not_entry
 from ckaudit.audit.arguments import ARGUMENTS, given
 from ckaudit.audit.freed import Needs, ranked, together
 from ckaudit.audit.judge import judge
@@ -231,7 +230,7 @@ def _row(name: str, entry: Entry, run: Run, checks: Iterable[Check], level: Impo
         rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading(waited) if rule.code not in foreign),
         causes=tuple(cause.name for cause in causes_reading(waited)),
         record=entry.record,
-        not_applicable=why_not(run, entry.only_with) or why_absent(run, name),
+        not_applicable=why_not_entry(run, name),
     )
 
 

@@ -109,6 +109,7 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         trainer_more: As `more`, for the Trainer.
         trainer_where: Where that goes.
         trainer_gives: Options that the Trainer's line does not need.
+        trainer_only_with: What a run of the Trainer must have for its line to record anything; empty: every run.
         like: Action whose line stands for it with the Trainer; empty: its own.
         between: What stands before each option.
         alone: Whether what needs no option stands under the line without any.
@@ -121,6 +122,7 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     trainer_more: str = ""
     trainer_where: str = ""
     trainer_gives: tuple[str, ...] = ()
+    trainer_only_with: Condition = ""
     like: str = ""
     between: str = ", "
     alone: bool = False
