@@ -102,11 +102,12 @@ class Rule(Struct, frozen=True, eq=False):
         severity: The gravest a hit may be.
         needs: Inputs without which the rule is skipped.
         wants: Inputs that may be missing.
-        facts: Facts of the run without which the rule is skipped too, each with what would do in its place.
         unit: Unit of a hit's value and limit.
         memory: How many points of history a verdict depends on; None: all.
         title: The docstring's first sentence.
         doc: The whole docstring.
+        function: What judges.
+        facts: Facts of the run without which the rule is skipped too, each with what would do in its place.
     """
 
     code: str
@@ -114,12 +115,12 @@ class Rule(Struct, frozen=True, eq=False):
     severity: Severity
     needs: tuple[Input, ...]
     wants: tuple[Input, ...]
-    facts: tuple[tuple[str, ...], ...]
     unit: str
     memory: int | None
     title: str
     doc: str
     function: RuleFunction
+    facts: tuple[tuple[str, ...], ...] = ()
 
     @property
     def metrics(self) -> list[Metric]:
@@ -156,8 +157,8 @@ def rule(
         doc = inspect.cleandoc(function.__doc__ or "")
         title = doc.partition("\n")[0]
         made = Rule(
-            code, function.__name__, severity, tuple(needs), tuple(wants), tuple(map(tuple, facts)), unit, memory, title, doc,
-            function,
+            code, function.__name__, severity, tuple(needs), tuple(wants), unit, memory, title, doc, function,
+            facts=tuple(map(tuple, facts)),
         )  # fmt: skip
         if code in _RULES:
             raise ValueError(f"rule {code} stands twice in the catalogue")
