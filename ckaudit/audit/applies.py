@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
+from ckaudit.audit.absent import source_of, why_absent
+from ckaudit.audit.arguments import ARGUMENTS
 from ckaudit.audit.query_and_key import query_and_key
-from ckaudit.metrics.catalogue import Condition, entries, entry_of
+from ckaudit.metrics.catalogue import Condition, actions, entries, entry_of
 from ckaudit.run.run import Run
 
 OUR_RECORDER = "ckaudit recorder"
@@ -13,6 +15,7 @@ OUR_RECORDER = "ckaudit recorder"
 TABLES = ("AlgoPerf",)
 TRAINER = "Hugging Face"
 TRAINER_ARGUMENT = "per_device_train_batch_size"  # only the Trainer's arguments have it
+TELL = "; --map tokens_seen=COLUMN or val_ppl=COLUMN would"
 OF_TEXT = ("tokens_seen", "tokens_per_update", "tokens_per_sec", "train_ppl", "val_ppl", "bytes_per_token")
 
 
@@ -22,16 +25,25 @@ def why_not(run: Run, condition: Condition) -> str:
 
 
 def why_not_metric(run: Run, name: str) -> str:
-    """Return why a metric makes no sense for a run, by the entry that tells about it."""
+    """Return why a metric, or an argument of the recorder, makes no sense for a run; empty: it does, or nobody can tell."""
+    if name in ARGUMENTS:
+        return why_not(run, ARGUMENTS[name].only_with)
     owner = entry_of(name)
-    return why_not(run, entries()[owner].only_with) if owner else ""
+    return why_not_entry(run, owner) if owner else ""
+
+
+def why_not_entry(run: Run, name: str) -> str:
+    """Return why an entry makes no sense for a run, has no line there, or was looked for in vain; empty: it is asked for."""
+    entry = entries()[name]
+    with_trainer = actions()[entry.action].trainer_only_with if is_trainers(run) else ""
+    return why_not(run, entry.only_with) or why_not(run, with_trainer) or why_absent(run, name)
 
 
 def is_trainers(run: Run) -> bool:
     """Return whether the run is one of the Hugging Face Trainer, whose users call no recorder themselves."""
     facts = run.manifest
     config = facts.config if facts and facts.config is not UNSET else {}
-    return _source(run).startswith(TRAINER) or TRAINER_ARGUMENT in config
+    return source_of(run).startswith(TRAINER) or TRAINER_ARGUMENT in config
 
 
 def _attention(run: Run) -> str:
@@ -47,10 +59,10 @@ def _text(run: Run) -> str:
     if _says_text(run):
         return ""
     if _is_table(run):
-        return "nothing in the log says that the model reads text"
+        return f"nothing in the log says that the model reads text{TELL}"
     kinds = _kinds(run)
     # Our recorder knows an embedding by its class. Elsewhere, where nothing has a telling name, anything may embed tokens.
-    known = "conv" in kinds or _source(run).startswith(OUR_RECORDER)
+    known = "conv" in kinds or source_of(run).startswith(OUR_RECORDER)
     possible = {"embedding"} if known else {"embedding", "other"}
     return "no tensor of the model embeds tokens" if kinds and not kinds & possible else ""
 
@@ -58,15 +70,12 @@ def _text(run: Run) -> str:
 def _says_text(run: Run) -> bool:
     facts = run.manifest
     told = facts is not None and any(each is not UNSET for each in (facts.vocabulary, facts.tokenizer_hash))
-    return told or any(run.scalar(name) for name in OF_TEXT)
+    task = facts.model.get("task") if facts is not None and facts.model is not UNSET else None
+    return told or task == "translation" or any(run.scalar(name) for name in OF_TEXT)
 
 
 def _is_table(run: Run) -> bool:
-    return _source(run).startswith(TABLES)
-
-
-def _source(run: Run) -> str:
-    return run.manifest.source if run.manifest and run.manifest.source is not UNSET else ""
+    return source_of(run).startswith(TABLES)
 
 
 def _experts(run: Run) -> str:
@@ -80,7 +89,7 @@ def _loss_scaler(run: Run) -> str:
     names = ("loss_scale", "skipped_updates", "overflow_rate")
     if run.value("optimizer.loss_scale") or any(run.scalar(name) for name in names):
         return ""
-    if _source(run).startswith(OUR_RECORDER):
+    if source_of(run).startswith(OUR_RECORDER):
         return "the recorder was given no loss scaler"
     config = run.manifest.config if run.manifest and run.manifest.config is not UNSET else {}
     half = config.get("fp16") is True or any(fact.dtype == "float16" for fact in run.tensors.facts.values())
@@ -114,7 +123,7 @@ def _clipping(run: Run) -> str:
 
 
 def _recorder(run: Run) -> str:
-    return "" if _source(run).startswith("ckaudit") else "no recorder of ckaudit wrote the run"
+    return "" if source_of(run).startswith("ckaudit") else "no recorder of ckaudit wrote the run"
 
 
 def _kinds(run: Run) -> set[str]:

@@ -1,11 +1,13 @@
 """What of the catalogue a run recorded, what it did not, and what that keeps from being judged."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import UNSET, Struct
 
-from ckaudit.audit.applies import why_not
+from ckaudit.audit.applies import why_not_entry
+from ckaudit.audit.arguments import ARGUMENTS, given
+from ckaudit.audit.freed import Needs, ranked, together
 from ckaudit.audit.judge import judge
 from ckaudit.audit.lacking import Lack, missing_inputs, unusable
 from ckaudit.audit.measure import notes_on_files
@@ -17,7 +19,7 @@ from ckaudit.causes.links import causes_reading, rules_reading
 from ckaudit.contract.missed import needs_of
 from ckaudit.contract.report import Check
 from ckaudit.metrics import metrics
-from ckaudit.metrics.catalogue import RANKS, Entry, Importance, entries, entry_of
+from ckaudit.metrics.catalogue import RANKS, Entry, Importance, entries
 from ckaudit.rules import rules
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
@@ -71,14 +73,16 @@ class Waiting(Struct, frozen=True, kw_only=True):
     Attributes:
         code: The rule.
         name: Its name.
-        needs: The metrics that are missing, where one of several would do all of them, or "run.json".
-        place: Number of the first remedy after which it can judge, counted from 1; None: it takes several.
+        needs: The metrics and arguments that are missing, where one of several would do all of them, or "run.json".
+        place: Number of the remedy after which it can judge, counted from 1; None: it takes several, or none does.
+        places: Numbers of the remedies that let it judge together; empty: they do not.
     """
 
     code: str
     name: str
     needs: tuple[str, ...]
     place: int | None
+    places: tuple[int, ...]
 
 
 class Young(Struct, frozen=True, kw_only=True):
@@ -172,7 +176,10 @@ def coverage_of(run: Run, *, scale: str | None = None, stage: str | None = None,
     rows = [_row(name, entry, run, checks, level_of(entry, **chosen)) for name, entry in entries().items()]
     rows.sort(key=lambda row: RANKS.index(row.level))
     stands = is_recorded(run)  # what a recorder of ours did not bring beside an entry, its line does not bring
-    found = remedies(run, [_lack(row) for row in rows if _is_lacking(row, stands=stands)], in_folder=in_folder)
+    waits = {check.name: needs for check in checks if (needs := needs_of(check))}
+    lacks = [*(_lack(row) for row in rows if _is_lacking(row, stands=stands)), *_untold(run, rows, waits)]
+    needed = [need for needs in waits.values() for need in needs]
+    found = ranked(run, remedies(run, lacks, needs=needed, in_folder=in_folder), waits)
     return Coverage(
         subject=run.name,
         scale_reason="as asked for" if scale else size.reason,
@@ -182,7 +189,7 @@ def coverage_of(run: Run, *, scale: str | None = None, stage: str | None = None,
         files=run.files,
         notes=(*notes_on_files(run), *run.notes),
         checks=len(checks),
-        waiting=tuple(_waiting(check, found) for check in checks if check.reason == "not_recorded"),
+        waiting=tuple(_waiting(run, check, found) for check in checks if check.reason == "not_recorded"),
         young=tuple(_young(check) for check in checks if check.reason == "too_few_points"),
         remedies=found,
         rows=tuple(rows),
@@ -223,7 +230,7 @@ def _row(name: str, entry: Entry, run: Run, checks: Iterable[Check], level: Impo
         rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading(waited) if rule.code not in foreign),
         causes=tuple(cause.name for cause in causes_reading(waited)),
         record=entry.record,
-        not_applicable=why_not(run, entry.only_with),
+        not_applicable=why_not_entry(run, name),
     )
 
 
@@ -248,16 +255,13 @@ def _young(check: Check) -> Young:
     return Young(code=check.code, name=check.name, detail=check.detail or "")
 
 
-def _waiting(check: Check, found: Sequence[Remedy]) -> Waiting:
+def _waiting(run: Run, check: Check, found: Sequence[Remedy]) -> Waiting:
     needs = needs_of(check)
-    place = next((place for place, each in enumerate(found, start=1) if _brings(each, needs)), None)
-    return Waiting(code=check.code, name=check.name, needs=tuple(name for each in needs for name in each), place=place)
-
-
-def _brings(remedy: Remedy, needs: Iterable[Sequence[str]]) -> bool:
-    """Return whether a remedy brings all that a check needs; a whole program also brings the facts of the run."""
-    whole = len(remedy.lines) > 1
-    return all(any(entry_of(name) in remedy.names or (whole and not entry_of(name)) for name in any_of) for any_of in needs)
+    place = next((place for place, each in enumerate(found, start=1) if check.name in each.waiting), None)
+    return Waiting(
+        code=check.code, name=check.name, needs=tuple(name for each in needs for name in each), place=place,
+        places=together(run, found, needs) if place is None else (place,),
+    )  # fmt: skip
 
 
 def _lack(row: Row) -> Lack:
@@ -265,6 +269,16 @@ def _lack(row: Row) -> Lack:
     return Lack(
         name=row.name, level=row.level, waiting=row.waiting, readers=readers, by=row.inputs[0] if row.inputs else row.name
     )
+
+
+def _untold(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]) -> Iterator[Lack]:
+    """Yield the arguments that checks wait for: of several that would do the first, and those of numbers that are missing."""
+    lacking = {row.name for row in rows if not (row.recorded or row.not_applicable)}
+    for name in ARGUMENTS:
+        waiting = [check for check, needs in waits.items() if any(need[0] == name for need in needs)]
+        asked = [each for each in lacking if name in entries()[each].arguments and not given(run, [name])]
+        if waiting or asked:
+            yield Lack(name=name, level="should", waiting=tuple(waiting), readers=(), by=name)
 
 
 def _rests_on_enough(run: Run, name: str, entry: Entry) -> bool:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.applies import why_not_metric
+from ckaudit.audit.arguments import says
 from ckaudit.contract.missed import needed
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import SEVERITIES, Check, Finding
@@ -59,8 +60,9 @@ def _told(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
     """Return what a rule finds, and why it could not judge if it could not."""
     needs, wants = resolve(rule.needs, run), resolve(rule.wants, run)
     missing = [each for each, value in zip(rule.needs, needs, strict=True) if value is None]
-    if missing:
-        return [], _unheard(missing, run)
+    unsaid = [names for names in rule.facts if not any(says(run.manifest, name) for name in names)]
+    if missing or unsaid:
+        return [], _unheard([each for each in missing if isinstance(each, Metric) or not rule.facts], unsaid, run)
     told = list(rule.function(*needs, *wants))
     findings = [_finding(rule, hit, _path(rule, hit, run)) for hit in fold(each for each in told if isinstance(each, Hit))]
     skip = next((_fitting(each, run) for each in told if isinstance(each, Skip)), None)
@@ -68,10 +70,15 @@ def _told(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
     return findings, None if grave else skip
 
 
-def _unheard(missing: Sequence[Input], run: Run) -> Skip:
+def _unheard(missing: Sequence[Input], unsaid: Sequence[Sequence[str]], run: Run) -> Skip:
     """Return the word on inputs that are missing: one that makes no sense for the run is not waited for."""
-    foreign = [reason for each in missing if isinstance(each, Metric) and (reason := why_not_metric(run, each.name))]
-    return Skip("not_applicable", foreign[0]) if foreign else Skip("not_recorded", f"needs {_names(missing)}")
+    names = [(each.name,) if isinstance(each, Metric) else ("run.json",) for each in missing]
+    needs = [*names, *unsaid]
+    for alternatives in needs:
+        foreign = [why_not_metric(run, name) for name in alternatives]
+        if all(foreign):
+            return Skip("not_applicable", foreign[0])
+    return Skip("not_recorded", f"needs {', '.join(map(' or '.join, needs))}")
 
 
 def _fitting(skip: Skip, run: Run) -> Skip:
@@ -81,10 +88,6 @@ def _fitting(skip: Skip, run: Run) -> Skip:
         if all(foreign):
             return Skip("not_applicable", foreign[0])
     return skip
-
-
-def _names(inputs: Iterable[Input]) -> str:
-    return ", ".join(each.name if isinstance(each, Metric) else "run.json" for each in inputs)
 
 
 def _check(rule: Rule, skip: Skip | None, found: list[Finding]) -> Check:

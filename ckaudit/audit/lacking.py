@@ -12,7 +12,7 @@ class Lack(Struct, frozen=True, kw_only=True):
     """One number that is missing, or a side of it that a check reads.
 
     Attributes:
-        name: The entry of the catalogue.
+        name: The entry of the catalogue, or an argument of the recorder.
         level: How much the run needs it.
         waiting: Rules that cannot judge without it.
         readers: Codes of rules and names of causes that would read it.

@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
-from ckaudit.audit.applies import TABLES, is_trainers
+from ckaudit.audit.absent import source_of
+from ckaudit.audit.applies import TABLES, is_trainers, why_not
+from ckaudit.audit.arguments import ARGUMENTS, explained
 from ckaudit.audit.lacking import Lack
 from ckaudit.metrics.catalogue import actions, entries
 from ckaudit.run.run import Run
@@ -38,7 +40,7 @@ class Place(NamedTuple):
 
 LOOP = (
     Place("from ckaudit import Recorder"),
-    Place('recorder = Recorder(model, "run/", optimizer=optimizer)', "recorder", "once, before the first step"),
+    Place('recorder = Recorder(model, "run/", optimizer=optimizer{told})', "recorder", "once, before the first step"),
     Place("loss.backward()  # yours"),
     Place("recorder.after_backward()", "after_backward", "in the loop, before clipping", ("grad_global_norm",)),
     Place("optimizer.step()  # yours"),
@@ -52,48 +54,70 @@ TRAINER = (
     Place("trainer = Trainer(..., callbacks=[callback])", when="beside what stands there already"),
 )
 GIVEN = ("optimizer", "batch")  # options that stand in the lines of LOOP
+TOLD = ("vocabulary", "warmup_steps", "planned_steps")  # and those that only whoever trains can fill in
 WRITER = (
     'From JAX and any other framework, ckaudit.Writer("run/") takes NumPy arrays: writer.step(step, loss=loss, batch=batch) '
     "at every step, writer.checkpoint(step, weights=..., gradients=...) where writer.is_due(step), and writer.close()."
 )
 
+COLUMNS = (  # that let most checks judge, of those that a table can hold
+    "grad_global_norm", "learning_rate", "val_loss", "tokens_seen", "slice_val_loss/NAME", "error_event_rate/oom",
+)  # fmt: skip
+OF_TABLE = "Columns of the table by these names, or named with --map NAME=COLUMN, let judge a part of that as well: "
+
 
 def is_recorded(run: Run) -> bool:
     """Return whether a recorder of ours wrote the run."""
-    return _source(run).startswith(OURS)
+    return source_of(run).startswith(OURS)
 
 
 def place_of(run: Run, lack: Lack) -> str:
     """Return the action of the line that records a number as it stands in the program; empty: none of them does."""
-    trainer, entry = is_trainers(run), entries()[lack.by]
-    given = {*actions()["recorder"].trainer_gives, *actions()["step"].trainer_gives} if trainer else GIVEN
-    if any(option.partition("=")[0] not in given for option in entry.options):
+    trainer = is_trainers(run)
+    given = {*actions()["recorder"].trainer_gives, *actions()["step"].trainer_gives} if trainer else {*GIVEN, *told(run)}
+    if lack.by in ARGUMENTS:
+        action, names = ARGUMENTS[lack.by].action, [lack.by]
+    else:
+        entry = entries()[lack.by]
+        action, names = entry.action, [*(option.partition("=")[0] for option in entry.options), *entry.arguments]
+    if not {*names} <= given:
         return ""
-    action = "recorder" if trainer and actions()[entry.action].like == "recorder" else entry.action
+    action = "recorder" if trainer and actions()[action].like == "recorder" else action
     return action if any(action == each.action for each in _places(run)) else ""
+
+
+def told(run: Run) -> tuple[str, ...]:
+    """Return the arguments of the program that have to be filled in; the Trainer's callback finds them by itself."""
+    return () if is_trainers(run) else tuple(name for name in TOLD if not why_not(run, ARGUMENTS[name].only_with))
+
+
+def filled_in(run: Run) -> str:
+    """Return what the arguments to fill in are, as a sentence; empty: there are none."""
+    return explained(ARGUMENTS[name].option for name in told(run))
 
 
 def program(run: Run, lacks: Iterable[Lack]) -> tuple[Line, ...]:
     """Return the lines that record what has a place among them, each with what it brings."""
     brought: dict[str, list[str]] = {}
     for lack in sorted(lacks, key=lambda each: -len(each.readers)):
-        brought.setdefault(place_of(run, lack), []).append(lack.name)
-    return tuple(_line(each, brought.get(each.action, ())) for each in _places(run))
+        if lack.name in entries():
+            brought.setdefault(place_of(run, lack), []).append(lack.name)
+    options = "".join(f", {ARGUMENTS[name].option}" for name in told(run))
+    return tuple(_line(each, options, brought.get(each.action, ())) for each in _places(run))
 
 
 def besides(run: Run) -> str:
     """Return another way than the program, in words; empty: there is none to tell."""
-    return WRITER if _source(run).startswith(TABLES) else ""
+    if source_of(run).startswith(TABLES):
+        return WRITER
+    missing = [name for name in COLUMNS if not run.scalar(name.partition("/")[0])]
+    return f"{OF_TABLE}{', '.join(missing)}." if source_of(run) == "CSV" and missing else ""
 
 
-def _line(place: Place, brings: Sequence[str]) -> Line:
+def _line(place: Place, told: str, brings: Sequence[str]) -> Line:
     names = tuple(dict.fromkeys([*brings, *place.always])) if place.action else ()
-    return Line(code=place.code, when=place.when, brings=names)
+    return Line(code=place.code.replace("{told}", told), when=place.when, brings=names)
 
 
 def _places(run: Run) -> tuple[Place, ...]:
     return TRAINER if is_trainers(run) else LOOP
-
-
-def _source(run: Run) -> str:
-    return run.manifest.source if run.manifest and run.manifest.source is not UNSET else ""

@@ -1,4 +1,4 @@
-"""What to do about what a run did not record: one line for many numbers, the one that most checks wait for first."""
+"""What to do about what a run did not record: one line for many numbers."""
 
 from collections.abc import Iterable, Sequence
 from shlex import quote
@@ -7,23 +7,31 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ckaudit.audit.absent import WRITER, source_of
 from ckaudit.audit.applies import is_trainers
+from ckaudit.audit.arguments import ARGUMENTS, explained, given
 from ckaudit.audit.lacking import Lack, made_of_entries
-from ckaudit.audit.program import GIVEN, Line, besides, is_recorded, place_of, program
+from ckaudit.audit.program import GIVEN, Line, besides, filled_in, is_recorded, place_of, program
 from ckaudit.audit.query_and_key import query_and_key
-from ckaudit.metrics import metrics
-from ckaudit.metrics.catalogue import Action, actions, entries
+from ckaudit.metrics.catalogue import Action, actions, entries, owner_of
 from ckaudit.run.run import Run
 
 USUAL = ("*.q_proj.weight", "*.k_proj.weight")
 INTO = " --into run/"
 INTO_LATER = "With --into run/ it is added to a run folder, a finished one too."
 BY_ITSELF = (
-    "Nothing to write: record again. The present Recorder measures these by itself, in runs of 25 steps or more, where the "
-    "model has what they are of."
+    "Nothing to write: record again. An older Recorder wrote this run; the present one measures these by itself, in runs of 25 "
+    "steps or more, where the model has what they are of."
+)
+BY_WRITER = (
+    "A Writer records what it is given: writer.checkpoint(step, weights=..., gradients=..., previous=..., activations=..., "
+    "attention=...); the Recorder for PyTorch measures these by itself."
 )
 STEP = 500  # where no step is known
-IN_ORDER = "Nothing of ckaudit records yet: these lines do, in this order."
+IN_ORDER = (
+    "Nothing of ckaudit records yet: these lines do, in this order. Checks of attention, an accelerator or several ranks judge "
+    "where the run has them."
+)
 
 
 class Extra(Struct, frozen=True, kw_only=True):
@@ -47,7 +55,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
         names: What it records, what most rules and causes wait for first, then the most needed.
         extras: What of these takes more than the lines as they stand.
         besides: Another way, in words; empty: there is none to tell.
-        waiting: Rules that cannot judge without any of them.
+        waiting: Rules that can judge with these lines and could not without, unless remedies before this one let them.
         readers: Rules and causes that would read any of them.
     """
 
@@ -66,11 +74,12 @@ class Remedy(Struct, frozen=True, kw_only=True):
 
 
 class Situation(NamedTuple):
-    """Whose lines are to change: the Trainer's, whether there is a recorder to add to, and the options that it has."""
+    """Whose lines are to change: the Trainer's, whether there is a recorder to add to, its options, what checks wait for."""
 
     trainer: bool = False
     known: bool = False
     given: frozenset[str] = frozenset()
+    needs: tuple[tuple[str, ...], ...] = ()
 
 
 class Target(NamedTuple):
@@ -82,20 +91,23 @@ class Target(NamedTuple):
     plain: bool
 
 
-def remedies(run: Run, lacks: Iterable[Lack], *, in_folder: bool = True) -> tuple[Remedy, ...]:
+def remedies(
+    run: Run, lacks: Iterable[Lack], *, needs: Iterable[Sequence[str]] = (), in_folder: bool = True
+) -> tuple[Remedy, ...]:
     """Return the lines that record what is missing.
 
-    They are ordered by how many rules cannot judge without them, then by how many rules and causes would read them, by the
-    most needed number, and by what the line costs; what needs no line is last among equals.
+    They are ordered by how many rules and causes would read what they bring, by the most needed number, and by what the line
+    costs; what needs no line is last among equals. Whom they let judge is not told yet.
 
     Args:
         run: The run.
         lacks: What is missing of it.
+        needs: What checks wait for, one or the other of each: a command is shown with options that it takes.
         in_folder: Whether it is a run folder, that a command can add to.
     """
     recorded = is_recorded(run)
-    optimizer = ("optimizer",) if metrics()["learning_rate"](run) else ()
-    now = Situation(is_trainers(run), known=True, given=frozenset(optimizer if recorded else GIVEN))
+    known = given(run, _all_options()) if recorded else frozenset(GIVEN)
+    now = Situation(is_trainers(run), known=True, given=known, needs=tuple(map(tuple, needs)))
     groups: dict[tuple[str, bool], list[Lack]] = {}
     placed: list[Lack] = []
     for lack in sorted(lacks, key=lambda each: each.urgency):
@@ -126,10 +138,9 @@ def attention_weights(run: Run) -> str:
 def _program(run: Run, lacks: Sequence[Lack]) -> Remedy:
     return Remedy(
         lines=program(run, lacks),
-        where=IN_ORDER,
+        where=" ".join(filter(None, [IN_ORDER, filled_in(run)])),
         besides=besides(run),
-        names=tuple(lack.name for lack in lacks),
-        waiting=_joined(lack.waiting for lack in lacks),
+        names=_names(lacks),
         readers=_joined(lack.readers for lack in lacks),
     )
 
@@ -141,20 +152,21 @@ def _remedy(run: Run, lacks: Sequence[Lack], now: Situation) -> Remedy:
     options = dict.fromkeys(option for lack in shown for option in _options(lack.by, now))
     line = target.text.replace("{options}", "".join(target.between + option for option in options)).replace("(, ", "(")
     by_itself = now.known and target.plain and _action(lacks[0].by, now) is actions()["recorder"]
+    alone = BY_WRITER if source_of(run).startswith(WRITER) else BY_ITSELF
     line = line.replace("{attention_weights}", attention_weights(run)).replace("{step}", str(run.last_step or STEP))
     return Remedy(
         lines=() if by_itself else (Line(code=line),),
-        where=BY_ITSELF if by_itself else target.where,
-        names=tuple(lack.name for lack in lacks),
+        where=alone if by_itself else " ".join(filter(None, [target.where, explained(options) if now.known else ""])),
+        names=_names(lacks),
         extras=extras,
-        waiting=_joined(lack.waiting for lack in lacks),
         readers=_joined(lack.readers for lack in lacks),
     )
 
 
 def _split(lacks: Sequence[Lack], now: Situation) -> tuple[Sequence[Lack], tuple[Extra, ...]]:
     """Part what a command must be run for from what it gives besides, where it is told more or the file holds more."""
-    shown = [lack for lack in lacks if lack.level == "must"] or lacks
+    shown = [lack for lack in lacks if lack.level == "must"] or [*lacks]
+    shown += _waited_for(lacks, shown, now)
     there = {option for lack in shown for option in _options(lack.by, now)}
     more: dict[str, list[str]] = {}
     for lack in lacks:
@@ -163,6 +175,19 @@ def _split(lacks: Sequence[Lack], now: Situation) -> tuple[Sequence[Lack], tuple
         if takes := ", ".join([*([f"from a column {columns}"] if columns else []), *options]):
             more.setdefault(takes, []).append(lack.name)
     return shown, tuple(Extra(what=what, names=tuple(names)) for what, names in more.items())
+
+
+def _waited_for(lacks: Sequence[Lack], shown: Sequence[Lack], now: Situation) -> list[Lack]:
+    """Return what a command must be run for besides, so that each check that waits has one of the numbers that would do."""
+    there = {option for lack in shown for option in _options(lack.by, now)}
+    by_name = {lack.name: lack for lack in lacks if not entries()[lack.name].columns}
+    more: list[Lack] = []
+    for alternatives in now.needs:
+        would_do = [by_name[owner] for name in alternatives if (owner := owner_of(name)) in by_name]
+        if would_do and not any(there.issuperset(_options(lack.by, now)) for lack in would_do):
+            more.append(min(would_do, key=lambda lack: len(_options(lack.by, now))))
+            there.update(_options(more[-1].by, now))
+    return more
 
 
 def _into(run: Run, remedy: Remedy) -> Remedy:
@@ -189,26 +214,49 @@ def _target(name: str, now: Situation) -> Target:
 
 
 def _action(name: str, now: Situation) -> Action:
-    own = actions()[entries()[name].action]
+    own = actions()[_own(name, now)[0]]
     return actions()[own.like] if now.trainer and own.like else own
 
 
 def _options(name: str, now: Situation) -> list[str]:
+    if name in ARGUMENTS:
+        return [ARGUMENTS[name].option]
+    action, options = _own(name, now)
+    there = {*now.given, *(actions()[action].trainer_gives + _action(name, now).trainer_gives if now.trainer else ())}
+    return [option for option in options if option.partition("=")[0] not in there]
+
+
+def _own(name: str, now: Situation) -> tuple[str, Sequence[str]]:
+    """Return the action of a number's own line and its options; the Recorder's, where only an argument of it is missing."""
+    if name in ARGUMENTS:
+        return ARGUMENTS[name].action, [ARGUMENTS[name].option]
     entry = entries()[name]
-    given = {*now.given, *(actions()[entry.action].trainer_gives + _action(name, now).trainer_gives if now.trainer else ())}
-    return [option for option in entry.options if option.partition("=")[0] not in given]
+    arguments = [ARGUMENTS[each].option for each in entry.arguments if each not in now.given]
+    if now.known and arguments and {option.partition("=")[0] for option in entry.options} <= now.given:
+        return "recorder", arguments
+    return entry.action, entry.options
+
+
+def _names(lacks: Iterable[Lack]) -> tuple[str, ...]:
+    """Return the entries among what is missing."""
+    return tuple(lack.name for lack in lacks if lack.name in entries())
+
+
+def _all_options() -> list[str]:
+    """Return every option of a line that a run may show to have had."""
+    return [*(option for entry in entries().values() for option in entry.options), *ARGUMENTS]
 
 
 def _joined(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for each in names for name in each))
 
 
-def _order(remedy: Remedy, lacks: Sequence[Lack]) -> tuple[int, int, int, bool, int]:
+def _order(remedy: Remedy, lacks: Sequence[Lack]) -> tuple[int, int, bool, int]:
     level = min(each.urgency[-1] for each in lacks)
-    return -len(remedy.waiting), -len(remedy.readers), level, not remedy.lines, _cost(lacks)
+    return -len(remedy.readers), level, not remedy.lines, _cost(lacks)
 
 
 def _cost(lacks: Iterable[Lack]) -> int:
     """Return the place of the dearest action: a line of the loop, a second program, a second implementation."""
     order = list(actions())
-    return max(order.index(entries()[lack.by].action) for lack in lacks)
+    return max(order.index(_own(lack.by, Situation())[0]) for lack in lacks)

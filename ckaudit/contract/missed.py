@@ -16,12 +16,12 @@ def needs_of(check: Check) -> tuple[tuple[str, ...], ...]:
 def needed(detail: str) -> tuple[tuple[str, ...], ...]:
     """Return the needs that a sentence names, each with what would do in its place.
 
-    >>> needed("needs a, b"), needed("needs one of a, b")
-    ((('a',), ('b',)), (('a', 'b'),))
+    >>> needed("needs a, b or c"), needed("needs one of a, b")
+    ((('a',), ('b', 'c')), (('a', 'b'),))
     """
     if detail.startswith(ONE_OF):
         return (tuple(detail.removeprefix(ONE_OF).split(", ")),)
-    return tuple((name,) for name in detail.removeprefix("needs ").split(", "))
+    return tuple(tuple(names.split(" or ")) for names in detail.removeprefix("needs ").split(", "))
 
 
 def most_missed(checks: Iterable[Check], *, top: int = 3) -> list[tuple[str, int]]:

@@ -21,6 +21,7 @@ GENERIC = False
 
 _TRAINING = {"train_loss_raw": "loss", "grad_global_norm": "grad_norm", "learning_rate": "lr"}
 _VALIDATION = ("validation/loss", "validation/ctc_loss")
+_SCORE = "validation/bleu"  # only a translation of text is scored so
 _COUNT = "validation/num_examples"
 
 
@@ -45,7 +46,10 @@ def read(path: Path, data: bytes, columns: Mapping[str, str]) -> Imported:
     usual = {name: header.index(column) for name, column in _usual(header).items() if column in header}
     chosen = usual | resolved(columns, header)
     table = read_table(data, shown, {*usual.values(), *chosen.values()}, delimiter)
-    return joined(_curves(table, usual, chosen), table, shown, NAME)
+    made = joined(_curves(table, usual, chosen), table, shown, NAME)
+    if _SCORE in header:
+        made.manifest.model = {"task": "translation"}
+    return made
 
 
 def _usual(header: Sequence[str]) -> dict[str, str]:

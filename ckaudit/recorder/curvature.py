@@ -11,6 +11,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ckaudit.recorder.undisturbed import undisturbed
 
+ONCE_ONLY = "is not implemented"  # what torch says of the derivative of an operator that has only the first one
+REMEDY = (
+    "an operator behind this loss, as fused attention, has no second derivative; give a function instead, as in "
+    "measure_curvature(lambda: criterion(model(inputs), targets)), which computes attention in its plain form, or compute the "
+    "loss within torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+)
+
 
 class Curvature(Struct, frozen=True, kw_only=True):
     """An estimate of the trace of the Hessian.
@@ -59,7 +66,12 @@ def trace_of(
 ) -> Curvature:
     """Return the trace for a loss that is there, or for one computed now: in evaluation mode, and unnoticed by the training."""
     if isinstance(loss, Tensor):
-        return hessian_trace(loss, parameters, samples=samples, seed=seed)
+        try:
+            return hessian_trace(loss, parameters, samples=samples, seed=seed)
+        except RuntimeError as error:
+            if ONCE_ONLY in str(error):
+                raise RuntimeError(REMEDY) from error
+            raise
     # Fused attention has no second derivative; its plain form has.
     with undisturbed(model), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
         return hessian_trace(loss(), parameters, samples=samples, seed=seed)

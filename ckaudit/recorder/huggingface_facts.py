@@ -1,5 +1,6 @@
 """What the objects of a Hugging Face training say of it: the facts of `run.json`, a step's loss and its batch."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -104,9 +105,21 @@ def _targets(inputs: Mapping[str, Any], model: nn.Module) -> Tensor | None:
     if (shifted := _tensor(inputs, "shift_labels")) is not None:
         return shifted
     labels = _tensor(inputs, "labels")
-    if labels is None or getattr(model, "loss_type", None) != "ForCausalLM":
+    if labels is None or not shifts_labels(model):
         return None
     return nn.functional.pad(labels[..., 1:], (0, 1), value=IGNORED)
+
+
+def shifts_labels(model: nn.Module) -> bool:
+    """Return whether a model of `transformers` computes its loss of the next token, from labels that it shifts itself.
+
+    The name of its class says so, as in LlamaForCausalLM. One whose name says nothing, as GPT2LMHeadModel, gets that
+    loss too where its `forward` asks for `loss_function`; XLNetLMHeadModel computes another, of labels as they are.
+    """
+    kind = getattr(model, "loss_type", None)
+    if kind is not None or not hasattr(model, "loss_function"):
+        return bool(kind == "ForCausalLM")
+    return "loss_function" in inspect.unwrap(type(model).forward).__code__.co_names
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

@@ -117,8 +117,9 @@ class OnDemand:
         A model whose parameters are spread over ranks is not measured.
 
         Args:
-            loss: The loss with its graph, which stays; or a function that computes it, which runs in evaluation mode,
-                with plain attention, and unnoticed by the training.
+            loss: A function that computes it, which runs in evaluation mode, with plain attention, and unnoticed by the
+                training; or the loss with its graph, which stays, where every operator has a second derivative: fused
+                attention has none.
             samples: Random vectors.
             seed: Of their generator: equal seeds compare equal vectors.
 

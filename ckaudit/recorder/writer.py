@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from msgspec import UNSET
 
+from ckaudit import __version__
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
 from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.grids import GridEncoding
@@ -120,6 +121,7 @@ class Writer:
                 self._folder.refer({})
         with self._guard("writing run.json"):
             self._folder.describe(
+                source=f"ckaudit writer {__version__}",
                 cadence=list(self._cadence),
                 triggers=Triggers(loss_spike_factor=limits.loss_spike_factor, grad_norm_factor=limits.grad_norm_factor),
             )

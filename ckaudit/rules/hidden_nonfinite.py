@@ -8,7 +8,7 @@ from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
 from ckaudit.metrics.optimizer import skipped_updates
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.spans import spans
 
@@ -34,7 +34,7 @@ def hidden_nonfinite(
     left out.
     """
     if all(series is None for series in (norm, gradients, weights, activations)):
-        yield Skip("not_recorded", "needs gradient norms or counts of non-finite elements")
+        yield needs_one_of(grad_global_norm, nonfinite_gradients, nonfinite_weights, nonfinite_activations)
         return
     lost = _steps_of([each for each in (weights, activations) if each is not None], counts=True)
     bad = _steps_of([] if gradients is None else [gradients], counts=True) | _steps_of([] if norm is None else [norm])

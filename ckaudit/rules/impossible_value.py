@@ -17,7 +17,7 @@ from ckaudit.metrics.optimizer import grad_clip_rate, learning_rate, overflow_ra
 from ckaudit.metrics.progress import steps_seen, tokens_seen
 from ckaudit.metrics.routing import moe_drop_rate, moe_util_entropy
 from ckaudit.metrics.speed import mfu
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
@@ -50,7 +50,7 @@ def impossible_value(
     is one fall, and not judged where run.json lists the session.
     """
     if not any(series is not None for series in found):
-        yield Skip("not_recorded", "needs a loss, a share, a percentage, a norm or a count")
+        yield needs_one_of(*LOSSES, *POSITIVE, *COUNTS, *SHARES, *PERCENT)
         return
     named = {series.name: series for series in found if series is not None}
     is_entropy = facts is not None and facts.vocabulary is not UNSET

@@ -12,7 +12,10 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Series
 
 
-@rule("INIT001", severity="sev1", needs=[train_loss_raw, FACTS], wants=[initial_loss_excess], unit="nats/token", memory=1)
+@rule(
+    "INIT001", severity="sev1", needs=[train_loss_raw, FACTS], wants=[initial_loss_excess], facts=[["vocabulary"]],
+    unit="nats/token", memory=1,
+)  # fmt: skip
 def initial_loss_off(
     losses: Series, facts: Manifest, excess: Series | None, *, share: float = 0.1, least: float = 0.5, noted: float = 0.03
 ) -> Iterator[Hit | Skip]:
@@ -30,10 +33,7 @@ def initial_loss_off(
     Weights that were trained before begin far below the log of the vocabulary, rightly. Five times larger initial weights
     may even help a small model: such a start is only noted.
     """
-    if facts.vocabulary is UNSET:
-        yield Skip("not_recorded", "needs vocabulary in run.json")
-        return
-    if excess is None:
+    if excess is None or facts.vocabulary is UNSET:
         yield Skip("not_applicable", f"the log begins at step {losses.steps[0]}: the loss of the untrained model is not in it")
         return
     uniform, off = math.log(facts.vocabulary), float(excess.values[-1, 0])

@@ -16,7 +16,10 @@ BUCKETS = 256
 """A histogram of so many buckets holds one token each where the vocabulary is no larger."""
 
 
-@rule("LOSS003", severity="sev2", needs=[train_loss_raw], wants=[unigram_entropy, FACTS], unit="nats/token")
+@rule(
+    "LOSS003", severity="sev2", needs=[train_loss_raw], wants=[unigram_entropy, FACTS], facts=[["vocabulary"]],
+    unit="nats/token",
+)  # fmt: skip
 def loss_not_falling(
     loss: Series, entropy: Series | None, facts: Manifest | None, *,
     least: int = 50, steps_least: int = 200, share: float = 0.5, tail: float = 0.1, margin: float = 0.98, guess: float = 0.9,
@@ -51,7 +54,7 @@ def loss_not_falling(
         return
     bound, told = _bound(entropy, facts, margin, guess)
     if bound is None:
-        yield Skip("not_recorded", "needs the size of the vocabulary")
+        yield Skip("not_applicable", "a vocabulary of one token leaves nothing to learn")
         return
     level = float(np.median(values[-max(10, int(tail * len(values))) :]))
     if level <= bound or level > other * bound:

@@ -8,7 +8,7 @@ from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
 from ckaudit.metrics.optimizer import opt_state_finite, skipped_updates
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.series import Mask, Series, at
 from ckaudit.run.spans import spans
 
@@ -36,7 +36,10 @@ def nonfinite_values(
     Where the loss scaler saw the overflow and skipped the update, infinite gradients are its ordinary work and are left out.
     """
     if all(series is None for series in (loss, val, norm, norms, weights, gradients, activations, moments)):
-        yield Skip("not_recorded", "needs a loss, gradient norms or counts of non-finite elements")
+        yield needs_one_of(
+            train_loss_raw, val_loss, grad_global_norm, gradient_norm, nonfinite_weights, nonfinite_gradients,
+            nonfinite_activations, opt_state_finite,
+        )  # fmt: skip
         return
     for series, what in ((loss, "the training loss"), (val, "the validation loss")):
         if series is not None:

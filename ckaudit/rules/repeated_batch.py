@@ -31,7 +31,7 @@ def repeated_batch(
     """
     if distance is None:
         if not _is_watched(facts):
-            yield Skip("not_recorded", "needs the hashes of batches")
+            yield Skip("not_recorded", "needs batch")
         return
     again = np.zeros(len(loss.steps), bool)
     again[np.isin(loss.steps, distance.steps[(distance.values <= near).any(axis=1)])] = True
@@ -74,4 +74,4 @@ def _from_the_beginning(distance: Series, facts: Manifest | None, near: int, min
 
 def _is_watched(facts: Manifest | None) -> bool:
     """Tell whether our own recorder wrote the run: then no repeat on record means that there was none."""
-    return facts is not None and isinstance(facts.source, str) and facts.source.startswith("ckaudit recorder")
+    return facts is not None and isinstance(facts.source, str) and facts.source.startswith(("ckaudit recorder", "ckaudit writer"))

@@ -106,6 +106,8 @@ class Rule(Struct, frozen=True, eq=False):
         memory: How many points of history a verdict depends on; None: all.
         title: The docstring's first sentence.
         doc: The whole docstring.
+        function: What judges.
+        facts: Facts of the run without which the rule is skipped too, each with what would do in its place.
     """
 
     code: str
@@ -118,6 +120,7 @@ class Rule(Struct, frozen=True, eq=False):
     title: str
     doc: str
     function: RuleFunction
+    facts: tuple[tuple[str, ...], ...] = ()
 
     @property
     def metrics(self) -> list[Metric]:
@@ -140,19 +143,23 @@ def rule(
     severity: Severity,
     needs: Sequence[Input],
     wants: Sequence[Input] = (),
+    facts: Sequence[Sequence[str]] = (),
     unit: str = "1",
     memory: int | None = None,
 ) -> Callable[[RuleFunction], Rule]:
     """Enter a function into the catalogue of rules.
 
     The function takes one positional argument per need (a Series, or the Manifest for FACTS), one per want (the same, or
-    None), and its thresholds as keyword-only defaults.
+    None), and its thresholds as keyword-only defaults. `facts` are fields of run.json, each with what would do in its place.
     """
 
     def enter(function: RuleFunction) -> Rule:
         doc = inspect.cleandoc(function.__doc__ or "")
         title = doc.partition("\n")[0]
-        made = Rule(code, function.__name__, severity, tuple(needs), tuple(wants), unit, memory, title, doc, function)
+        made = Rule(
+            code, function.__name__, severity, tuple(needs), tuple(wants), unit, memory, title, doc, function,
+            facts=tuple(map(tuple, facts)),
+        )  # fmt: skip
         if code in _RULES:
             raise ValueError(f"rule {code} stands twice in the catalogue")
         _RULES[code] = made

@@ -13,7 +13,7 @@ from ckaudit.run.series import Floats, Series, Steps, single
 from ckaudit.run.spans import spans
 
 
-@rule("SCHED002", severity="sev2", needs=[learning_rate, FACTS], unit="1")
+@rule("SCHED002", severity="sev2", needs=[learning_rate, FACTS], facts=[["warmup_steps", "planned_learning_rate"]], unit="1")
 def schedule_off_plan(
     rate: Series, facts: Manifest, *, between: float = 0.1, outside: float = 0.02, late: float = 2.0, grown: float = 1.2,
     min_points: int = 5,
@@ -56,7 +56,7 @@ def schedule_off_plan(
 def _endless_warmup(steps: Steps, values: Floats, facts: Manifest, late: float, grown: float) -> Iterator[Hit | Skip]:
     """Yield the rate that still grows long after the planned warm-up; a skip where not even its length was planned."""
     if facts.warmup_steps is UNSET:
-        yield Skip("not_recorded", "needs planned_learning_rate or warmup_steps in run.json")
+        yield Skip("not_recorded", "needs warmup_steps")
         return
     end = facts.warmup_steps
     after = np.flatnonzero(steps > late * end)

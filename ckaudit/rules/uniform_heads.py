@@ -31,7 +31,7 @@ def uniform_heads(
     planned = facts.planned_steps if facts else UNSET
     least = late if planned is UNSET else max(late, int(share * planned))
     if end <= least:
-        yield Skip("too_few_points", f"step {end}; heads are judged from step {least} on")
+        yield Skip("too_few_points", f"step {end}; heads are judged after step {least}")
         return
     for span in spans(uniform, uniform.values > most, min_points=min_points):
         if span.last == end:

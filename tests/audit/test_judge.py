@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.audit.judge import fold, judge
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.missed import needs_of
 from ckaudit.metrics import Metric
 from ckaudit.rules.rule import Hit, Rule
 from ckaudit.run.run import Run
@@ -96,3 +99,19 @@ def test_findings_come_gravest_first_then_by_step() -> None:
 
     findings = judge(run_with([1.0]), [made("several", several)]).findings
     assert [finding.message for finding in findings] == ["z", "y", "x"]
+
+
+def test_a_fact_that_nobody_told_is_named_with_what_would_do_in_its_place() -> None:
+    rule = replace(made("high", high), facts=(("warmup_steps", "planned_learning_rate"), ("vocabulary",)))
+    manifest = Manifest(schema_version="ck.run.v1")
+    for told in (None, manifest):
+        (check,) = judge(replaced(run_with([9.0]), told), [rule]).checks
+        assert (check.reason, check.detail) == ("not_recorded", "needs warmup_steps or planned_learning_rate, vocabulary")
+        assert needs_of(check) == (("warmup_steps", "planned_learning_rate"), ("vocabulary",))
+    manifest.planned_learning_rate, manifest.vocabulary = [[1, 0.1]], 11
+    (check,) = judge(replaced(run_with([9.0]), manifest), [rule]).checks
+    assert (check.outcome, check.reason) == ("failed", None)
+
+
+def replaced(run: Run, manifest: Manifest | None) -> Run:
+    return Run(run.name, manifest=manifest, scalars=run.scalars)

@@ -64,7 +64,8 @@ def test_the_program_that_is_printed_records_what_it_promises(tmp_path, monkeypa
     code = [each.code for each in program_of(found)]
     names = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
     loop = code.index("loss.backward()  # yours")
-    exec("\n".join(code[:loop]), names)
+    told = "\n".join(code[:loop]).replace("vocabulary=...", "vocabulary=11").replace("steps=...", "steps=30")
+    exec(told, names)
     for _ in range(30):
         tokens = torch.randint(11, (4, 7))
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
@@ -120,7 +121,7 @@ def test_who_has_a_recorder_is_shown_no_program_and_a_trainers_user_the_callback
 
 def test_the_writer_is_named_for_logs_of_jax():
     assert "ckaudit.Writer" in coverage(RESNET).remedies[0].besides
-    assert not any(each.besides for each in coverage_of(run_of({"train_loss_raw": [1.0]}, source="CSV")).remedies)
+    assert not any("Writer" in each.besides for each in coverage_of(run_of({"train_loss_raw": [1.0]}, source="CSV")).remedies)
 
 
 def test_the_line_is_that_of_the_input_that_is_missing():
@@ -248,8 +249,8 @@ def test_what_rules_would_read_besides_is_no_need():
     first, *others = complete.remedies
     telling = replace(first, readers=("LOSS001 loss_spike", "bad_batch"))
     text = words_of(replace(complete, remedies=(telling, *others)))
-    assert "Every check has the numbers that it needs; number 1 below would tell more to loss_spike, bad_batch." in text
-    assert "1. Tells more to loss_spike, bad_batch" in text
+    assert "Every check has the numbers that it needs; number 1 below adds evidence for loss_spike, bad_batch." in text
+    assert "1. Adds evidence for loss_spike, bad_batch" in text
 
 
 def test_no_names_are_made_up_and_no_claims_asked_for():
@@ -277,7 +278,7 @@ def test_what_another_line_brings_is_not_asked_of_this_one():
 
 def test_the_columns_that_a_sample_needs_are_named():
     text = words_of(coverage(HEALTHY))
-    assert "source_mix_share from a column source, with --tokenizer tokenizer.json" in text
+    assert "source_mix_share from a column source" in text
     assert "pad_fraction from a column attention_mask" in text
     assert "filter_reject_rate from a column reject or filter" in text
 

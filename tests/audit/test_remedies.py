@@ -90,10 +90,11 @@ def test_one_call_of_data_records_all_that_needs_one():
     found = read(HEALTHY)
     line = remedy(found, "near_dup_rate")
     assert {"train_val_overlap", "pad_fraction", "data_toxicity_rate", "pii_hit_rate"} <= set(line.names)
-    assert line.code == f"ckaudit data sample.jsonl --validation valid.jsonl --into {HEALTHY}"
+    options = "--validation valid.jsonl --tokenizer tokenizer.json"
+    assert line.code == f"ckaudit data sample.jsonl {options} --into {HEALTHY} --step 2000"
     extras = {each.what: each.names for each in line.extras}
     assert extras["with --classifier module:function"] == ("data_toxicity_rate",)
-    assert "bytes_per_token" in extras["with --tokenizer tokenizer.json"]
+    assert not any("--tokenizer" in what for what in extras)  # the line has it already
     assert extras["from a column attention_mask"] == ("pad_fraction",)
 
 
@@ -102,7 +103,7 @@ def test_options_are_those_of_what_is_missing():
     line = remedy(
         coverage_of(run_of(["train_loss_raw", "learning_rate", "update_to_weight"], tensors=named)), "spectral_norm"
     ).code
-    assert line.startswith('Recorder(..., warmup_steps=..., planned_steps=..., spectral_norms=("*.q.weight",))')
+    assert line.startswith('Recorder(..., spectral_norms=("*.q.weight",))')
 
 
 def test_a_trainers_user_is_told_the_trainers_own_ways():
@@ -120,7 +121,10 @@ def test_a_trainers_user_is_told_the_trainers_own_ways():
     assert "eval_strategy" in remedy(without, "val_loss").code
     recorded = coverage_of(run_of(source="ckaudit recorder 0.1.0", config={"per_device_train_batch_size": 8}))
     assert remedy(recorded, "learning_rate").where.startswith("Nothing to write")
-    assert remedy(recorded, "mfu").code == "RecorderCallback(..., flops_per_token=..., peak_flops=...)"
+    assert (
+        remedy(recorded, "mfu").code
+        == "RecorderCallback(..., vocabulary=..., flops_per_token=..., peak_flops=..., warmup_steps=...)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder import Recorder
@@ -88,12 +89,28 @@ def test_a_loss_can_still_be_differentiated_afterwards(tiny, batches, loss_of, t
     assert all(torch.equal(a.grad, b.grad) for a, b in zip(bare.parameters(), measured.parameters(), strict=True))
 
 
-def test_fused_attention_is_replaced_by_its_plain_form(tmp_path, lines):
-    class Fused(nn.Linear):
-        def forward(self, x):
-            q = super().forward(x)
-            return nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+class Fused(nn.Linear):
+    def forward(self, x):
+        q = super().forward(x)
+        return nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
 
+
+def test_a_loss_through_fused_attention_is_refused_with_a_way_that_works(tmp_path, caplog):
+    model, x = Fused(8, 8), torch.randn(1, 2, 4, 8)
+    with Recorder(model, tmp_path) as recorder:
+        loss = (model(x) ** 2).mean()
+        assert recorder.measure_curvature(loss) is None
+        with sdpa_kernel(SDPBackend.MATH):
+            plain = (model(x) ** 2).mean()
+        by_function = recorder.measure_curvature(lambda: (model(x) ** 2).mean(dim=None))
+        assert recorder.measure_curvature(plain).trace == pytest.approx(by_function.trace)
+    assert "measure_curvature(lambda: criterion(model(inputs), targets))" in caplog.text
+    assert "sdpa_kernel(SDPBackend.MATH)" in caplog.text
+    loss.backward()  # the graph is whole
+    assert recorder._guard.failures == 1
+
+
+def test_fused_attention_is_replaced_by_its_plain_form(tmp_path, lines):
     model, x = Fused(8, 8), torch.randn(1, 2, 4, 8)
     with Recorder(model, tmp_path) as recorder:
         found = recorder.measure_curvature(lambda: (model(x) ** 2).mean(dim=None))

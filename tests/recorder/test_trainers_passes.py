@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 import torch.distributed as dist
+import transformers
 from torch import nn
 
 from ckaudit.recorder.guard import Guard
@@ -139,6 +140,35 @@ def test_targets_that_are_shifted_already_stay_and_those_of_other_models_are_lef
     assert batch_of([shifted], Model())[1].tolist() == [[1, 2, 3, 4]]
     plain = Pass({"input_ids": row, "labels": row}, torch.zeros(()), torch.ones(()))
     assert batch_of([plain], Model())[1] is None
+
+
+GPT = {"n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 8}
+LLAMA = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+XLNET = {"d_model": 8, "n_layer": 1, "n_head": 2, "d_head": 4, "d_inner": 16}
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "seen"),
+    [
+        ("GPT2LMHeadModel", GPT | {"bos_token_id": 0, "eos_token_id": 0}, True),
+        ("OpenAIGPTLMHeadModel", GPT, True),
+        ("LlamaForCausalLM", LLAMA, True),
+        ("XLNetLMHeadModel", XLNET, False),
+    ],
+)
+def test_targets_are_those_that_the_loss_of_the_model_sees(name, sizes, seen):
+    torch.manual_seed(0)
+    kind = getattr(transformers, name)
+    model = kind(kind.config_class(vocab_size=11, **sizes)).eval()
+    tokens = torch.randint(11, (2, 6))
+    labels = tokens.clone()
+    labels[0, 3] = -100
+    found = model(input_ids=tokens, labels=labels)
+    _, targets = batch_of([Pass({"input_ids": tokens, "labels": labels}, torch.zeros(()), torch.ones(()))], model)
+    assert (targets is not None) is seen
+    if seen:
+        expected = nn.functional.cross_entropy(found.logits.flatten(0, 1), targets.flatten())
+        assert found.loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_the_recorder_itself_needs_no_trainer():

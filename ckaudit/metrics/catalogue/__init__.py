@@ -17,6 +17,7 @@ __all__ = [
     "categories",
     "entries",
     "entry_of",
+    "owner_of",
 ]
 
 HERE = Path(__file__).parent
@@ -58,6 +59,12 @@ def entry_of(metric: str) -> str | None:
     if metric in entries():
         return metric
     return next((name for name, entry in entries().items() if metric in entry.covers), None)
+
+
+def owner_of(metric: str) -> str | None:
+    """Return the name of the entry whose line records a metric: of what an entry covers, another's line may."""
+    elsewhere = (entry.elsewhere[metric] for entry in entries().values() if metric in entry.elsewhere)
+    return next(elsewhere, None) or entry_of(metric)
 
 
 def _read(path: Path) -> Category:

@@ -54,6 +54,8 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         record: What brings it into the run folder, in words.
         action: Name of the action that does so.
         options: What the action's line needs for it.
+        arguments: Arguments that the Recorder needs for it besides, whatever line records it.
+        absent: Why the Recorder may measure none of it though its line is there; empty: nothing is known.
         evidence: Metrics or scalars of which one must be there for it to count as recorded, where some of what it reads
             says too little; empty: any value counts.
         needs: Entries that it is made of: where one is missing, the line of that one records it.
@@ -85,6 +87,8 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     record: str
     action: str
     options: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    absent: str = ""
     evidence: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     least: int = 0
@@ -105,6 +109,7 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         trainer_more: As `more`, for the Trainer.
         trainer_where: Where that goes.
         trainer_gives: Options that the Trainer's line does not need.
+        trainer_only_with: What a run of the Trainer must have for its line to record anything; empty: every run.
         like: Action whose line stands for it with the Trainer; empty: its own.
         between: What stands before each option.
         alone: Whether what needs no option stands under the line without any.
@@ -117,6 +122,7 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     trainer_more: str = ""
     trainer_where: str = ""
     trainer_gives: tuple[str, ...] = ()
+    trainer_only_with: Condition = ""
     like: str = ""
     between: str = ", "
     alone: bool = False

@@ -5,7 +5,17 @@ from collections.abc import Iterator
 from ckaudit.audit.coverage import Coverage, Row
 from ckaudit.audit.remedies import Remedy
 from ckaudit.metrics.catalogue import RANKS
-from ckaudit.reports.coverage.sentences import headline, levels_sentence, over_sentence, partial_sentence, said_of, title_of
+from ckaudit.reports.coverage.sentences import (
+    headline,
+    leftover,
+    levels_sentence,
+    over_sentence,
+    partial_sentence,
+    rows_of,
+    said_of,
+    side_sentence,
+    title_of,
+)
 from ckaudit.reports.escape import visible
 from ckaudit.reports.explain.markdown import code, text
 from ckaudit.reports.markdown_text import text as foreign_text
@@ -16,7 +26,11 @@ def render(found: Coverage, view: View) -> str:
     """Return what to log next, counts, tables, and what has no line."""
     about = f"scale {found.scale} ({found.scale_reason}), stage {found.stage} ({found.stage_reason})"
     counts = [f"{level} {len(found.of(level)) - len(found.missing(level))} of {len(found.of(level))}" for level in RANKS]
-    blocks = [f"### ckaudit coverage: {', '.join(counts)} recorded", text(headline(found)), text(levels_sentence(found)) + "."]
+    blocks = [
+        f"### ckaudit coverage: {', '.join(counts)} recorded",
+        text(headline(found, most=None)),
+        text(levels_sentence(found)) + ".",
+    ]
     blocks.append(foreign_text(f"{found.subject}: {about}"))
     blocks += [
         foreign_text(f"Note: {note}")
@@ -35,26 +49,25 @@ def render(found: Coverage, view: View) -> str:
 
 def _step(place: int, remedy: Remedy, found: Coverage) -> str:
     """Return why this comes here, lines that can be copied, where they go, and the table of what they record."""
-    rows = {row.name: row for row in found.rows}
     waited = {name for each in found.waiting for name in each.needs}
-    lines = [f"{line.code}  # {said_of(line)}" if line.when else line.code for line in remedy.lines]
+    lines = [f"{line.code}  # {said_of(line, most=None)}" if line.when else line.code for line in remedy.lines]
     table = [
         "| | not recorded | what it is | lets judge | read by |",
         "|---|---|---|---|---|",
-        *(_line(rows[name], waited) for name in remedy.names),
+        *(_line(row, waited) for row in rows_of(remedy, found)),
     ]
-    blocks = [f"#### {text(title_of(place, remedy, found))}"]
+    blocks = [f"#### {text(title_of(place, remedy, found, most=None))}"]
     blocks.append(text(remedy.where))
     blocks += ["\n".join(["```text", *map(visible, lines), "```"])] if lines else []
     blocks += [text(remedy.besides)] if remedy.besides else []
-    blocks.append("\n".join(table))
+    blocks += ["\n".join(table)] if remedy.names else []
     extras = [f"- {', '.join(map(code, extra.names))} {text(extra.what)}" for extra in remedy.extras]
     return "\n\n".join([*blocks, *(["\n".join(extras)] if extras else [])])
 
 
 def _line(row: Row, waited: set[str]) -> str:
     names = [row.name, *(name for name in row.lacks if name in waited)]
-    missing = f"It is recorded, but not {', '.join(row.lacks)}." if row.recorded else row.title
+    missing = f"It {side_sentence(row)}." if row.recorded else row.title
     said = f"{missing} It {sentence}." if (sentence := partial_sentence(row)) else missing
     readers = [", ".join(map(code, each)) or "-" for each in (row.waiting, (*row.rules, *row.causes))]
     return f"| {row.level} | {', '.join(map(code, names))} | {text(said)} | {' | '.join(readers)} |"
@@ -62,6 +75,10 @@ def _line(row: Row, waited: set[str]) -> str:
 
 def _without_a_line(found: Coverage) -> Iterator[str]:
     """Yield what is missing though no line is, and what is not asked for, each with the reason."""
+    titles = ("Judged with several of these together:", "Not judged, and no line above changes that:")
+    for title, rest in zip(titles, leftover(found), strict=True):
+        if rest:
+            yield "\n".join([title, "", *(f"- {text(each)}" for each in rest)])
     if found.young:
         lines = [f"- {code(each.name)}: {text(each.detail)}" for each in found.young]
         yield "\n".join(["Not judged yet, for too few points:", "", *lines])

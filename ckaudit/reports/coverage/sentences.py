@@ -10,22 +10,23 @@ from ckaudit.material.counts import plural
 from ckaudit.metrics.catalogue import RANKS
 
 LEVELS = "must, should, nice: how much a {scale} run in its {stage} stage needs a number, read by a rule or by you"
+HAVE = {"must": "that it must have", "should": "that it should have", "nice": "nice to have"}
 MORE = "-v tells all of it; ckaudit explain NAME says what a name means."
 
 
-def headline(found: Coverage) -> str:
-    """Return how many rules cannot judge, and what helps most."""
+def headline(found: Coverage, *, most: int | None = 3) -> str:
+    """Return how many rules cannot judge, and what helps most; `most` names at most of those that are told by name."""
     if found.waiting:
         text = f"{len(found.waiting)} of {plural(found.checks, 'check')} cannot judge this run, for want of numbers"
         best, freed = _best(found)
-        which = "them" if freed == len(found.waiting) else f"{freed} of them"
+        which = f"{freed} of them" if freed < len(found.waiting) else "it" if freed == 1 else "them"
         return f"{text}; number {best} below lets {which}." if freed else f"{text}; what follows brings them."
     if found.young:
         judged = f"{found.checks - len(found.young)} of {found.checks} checks can judge this run"
-        return f"{judged}; too few points yet for {first_of([each.name for each in found.young])}."
+        return f"{judged}; too few points yet for {first_of([each.name for each in found.young], most=most)}."
     if found.remedies and found.remedies[0].readers:
-        readers = first_of([_name(each) for each in found.remedies[0].readers])
-        return f"Every check has the numbers that it needs; number 1 below would tell more to {readers}."
+        readers = first_of([_name(each) for each in found.remedies[0].readers], most=most)
+        return f"Every check has the numbers that it needs; number 1 below adds evidence for {readers}."
     if found.remedies:
         return "Every check has the numbers that it needs. What follows is for those who read the run, the most needed first."
     return "Nothing that a run like this needs is missing."
@@ -36,17 +37,17 @@ def levels_sentence(found: Coverage) -> str:
     return LEVELS.format(scale=found.scale, stage=found.stage)
 
 
-def title_of(place: int, remedy: Remedy, found: Coverage) -> str:
-    """Return the number of a remedy and why it comes where it does: whom it lets judge, tells more, or what it brings."""
+def title_of(place: int, remedy: Remedy, found: Coverage, *, most: int | None = 6) -> str:
+    """Return the number of a remedy and why it comes where it does: whom it lets judge or adds to, or who would read it."""
     freed = [each.name for each in found.waiting if each.place == place]
     if freed:
-        return f"{place}. Lets {plural(len(freed), 'check')} judge: {first_of(freed, most=6)}"
+        return f"{place}. Lets {plural(len(freed), 'check')} judge: {first_of(freed, most=most)}"
     if remedy.readers:
-        return f"{place}. Tells more to {first_of([*map(_name, remedy.readers)], most=6)}"
+        return f"{place}. Adds evidence for {first_of([*map(_name, remedy.readers)], most=most)}"
     levels = {row.name: row.level for row in found.rows}
     counts = Counter(levels[name] for name in remedy.names)
-    verb = "Brings" if remedy.lines else "Needs no line:"
-    return f"{place}. {verb} {', '.join(f'{counts[level]} {level}' for level in RANKS if counts[level])}"
+    told = ", ".join(f"{plural(counts[level], 'number')} {HAVE[level]}" for level in RANKS if counts[level])
+    return f"{place}. For your own reading: {told}"
 
 
 def over_sentence(found: Coverage) -> str:
@@ -61,21 +62,40 @@ def over_sentence(found: Coverage) -> str:
 def partial_sentence(row: Row) -> str:
     """Return why a number that has values does not count, or an empty string."""
     others = ", ".join(name for name in row.evidence if name != row.name)
-    return f"has values, but none of {others} is recorded, so that they say little" if row.partial else ""
+    return f"has values, which say little without {others}: the lines above bring these" if row.partial else ""
 
 
-def said_of(line: Line) -> str:
+def side_sentence(row: Row) -> str:
+    """Return which side of a number that is recorded is not."""
+    return f"is recorded, but not {', '.join(row.lacks)}: the lines above bring that"
+
+
+def rows_of(remedy: Remedy, found: Coverage) -> list[Row]:
+    """Return what a remedy records, the most needed first, then in its own order."""
+    rows = [row for row in found.rows if row.name in remedy.names]
+    return sorted(rows, key=lambda row: (RANKS.index(row.level), remedy.names.index(row.name)))
+
+
+def leftover(found: Coverage) -> tuple[list[str], list[str]]:
+    """Return the checks that several remedies let judge together, each with their numbers, and those that none does."""
+    several = [each for each in found.waiting if each.place is None and each.places]
+    none = [each for each in found.waiting if not each.places]
+    joined = [f"{each.name}: numbers {' and '.join(map(str, each.places))}" for each in several]
+    return joined, [f"{each.name}: needs {', '.join(each.needs)}" for each in none]
+
+
+def said_of(line: Line, *, most: int | None = 3) -> str:
     """Return when a line of the program comes, and the first of what it records."""
-    return f"{line.when}: {first_of(line.brings)}" if line.brings else line.when
+    return f"{line.when}: {first_of(line.brings, most=most)}" if line.brings else line.when
 
 
-def first_of(names: Sequence[str], *, most: int = 3) -> str:
-    """Return the first names, and how many more there are.
+def first_of(names: Sequence[str], *, most: int | None = 3) -> str:
+    """Return the first names, and how many more there are; None: all of them.
 
     >>> first_of(["val_loss", "val_ppl"]), first_of("abcdef")
     ('val_loss, val_ppl', 'a, b, c and 3 more')
     """
-    more = f" and {len(names) - most} more" if len(names) > most else ""
+    more = f" and {len(names) - most} more" if most is not None and len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 

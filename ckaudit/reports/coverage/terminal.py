@@ -9,10 +9,13 @@ from ckaudit.reports.coverage.sentences import (
     MORE,
     first_of,
     headline,
+    leftover,
     levels_sentence,
     over_sentence,
     partial_sentence,
+    rows_of,
     said_of,
+    side_sentence,
     title_of,
 )
 from ckaudit.reports.terminal.look import paint, shown
@@ -50,6 +53,11 @@ def full(row: Row, view: View) -> bool:
     return view.verbose or row.level == "must"
 
 
+def _most(usual: int, view: View) -> int | None:
+    """Return how many names of a list are told: all of them, where everything is asked for."""
+    return None if view.verbose else usual
+
+
 def _title(text: str, view: View, width: int) -> list[str]:
     return [paint(line, "bold", view) for line in fit(shown(text, view), width)]
 
@@ -57,7 +65,7 @@ def _title(text: str, view: View, width: int) -> list[str]:
 def _head(found: Coverage, view: View, width: int) -> list[str]:
     about = f"scale {found.scale} ({found.scale_reason}), stage {found.stage} ({found.stage_reason})"
     dim = [paint(line, "dim", view) for line in fit(shown(about, view), width)]
-    return [*_title(f"coverage {found.subject}", view, width), *dim, *_title(headline(found), view, width)]
+    return [*_title(f"coverage {found.subject}", view, width), *dim, *_title(headline(found, most=_most(3, view)), view, width)]
 
 
 def _bars(found: Coverage, view: View, width: int) -> list[str]:
@@ -105,7 +113,8 @@ def _advice(found: Coverage, view: View, width: int) -> list[str]:
 def _remedies(found: Coverage, view: View, width: int) -> Iterator[list[str]]:
     """Yield a block for each remedy."""
     for place, remedy in enumerate(found.remedies, start=1):
-        yield [*_title(title_of(place, remedy, found), view, width), *_remedy(remedy, found, view, width)]
+        title = title_of(place, remedy, found, most=_most(6, view))
+        yield [*_title(title, view, width), *_remedy(remedy, found, view, width)]
 
 
 def _remedy(remedy: Remedy, found: Coverage, view: View, width: int) -> Iterator[str]:
@@ -113,11 +122,11 @@ def _remedy(remedy: Remedy, found: Coverage, view: View, width: int) -> Iterator
     yield from paragraph(shown(remedy.where, view), width)
     for line in remedy.lines:
         if line.when:
-            yield from (f"    # {each}" for each in fit(shown(said_of(line), view), width - 6))
+            yield from (f"    # {each}" for each in fit(shown(said_of(line, most=_most(3, view)), view), width - 6))
         yield "    " + shown(line.code, view)
     if remedy.besides:
         yield from paragraph(shown(remedy.besides, view), width)
-    rows = sorted((row for row in found.rows if row.name in remedy.names), key=lambda row: remedy.names.index(row.name))
+    rows = rows_of(remedy, found)
     waited = {name for each in found.waiting for name in each.needs}
     named = [row for row in rows if not full(row, view)] if len(rows) > FEW else []
     for row in rows:
@@ -135,7 +144,7 @@ def _row(row: Row, waited: set[str], view: View, width: int) -> Iterator[str]:
     _, *besides = _names(row, waited)
     ids = row.rows if view.verbose else ()
     name = " ".join([row.name, *ids, *([f"and {', '.join(besides)}"] if besides else [])])
-    text = f"{row.name} is recorded, but not {', '.join(row.lacks)}" if row.recorded else f"{name}: {row.title}"
+    text = f"{row.name} {side_sentence(row)}" if row.recorded else f"{name}: {row.title}"
     first, *more = paragraph(shown(text, view), width, first=f"{row.level:<6}  ")
     yield first.replace(row.name, paint(row.name, COLOURS[row.level], view), 1)
     yield from more
@@ -158,11 +167,12 @@ def _sides(row: Row) -> list[tuple[str, tuple[str, ...]]]:
 
 def _factless(found: Coverage, view: View, width: int) -> list[str]:
     """Return the checks that wait for what no single line above brings."""
-    rest = [each for each in found.waiting if each.place is None]
-    if not rest:
-        return []
-    lines = _title("Not judged, for want of more than one line or of a fact", view, width)
-    return lines + [line for each in rest for line in paragraph(f"{each.name}: {', '.join(each.needs)}", width)]
+    lines: list[str] = []
+    titles = ("Judged with several of these together", "Not judged, and no line above changes that")
+    for title, rest in zip(titles, leftover(found), strict=True):
+        if rest:
+            lines += _title(title, view, width) + [line for text in rest for line in paragraph(shown(text, view), width)]
+    return lines
 
 
 def _young(found: Coverage, view: View, width: int) -> list[str]:
@@ -192,6 +202,6 @@ def _foreign(found: Coverage, view: View, width: int) -> list[str]:
         return []
     lines = [paint("Not asked for", "bold", view)]
     for reason, names in reasons.items():
-        told = first_of(names, most=len(names) if view.verbose else 6)
+        told = first_of(names, most=_most(6, view))
         lines += paragraph(f"{reason}: {told}", width)
     return lines
