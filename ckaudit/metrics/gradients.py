@@ -129,9 +129,7 @@ def gradient_zero_fraction(run: Run) -> Series:
     return run.series("gradients", "zero_fraction")
 
 
-@metric(
-    unit="1", reads=["grad_carried_over"], source="PyTorch, Optimizer.zero_grad", memory=1
-)
+@metric(unit="1", reads=["grad_carried_over"], source="PyTorch, Optimizer.zero_grad", memory=1)
 def grad_carried_over(run: Run) -> Series:
     r"""Share of the gradient that earlier steps have left where the backward passes of a step add theirs.
 
