@@ -60,7 +60,7 @@ class Standing(Struct):
         """Return old over old and new; None where nothing was seen, or nothing finite."""
         if self.old is None or self.new is None or not self.is_there:
             return None
-        old, new = torch.stack([self.old.double(), torch.linalg.vector_norm(self.new).double()]).tolist()
+        old, new = torch.stack([self.old, torch.linalg.vector_norm(self.new)]).tolist()
         return old / (old + new) if 0 < old + new < math.inf else None
 
 
@@ -143,8 +143,9 @@ class CarriedOver:
         def reach(gradients: tuple[Tensor | None, ...]) -> None:
             start = perf_counter()
             with self._guard("looking at what a gradient is added to"), torch.no_grad():
-                if gradients[0] is not None:
-                    standing.see(gradients[0])
+                # What is captured for a graph of an accelerator does not run now, and nobody looks when it runs.
+                if (gradient := gradients[0]) is not None and not (gradient.is_cuda and torch.cuda.is_current_stream_capturing()):
+                    standing.see(gradient)
             self.seconds += perf_counter() - start
 
         return reach

@@ -258,7 +258,7 @@ class Collector:
         with self._guard("gradients of earlier steps"):
             share = self._carried.share(attempt.step)
             attempt.note({"grad_carried_over": None if share is None else shorten(share)})
-            attempt.seconds += self._carried.seconds
+            attempt.seconds, self._carried.seconds = attempt.seconds + self._carried.seconds, 0.0
 
     def trim(self, checkpoint: Checkpoint, attempt: Attempt) -> None:
         """Take out of a finished checkpoint what its black box leaves no room for."""
