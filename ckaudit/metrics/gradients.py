@@ -129,6 +129,19 @@ def gradient_zero_fraction(run: Run) -> Series:
     return run.series("gradients", "zero_fraction")
 
 
+@metric(unit="1", reads=["grad_carried_over"], source="PyTorch, Optimizer.zero_grad", memory=1)
+def grad_carried_over(run: Run) -> Series:
+    r"""Share of the gradient that earlier steps have left where the backward passes of a step add theirs.
+
+    $$c = \max_p \frac{\lVert G_p^{old} \rVert}{\lVert G_p^{old} \rVert + \lVert G_p^{new} \rVert}$$
+
+    Shape (T, 1): steps with a checkpoint or vital signs; p are a few small tensors. 0 where gradients were cleared, a half
+    where as much is left as is added. Not recorded where nothing tells which updates came before, where ranks hold
+    gradients in parts or they live elsewhere, nor where one is not finite.
+    """
+    return run.scalar("grad_carried_over")
+
+
 def _row_maximum(series: Series) -> Floats:
     """Return the largest recorded value of each row, NaN where one is NaN or none is recorded."""
     values: Floats = np.max(np.where(series.recorded, series.values, -np.inf), axis=1, initial=-np.inf)

@@ -14,6 +14,7 @@ from ckaudit.contract.sizes import tensor_part
 from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.contract.training import OptimizerState
 from ckaudit.recorder.attempt import Attempt, lowest
+from ckaudit.recorder.carried import CarriedOver
 from ckaudit.recorder.digits import shorten, shortest
 from ckaudit.recorder.gradient_stats import gradient_stats, total_norm
 from ckaudit.recorder.gradients import LONG, VERY_LONG, loss_scale_left, present, versions
@@ -30,7 +31,7 @@ from ckaudit.recorder.sharded import ShardedTensors
 from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.spectral import SpectralNorms
 from ckaudit.recorder.sweep import Measured
-from ckaudit.recorder.table import distinct, parameters
+from ckaudit.recorder.table import distinct, is_spread, parameters
 from ckaudit.recorder.unread import Unread
 from ckaudit.recorder.vital_signs import DEAD_EVERY, values_of
 from ckaudit.recorder.weights import weight_stats
@@ -72,6 +73,8 @@ class Collector:
         self._planner = planner if options.suffix else planner.choose_suffix(self._parts, observer.expected, modules)
         self.suffix = self._planner.suffix
         self._spectral = SpectralNorms(options.spectral)
+        is_elsewhere = options.grad_of is not None or shards is not None or is_spread(setup.model)
+        self._carried = CarriedOver(() if is_elsewhere else self.weights.values(), self.optimizers, setup.guard)
 
     @property
     def trainable(self) -> dict[str, Tensor]:
@@ -86,8 +89,16 @@ class Collector:
         """Return whether a loss scaler has skipped the update."""
         return self.has_scaler() and attempt.updates < len(self.optimizers)
 
-    def attach(self, attempt: Attempt) -> None:
-        """Look at the forward pass of this attempt, for a checkpoint or for vital signs."""
+    def attach(self, attempt: Attempt, *, after: Attempt | None = None) -> None:
+        """Look at the forward pass of this attempt, for a checkpoint or for vital signs.
+
+        Args:
+            attempt: The step to look at.
+            after: The step before, where this one has not begun yet; only then its backward passes are looked at, too.
+        """
+        if after is not None and after.updates >= len(self.optimizers) > 0:
+            with self._guard("hooking the gradients"):
+                self._carried.watch(attempt.step)
         if attempt.has_vitals:
             self._observer.attach_vitals(dead=attempt.step % DEAD_EVERY == 0)
         else:
@@ -187,7 +198,8 @@ class Collector:
         self._reach.join(start_step)
 
     def leave(self) -> None:
-        """Take no more part in what needs the other ranks."""
+        """Look at nothing more, and take no more part in what needs the other ranks."""
+        self._carried.stop()
         self._reach.leave()
 
     def settle(self) -> None:
@@ -212,6 +224,7 @@ class Collector:
 
     def vitals(self, attempt: Attempt) -> dict[str, Any]:
         """Return the vital signs of a step as values of its line."""
+        self._settle_carried(attempt)
         values = values_of(self._observer.detach_vitals())
         sample = self._reach.sample
         moved = None if attempt.sample is None or sample is None else sample.moved(attempt.sample)
@@ -220,6 +233,7 @@ class Collector:
     def fill(self, checkpoint: Checkpoint, attempt: Attempt, seen: Seen, reference: Reference | None) -> dict[str, float | None]:
         """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
         derived: dict[str, float | None] = {"update_to_weight": None}
+        self._settle_carried(attempt)
         checkpoint.gradients = attempt.gradients or attempt.norms_only or UNSET
         checkpoint.activations = seen.activations or UNSET
         checkpoint.attention = seen.attention or UNSET
@@ -238,6 +252,13 @@ class Collector:
         keep(checkpoint, plan, self._parts, layer_parts(seen.attention))
         derived |= {"min_normalized_entropy": lowest(seen.entropies), **moe_scalars(seen.moe)}
         return {name: None if value is None else shorten(value) for name, value in derived.items()}
+
+    def _settle_carried(self, attempt: Attempt) -> None:
+        """Put into the line what share of the gradients earlier steps have left, where it was looked at."""
+        with self._guard("gradients of earlier steps"):
+            share = self._carried.share(attempt.step)
+            attempt.note({"grad_carried_over": None if share is None else shorten(share)})
+            attempt.seconds, self._carried.seconds = attempt.seconds + self._carried.seconds, 0.0
 
     def trim(self, checkpoint: Checkpoint, attempt: Attempt) -> None:
         """Take out of a finished checkpoint what its black box leaves no room for."""

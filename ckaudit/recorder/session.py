@@ -232,7 +232,7 @@ class RunSession:
         self._folder.close()
 
     def _advance(self) -> None:
-        step = self._attempt.step + 1
+        before, step = self._attempt, self._attempt.step + 1
         attempt = self._attempt = Attempt(step=step)
         if step == self._due:
             attempt.triggers.append("cadence")
@@ -244,7 +244,7 @@ class RunSession:
         attempt.has_vitals = step % EVERY == 0 and not attempt.is_due
         if attempt.is_due or attempt.has_vitals:
             with self._guard("hooking the modules"):
-                self._collector.attach(attempt)
+                self._collector.attach(attempt, after=before)
 
     def _settle(self, attempt: Attempt, batch_id: str | int | None) -> None:
         """Put into the step's values what is known without fetching it; a value that was logged stays."""

@@ -6,6 +6,7 @@ import pytest
 from ckaudit.contract.manifest import TensorFacts
 from ckaudit.metrics.gradients import (
     block_gradient_norm,
+    grad_carried_over,
     grad_global_norm,
     gradient_norm,
     gradient_share,
@@ -120,6 +121,17 @@ def test_top_share_is_the_largest_unless_it_was_logged():
     run = run_of({NORMS: {1: {"a": 3.0, "b": 4.0}, 3: {"a": 1.0, "b": 0.0}}}, {"top_gradient_share": [0.5, 0.6]})
     found = {step: value for (step, _), value in cells(top_gradient_share(run)).items()}
     assert found == {1: 0.5, 2: 0.6, 3: 1.0}
+
+
+def test_what_is_carried_over_is_what_the_recorder_saw_where_it_looked():
+    run = run_of(
+        scalars={
+            "grad_carried_over": {10: {"grad_carried_over": 0.0}, 20: {"grad_carried_over": 0.75}, 40: {"grad_carried_over": NAN}}
+        }
+    )
+    expected = {(10, "grad_carried_over"): 0.0, (20, "grad_carried_over"): 0.75, (40, "grad_carried_over"): NAN}
+    assert close(cells(grad_carried_over(run)), expected)
+    assert not grad_carried_over(run_of())
 
 
 def test_gradient_to_weight_meets_on_shared_steps_and_tensors():

@@ -107,7 +107,7 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
     model, optimizer, part = made(kind, rank, world)
     cadence, clips = [Cadence(until=None, every=options.pop("every", 4))], options.pop("clips", False)
     break_recorder(rank, options.pop("broken", None), options.pop("where", "start"))
-    shares = options.pop("shares", False)
+    shares, keeps = options.pop("shares", False), options.pop("keeps", False)
     closes, absent, leaves, spoils, asks = (options.pop(name, None) for name in ("closes", "absent", "leaves", "spoils", "asks"))
     shards.PATIENCE = timedelta(seconds=options.pop("patience", 20))
     options = {"cadence": cadence, "vocabulary": VOCABULARY, **options}
@@ -122,7 +122,8 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
         if rank == killed and step == 7:
             os.kill(os.getpid(), signal.SIGKILL)
         loss = loss_of(model, batch)
-        optimizer.zero_grad()
+        if not keeps:
+            optimizer.zero_grad()
         if shares and recorder:
             recorder.rank_batch(examples=4 / world)
         (loss * (50 if step == spike else 1)).backward()

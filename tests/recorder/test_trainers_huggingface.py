@@ -72,6 +72,7 @@ def test_gradients_are_those_before_clipping(run, merged, read, tmp_path):
     assert checkpoint.optimizer.clip_coefficient == pytest.approx(0.5 / total, rel=1e-5)
     for step, norm in logged(made, "grad_norm").items():
         assert merged()[step]["grad_global_norm"] == pytest.approx(norm, rel=1e-5)
+    assert merged()[10]["grad_carried_over"] == merged()[20]["grad_carried_over"] == 0.0
 
 
 def test_loss_and_learning_rate_are_the_steps_own_under_accumulation(run, merged):

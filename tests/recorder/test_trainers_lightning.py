@@ -127,6 +127,7 @@ def test_an_accumulated_step_has_the_mean_loss_and_all_gradients(run, merged, re
     assert [merged()[step]["train_loss_raw"] for step in range(1, 13)] == pytest.approx(losses, rel=1e-6)
     found = {name: stats.norm for name, stats in read(tmp_path / "run", 10).gradients.items()}
     assert found == pytest.approx(net.norms[ends[9] - 1], rel=1e-5)
+    assert merged()[10]["grad_carried_over"] == 0.0
 
 
 def test_a_validation_belongs_to_the_step_before_it(run, merged):

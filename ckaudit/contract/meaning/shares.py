@@ -28,6 +28,7 @@ SCALAR_SHARES = (
     "comm_time_frac",
     "compute_time_frac",
     "dataloader_stall_frac",
+    "grad_carried_over",
     "language_share",
     "min_normalized_entropy",
     "pad_fraction",
