@@ -143,7 +143,7 @@ class Score(Struct, frozen=True, kw_only=True):
     Attributes:
         schema_version: Which contract this follows.
         tool: Name and version of the auditor.
-        bare: Whether the auditor saw only `scalars.jsonl` and `run.json`.
+        bare: Whether the auditor saw only the log that other tools are shown.
         only: Which names were scored; empty: all.
         boards: One for each split.
         missing: Trainings that have no usable recording, as name.seed.

@@ -28,7 +28,7 @@ def rivals(
         outcomes: What ours said of faults.
         controls: What ours said of healthy runs.
         peers: Those that were shown a log.
-        bare: Whether ours saw only the log and `run.json`.
+        bare: Whether ours saw only the log that they are shown.
     """
     attached = known()
     ridden = {run for run, others in heard.items() if any(peer.name in others for peer in attached)}
@@ -71,7 +71,7 @@ def our_score(outcomes: Sequence[FaultOutcome], controls: Sequence[ControlOutcom
     return PeerScore(
         name="ckaudit",
         version=__version__,
-        reads="scalars and run.json" if bare else "run folder",
+        reads="log" if bare else "run folder",
         runs=len(outcomes) + len(controls),
         failed=share(sum(each.worst in GRAVE for each in ill), len(ill)),
         flagged=share(sum(each.worst in COUNTING for each in ill), len(ill)),
