@@ -1,5 +1,7 @@
 """Loss curves that stand still, told by their shape alone: nobody says how large the vocabulary is."""
 
+from typing import Literal
+
 import numpy as np
 from msgspec import Struct
 
@@ -9,9 +11,13 @@ BLOCKS = 24
 """A curve is judged by the medians of so many parts of equal length: a spike moves none, and eight hours show in one."""
 
 
-class Standstill(Struct, frozen=True):
-    """What stands still: since which row, at what level, against which limit, and how to say it."""
+Kind = Literal["flat", "lost", "apart", "rests"]
 
+
+class Standstill(Struct, frozen=True):
+    """What stands still: how, since which row, at what level, against which limit, and how to say it."""
+
+    kind: Kind
     row: int
     level: float
     limit: float
@@ -24,8 +30,9 @@ def is_whole(steps: Steps, *, start: float = 0.05, least: int = 120) -> bool:
 
 
 def standstill(
-    steps: Steps, losses: Floats, val: Series | None, *, fell: float, apart: float, rest: float, high: float = 0.2
-) -> Standstill | None:
+    steps: Steps, losses: Floats, val: Series | None, *, fell: float = 0.01, apart: float = 0.25, rest: float = 0.03,
+    high: float = 0.2,
+) -> Standstill | None:  # fmt: skip
     """Return how a curve stands still, None where it does not or cannot be judged.
 
     Args:
@@ -49,7 +56,7 @@ def standstill(
         return _back(parts, middle, began, (1 - fell) * began)
     if ends > 0.9 * began and (moved := _moved(val)) > apart * began:
         return Standstill(
-            0, ends, began,
+            "apart", 0, ends, began,
             "the loss hardly falls, from {limit:.4g} to {value:.4g}, " + f"while the held-out loss moves by {moved:.3g}",
         )  # fmt: skip
     return _resting(parts, middle, began, 1.25 * noise / np.sqrt(len(parts[0])), rest, high)
@@ -58,9 +65,11 @@ def standstill(
 def _back(parts: list[np.ndarray], middle: Floats, began: float, bound: float) -> Standstill:
     """Return a curve that ends as high as it began, since when it never left that height again."""
     lower = np.flatnonzero(middle <= bound)
-    row = int(parts[lower[-1] + 1][0]) if len(lower) else 0
-    told = "all that was learnt is lost since step {first}" if len(lower) else "nothing is learnt"
-    return Standstill(row, float(middle[-1]), began, "the loss ends at {value:.4g}, having begun at {limit:.4g}: " + told)
+    row = int(parts[lower[-1] + 1][0]) if len(lower) and middle.min() < 0.9 * began else 0
+    had_learnt = float(middle.min()) < 0.9 * began
+    kind: Kind = "lost" if had_learnt else "flat"
+    told = "all that was learnt is lost since step {first}" if had_learnt else "nothing is learnt"
+    return Standstill(kind, row, float(middle[-1]), began, "the loss ends at {value:.4g}, having begun at {limit:.4g}: " + told)
 
 
 def _moved(val: Series | None) -> float:
@@ -83,5 +92,6 @@ def _resting(
     higher = np.flatnonzero(middle - level > max(2 * error, rest * fall / 4))
     first = int(higher[-1]) + 1 if len(higher) else 0
     return Standstill(
-        int(parts[first][0]), level, level + rest * fall, "the loss came to {value:.4g} by step {first}, and no lower to step {last}"
-    )
+        "rests", int(parts[first][0]), level, level + rest * fall,
+        "the loss came to {value:.4g} by step {first}, and no lower to step {last}",
+    )  # fmt: skip

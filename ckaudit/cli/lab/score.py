@@ -34,7 +34,7 @@ Format = Annotated[str, one_format(FORMATS)]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]
-Bare = Annotated[bool, typer.Option("--bare", help="Show the auditor only the log that other tools read: no checkpoint, no run.json.")]
+Bare = Annotated[bool, typer.Option("--bare", help="Show the auditor only the log that other tools read.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train everything again first; without it nothing is trained.")]
 Write = Annotated[bool, typer.Option("--write", help="Write the tables into docs/benchmark.md.")]
 Peers = Annotated[

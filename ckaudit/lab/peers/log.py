@@ -26,9 +26,9 @@ def write_log(folder: Path, path: Path) -> None:
     """Write a line of JSON for each line of the run's scalars, numbers that are not finite as Python writes them."""
     with path.open("w", encoding="utf-8") as stream:
         for row in _rows(folder):
-            if (stall := row.pop(STALL, None)) is not None and "step_time" in row:
-                row |= dict.fromkeys(WAITING, stall * row["step_time"])
-            stream.write(json.dumps(row) + "\n")
+            stall = row.pop(STALL, None)
+            waits = dict.fromkeys(WAITING, stall * row["step_time"]) if stall is not None and "step_time" in row else {}
+            stream.write(json.dumps(row | waits) + "\n")
 
 
 def write_table(folder: Path, path: Path) -> None:
