@@ -60,7 +60,7 @@ def weight_decay_too_high(
         yield contradicts(2 * strong, "the weights do not shrink", weight_norm.name)
         return
     yield supports(strong, f"the weights shrink together: {shrink.message}", shrink)
-    if norm is None or (fall := _steepest_fall(norm)) is None:
+    if (fall := _steepest_fall(norm)) is None:
         return
     step, per_step = fall
     used = None if rate is None else float(np.nan_to_num(at(rate, np.array([step])).values.max()))

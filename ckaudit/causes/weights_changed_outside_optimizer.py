@@ -62,7 +62,8 @@ def weights_changed_outside_optimizer(
 
     One element with more than `alone` of the change is a flipped bit. Tensors that change by the same share, within `alike`,
     were multiplied by one number. Where no weights were recorded: both losses jump within a step, out of calm gradients, and
-    both come back slowly; a batch would leave the held-out loss alone, other data would keep it high. Weights follow the scale that all causes share.
+    both come back slowly; a batch would leave the held-out loss alone, other data would keep it high. Weights follow the scale
+    that all causes share.
     """
     jump = found.first(weights_jump)
     if jump is None:
@@ -134,5 +135,5 @@ def _by_curves(
         yield supports(medium, f"in the {lead} steps before, gradients were as ever", grad_norm_over_median.name)
     elif before.size:
         yield contradicts(
-            2 * medium, "the gradient rises before the loss: the model left its basin by itself", "grad_norm_over_median"
+            2 * medium, "the gradient rises before the loss: the model left its basin by itself", grad_norm_over_median.name
         )
