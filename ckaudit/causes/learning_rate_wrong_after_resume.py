@@ -80,8 +80,8 @@ def _same_slope(
     times = float(sides[1][0] / sides[0][-1])
     if before and abs(after - before) < alike * abs(before):
         yield supports(
-            strong, f"from step {step} on the rate is {times:.3g} times what it was, and goes on along the same slope: another peak "
-            "was given to the same schedule", learning_rate.name,
+            strong, f"from step {step} on the rate is {times:.3g} times what it was, and goes on along the same slope: another "
+            "peak was given to the same schedule", learning_rate.name,
         )  # fmt: skip
     else:
         yield contradicts(
