@@ -31,16 +31,16 @@ def loss_not_falling(
     be counted) the model knows how often each token occurs and nothing of their order; above `guess` of the log of the
     vocabulary it knows nothing. Where that does not tell, the curve of a log that starts with the run: it ends as high as it
     began, to `fell` of that; or it fell by less than a tenth while the held-out loss moved by `apart` of it; or it has stayed
-    within `rest` of its first fall since the first quarter, and high up.
+    within `rest` of its first fall since the first quarter, without a trend, and above half of what it began with.
     ## Why it matters
     A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1,
     D2.4).
     ## False alarms
     A plateau at that height before heads form that look back is left behind before half of the plan (lab: a third). A
     loss that rests lower than this may be as low as model and data allow, which cannot be told from the loss alone. A
-    loss over `other` times the bound is no mean over tokens, which is another illness. Curves of healthy runs never rest for
-    three quarters of a run: those of the lab and public logs fall by 15 % of their first fall after its first quarter, and a
-    fine-tuning by 5 % at least; where the noise hides as much, nothing is said.
+    loss over `other` times the bound is no mean over tokens, which is another illness. Healthy runs whose curve stands still for
+    three quarters of their steps are at a third of their first loss by then (public logs), or are fine-tunings, which fall by
+    less than a nat and never by less than 5 %; where the noise hides as much, nothing is said.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]

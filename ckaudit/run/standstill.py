@@ -31,7 +31,7 @@ def is_whole(steps: Steps, *, start: float = 0.05, least: int = 120) -> bool:
 
 def standstill(
     steps: Steps, losses: Floats, val: Series | None, *, fell: float = 0.01, apart: float = 0.25, rest: float = 0.03,
-    high: float = 0.2,
+    high: float = 0.5, least: float = 1.0,
 ) -> Standstill | None:  # fmt: skip
     """Return how a curve stands still, None where it does not or cannot be judged.
 
@@ -42,7 +42,9 @@ def standstill(
         fell: A curve that ends less than this share below its first ten points has learnt nothing.
         apart: Share of the first loss by which the held-out loss must move while the training loss stays.
         rest: Share of the first fall within which a resting curve stays from the first quarter on.
-        high: Below this share of the first loss a curve may rest: there is little left to learn.
+        high: Below this share of the first loss a curve may rest: models that know the order of tokens come to a third of it,
+            and public runs of small models rest there for most of their steps.
+        least: Nats by which a resting curve must have fallen: so much the frequencies of tokens give; a fine-tuning falls less.
     """
     if not is_whole(steps):
         return None
@@ -59,7 +61,7 @@ def standstill(
             "apart", 0, ends, began,
             "the loss hardly falls, from {limit:.4g} to {value:.4g}, " + f"while the held-out loss moves by {moved:.3g}",
         )  # fmt: skip
-    return _resting(parts, middle, began, 1.25 * noise / np.sqrt(len(parts[0])), rest, high)
+    return _resting(parts, middle, began, 1.25 * noise / np.sqrt(len(parts[0])), rest, high, least)
 
 
 def _back(parts: list[np.ndarray], middle: Floats, began: float, bound: float) -> Standstill:
@@ -78,16 +80,17 @@ def _moved(val: Series | None) -> float:
 
 
 def _resting(
-    parts: list[np.ndarray], middle: Floats, began: float, error: float, rest: float, high: float
+    parts: list[np.ndarray], middle: Floats, began: float, error: float, rest: float, high: float, least: float
 ) -> Standstill | None:  # fmt: skip
-    """Return a curve that stays where it was after a quarter of the run."""
+    """Return a curve that stays where it was after a quarter of the run, without any trend."""
     quarter = BLOCKS // 4
     level = float(np.median(middle[quarter:]))
     fall = began - level
-    if level < high * began or fall < 0.1 * began or 4 * error > rest * fall:
+    if level < high * began or fall < least or 4 * error > rest * fall:
         return None
     within = np.abs(middle - level) <= rest * fall
-    if not within[quarter:].all():
+    trend = abs(float(np.median(middle[quarter : 2 * quarter]) - np.median(middle[-quarter:])))
+    if not within[quarter:].all() or trend > 3 * np.sqrt(2 / quarter) * error:
         return None
     higher = np.flatnonzero(middle - level > max(2 * error, rest * fall / 4))
     first = int(higher[-1]) + 1 if len(higher) else 0
