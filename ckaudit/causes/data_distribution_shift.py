@@ -84,6 +84,10 @@ def _by_curves(found: Findings, train: Series | None, val: Series | None, strong
     both = leap(train, val, spike.first_step or 0) if spike is not None else None
     if both is None or not both.is_of_both:
         yield contradicts(strong, "the two losses do not jump together, and nobody looked at tokens or sources", val_loss.name)
+    elif both.is_as_new:
+        yield contradicts(
+            2 * strong, f"at step {both.step} the loss is that of the first step: the model is new, not the data", spike
+        )
     elif both.stays < 0.5 and both.held_out_stays > 1 - both.stays:
         yield supports(
             strong, f"both losses jump at step {both.step}; {1 - both.stays:.0%} of the training loss's rise is gone in the end, "

@@ -17,6 +17,7 @@ class Leap(Struct, frozen=True, kw_only=True):
         held_out: By how much the held-out loss rises, from the last evaluation before to the higher of the first two after.
         beside: How much of the training loss's rise was left at that evaluation.
         held_out_stays: Share of the held-out loss's rise that is left at the last evaluation.
+        is_as_new: Whether the first high loss is that of the run's first step, to a tenth: the model is untrained again.
     """
 
     step: int
@@ -25,6 +26,7 @@ class Leap(Struct, frozen=True, kw_only=True):
     held_out: float
     beside: float
     held_out_stays: float
+    is_as_new: bool
 
     @property
     def is_of_both(self) -> bool:
@@ -105,4 +107,5 @@ def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10,
     return Leap(
         step=int(steps[first]), rise=rise, stays=(float(np.median(losses[-back:])) - usual) / rise, held_out=highest - base,
         beside=float(np.median(near)) - usual, held_out_stays=left,
+        is_as_new=bool(abs(losses[first] - losses[0]) < 0.1 * abs(losses[0])),
     )  # fmt: skip

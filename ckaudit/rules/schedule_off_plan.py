@@ -112,15 +112,16 @@ def _end_of_slope(steps: Steps, values: Floats, *, least: int = 10, near: float 
     return end if is_slope and end < len(steps) else None
 
 
-def _stalls_since(steps: Steps, loss: Series | None, stall: float) -> int | None:
+def _stalls_since(steps: Steps, loss: Series | None, stall: float, *, least: int = 200) -> int | None:
     """Return the step from which the loss, in the last quarter of the steps, brought nothing more; None where it did."""
     if loss is None:
         return None
     known = loss.finite[:, 0] & (loss.steps <= steps[-1])
     at, values = loss.steps[known], loss.values[known, 0]
-    if len(values) < 40 or at[0] > 0.05 * at[-1] + 1:
+    if len(values) < 40 or at[-1] < least or at[0] > 0.05 * at[-1] + 1:
         return None
     quarters = [values[part] for part in np.array_split(np.arange(len(values)), 4)]
     before, last = float(np.median(quarters[2])), float(np.median(quarters[3]))
     fallen = float(np.median(values[:10])) - last
-    return int(at[3 * len(at) // 4]) if fallen > 0 and before - last < stall * fallen else None
+    is_flat = -0.25 * fallen < before - last < stall * fallen  # one that climbs is another illness
+    return int(at[3 * len(at) // 4]) if fallen > 0 and is_flat else None

@@ -56,7 +56,7 @@ def standstill(
         return None
     if ends > (1 - fell) * began:
         return _back(parts, middle, began, (1 - fell) * began)
-    if ends > 0.9 * began and (moved := _moved(val)) > apart * began:
+    if min(ends, float(middle.min())) > 0.9 * began and (moved := _moved(val)) > apart * began:
         return Standstill(
             "apart", 0, ends, began,
             "the loss hardly falls, from {limit:.4g} to {value:.4g}, " + f"while the held-out loss moves by {moved:.3g}",
