@@ -32,7 +32,7 @@ def rivals(
     """
     attached = known()
     ridden = {run for run, others in heard.items() if any(peer.name in others for peer in attached)}
-    scores = [our_score(outcomes, controls, bare=bare)] if peers or ridden else []
+    scores = [our_score(outcomes, controls, bare=bare)] if peers or ridden or bare else []
     scores += [_scored(peer, heard) for peer in peers]
     if ridden and len(ridden) < len(heard):
         at = [each for each in outcomes if (each.name, each.seed) in ridden]
@@ -57,12 +57,18 @@ def peer_score(peer: Tool, heard: Sequence[tuple[Fault | None, Said]]) -> PeerSc
         runs=len(heard),
         failed=share(sum(said.level == "fail" for _, said in ill), len(ill)),
         flagged=share(sum(said.level in ("fail", "warn") for _, said in ill), len(ill)),
+        right_kind=share(sum(is_right(said, fault) for fault, said in ill), len(ill)),
         first_right=share(sum(fault.truth in said.causes[:1] for fault, said in ill), len(ill)),
         top3=share(sum(fault.truth in said.causes[:3] for fault, said in ill), len(ill)),
         healthy_failed=share(sum(said.level == "fail" for said in well), len(well)),
         healthy_flagged=share(sum(said.level in ("fail", "warn") for said in well), len(well)),
         errors=sum(said.level == "error" for _, said in heard),
     )
+
+
+def is_right(said: Said, fault: Fault) -> bool:
+    """Tell whether an alarm is of the right kind, whenever it was: a symptom, the truth, or what may be taken for it."""
+    return not {fault.truth, *fault.acceptable}.isdisjoint(said.causes) or not set(fault.symptoms).isdisjoint(said.symptoms)
 
 
 def our_score(outcomes: Sequence[FaultOutcome], controls: Sequence[ControlOutcome], *, bare: bool) -> PeerScore:
@@ -75,6 +81,7 @@ def our_score(outcomes: Sequence[FaultOutcome], controls: Sequence[ControlOutcom
         runs=len(outcomes) + len(controls),
         failed=share(sum(each.worst in GRAVE for each in ill), len(ill)),
         flagged=share(sum(each.worst in COUNTING for each in ill), len(ill)),
+        right_kind=share(sum(each.detected for each in ill), len(ill)),
         first_right=share(sum(each.first_right for each in ill), len(ill)),
         top3=share(sum(each.top3 for each in ill), len(ill)),
         healthy_failed=share(sum(bool(each.grave) for each in controls), len(controls)),
