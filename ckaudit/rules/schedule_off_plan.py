@@ -32,8 +32,8 @@ def schedule_off_plan(
     A schedule that is never stepped, ends too early or warms up for ever costs a whole run, and the loss looks plausible.
     ## False alarms
     The plan is a few points, and between them a curve may bend: the lab's healthy schedules leave the line by 5 % of the
-    peak at most. Only the first group of several is compared. The rate of Brown et al. 2020 rests at its floor for 0.15 of its decay;
-    half as long again is a schedule of another length (Hoffmann et al. 2022, appendix B). Stairs are no slope.
+    peak at most. Only the first group of several is compared. The rate of Brown et al. 2020 rests at its floor for 0.15
+    of its decay; half as long again is a schedule of another length (Hoffmann et al. 2022, appendix B). Stairs are no slope.
     """
     known = np.flatnonzero(rate.finite[:, 0]) if rate.labels else np.empty(0, np.int64)
     steps, values = rate.steps[known], rate.values[known, 0]
