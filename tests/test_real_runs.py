@@ -209,6 +209,12 @@ def test_a_model_initialised_anew_is_seen_where_it_happens():
     assert [finding.first_step for finding in spikes] == [80000, 160000]
 
 
+def test_a_new_model_is_no_other_data():
+    told = report("algoperf/conformer_nadamw_seq_restart_80k_160k/measurements.csv")
+    assert {finding.first_step for finding in told.findings if finding.name == "learning_rate_jump"} == {79900}
+    assert "data_distribution_shift" not in {each.cause for each in told.diagnoses}
+
+
 def test_the_large_spikes_are_seen_at_their_peaks():
     spikes = found("algoperf/wmt_caspr_spiky/measurements.csv", "loss_spike")
     assert {finding.worst_step for finding in spikes} == {7100, 13800, 23900}
@@ -221,6 +227,38 @@ def test_a_blow_up_is_seen_before_and_when_it_is_not_finite():
     assert {finding.first_step for finding in found(file, "nonfinite_values")} == {73, 171}
     (spike,) = found(file, "loss_spike")
     assert spike.first_step <= 71 <= spike.last_step
+
+
+def test_a_blow_up_in_warm_up_is_no_endless_warm_up():
+    file = "algoperf/criteo_genadam_inf_step73/measurements.csv"
+    assert not found(file, "schedule_off_plan")
+    assert found(file, "exploding_gradient")[0].first_step <= 71
+    assert report(file).diagnoses[0].cause == "learning_rate_too_high"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if "wsdcon" in file])
+def test_a_planned_step_of_the_rate_is_noted_at_its_step(file):
+    (note,) = report(file).findings
+    assert (note.name, note.severity, note.first_step) == ("learning_rate_jump", "note", 8000)
+
+
+def test_a_single_gradient_spike_of_a_healthy_fine_tuning_is_noted():
+    (note,) = report("hf_trainer/mistral_lora_4ep/trainer_state.json").findings
+    assert (note.name, note.severity, note.worst_step) == ("exploding_gradient", "note", 3220)
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if "overfit" in file])
+def test_what_is_learnt_by_heart_is_called_so(file):
+    told = report(file)
+    assert {finding.name for finding in told.findings if finding.severity != "note"} == {"overfitting"}
+    assert told.diagnoses[0].cause == "too_little_data"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_log_of_a_training_that_ended_is_called_broken(file):
+    """No finding of sev0 or sev1 but in the three logs whose authors tell of a blow-up, a restart or spikes."""
+    ill = any(name in file for name in ("conformer", "criteo", "wmt_caspr"))
+    assert ill == any(finding.severity in ("sev0", "sev1") for finding in report(file).findings)
 
 
 def test_the_index_names_every_file_as_it_was_published():

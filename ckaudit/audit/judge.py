@@ -60,8 +60,8 @@ def _told(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
     """Return what a rule finds, and why it could not judge if it could not."""
     needs, wants = resolve(rule.needs, run), resolve(rule.wants, run)
     missing = [each for each, value in zip(rule.needs, needs, strict=True) if value is None]
-    unsaid = [names for names in rule.facts if not any(says(run.manifest, name) for name in names)]
-    if missing or unsaid:
+    if missing:
+        unsaid = [names for names in rule.facts if not any(says(run.manifest, name) for name in names)]
         return [], _unheard([each for each in missing if isinstance(each, Metric) or not rule.facts], unsaid, run)
     told = list(rule.function(*needs, *wants))
     findings = [_finding(rule, hit, _path(rule, hit, run)) for hit in fold(each for each in told if isinstance(each, Hit))]

@@ -70,7 +70,7 @@ def bad_batch(
     elif spike is not None and spike.first_step is not None:
         yield from _jumped(found, spike, short, strong, medium)
         if spike.first_step <= lead:
-            yield contradicts(medium, f"at step {spike.first_step} nothing is known yet of a healthy state", spike)
+            yield contradicts(strong, f"at step {spike.first_step} nothing is known yet of a healthy state", spike)
         if update is not None and (moved := _largest(update, spike.first_step + short)) > large_update:
             yield contradicts(strong, f"updates of {moved:.2g} of the weights shake the loss, whatever the batch", update.name)
         yield from _gradient(gradient, spike, jump, medium)

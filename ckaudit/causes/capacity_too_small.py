@@ -7,9 +7,10 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_curves import still
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Evidence
-from ckaudit.metrics.loss import train_val_gap, val_loss
+from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.dead_parameter import dead_parameter
@@ -39,14 +40,15 @@ OTHERS = (
     prior=-1.0,
     explains=[loss_not_falling, uniform_heads],
     follows=[dead_units, update_out_of_band],
-    wants=[train_val_gap, val_loss, update_to_weight_global, FACTS],
+    wants=[train_val_gap, val_loss, update_to_weight_global, train_loss_raw, FACTS],
     knob="Make the model wider, then deeper; two sizes on the same data show what size buys.",
     inspect="Training and held-out loss on one axis: a model that is too small has them alike, and both rest high.",
     runbook="Nothing to save: train a model of twice the width for as many steps, and compare the loss at each step.",
 )
 def capacity_too_small(
-    found: Findings, gap: Series | None, val: Series | None, update: Series | None, facts: Manifest | None, *,
-    alike: float = 0.02, room: float = 2.0, usual: float = 3e-3, strong: float = 2.0, medium: float = 1.0,
+    found: Findings, gap: Series | None, val: Series | None, update: Series | None, train: Series | None,
+    facts: Manifest | None, *, alike: float = 0.02, room: float = 2.0, usual: float = 3e-3, strong: float = 2.0,
+    medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """The model is too small to learn what the data holds.
 
@@ -58,6 +60,12 @@ def capacity_too_small(
     """
     if ill := found.first(*OTHERS):
         yield contradicts(strong, f"something keeps it from learning: {ill.message}", ill)
+    if (stands := still(train, val)) is not None:
+        yield contradicts(
+            strong, "the loss does not come down slowly, it stands: a small model learns less, and goes on learning", "LOSS003"
+        )
+        if stands.kind in ("flat", "lost"):
+            yield contradicts(strong, "even the smallest model learns how often each token occurs", "LOSS003")
     if (width := _width(facts)) is not None and facts is not None and facts.vocabulary is not UNSET and facts.vocabulary > 1:
         bits = math.log2(facts.vocabulary)
         if width < room * bits:

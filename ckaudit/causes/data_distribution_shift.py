@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_curves import leap
 from ckaudit.causes.of_loss import parted
 from ckaudit.causes.of_tokens import shifted
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.data import token_kl_drift
-from ckaudit.metrics.loss import slice_val_loss
+from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
 from ckaudit.rules.activation_drift import activation_drift
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.frequent_clipping import frequent_clipping
@@ -32,19 +33,20 @@ from ckaudit.run.series import Series
         activation_drift, exploding_gradient, frequent_clipping, loss_not_falling, loss_rises, probes_forgotten,
         train_val_inverted, update_out_of_band,
     ],
-    wants=[token_kl_drift, slice_val_loss],
+    wants=[token_kl_drift, slice_val_loss, train_loss_raw, val_loss],
     knob="Find what changed in the data at that step: a shard, a mixture weight, the tokenizer; mix the old data in again.",
     inspect="Shares of the sources and the divergence of the tokens over time, beside the held-out loss of each slice.",
     runbook="Keep the last checkpoint before the change; decode a batch from either side, and resume on the right data.",
 )  # fmt: skip
 def data_distribution_shift(
-    found: Findings, tokens: Series | None, slices: Series | None, *,
+    found: Findings, tokens: Series | None, slices: Series | None, train: Series | None, val: Series | None, *,
     near: int = 5, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """From some step on the data comes from elsewhere, and what was learnt before is forgotten.
 
     The tokens go away from those of the first batch and stay away; a bad batch comes back, sources one after the other swing.
-    A jump of the loss within `near` steps of the change hangs together with it.
+    A jump of the loss within `near` steps of the change hangs together with it. Where tokens were not looked at: both losses
+    jump, the training loss comes back, for the new data is learnt, and the held-out loss does not, for it is of the old.
     Weights are starting values, to be fitted on runs of known truth.
     """
     told = found.of(source_drift, text_statistics_drift)
@@ -57,6 +59,8 @@ def data_distribution_shift(
             f"since step {now[2]} the tokens are {now[1]:.2g} nats from the first ones, to the end; {now[0]:.2g} before",
             tokens.name,
         )
+    elif not told and tokens is None:
+        yield from _by_curves(found, train, val, strong)
     elif not told:
         yield contradicts(strong, "neither tokens nor sources have changed for good", token_kl_drift.name)
     drifts = found.of(token_drift)
@@ -72,3 +76,22 @@ def data_distribution_shift(
     onset = found.first(overfitting, slice_regression, token_drift, source_drift)
     if slices is not None and onset is not None and (two := parted(slices, onset.first_step or 0)):
         yield supports(medium, f"held-out {two[0]} gets worse while {two[1]} gets better", slices.name)
+
+
+def _by_curves(found: Findings, train: Series | None, val: Series | None, strong: float) -> Iterator[Evidence]:
+    """Judge a run whose tokens nobody looked at by its two losses."""
+    spike = found.first(loss_spike)
+    both = leap(train, val, spike.first_step or 0) if spike is not None else None
+    if both is None or not both.is_of_both:
+        yield contradicts(strong, "the two losses do not jump together, and nobody looked at tokens or sources", val_loss.name)
+    elif both.is_as_new:
+        yield contradicts(
+            2 * strong, f"at step {both.step} the loss is that of the first step: the model is new, not the data", spike
+        )
+    elif both.stays < 0.5 and both.held_out_stays > 1 - both.stays:
+        yield supports(
+            strong, f"both losses jump at step {both.step}; {1 - both.stays:.0%} of the training loss's rise is gone in the end, "
+            "the held-out loss has not come back", val_loss.name,
+        )  # fmt: skip
+    else:
+        yield contradicts(strong, f"both losses jump at step {both.step} and come back: the data is what it was", val_loss.name)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.of_batches import repeats
+from ckaudit.causes.of_curves import lost_noise
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.data import batch_repeat_distance
 from ckaudit.metrics.loss import train_loss_raw
@@ -23,9 +24,9 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-0.5,
-    explains=[repeated_batch],
+    explains=[repeated_batch, overfitting],
     follows=[
-        entropy_collapse, exploding_gradient, frequent_clipping, logit_growth, loss_below_floor, memorization_rising, overfitting,
+        entropy_collapse, exploding_gradient, frequent_clipping, logit_growth, loss_below_floor, memorization_rising,
         slice_regression, update_out_of_band, vanishing_gradient,
     ],
     wants=[batch_repeat_distance, train_loss_raw],
@@ -40,10 +41,17 @@ def loader_stuck(
     """The loader gives the same batch again and again.
 
     Nearly all batches, `most` of them, are then equal to one of a few steps before; workers that share a seed repeat some.
+    Where batches were not told apart, their losses do it: those of different samples never agree to the last.
     Weights are starting values, to be fitted on runs of known truth.
     """
+    if distance is None:
+        yield from _by_noise(loss, strong, medium)
+        return
     first = found.first(repeated_batch)
-    if first is None or first.first_step is None or distance is None or loss is None:
+    if first is None:
+        yield contradicts(decisive, "no batch is like one of those just before", distance.name)
+        return
+    if first.first_step is None or loss is None:
         return
     share = repeats(distance, loss, first.first_step, first.last_step)
     if share >= most:
@@ -54,3 +62,15 @@ def loader_stuck(
         yield contradicts(strong + 1, f"only {share:.0%} of the batches repeat those just before: the loader moves on", first)
     if heart := found.since(first.first_step).first(overfitting, loss_below_floor):
         yield supports(medium, f"it is learnt by heart from then on: {heart.message}", heart)
+
+
+def _by_noise(loss: Series | None, strong: float, medium: float) -> Iterator[Evidence]:
+    """Judge a run whose batches have no hashes by how losses of neighbouring steps differ."""
+    alike = lost_noise(loss)
+    if alike is None:
+        yield contradicts(strong, "losses of neighbouring steps differ as those of different samples do", train_loss_raw.name)
+    else:
+        yield supports(
+            strong + medium, f"in the end losses of neighbouring steps differ by {alike:.2%} only: every step sees the "
+            "same samples", train_loss_raw.name,
+        )  # fmt: skip

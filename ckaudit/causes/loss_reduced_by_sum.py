@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_curves import multiple
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw, val_loss
 from ckaudit.metrics.progress import tokens_per_update
@@ -34,7 +35,8 @@ def loss_reduced_by_sum(
     """The loss is a sum over tokens where a mean is meant.
 
     The training loss is then as many times the held-out loss as an update has tokens, `within` that share of it. Below `least`
-    times it is no sum. Weights are starting values.
+    times it is no sum. Where tokens were not counted, a multiple that is the same at the first and the last evaluation, `within`
+    that share, is one of units: noise makes a difference, which is small at first. Weights are starting values.
     """
     ratio = _over_held_out(train, val)
     usual = _median(tokens)
@@ -45,6 +47,9 @@ def loss_reduced_by_sum(
         yield supports(strong, f"the training loss is {ratio:.3g} times the held-out loss", val_loss.name)
         if usual and abs(ratio / usual - 1) < within:
             yield supports(decisive, f"an update has {usual:.4g} tokens: the loss is their sum", tokens_per_update.name)
+        both = multiple(train, val)
+        if not usual and both is not None and min(both) > least and abs(both[1] / both[0] - 1) < within:
+            yield supports(strong, f"it is the same multiple, {both[1]:.4g}, at the last evaluation", val_loss.name)
         return
     first = found.first(initial_loss_off)
     if first is None or excess is None or train is None or not train.finite.any():

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_curves import multiple
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.data import target_shift_match
-from ckaudit.metrics.loss import train_val_gap
+from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
 from ckaudit.rules.initial_loss_off import initial_loss_off
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.split_overlap import split_overlap
@@ -22,19 +23,20 @@ from ckaudit.run.series import Series
     prior=-1.0,
     explains=[target_misalignment, train_val_inverted, loss_not_falling],
     follows=[uniform_heads],
-    wants=[target_shift_match, train_val_gap],
+    wants=[target_shift_match, train_val_gap, train_loss_raw, val_loss],
     knob="Look at a hundred samples with the highest loss: wrong labels stand out there; mend or drop them.",
     inspect="The share of targets that are the next token, per source, and the samples whose loss does not come down.",
     runbook="Keep the last checkpoint: what it learnt is right, if blurred; go on from it on targets that were cleaned.",
 )
 def noisy_labels(
-    found: Findings, match: Series | None, gap: Series | None, *,
-    least: float = 0.5, well: float = 0.95, steady: float = 0.1, strong: float = 2.0, medium: float = 1.0,
+    found: Findings, match: Series | None, gap: Series | None, train: Series | None, val: Series | None, *,
+    most: float = 3.0, least: float = 0.5, well: float = 0.95, steady: float = 0.1, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """A share of the targets is random, so that the training loss stays above the held-out one.
 
     Between `least` and `well` of the targets follow their inputs, at each checkpoint about as many (a spread below `steady`);
     with fewer than half right it is no noise, but a shift. Held-out text with right targets is then cheaper.
+    A guess costs as much with random targets as with right ones: at the first evaluation the two losses are within `most` times.
     Weights are starting values, to be fitted on runs of known truth.
     """
     if match is not None and match.finite.any():
@@ -55,5 +57,10 @@ def noisy_labels(
             yield supports(strong, f"what is held out, with targets of its own, does better by {-level:.2g}", inverted)
         elif level > 0:
             yield contradicts(medium, "the training loss is the lower of the two", gap.name)
+    if (times := multiple(train, val)) is not None and times[0] > most:
+        yield contradicts(
+            2 * strong, f"the training loss is {times[0]:.3g} times the held-out one from the first evaluation on: no "
+            "noise makes a guess dearer", val_loss.name,
+        )  # fmt: skip
     if other := found.first(initial_loss_off, split_overlap, target_equals_input):
         yield contradicts(strong + 1, f"the loss is off for another reason: {other.message}", other)

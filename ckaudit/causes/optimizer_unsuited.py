@@ -5,9 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_curves import still
 from ckaudit.causes.update_size import gain_of_gradient
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.optimizer import clip_coefficient, learning_rate
 from ckaudit.metrics.weights import update_norm
 from ckaudit.metrics.words import optimizer_adapts
@@ -23,15 +25,15 @@ from ckaudit.run.series import Series
     prior=-1.5,
     explains=[update_out_of_band, barely_moving, loss_not_falling, uniform_heads],
     follows=[layer_not_contributing],
-    wants=[update_norm, gradient_norm, learning_rate, clip_coefficient, optimizer_adapts],
+    wants=[update_norm, gradient_norm, learning_rate, clip_coefficient, optimizer_adapts, train_loss_raw, val_loss],
     knob="Use Adam or AdamW for this model, or give SGD a rate of its own, a hundred times Adam's, and a longer warm-up.",
     inspect="Updates over weights, tensor by tensor: under plain descent they are as far apart as the gradients.",
     runbook="Nothing to save: restart with the other optimizer and compare the first hundred steps on the same batches.",
 )
 def optimizer_unsuited(
     _: Findings, update: Series | None, gradient: Series | None, rate: Series | None, clip: Series | None,
-    adapts: Series | None, *, alike: float = 10.0, apart: float = 30.0, low: float = 0.03, strong: float = 2.0,
-    medium: float = 1.0,
+    adapts: Series | None, train: Series | None, val: Series | None, *, alike: float = 10.0, apart: float = 30.0,
+    low: float = 0.03, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """The optimizer does not fit the learning rate and model, as plain SGD with the rate of Adam.
 
@@ -56,6 +58,8 @@ def optimizer_unsuited(
             yield contradicts(
                 strong, f"updates do not go by the gradient: their ratio differs {spread:.0f}-fold", update_norm.name
             )
+    if update is None and (stands := still(train, val)) is not None:
+        yield contradicts(strong, f"the loss does not fall slowly, it stands, at {stands.level:.4g}", "LOSS003")
     if rate is not None and rate.finite.any() and (peak := float(rate.values[rate.finite].max())) < low:
         yield supports(medium, f"the rate of {peak:.2g} is one for Adam", rate.name)
     elif rate is not None and rate.finite.any():

@@ -15,6 +15,7 @@ from ckaudit.rules.rule import FACTS
 from ckaudit.rules.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.run.planned_rate import planned_rate
 from ckaudit.run.series import Series
 
 
@@ -46,7 +47,8 @@ def schedule_horizon_wrong(
         yield contradicts(strong, f"the rate falls at once, by {fall.largest_drop:.2g} in one step", learning_rate.name)
     yield from _end(fall, planned_end(facts) or int(steps[-1]), int(steps[-1]), early, strong)
     off = found.first(schedule_off_plan)
-    if off is not None and isinstance(off.value, float) and isinstance(off.limit, float):
+    is_planned = planned_rate(facts, steps) is not None
+    if off is not None and is_planned and isinstance(off.value, float) and isinstance(off.limit, float):
         if off.value < off.limit:
             yield supports(medium, f"the rate is below its plan, {off.value:.2g} in place of {off.limit:.2g}", off)
         else:

@@ -7,6 +7,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_curves import still
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm
@@ -43,9 +44,11 @@ def softmax_applied_twice(
     With V tokens such a loss is never below log(V - 1 + e) - 1, for even a sure and right answer comes out as 1 against V - 1
     zeros. And its gradient begins about V times smaller than usual: below `small` / V, where the gradients of models at their
     start are of the order of one. The loss must have fallen by `learnt` nats, else nothing is learnt at all, which is another
-    illness. Weights follow the scale that all causes share.
+    illness. Whatever V is, the loss falls by less than one nat, and what is measured in another way goes elsewhere. Weights
+    follow the scale that all causes share.
     """
     if facts is None or facts.vocabulary is UNSET or facts.vocabulary < 2 or train is None or not train.finite.any():
+        yield from _without_vocabulary(train, val, norm, decisive, strong, medium)
         return
     guess, floor = math.log(facts.vocabulary), math.log(facts.vocabulary - 1 + math.e) - 1
     losses = train.values[train.finite]
@@ -77,3 +80,30 @@ def softmax_applied_twice(
                 f"the held-out loss goes from {values[0]:.3g} to {values[-1]:.3g}: it is not the loss that is trained",
                 val.name,
             )
+
+
+def _without_vocabulary(
+    train: Series | None, val: Series | None, norm: Series | None, decisive: float, strong: float, medium: float, *,
+    weak_gradient: float = 0.1,
+) -> Iterator[Evidence]:  # fmt: skip
+    """Judge by the curves alone."""
+    stands = still(train, val)
+    if train is None or val is None or stands is None or stands.kind != "apart":
+        yield contradicts(strong, "the training loss is not held up while the held-out loss moves", train_loss_raw.name)
+        return
+    losses, held_out = train.values[train.finite], val.values[val.finite]
+    fall = stands.limit - float(losses.min())
+    if fall >= 1:
+        yield contradicts(decisive, f"the loss falls by {fall:.2g} nats; a second softmax leaves it less than one", train.name)
+        return
+    yield supports(
+        strong, f"the loss falls by {fall:.2g} nats and no more: a second softmax leaves it less than one, of any number "
+        "of tokens", train.name,
+    )  # fmt: skip
+    if held_out.min() < losses.min() or held_out.max() > stands.limit + 1:
+        yield supports(
+            medium, f"the held-out loss goes from {held_out[0]:.3g} to {held_out[-1]:.3g}: it is not the loss that is trained",
+            val.name,
+        )  # fmt: skip
+    if norm is not None and norm.finite.any() and (start := float(np.median(norm.values[norm.finite][:10]))) < weak_gradient:
+        yield supports(medium, f"the gradient norm begins at {start:.2g}, where 1 is usual", norm.name)

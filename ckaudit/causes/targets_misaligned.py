@@ -4,9 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.causes.capacity_too_small import OTHERS
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_curves import still
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.data import target_shift_match
+from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
 from ckaudit.rules.dead_parameter import dead_parameter
 from ckaudit.rules.dominant_tensor import dominant_tensor
 from ckaudit.rules.loss_not_falling import loss_not_falling
@@ -22,28 +25,31 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-0.5,
-    explains=[target_misalignment],
+    explains=[target_misalignment, loss_not_falling],
     follows=[
-        dead_parameter, dominant_tensor, loss_not_falling, overfitting, train_val_inverted, uniform_heads, update_out_of_band,
+        dead_parameter, dominant_tensor, overfitting, train_val_inverted, uniform_heads, update_out_of_band,
         vanishing_gradient,
     ],
-    wants=[target_shift_match],
+    wants=[target_shift_match, train_loss_raw, val_loss, train_val_gap],
     knob="Make inputs and targets from one array, shifted by one exactly once, after shuffling, cropping and packing.",
     inspect="Where inputs and targets part in the loader: offsets, a second shift inside the model, a shuffle of one of the two.",
     runbook="Stop. Decode one row of inputs and of targets side by side; keep that batch as a test of the loader.",
 )  # fmt: skip
 def targets_misaligned(
-    found: Findings, match: Series | None, *,
-    chance: float = 0.2, most: float = 0.5, decisive: float = 4.0, strong: float = 2.0,
+    found: Findings, match: Series | None, train: Series | None, val: Series | None, gap: Series | None, *,
+    chance: float = 0.2, most: float = 0.5, alike: float = 0.02, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """Targets do not belong to the inputs beside them: they are shifted twice, or shuffled.
 
     Two unrelated tokens of a text are equal with the probability that its commonest tokens have, at most `chance`. Where more
-    than `most` of the targets are right since it began, some are wrong, which is noise and no shift. Weights follow the scale
-    that all causes share.
+    than `most` of the targets are right since it began, some are wrong, which is noise and no shift. Where nobody compared them,
+    a loss that falls as it should until it knows how often each target occurs, stands still from there, and is the same on what
+    is held out, within `alike` of it, says that nothing more can be learnt from the inputs. Weights follow the scale that all
+    causes share.
     """
     first = found.first(target_misalignment)
     if first is None:
+        yield from _by_curves(found, match, train, val, gap, alike, decisive, medium)
         return
     if same := found.first(target_equals_input):
         yield contradicts(decisive, "the targets are the inputs themselves", same)
@@ -55,3 +61,24 @@ def targets_misaligned(
         yield supports(decisive, f"{level:.0%} of the targets follow their input, as many as of unrelated tokens", first)
     elif level > most:
         yield contradicts(strong, f"{level:.0%} of the targets are right: some are wrong, none is out of place", first)
+
+
+def _by_curves(
+    found: Findings, match: Series | None, train: Series | None, val: Series | None, gap: Series | None, alike: float,
+    decisive: float, medium: float,
+) -> Iterator[Evidence]:  # fmt: skip
+    """Judge a run in which no target was seen to be wrong: by the curves alone, if none was looked at."""
+    stands = still(train, val)
+    if ill := found.first(*OTHERS):
+        yield contradicts(decisive, f"something else keeps it from learning: {ill.message}", ill)
+    if match is not None and match.finite.any():
+        yield contradicts(decisive, "the targets are their inputs shifted by one", match.name)
+    elif stands is None or stands.kind != "rests":
+        yield contradicts(decisive, "the loss does not stop at once: something is learnt from the inputs", train_loss_raw.name)
+    elif gap is not None and (apart := gap.late_median()) is not None and abs(apart) < alike * stands.level:
+        yield supports(
+            medium, f"the loss falls to {stands.level:.4g} and stands still, on held-out data too: nothing more can be "
+            "learnt from these inputs", train_loss_raw.name,
+        )  # fmt: skip
+    else:
+        yield contradicts(medium, "the held-out loss is another: something is learnt", train_loss_raw.name)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_curves import leap, lost_noise
 from ckaudit.causes.of_loss import parted
 from ckaudit.causes.of_tokens import shifted
 from ckaudit.contract.report import Evidence
@@ -20,6 +21,7 @@ from ckaudit.rules.input_scale_off import input_scale_off
 from ckaudit.rules.logit_growth import logit_growth
 from ckaudit.rules.loss_below_floor import loss_below_floor
 from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.mask_leak import mask_leak
 from ckaudit.rules.memorization_rising import memorization_rising
 from ckaudit.rules.overfitting import overfitting
@@ -78,6 +80,12 @@ def too_little_data(
         yield supports(medium, f"validation ends at {last:.3g}, training at {end:.3g}", val_loss.name)
     if other := found.first(*OTHERS):
         yield contradicts(decisive, f"the two part for another reason: {other.message}", other)
+    if (jump := found.first(loss_spike)) and (both := leap(train, val, jump.first_step or 0)) and both.is_of_both:
+        yield contradicts(strong, f"both losses jump at step {both.step}: memory would not make the training loss jump", jump)
+    if tokens is None and (alike := lost_noise(train)) is not None:
+        yield contradicts(
+            medium, f"in the end losses of neighbouring steps differ by {alike:.2%}: every step sees the same samples", train.name
+        )
     if stuck := found.first(loss_not_falling):
         yield contradicts(decisive, f"nothing is learnt by heart: {stuck.message}", stuck)
     if again := found.first(repeated_documents):

@@ -45,5 +45,7 @@ def warmup_never_ends(
     if warmup and steps[-1] > late * warmup:
         yield supports(decisive, f"the rate still rises at step {steps[-1]}; the warm-up was to end at step {warmup}", off)
     plan = planned_rate(facts, steps)
+    if not warmup and plan is None:
+        yield supports(strong, off.message, off)
     if plan is not None and values[-1] > 1.2 * plan.max():
         yield supports(strong, f"it has come to {values[-1]:.2g}, {values[-1] / plan.max():.3g} times its planned peak", off)

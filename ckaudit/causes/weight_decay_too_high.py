@@ -5,7 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_curves import still
 from ckaudit.contract.report import Evidence
+from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_norm
@@ -34,25 +37,31 @@ from ckaudit.run.series import Series, at
         dead_parameter, dead_units, activation_drift, vanishing_gradient, loss_spike, dominant_tensor, update_out_of_band,
         zero_gradients, layer_not_contributing, barely_moving,
     ],
-    wants=[weight_norm, learning_rate],
+    wants=[weight_norm, learning_rate, train_loss_raw, val_loss, grad_global_norm],
     knob="Set the weight decay to 0.1 or less, and to 0 for norms and biases.",
     inspect="Norms of all tensors over time; the decay of each parameter group, and whether it is multiplied by the rate.",
     runbook="Go back to the last checkpoint at which the norms were whole, and resume from it with the lower decay.",
 )  # fmt: skip
 def weight_decay_too_high(
-    found: Findings, norm: Series | None, rate: Series | None, *, usual: float = 1.0, strong: float = 2.5, medium: float = 1.0
-) -> Iterator[Evidence]:
+    found: Findings, norm: Series | None, rate: Series | None, train: Series | None, val: Series | None,
+    gradient: Series | None, *, usual: float = 1.0, calm: float = 0.02, strong: float = 2.5, medium: float = 1.0,
+) -> Iterator[Evidence]:  # fmt: skip
     """Weight decay pulls the weights down faster than they learn.
 
     Decoupled decay takes rate times decay off every weight at each step: the steepest fall of the median norm over the rate is
-    the decay at work. Recipes give 0 to 0.3; more than `usual` is too much. Weights are starting values.
+    the decay at work. Recipes give 0 to 0.3; more than `usual` is too much. Where weights were not recorded, the loss
+    climbs back to where it began and rests there, from step to step within `calm` of it, with gradients no larger than before: a
+    model whose weights go to zero says the same of everything, and one that is shaken does not rest. Weights are starting values.
     """
+    if norm is None:
+        yield from _forgotten(train, val, gradient, calm, strong, medium)
+        return
     shrink = found.first(weights_shrink)
     if shrink is None:
         yield contradicts(2 * strong, "the weights do not shrink", weight_norm.name)
         return
     yield supports(strong, f"the weights shrink together: {shrink.message}", shrink)
-    if norm is None or (fall := _steepest_fall(norm)) is None:
+    if (fall := _steepest_fall(norm)) is None:
         return
     step, per_step = fall
     used = None if rate is None else float(np.nan_to_num(at(rate, np.array([step])).values.max()))
@@ -67,6 +76,32 @@ def weight_decay_too_high(
         )
     else:
         yield contradicts(medium, f"they shrink no faster than under a decay of {decay:.2g}", shrink)
+
+
+def _forgotten(
+    train: Series | None, val: Series | None, gradient: Series | None, calm: float, strong: float, medium: float
+) -> Iterator[Evidence]:
+    """Judge by the curves alone."""
+    stands = still(train, val)
+    if train is None or stands is None or stands.kind != "lost":
+        yield contradicts(2 * strong, "the loss does not go back to where it began, and no weights were recorded", "LOSS003")
+        return
+    end = train.values[train.finite][-50:]
+    noise = float(np.median(np.abs(np.diff(end)))) / abs(stands.level)
+    if noise < calm:
+        yield supports(
+            strong, f"the loss goes back to {stands.level:.4g} and rests there, from step to step within {noise:.1%}", train.name
+        )
+    else:
+        yield contradicts(strong, f"the loss shakes by {noise:.1%} from step to step", train.name)
+    if gradient is not None and (norms := gradient.values[gradient.finite]).size >= 100:
+        before, after = float(np.median(norms[:50])), float(np.median(norms[-50:]))
+        if after > 2 * before:
+            yield contradicts(strong, f"gradients have grown, from {before:.2g} to {after:.2g}", gradient.name)
+        else:
+            yield supports(
+                medium, f"gradients are no larger than at the start: {after:.2g}, where it was {before:.2g}", gradient.name
+            )
 
 
 def _steepest_fall(norm: Series) -> tuple[int, float] | None:

@@ -2,26 +2,67 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ckaudit.metrics.evaluation import eval_artifact_hash
+from ckaudit.metrics.loss import train_loss_at_evals, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 
-@rule("EVAL001", severity="sev2", needs=[eval_artifact_hash], unit="1", memory=1)
-def evaluation_artifact_changed(same: Series, *, equal: float = 1.0) -> Iterator[Hit | Skip]:
+@rule("EVAL001", severity="sev2", needs=[], wants=[eval_artifact_hash, val_loss, train_loss_at_evals], unit="1")
+def evaluation_artifact_changed(
+    same: Series | None, val: Series | None, train: Series | None, *, equal: float = 1.0, alone: float = 5.0, least: float = 0.05,
+    before: int = 4, after: int = 3,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """Files that an evaluation rests on have changed.
 
     ## What it checks
     The hash of every artifact at every evaluation against the one that run.json names, else the first: anything below
-    `equal` is another file (M59, SR-1).
+    `equal` is another file (M59, SR-1). Where nobody hashed them: one step of the held-out loss against the training loss,
+    more than `alone` times any of the three before it and of those after it, and `least` of the loss, with `before` evaluations
+    before it and `after` after it in which the two go on side by side, as they do where only the ruler was changed.
     ## Why it matters
     Scores on both sides of the change do not compare: a regression, or a gain, may be of the harness alone.
     ## False alarms
-    None: the same bytes have the same hash. A change that was meant needs a new run of the older checkpoints.
+    None: the same bytes have the same hash. A change that was meant needs a new run of the older checkpoints. A held-out loss
+    that steps because model or data changed takes the training loss with it, or goes on apart from it: neither is told.
     """
+    if same is None:
+        yield from _stepped(val, train, alone, least, before, after)
+        return
     for span in spans(same, same.values < equal):
         yield Hit.over(
             span, "sev2", "{where} is not the artifact of the earlier evaluations: scores before and after do not compare",
             badness=-same.values, value=same.values, limit=equal,
+        )  # fmt: skip
+
+
+def _stepped(
+    val: Series | None, train: Series | None, alone: float, least: float, before: int, after: int
+) -> Iterator[Hit | Skip]:
+    """Yield the one step by which the held-out loss left the training loss, to go on beside it."""
+    if val is None or train is None:
+        yield Skip("not_recorded", "needs eval_artifact_hash, or val_loss and train_loss_raw")
+        return
+    rows = np.flatnonzero(val.finite[:, 0] & train.finite[:, 0])
+    held_out, trained = val.values[rows, 0], train.values[rows, 0]
+    if len(rows) < before + after:
+        yield Skip("too_few_points", f"{len(rows)} evaluations with a training loss beside them; {before + after} are needed")
+        return
+    moves = np.diff(held_out - trained)  # (E - 1,)
+    place = before - 1 + int(np.argmax(np.abs(moves[before - 1 : len(moves) - after + 1])))
+    size = abs(float(moves[place]))
+    usual = float(np.abs(moves[max(0, place - 3) : place]).max())
+    beside = float(np.abs(np.diff(trained))[place])
+    later = float(np.abs(moves[place + 1 :]).max(initial=0.0))
+    stays = abs(float(moves[place:].sum())) > size / 2
+    if size > max(alone * max(usual, beside, later), least * abs(float(held_out[place]))) and stays:
+        yield Hit(
+            severity="sev2", where=val.labels[0], first=int(val.steps[rows[place + 1]]), last=int(val.steps[rows[-1]]),
+            worst=int(val.steps[rows[place + 1]]), value=float(held_out[place + 1]), limit=float(held_out[place]),
+            points=len(rows) - place - 1,
+            message="the held-out loss goes from {limit:.4g} to {value:.4g} in one evaluation, the training loss goes on as "
+            "before: it is measured in another way",
         )  # fmt: skip

@@ -20,6 +20,7 @@ def exploding_gradient(
     max_ratio: float = 10.0,
     min_points: int = 3,
     shock: float = 1000.0,
+    blocks: int = 24,
 ) -> Iterator[Hit | Skip]:
     """The gradient norm leaves its usual size by an order of magnitude and stays there.
 
@@ -27,7 +28,8 @@ def exploding_gradient(
     The global gradient norm over the median of the previous `window` points (at least `min_history`). From `max_ratio` on
     (trainproof and runmedic use the same ten) for `min_points` points in a row it is an explosion (playbook D4.3). A
     shorter one over `shock` is sev2: a plateau that is left reaches 110 (lab), a large spike 160 (public logs), a flipped
-    bit 650,000. What is shorter but over `note_ratio` is noted, all of it once.
+    bit 650,000. So is a median over one of `blocks` parts of the run that is `max_ratio` times that of all parts before it:
+    a norm that grows slowly takes the running median with it. What is shorter but over `note_ratio` is noted, all of it once.
     ## Why it matters
     Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch
     did.
@@ -52,7 +54,31 @@ def exploding_gradient(
             badness=ratio, limit=shock,
         )  # fmt: skip
         ratio[span.rows] = np.nan
+    if not np.isnan(ratio[norm.finite[:, 0]][min_history:]).any():
+        yield from _slow(norm, blocks, min_history, max_ratio)
     yield from _isolated(norm, np.nan_to_num(ratio[:, 0]), note_ratio)
+
+
+def _slow(norm: Series, blocks: int, least: int, limit: float) -> Iterator[Hit]:
+    """Yield a norm that has grown over the whole run: a part of it against all parts before, the first quarter left out."""
+    known = np.flatnonzero(norm.finite[:, 0])
+    if len(known) < blocks * least:
+        return
+    parts = np.array_split(known, blocks)
+    middle = np.array([np.median(norm.values[part, 0]) for part in parts])
+    with np.errstate(all="ignore"):
+        grown = np.array([np.nan_to_num(middle[row] / np.median(middle[:row])) for row in range(blocks // 4, blocks)])
+    high = blocks // 4 + np.flatnonzero(grown > limit)
+    if not len(high):
+        return
+    worst = int(high[np.argmax(middle[high])])
+    yield Hit(
+        severity="sev2", where=norm.labels[0], value=float(middle[worst]), limit=float(np.median(middle[: high[0]])),
+        first=int(norm.steps[parts[high[0]][0]]), last=int(norm.steps[parts[high[-1]][-1]]),
+        worst=int(norm.steps[parts[worst][0]]),
+        points=sum(len(parts[row]) for row in high),
+        message="the gradient norm has grown to {value:.3g}; over all parts of the run before it was {limit:.3g}",
+    )  # fmt: skip
 
 
 def _isolated(norm: Series, ratio: Floats, limit: float) -> Iterator[Hit]:

@@ -3,29 +3,36 @@
 import math
 from collections.abc import Iterator
 
+import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Severity
 from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
+from ckaudit.metrics.progress import tokens_seen
+from ckaudit.metrics.speed import tokens_per_sec
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Series
 
+WHY = "head or initial weights are too large, or the loss is not a mean over tokens"
+
 
 @rule(
-    "INIT001", severity="sev1", needs=[train_loss_raw, FACTS], wants=[initial_loss_excess], facts=[["vocabulary"]],
-    unit="nats/token", memory=1,
+    "INIT001", severity="sev1", needs=[train_loss_raw, FACTS], wants=[initial_loss_excess, tokens_per_sec, tokens_seen],
+    facts=[["vocabulary"]], unit="nats/token", memory=1,
 )  # fmt: skip
 def initial_loss_off(
-    losses: Series, facts: Manifest, excess: Series | None, *, share: float = 0.1, least: float = 0.5, noted: float = 0.03
-) -> Iterator[Hit | Skip]:
+    losses: Series, facts: Manifest, excess: Series | None, speed: Series | None, tokens: Series | None, *,
+    share: float = 0.1, least: float = 0.5, noted: float = 0.03, largest: int = 1_000_000,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """The first loss is not that of a model that knows nothing.
 
     ## What it checks
     The loss of step 0 or 1 over the log of the vocabulary, the cost of a uniform guess (playbook D1.1). More than `share` of
     that log above it, and more than `least` nats, is sev2: GPT2 starts 2 % above, the lab's healthy models 2 % at most, a head
     or all matrices initialized too large by 3 to 1,000. Above `noted` of it is a note, and a loss below zero is sev1: that is no
-    cross entropy. Far below the log is a note.
+    cross entropy. Far below the log is a note. Where a log counts tokens and nobody tells the vocabulary, a first
+    loss above the log of `largest` is sev2: no public vocabulary is half as large.
     ## Why it matters
     The model begins with confident wrong guesses, and the first steps are spent on taking them back; or what is called the
     loss is a sum, or has the wrong sign.
@@ -33,7 +40,16 @@ def initial_loss_off(
     Weights that were trained before begin far below the log of the vocabulary, rightly. Five times larger initial weights
     may even help a small model: such a start is only noted.
     """
-    if excess is None or facts.vocabulary is UNSET:
+    if facts.vocabulary is UNSET:
+        first = np.flatnonzero((losses.steps <= 1) & losses.finite[:, 0])[-1:]
+        loss = float(losses.values[first[0], 0]) if len(first) and (speed or tokens) else 0.0
+        if loss > math.log(largest):
+            message = f"the first loss is {{value:.4g}}; a uniform guess among {largest:,} tokens costs {{limit:.4g}}: " + WHY
+            yield _hit("sev2", int(losses.steps[first[0]]), loss, math.log(largest), message)
+        else:
+            yield Skip("not_recorded", "needs vocabulary")
+        return
+    if excess is None:
         yield Skip("not_applicable", f"the log begins at step {losses.steps[0]}: the loss of the untrained model is not in it")
         return
     uniform, off = math.log(facts.vocabulary), float(excess.values[-1, 0])
@@ -43,10 +59,7 @@ def initial_loss_off(
     if loss < 0:
         yield _hit("sev1", step, loss, 0.0, "the first loss is {value:.4g}: a cross entropy is never below zero")
     elif off > max(share * uniform, least):
-        message = (
-            "the first loss is {value:.4g}, a uniform guess costs {limit:.4g}: head or initial weights are too large, or the "
-        )
-        yield _hit("sev2", step, loss, uniform, message + "loss is not a mean over tokens")
+        yield _hit("sev2", step, loss, uniform, "the first loss is {value:.4g}, a uniform guess costs {limit:.4g}: " + WHY)
     elif abs(off) > noted * uniform:
         side = "above" if off > 0 else "below, as of weights that were trained before,"
         yield _hit("note", step, loss, uniform, "the first loss is {value:.4g}, " + side + " the {limit:.4g} of a uniform guess")

@@ -7,23 +7,24 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.manifest import Manifest
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.series import Floats, Series
+from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.standstill import is_whole, standstill
 
 BUCKETS = 256
 """A histogram of so many buckets holds one token each where the vocabulary is no larger."""
 
 
 @rule(
-    "LOSS003", severity="sev2", needs=[train_loss_raw], wants=[unigram_entropy, FACTS], facts=[["vocabulary"]],
+    "LOSS003", severity="sev2", needs=[train_loss_raw], wants=[unigram_entropy, val_loss, FACTS], facts=[["vocabulary"]],
     unit="nats/token",
 )  # fmt: skip
 def loss_not_falling(
-    loss: Series, entropy: Series | None, facts: Manifest | None, *,
+    loss: Series, entropy: Series | None, val: Series | None, facts: Manifest | None, *,
     least: int = 50, steps_least: int = 200, share: float = 0.5, tail: float = 0.1, margin: float = 0.98, guess: float = 0.9,
-    other: float = 10.0,
+    other: float = 10.0, fell: float = 0.01, apart: float = 0.25, rest: float = 0.03,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The loss does not fall, or has stopped far too high.
 
@@ -31,14 +32,18 @@ def loss_not_falling(
     The median loss of the last `tail` of the points, once there are `least` of them, `steps_least` steps and `share` of
     the plan are done. Above `margin` of the entropy of the tokens (PAN-1; where the vocabulary is small enough for it to
     be counted) the model knows how often each token occurs and nothing of their order; above `guess` of the log of the
-    vocabulary it knows nothing.
+    vocabulary it knows nothing. Where that does not tell, the curve of a log that starts with the run: it ends as high as it
+    began, to `fell` of that; or it fell by less than a tenth while the held-out loss moved by `apart` of it; or it has stayed
+    within `rest` of its first fall since the first quarter, without a trend, and above half of what it began with.
     ## Why it matters
     A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1,
     D2.4).
     ## False alarms
     A plateau at that height before heads form that look back is left behind before half of the plan (lab: a third). A
     loss that rests lower than this may be as low as model and data allow, which cannot be told from the loss alone. A
-    loss over `other` times the bound is no mean over tokens, which is another illness.
+    loss over `other` times the bound is no mean over tokens, which is another illness. Healthy runs whose curve stands still for
+    three quarters of their steps are at a third of their first loss by then (public logs), or are fine-tunings, which fall by
+    less than a nat and never by less than 5 %; where the noise hides as much, nothing is said.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -53,16 +58,21 @@ def loss_not_falling(
         yield Skip("too_few_points", f"step {steps[-1]} of {planned}; {share:.0%} of the plan are needed")
         return
     bound, told = _bound(entropy, facts, margin, guess)
-    if bound is None:
-        yield Skip("not_applicable", "a vocabulary of one token leaves nothing to learn")
-        return
     level = float(np.median(values[-max(10, int(tail * len(values))) :]))
-    if level <= bound or level > other * bound:
-        return
-    first = _since(values, bound)
-    yield Hit(
-        severity="sev2", where="loss", first=int(steps[first]), last=int(steps[-1]), worst=int(steps[-1]), value=level,
-        limit=bound, points=len(values) - first, message="the loss has come to {value:.4g} and no lower; " + told,
+    if bound is not None and bound < level <= other * bound:
+        first = _since(values, bound)
+        yield _hit(steps, first, level, bound, "the loss has come to {value:.4g} and no lower; " + told)
+    elif (still := standstill(steps, values, val, fell=fell, apart=apart, rest=rest)) is not None:
+        yield _hit(steps, still.row, still.level, still.limit, still.message)
+    elif bound is None and not is_whole(steps):
+        yield Skip("not_recorded", "needs vocabulary")
+
+
+def _hit(steps: Steps, row: int, level: float, limit: float, message: str) -> Hit:
+    first, last = int(steps[row]), int(steps[-1])
+    return Hit(
+        severity="sev2", where="loss", first=first, last=last, worst=last, value=level, limit=limit, points=len(steps) - row,
+        message=message,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
 from ckaudit.metrics.optimizer import opt_state_finite, skipped_updates
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
+from ckaudit.run.overcome import overcome
 from ckaudit.run.series import Mask, Series, at
 from ckaudit.run.spans import spans
 
@@ -33,7 +34,8 @@ def nonfinite_values(
     ## Why it matters
     A NaN in the weights never leaves them; every step after it is lost.
     ## False alarms
-    Where the loss scaler saw the overflow and skipped the update, infinite gradients are its ordinary work and are left out.
+    Where the loss scaler saw the overflow and skipped the update, infinite gradients are its ordinary work and are left out;
+    a log without its scale shows the same where the gradient norm is finite again later, which broken weights never are.
     """
     if all(series is None for series in (loss, val, norm, norms, weights, gradients, activations, moments)):
         yield needs_one_of(
@@ -44,9 +46,11 @@ def nonfinite_values(
     for series, what in ((loss, "the training loss"), (val, "the validation loss")):
         if series is not None:
             yield from _bad(series, series.nonfinite, what + " is not finite")
-    for series, what in ((norm, "the gradient norm"), (norms, "the gradient of {where}")):
-        if series is not None:
-            yield from _bad(series, series.nonfinite & ~_skipped(series, overflow), what + " is not finite")
+    if norm is not None:
+        left_out = overcome(norm) if overflow is None else _skipped(norm, overflow)
+        yield from _bad(norm, norm.nonfinite & ~left_out, "the gradient norm is not finite")
+    if norms is not None:
+        yield from _bad(norms, norms.nonfinite & ~_skipped(norms, overflow), "the gradient of {where} is not finite")
     if moments is not None:
         for span in spans(moments, moments.values == 0):
             yield Hit.over(span, "sev0", "a moment of the optimizer is not finite", badness=-moments.values)

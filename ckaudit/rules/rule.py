@@ -107,7 +107,7 @@ class Rule(Struct, frozen=True, eq=False):
         title: The docstring's first sentence.
         doc: The whole docstring.
         function: What judges.
-        facts: Facts of the run without which the rule is skipped too, each with what would do in its place.
+        facts: Facts of the run that it judges by, each with what would do in its place: named where inputs are missing.
     """
 
     code: str
@@ -150,7 +150,8 @@ def rule(
     """Enter a function into the catalogue of rules.
 
     The function takes one positional argument per need (a Series, or the Manifest for FACTS), one per want (the same, or
-    None), and its thresholds as keyword-only defaults. `facts` are fields of run.json, each with what would do in its place.
+    None), and its thresholds as keyword-only defaults. `facts` are fields of run.json that it judges by, each
+    with what would do in its place; a rule that cannot do without says so itself.
     """
 
     def enter(function: RuleFunction) -> Rule:

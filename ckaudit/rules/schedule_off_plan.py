@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.planned_rate import planned_range, planned_rate
@@ -13,22 +14,29 @@ from ckaudit.run.series import Floats, Series, Steps, single
 from ckaudit.run.spans import spans
 
 
-@rule("SCHED002", severity="sev2", needs=[learning_rate, FACTS], facts=[["warmup_steps", "planned_learning_rate"]], unit="1")
+@rule(
+    "SCHED002", severity="sev2", needs=[learning_rate, FACTS], wants=[train_loss_raw],
+    facts=[["warmup_steps", "planned_learning_rate"]], unit="1",
+)  # fmt: skip
 def schedule_off_plan(
-    rate: Series, facts: Manifest, *, between: float = 0.1, outside: float = 0.02, late: float = 2.0, grown: float = 1.2,
-    min_points: int = 5,
+    rate: Series, facts: Manifest, loss: Series | None, *, between: float = 0.1, outside: float = 0.02, late: float = 2.0,
+    grown: float = 1.2, min_points: int = 5, beyond_end: float = 0.5, stall: float = 0.02, shape: int = 30,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The learning rate is not the planned one.
 
     ## What it checks
     The learning rate against the plan in run.json, at `min_points` points in a row: off by more than `between` of the planned
     peak from the line between two planned steps, or by `outside` of it from both of them. Without a plan, whether the rate
-    has grown by `grown` since the end of the planned warm-up and still grows at `late` times its length (M06, M07).
+    has grown by `grown` since the end of the planned warm-up and still grows at `late` times its length (M06, M07). Where
+    nothing was planned, `shape` points of the rate: whether a slope came down to a floor and the run goes on there for
+    `beyond_end` of the steps that it took to come down; whether the rate has grown all the time while the last quarter of the
+    run brought less than `stall` of what the loss has fallen.
     ## Why it matters
     A schedule that is never stepped, ends too early or warms up for ever costs a whole run, and the loss looks plausible.
     ## False alarms
     The plan is a few points, and between them a curve may bend: the lab's healthy schedules leave the line by 5 % of the
-    peak at most. Only the first group of several is compared.
+    peak at most. Only the first group of several is compared. The rate of Brown et al. 2020 rests at its floor for 0.15
+    of its decay; half as long again is a schedule of another length (Hoffmann et al. 2022, appendix B). Stairs are no slope.
     """
     known = np.flatnonzero(rate.finite[:, 0]) if rate.labels else np.empty(0, np.int64)
     steps, values = rate.steps[known], rate.values[known, 0]
@@ -37,6 +45,8 @@ def schedule_off_plan(
         return
     plan, ends = planned_rate(facts, steps), planned_range(facts, steps)
     if plan is None or ends is None:
+        if facts.warmup_steps is UNSET and len(steps) >= shape:
+            yield from _by_shape(steps, values, loss, beyond_end, stall)
         yield from _endless_warmup(steps, values, facts, late, grown)
         return
     peak = float(np.abs(plan).max())
@@ -56,7 +66,7 @@ def schedule_off_plan(
 def _endless_warmup(steps: Steps, values: Floats, facts: Manifest, late: float, grown: float) -> Iterator[Hit | Skip]:
     """Yield the rate that still grows long after the planned warm-up; a skip where not even its length was planned."""
     if facts.warmup_steps is UNSET:
-        yield Skip("not_recorded", "needs warmup_steps")
+        yield Skip("not_recorded", "needs warmup_steps or planned_learning_rate")
         return
     end = facts.warmup_steps
     after = np.flatnonzero(steps > late * end)
@@ -70,3 +80,51 @@ def _endless_warmup(steps: Steps, values: Floats, facts: Manifest, late: float, 
             value=float(values[last]), limit=float(values[done[-1]]), points=len(after),
             message=f"the learning rate still grows, to {{value:.3g}}; the warm-up was to end at step {end}, with {{limit:.3g}}",
         )  # fmt: skip
+
+
+def _by_shape(steps: Steps, values: Floats, loss: Series | None, beyond_end: float, stall: float) -> Iterator[Hit]:
+    """Yield what the curve of a rate says where no plan is known."""
+    end = _end_of_slope(steps, values)
+    if end is not None and steps[-1] - steps[end] >= beyond_end * steps[end]:
+        yield Hit(
+            severity="sev2", where="learning rate", first=int(steps[end]), last=int(steps[-1]), worst=int(steps[-1]),
+            value=float(values[-1]), limit=float(values.max()), points=len(steps) - end,
+            message="the learning rate has come down its slope from {limit:.3g} to {value:.3g} by step {first}, and the training "
+            "goes on to step {last}",
+        )  # fmt: skip
+    since = _stalls_since(steps, loss, stall) if (np.diff(values) > 0).mean() > 0.9 else None
+    if since is not None:
+        row = int(np.searchsorted(steps, since))
+        yield Hit(
+            severity="sev2", where="learning rate", first=since, last=int(steps[-1]), worst=int(steps[-1]),
+            value=float(values[-1]), limit=float(values[row]), points=len(steps) - row,
+            message="the learning rate has grown all the time, to {value:.3g}, and the loss no longer falls since step {first}",
+        )  # fmt: skip
+
+
+def _end_of_slope(steps: Steps, values: Floats, *, least: int = 10, near: float = 1e-3) -> int | None:
+    """Return the row at which a rate that came down in at least so many steps reached the floor on which it ends."""
+    top = len(values) - 1 - int(np.argmax(values[::-1]))
+    floor = float(values[-1])
+    away = np.flatnonzero(np.abs(values - floor) > near * values[top])
+    if values[top] <= 0 or not len(away) or floor > 0.5 * values[top]:
+        return None
+    end = int(away[-1]) + 1
+    drops = -np.diff(values[top : end + 1])
+    is_slope = (drops > 0).sum() >= least and drops.max(initial=0.0) < 0.2 * values[top]
+    return end if is_slope and end < len(steps) else None
+
+
+def _stalls_since(steps: Steps, loss: Series | None, stall: float, *, least: int = 200) -> int | None:
+    """Return the step from which the loss, in the last quarter of the steps, brought nothing more; None where it did."""
+    if loss is None:
+        return None
+    known = loss.finite[:, 0] & (loss.steps <= steps[-1])
+    at, values = loss.steps[known], loss.values[known, 0]
+    if len(values) < 40 or at[-1] < least or at[0] > 0.05 * at[-1] + 1:
+        return None
+    quarters = [values[part] for part in np.array_split(np.arange(len(values)), 4)]
+    before, last = float(np.median(quarters[2])), float(np.median(quarters[3]))
+    fallen = float(np.median(values[:10])) - last
+    is_flat = -0.25 * fallen < before - last < stall * fallen  # one that climbs is another illness
+    return int(at[3 * len(at) // 4]) if fallen > 0 and is_flat else None

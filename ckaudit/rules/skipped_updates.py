@@ -4,28 +4,37 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import steps_seen
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Floats, Series, Steps, single
 from ckaudit.run.spans import spans
 
 
-@rule("AMP002", severity="sev1", needs=[steps_seen], unit="1", memory=100)
+@rule("AMP002", severity="sev1", needs=[], wants=[steps_seen, val_loss, train_loss_raw, learning_rate], unit="1")
 def skipped_updates(
-    seen: Series, *, window: int = 50, limit: float = 0.1, warmup: int = 100, min_points: int = 3
-) -> Iterator[Hit | Skip]:
+    seen: Series | None, val: Series | None, loss: Series | None, rate: Series | None, *,
+    window: int = 50, limit: float = 0.1, warmup: int = 100, min_points: int = 3, digits: int = 7, low: float = 0.01,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """Many updates are skipped.
 
     ## What it checks
     How many of the last `window` attempts were no update, by the count of applied ones (M15, M02: steps go on while updates
     stand still). More than `limit` of them at `min_points` points in a row is sev1; in the first `warmup` steps only where it
-    is all of them.
+    is all of them. Where nothing counts them: at least `min_points` evaluations in a row whose loss is the same to the last
+    of `digits` digits or more, which only the same weights give, though training went on between them.
     ## Why it matters
     The budget is paid and nothing is learnt: a scaler that gives up, a condition around the optimizer's step, a guard that
     never lets go.
     ## False alarms
-    A loss scaler skips the first few updates. Where gradients are accumulated, a step of the log is still one attempt.
+    A loss scaler skips the first few updates. Where gradients are accumulated, a step of the log is still one attempt. Equal
+    evaluations say nothing of updates where the learning rate is below `low` of its peak, where a logger repeats the last
+    one beside every step, or where it writes few digits.
     """
+    if seen is None:
+        yield from _same_weights(val, loss, rate, min_points, digits, low)
+        return
     known = np.flatnonzero(seen.finite[:, 0]) if seen.labels else np.empty(0, np.int64)
     steps, counts = seen.steps[known], seen.values[known, 0]
     if len(steps) < min_points + 1 or steps[-1] - steps[0] < window:
@@ -52,3 +61,37 @@ def _first_lost(steps: Steps, counts: Floats, start: int, end: int) -> int:
     gained, passed = np.diff(counts[start : end + 1]), np.diff(steps[start : end + 1])
     lost = np.flatnonzero(gained < passed)
     return int(steps[start + 1 + int(lost[0])]) if len(lost) else int(steps[end])
+
+
+def _same_weights(
+    val: Series | None, loss: Series | None, rate: Series | None, min_points: int, digits: int, low: float
+) -> Iterator[Hit | Skip]:
+    """Yield the stretches over which the held-out loss did not change in its last digit."""
+    if val is None or loss is None:
+        yield Skip("not_recorded", "needs steps_seen, or val_loss and train_loss_raw")
+        return
+    known = np.flatnonzero(val.finite[:, 0])
+    steps, values = val.steps[known], val.values[known, 0]
+    changes = np.flatnonzero(np.diff(values) != 0) + 1
+    for rows in np.split(np.arange(len(steps)), changes):
+        if len(rows) < min_points or len(repr(float(abs(values[rows[0]]))).replace(".", "").lstrip("0")) < digits:
+            continue
+        first, last = int(steps[rows[0]]), int(steps[rows[-1]])
+        losses = loss.values[(loss.steps > first) & (loss.steps <= last) & loss.finite[:, 0], 0]
+        if len(losses) < 2 * len(rows) or not np.ptp(losses) or not _is_up(rate, first, last, low):
+            continue
+        yield Hit(
+            severity="sev1", where="updates", first=first + 1, last=last, worst=last, value=float(values[rows[0]]),
+            points=len(rows),
+            message=f"no update since step {first} has changed the weights: {len(rows)} evaluations give a loss of {{value}}, "
+            "to the last digit",
+        )  # fmt: skip
+
+
+def _is_up(rate: Series | None, first: int, last: int, low: float) -> bool:
+    """Tell whether the learning rate is well above zero all the time; one that was not recorded is taken to be."""
+    if rate is None:
+        return True
+    largest = np.where(rate.finite, rate.values, 0.0).max(axis=1, initial=0.0)
+    during = largest[(rate.steps > first) & (rate.steps <= last)]
+    return bool((during > low * largest.max(initial=0.0)).all())

@@ -49,7 +49,7 @@ def test_the_program_lets_judge_all_that_it_promises(tmp_path):
     found = coverage(PYTHIA)
     (program,) = [each for each in found.remedies if len(each.lines) > 1]
     assert len(program.waiting) > 50
-    assert {"token_drift", "initial_loss_off", "loss_not_falling", "schedule_off_plan"} <= {*program.waiting}
+    assert {"token_drift", "initial_loss_off", "schedule_off_plan"} <= {*program.waiting}
     code = program.code
     for dots, value in FILLED.items():
         assert dots in code
@@ -70,7 +70,7 @@ def test_arguments_left_out_are_one_line_and_it_keeps_its_promise(tmp_path):
     before = "from ckaudit import Recorder\n" + bare + loop
     found = coverage(trained(before, tmp_path / "bare"))
     (line,) = [each for each in found.remedies if "vocabulary=" in each.code]
-    assert {"token_drift", "initial_loss_off", "loss_not_falling", "schedule_off_plan", "throughput_drop"} == {*line.waiting}
+    assert {"token_drift", "initial_loss_off", "schedule_off_plan", "throughput_drop"} == {*line.waiting}
     assert line.code.startswith("Recorder(..., vocabulary=...")
     assert "batch=" not in " ".join(each.code for each in found.remedies)
     assert "To fill in: vocabulary, how many different tokens there are" in line.where
@@ -86,7 +86,7 @@ def test_a_run_without_text_is_not_asked_for_its_vocabulary():
     found = coverage(RESNET)
     assert "vocabulary" not in words_of(found)
     skipped = {check.name: check.reason for check in triage(RESNET).checks}
-    assert {skipped[name] for name in ("initial_loss_off", "loss_not_falling")} == {"not_applicable"}
+    assert (skipped["initial_loss_off"], skipped["loss_not_falling"]) == ("not_applicable", None)  # one is judged by its curve
     assert "--map tokens_seen=COLUMN" in words_of(found)
 
 

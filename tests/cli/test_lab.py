@@ -321,6 +321,27 @@ def test_the_document_is_written_between_its_marks(here, cache, capfd):
     assert said(capfd, "score", "--cache", cache, "--write")[0] == 2
 
 
+def test_the_log_alone_has_a_part_of_its_own_that_the_other_leaves_as_it_is(here, cache, capfd):
+    (here / "docs").mkdir()
+    path = here / "docs" / "benchmark.md"
+    said(capfd, "score", "--cache", cache, "--write")
+    whole = path.read_text()
+    for _ in range(2):
+        assert said(capfd, "score", "--cache", cache, "--bare", "--write")[2] == "wrote docs/benchmark.md\n"
+    both = path.read_text()
+    assert both.startswith(whole.rstrip("\n"))
+    part = both.removeprefix(whole.rstrip("\n"))
+    assert "`ckaudit lab score --split dev --bare --write`" in part
+    assert part.count("## The log alone") == 1
+    assert "### Dev split, " in part
+    assert "### Test split, " not in part
+    assert "|  | ckaudit 0.1.0 |" in part
+    for measure in ("any alarm", "right kind", "first cause", "healthy runs flagged"):
+        assert f"| {measure} | " in part
+    said(capfd, "score", "--cache", cache, "--write")
+    assert path.read_text() == both
+
+
 @pytest.mark.parametrize(("name", "count"), [("exp-4", 1), ("", 12)])
 def test_the_curriculum_prints_the_page_of_each_experiment(here, capfd, monkeypatch, name, count):
     pytest.importorskip("torch")

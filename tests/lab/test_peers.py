@@ -1,6 +1,7 @@
 """Other tools: what they are given, how their answers are read, what their words mean."""
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -8,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from ckaudit.errors import UsageError
+from ckaudit.importers import import_source
 from ckaudit.lab.peers import installed, runmedic, runwise, trainproof
-from ckaudit.lab.peers.log import write_log
+from ckaudit.lab.peers.log import write_log, write_table
 from ckaudit.lab.peers.peer import Peer, Said, ask, meaning
-from ckaudit.lab.score.rivals import peer_score
+from ckaudit.lab.score.rivals import is_right, peer_score
 from ckaudit.lab.story import faults
-from ckaudit.lab.truths import TRUTHS
+from ckaudit.lab.truths import SYMPTOMS, TRUTHS
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 
@@ -66,6 +68,28 @@ def test_runwise_says_messages_in_its_own_order() -> None:
 @pytest.mark.parametrize("module", [trainproof, runmedic, runwise])
 def test_words_mean_truths_of_the_lab(module) -> None:
     assert {truth for _, truth in module.MEANS} <= TRUTHS.keys()
+    assert {symptom for _, symptom in module.SHOWS} <= SYMPTOMS.keys()
+
+
+def test_our_table_of_a_log_holds_the_same_numbers(tmp_path: Path) -> None:
+    (tmp_path / "scalars.jsonl").write_text(
+        '{"schema_version":"ck.scalars.v1","step":1,"time":1700000000.5,"train_loss_raw":2.5,"learning_rate":0.1,"batch_hash":"x"}\n'
+        '{"step":2,"train_loss_raw":"NaN","val_loss":2.0,"grad_global_norm":"Infinity","step_time":0.5,"dataloader_stall_frac":0.2}\n'
+        '{"step":3,"train_lo'
+    )
+    (tmp_path / "run.json").write_text("{}")
+    write_table(tmp_path, tmp_path / "log.csv")
+    assert (tmp_path / "log.csv").read_text().splitlines() == [
+        "step,loss,val_loss,lr,grad_norm,step_time,tokens_per_sec,timestamp,dataloader_stall_frac",
+        "1,2.5,,0.1,,,,1700000000.5,",
+        "2,nan,2.0,,inf,0.5,,,0.2",
+    ]
+    first, second = import_source(tmp_path / "log.csv").rows
+    assert first == {"step": 1, "train_loss_raw": 2.5, "learning_rate": 0.1, "time": 1700000000.5}
+    assert math.isnan(second.pop("train_loss_raw"))
+    assert second == {
+        "step": 2, "val_loss": 2.0, "grad_global_norm": math.inf, "step_time": 0.5, "dataloader_stall_frac": 0.2
+    }  # fmt: skip
 
 
 def peer(script: str) -> Peer:
@@ -105,6 +129,7 @@ def test_a_peer_is_scored_by_its_alarms() -> None:
         (None, Said(level="clean")),
     ]
     found = peer_score(peer(""), heard)
+    assert (found.right_kind.hits, found.right_kind.of) == (1, 3)
     assert [(each.hits, each.of) for each in (found.failed, found.flagged, found.first_right, found.top3)] == [
         (1, 3),
         (1, 3),
@@ -113,3 +138,16 @@ def test_a_peer_is_scored_by_its_alarms() -> None:
     ]
     assert [(each.hits, each.of) for each in (found.healthy_failed, found.healthy_flagged)] == [(0, 2), (1, 2)]
     assert found.errors == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        (Said(level="warn", symptoms=("overfitting", "loss_spike")), True),
+        (Said(level="warn", causes=("bad_batch", "missing_warmup")), True),
+        (Said(level="warn", causes=("bad_batch",), symptoms=("overfitting",)), False),
+        (Said(level="clean"), False),
+    ],
+)
+def test_an_alarm_of_a_peer_is_right_by_symptom_truth_or_what_may_be_taken_for_it(said: Said, *, right: bool) -> None:
+    assert is_right(said, faults()["lr_too_high"]) == right

@@ -171,7 +171,7 @@ def test_two_reports_become_one_verdict() -> None:
         cause="bad_batch", title="", confidence=0.5, severity="sev1", symptom="", knob="", inspect="", runbook="",
         evidence=[Evidence(sentence="", weight=1.0)], explains=[], where="blocks.1", path=["blocks.1", "kernel"],
     )  # fmt: skip
-    said = verdict(report(spike, torn, diagnoses=(cause,)), report(torn, gap), (0, 100))
+    said = verdict(report(spike, torn, diagnoses=(cause,)), report(torn, gap), checkpoints=(0, 100))
     assert [(each.words, each.first, each.last) for each in said.seen] == [
         (("contract_violation",), 200, 200),
         (("missing_checkpoint",), 250, 250),

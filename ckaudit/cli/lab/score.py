@@ -34,9 +34,11 @@ Format = Annotated[str, one_format(FORMATS)]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]
-Bare = Annotated[bool, typer.Option("--bare", help="Show the auditor only scalars.jsonl and run.json.")]
+Bare = Annotated[bool, typer.Option("--bare", help="Show the auditor only the log that other tools read.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train everything again first; without it nothing is trained.")]
-Write = Annotated[bool, typer.Option("--write", help="Write the tables into docs/benchmark.md.")]
+Write = Annotated[
+    bool, typer.Option("--write", help="Write the tables into docs/benchmark.md, those of --bare into a part of their own.")
+]
 Peers = Annotated[
     str,
     typer.Option(
@@ -72,6 +74,7 @@ def command(
     from ckaudit.lab.peers import installed
     from ckaudit.lab.score.publish import add_history, write_document
     from ckaudit.lab.score.score import score
+    from ckaudit.reports.lab.log_alone import log_alone
 
     others = installed(peers) if peers else []
     if fresh:
@@ -82,5 +85,5 @@ def command(
     send(render(found, format, view), encoding, output)
     say(f"wrote {output}" if output else "")
     say(add_history(found) if "test" in chosen else "")
-    say(write_document(found, render(found, "markdown")) if write else "")
+    say(write_document(found, log_alone(found) if bare else render(found, "markdown")) if write else "")
     return 1 if found.broken else 0

@@ -36,11 +36,13 @@ class Tool(Struct, frozen=True, kw_only=True):
         name: Its package.
         reads: What it is given.
         means: Patterns of messages, and the truth of the lab that each means; a message may mean several, in this order.
+        shows: Patterns of messages, and the symptom that each tells of.
     """
 
     name: str
     reads: str
     means: tuple[tuple[str, str], ...]
+    shows: tuple[tuple[str, str], ...] = ()
 
 
 class Peer(Tool, frozen=True, kw_only=True):
@@ -65,12 +67,14 @@ class Said(Struct, frozen=True, kw_only=True):
     Attributes:
         level: Whether it fails the run, warns of it, or finds it clean; "error": it could not read it.
         causes: What its messages mean, in their order.
+        symptoms: What they tell of, whatever it means.
         messages: The messages.
         version: The peer's version.
     """
 
     level: Level
     causes: tuple[str, ...] = ()
+    symptoms: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
     version: str = ""
 
@@ -86,11 +90,12 @@ def ask(peer: Peer, folder: Path) -> Said:
         return Said(level="error", messages=(str(error),), version=peer.version)
     finally:
         log.unlink(missing_ok=True)
-    return Said(level=level, causes=meaning(messages, peer.means), messages=tuple(messages), version=peer.version)
+    causes, symptoms = meaning(messages, peer.means), meaning(messages, peer.shows)
+    return Said(level=level, causes=causes, symptoms=symptoms, messages=tuple(messages), version=peer.version)
 
 
 def meaning(messages: Sequence[str], means: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the truths that messages mean, in their order, each once.
+    """Return the words that messages mean, in their order, each once.
 
     >>> meaning(["loss is NaN", "lr too high"], [("lr too high", "learning_rate_too_high")])
     ('learning_rate_too_high',)

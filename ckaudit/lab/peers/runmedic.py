@@ -30,6 +30,22 @@ MEANS = (
     ("dataloader workers|slow storage", "input_bound"),
     ("throttling", "hardware_throttled"),
 )
+SHOWS = (
+    ("never stops increasing", "schedule_off_plan"),
+    ("learning rate is zero", "learning_rate_zero"),
+    ("learning rate too high or no warmup|outlier batches", "exploding_gradient"),
+    ("bad batch|single steps overshoot", "loss_spike"),
+    ("later phase of training", "loss_rises"),
+    ("blow-up|fp16 overflow|NaN from", "nonfinite_values"),
+    ("fp16 overflow", "overflow"),
+    ("same prediction|not updated|far too low|labels are misaligned", "loss_not_falling"),
+    ("not updated", "barely_moving"),
+    ("not updated", "skipped_updates"),
+    ("memorizes", "overfitting"),
+    ("duplicates, leakage", "train_val_inverted"),
+    ("dataloader workers|slow storage", "slow_input"),
+    ("throttling", "step_time_jump"),
+)
 
 
 def arguments(log: Path) -> list[str]:
@@ -46,4 +62,4 @@ def read(printed: str) -> Answer:
     return worst, [cause for each in found for cause in (each["likely_causes"] or [each["title"]])]
 
 
-RUNMEDIC = Peer(name="runmedic", reads="log", arguments=arguments, read=read, means=MEANS)
+RUNMEDIC = Peer(name="runmedic", reads="log", arguments=arguments, read=read, means=MEANS, shows=SHOWS)

@@ -14,6 +14,15 @@ MEANS = (
     ("plateau", "learning_rate_too_low"),
     ("throughput drop", "hardware_throttled"),
 )
+SHOWS = (
+    ("(nan|inf) detected", "nonfinite_values"),
+    ("gradient explosion", "exploding_gradient"),
+    ("loss spike", "loss_spike"),
+    ("vanishing gradients", "vanishing_gradient"),
+    ("overfitting", "overfitting"),
+    ("plateau", "loss_not_falling"),
+    ("throughput drop", "step_time_jump"),
+)
 SCRIPT = """
 import json, sys
 from runwise import detect_anomalies
@@ -39,4 +48,4 @@ def read(printed: str) -> Answer:
     return worst, [message for _, message in found]
 
 
-RUNWISE = Peer(name="runwise", reads="log", arguments=arguments, read=read, means=MEANS)
+RUNWISE = Peer(name="runwise", reads="log", arguments=arguments, read=read, means=MEANS, shows=SHOWS)

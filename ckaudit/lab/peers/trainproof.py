@@ -18,6 +18,24 @@ MEANS = (
     ("TP-LOADER-BOUND", "input_bound"),
     ("TP-STEP-CLIFF", "hardware_throttled"),
 )
+SHOWS = (
+    ("TP-ZERO-LR", "learning_rate_zero"),
+    ("TP-ZERO-LR", "schedule_off_plan"),
+    ("TP-NAN", "nonfinite_values"),
+    ("TP-NAN-GRAD", "hidden_nonfinite"),
+    ("TP-NAN-GRAD", "overflow"),
+    ("TP-ZERO-GRAD", "zero_gradients"),
+    ("TP-ZERO-GRAD", "dead_parameter"),
+    ("TP-ZERO-LOSS-ONSET", "hidden_nonfinite"),
+    ("TP-DIVERGE", "loss_rises"),
+    ("TP-DIVERGE", "loss_spike"),
+    ("TP-GRAD-SPIKE", "exploding_gradient"),
+    ("TP-DEAD-RUN|TP-FLAT", "loss_not_falling"),
+    ("TP-DEAD-RUN|TP-FLAT", "barely_moving"),
+    ("TP-OVERFIT", "overfitting"),
+    ("TP-LOADER-BOUND", "slow_input"),
+    ("TP-STEP-CLIFF", "step_time_jump"),
+)
 
 
 def arguments(log: Path) -> list[str]:
@@ -32,4 +50,4 @@ def read(printed: str) -> Answer:
     return LEVELS.get(report["verdict"], "clean"), [f"{each['id']} {each['message']}" for each in found]
 
 
-TRAINPROOF = Peer(name="trainproof", reads="log", arguments=arguments, read=read, means=MEANS)
+TRAINPROOF = Peer(name="trainproof", reads="log", arguments=arguments, read=read, means=MEANS, shows=SHOWS)

@@ -89,6 +89,7 @@ class PeerScore(Struct, frozen=True, kw_only=True):
         runs: Runs that it was scored on.
         failed: Fault runs that it fails.
         flagged: Fault runs that it fails or warns of.
+        right_kind: Fault runs with an alarm of a symptom of theirs, or one that means the truth or what may be taken for it.
         first_right: Fault runs whose first message means the truth.
         top3: Fault runs with the truth among its first three messages.
         healthy_failed: Healthy runs that it fails.
@@ -102,6 +103,7 @@ class PeerScore(Struct, frozen=True, kw_only=True):
     runs: int
     failed: Share
     flagged: Share
+    right_kind: Share
     first_right: Share
     top3: Share
     healthy_failed: Share
@@ -143,7 +145,7 @@ class Score(Struct, frozen=True, kw_only=True):
     Attributes:
         schema_version: Which contract this follows.
         tool: Name and version of the auditor.
-        bare: Whether the auditor saw only `scalars.jsonl` and `run.json`.
+        bare: Whether the auditor saw only the log that other tools are shown.
         only: Which names were scored; empty: all.
         boards: One for each split.
         missing: Trainings that have no usable recording, as name.seed.

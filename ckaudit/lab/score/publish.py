@@ -1,4 +1,4 @@
-"""The score on paper: `docs/benchmark.md`, and a line in the history each time the test split is looked at."""
+"""The score on paper: `docs/benchmark.md` in two parts, and a line in the history each time the test split is looked at."""
 
 import csv
 import io
@@ -12,12 +12,13 @@ from ckaudit.lab.score.board import Board, Score
 from ckaudit.lab.score.wilson import Share
 
 DOCUMENT, HISTORY = Path("docs/benchmark.md"), Path("docs/benchmark-history.csv")
-BEGIN, END = "<!-- written by ckaudit lab score -->", "<!-- end of what is written -->"
+MARKS = ("<!-- written by ckaudit lab score -->", "<!-- end of what is written -->")
+BARE_MARKS = ("<!-- written by ckaudit lab score --bare -->", "<!-- end of what is written of the log alone -->")
 COLUMNS = (
     "date", "commit", "bare", "only", "runs", "detected", "first_cause", "acceptable", "top3", "place", "false",
     "delay_checkpoints", "healthy_sev0_sev1", "healthy_sev2", "baseline",
 )  # fmt: skip
-NEW = f"# Benchmark\n\n{BEGIN}\n{END}\n"
+NEW = "# Benchmark\n\n{}\n{}\n".format(*MARKS)
 
 
 def add_history(score: Score, path: Path = HISTORY) -> str:
@@ -39,18 +40,24 @@ def add_history(score: Score, path: Path = HISTORY) -> str:
 def write_document(score: Score, tables: str, path: Path = DOCUMENT) -> str:
     """Write the tables between the marks of the document, with what made them, and say so.
 
+    What other tools see has marks of its own, added at the end of a document that lacks them, so that neither part is lost when
+    the other is written.
+
     Raises:
         UsageError: If there is no folder for it, or the marks are not in it.
     """
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent} here", hint="--write is for a clone of the repository")
     whole = path.read_text(encoding="utf-8") if path.exists() else NEW
-    before, begin, rest = whole.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    marks = BARE_MARKS if score.bare else MARKS
+    if score.bare and marks[0] not in whole:
+        whole = "{}\n\n{}\n{}\n".format(whole.rstrip("\n"), *marks)
+    before, begin, rest = whole.partition(marks[0])
+    _, end, after = rest.partition(marks[1])
     if not (begin and end):
-        raise UsageError(f"{path} does not have the marks between which is written", hint=f"put in {BEGIN} and {END}")
+        raise UsageError(f"{path} does not have the marks between which is written", hint="put in {} and {}".format(*marks))
     about = "\n".join(_about(score))
-    path.write_text(f"{before}{BEGIN}\n\n{about}\n\n{tables}\n{END}{after}", encoding="utf-8")
+    path.write_text(f"{before}{begin}\n\n{about}\n\n{tables}\n{end}{after}", encoding="utf-8")
     return f"wrote {path}"
 
 
@@ -75,7 +82,11 @@ def today() -> str:
 def _about(score: Score) -> Iterator[str]:
     splits = "both" if len(score.boards) > 1 else score.boards[0].split
     options = "".join([" --bare" if score.bare else "", f" --only '{score.only}'" if score.only else ""])
-    peers = " --peers PYTHON" if any(peer.reads == "log" for board in score.boards for peer in board.peers) else ""
+    peers = (
+        " --peers PYTHON"
+        if any(peer.reads == "log" and peer.name != "ckaudit" for board in score.boards for peer in board.peers)
+        else ""
+    )
     yield f"`ckaudit lab score --split {splits}{options}{peers} --write`"
     yield ""
     yield f"{today()}, commit {commit()}, {score.tool}, Python {platform.python_version()}."

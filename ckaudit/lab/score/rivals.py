@@ -28,11 +28,11 @@ def rivals(
         outcomes: What ours said of faults.
         controls: What ours said of healthy runs.
         peers: Those that were shown a log.
-        bare: Whether ours saw only the log and `run.json`.
+        bare: Whether ours saw only the log that they are shown.
     """
     attached = known()
     ridden = {run for run, others in heard.items() if any(peer.name in others for peer in attached)}
-    scores = [our_score(outcomes, controls, bare=bare)] if peers or ridden else []
+    scores = [our_score(outcomes, controls, bare=bare)] if peers or ridden or bare else []
     scores += [_scored(peer, heard) for peer in peers]
     if ridden and len(ridden) < len(heard):
         at = [each for each in outcomes if (each.name, each.seed) in ridden]
@@ -57,6 +57,7 @@ def peer_score(peer: Tool, heard: Sequence[tuple[Fault | None, Said]]) -> PeerSc
         runs=len(heard),
         failed=share(sum(said.level == "fail" for _, said in ill), len(ill)),
         flagged=share(sum(said.level in ("fail", "warn") for _, said in ill), len(ill)),
+        right_kind=share(sum(is_right(said, fault) for fault, said in ill), len(ill)),
         first_right=share(sum(fault.truth in said.causes[:1] for fault, said in ill), len(ill)),
         top3=share(sum(fault.truth in said.causes[:3] for fault, said in ill), len(ill)),
         healthy_failed=share(sum(said.level == "fail" for said in well), len(well)),
@@ -65,16 +66,22 @@ def peer_score(peer: Tool, heard: Sequence[tuple[Fault | None, Said]]) -> PeerSc
     )
 
 
+def is_right(said: Said, fault: Fault) -> bool:
+    """Tell whether an alarm is of the right kind, whenever it was: a symptom, the truth, or what may be taken for it."""
+    return not {fault.truth, *fault.acceptable}.isdisjoint(said.causes) or not set(fault.symptoms).isdisjoint(said.symptoms)
+
+
 def our_score(outcomes: Sequence[FaultOutcome], controls: Sequence[ControlOutcome], *, bare: bool) -> PeerScore:
     """Add up what our auditor said by the same measure: sev0 and sev1 fail a run, sev2 warns of it."""
     ill = [each for each in outcomes if not each.harmless]
     return PeerScore(
         name="ckaudit",
         version=__version__,
-        reads="scalars and run.json" if bare else "run folder",
+        reads="log" if bare else "run folder",
         runs=len(outcomes) + len(controls),
         failed=share(sum(each.worst in GRAVE for each in ill), len(ill)),
         flagged=share(sum(each.worst in COUNTING for each in ill), len(ill)),
+        right_kind=share(sum(each.detected for each in ill), len(ill)),
         first_right=share(sum(each.first_right for each in ill), len(ill)),
         top3=share(sum(each.top3 for each in ill), len(ill)),
         healthy_failed=share(sum(bool(each.grave) for each in controls), len(controls)),

@@ -19,7 +19,7 @@ from ckaudit.lab.recipe import Recipe, recipe, recipes
 from ckaudit.lab.score.board import Board, Score, board
 from ckaudit.lab.score.outcome import of_control, of_fault
 from ckaudit.lab.score.rivals import rivals
-from ckaudit.lab.score.verdict import Verdict, judge, strip
+from ckaudit.lab.score.verdict import Verdict, judge, judge_log
 from ckaudit.lab.settings import Split
 from ckaudit.lab.story import controls, faults
 
@@ -62,7 +62,7 @@ def score(
         cache: Where recordings are kept.
         splits: Which trainings.
         only: Patterns of names, or of name.seed, with commas between; empty: all.
-        bare: Show the auditor only the log of scalars and `run.json`.
+        bare: Show the auditor only the log that other tools are shown.
         peers: Other tools that are shown the same logs.
         jobs: Processes at work.
         progress: Called with runs done and runs in all.
@@ -102,9 +102,8 @@ def _hear(work: tuple[Path, str, int, bool, tuple[Peer, ...]]) -> Heard:
             archive.unpack(path, folder)
         except CkauditError as error:
             return name, seed, Verdict(error=str(error)), {}
-        if bare:
-            strip(folder)
-        return name, seed, judge(folder), {peer.name: ask(peer, folder) for peer in peers}
+        ours = judge_log(folder) if bare else judge(folder)
+        return name, seed, ours, {peer.name: ask(peer, folder) for peer in peers}
 
 
 def _with_those_in_the_loop(cache: Path, heard: Heard) -> Heard:

@@ -1,13 +1,14 @@
 """What our auditor says of one run, as far as it is scored: `triage` and `validate` together."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from msgspec import Struct
 
-from ckaudit.contract.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.contract.files import CHECKPOINT_NAME
 from ckaudit.contract.report import Diagnosis, Finding, Report, Severity
 from ckaudit.errors import CkauditError
+from ckaudit.lab.peers.log import write_table
 from ckaudit.lab.score.words import words
 
 
@@ -55,18 +56,31 @@ def judge(folder: Path) -> Verdict:
     steps = sorted(
         {int(found["step"]) for file in folder.iterdir() if (found := CHECKPOINT_NAME.match(file.name)) and found["step"]}
     )
+    return _unless_broken(lambda: verdict(triage(folder), validate([folder]), checkpoints=tuple(steps)), tuple(steps))
+
+
+def judge_log(folder: Path) -> Verdict:
+    """Audit the log that other tools are shown, and nothing else of the run folder: as a table, as anybody's."""
+    from ckaudit.audit import triage
+
+    log = folder / "log.csv"
+    write_table(folder, log)
+    return _unless_broken(lambda: verdict(triage(log)))
+
+
+def _unless_broken(make: Callable[[], Verdict], checkpoints: tuple[int, ...] = ()) -> Verdict:
     try:
-        validated = validate([folder])
-        return verdict(triage(folder), validated, tuple(steps))
+        return make()
     except CkauditError as error:
-        return Verdict(checkpoints=tuple(steps), error=str(error))
+        return Verdict(checkpoints=checkpoints, error=str(error))
     except Exception as error:  # noqa: BLE001  one run that breaks the auditor must not end the score: it is listed
-        return Verdict(checkpoints=tuple(steps), error=f"{type(error).__name__}: {error}")
+        return Verdict(checkpoints=checkpoints, error=f"{type(error).__name__}: {error}")
 
 
-def verdict(triaged: Report, validated: Report, checkpoints: tuple[int, ...]) -> Verdict:
-    """Put two reports of one run together; what both found counts once."""
-    findings = {_key(finding): finding for finding in (*validated.findings, *triaged.findings)}
+def verdict(triaged: Report, validated: Report | None = None, *, checkpoints: tuple[int, ...] = ()) -> Verdict:
+    """Put the reports of one run together; what both found counts once."""
+    told = [*(validated.findings if validated else []), *triaged.findings]
+    findings = {_key(finding): finding for finding in told}
     first = triaged.diagnoses[0] if triaged.diagnoses else None
     return Verdict(
         seen=tuple(_seen(finding) for finding in findings.values()),
@@ -74,13 +88,6 @@ def verdict(triaged: Report, validated: Report, checkpoints: tuple[int, ...]) ->
         places=_places(first) if first else (),
         checkpoints=checkpoints,
     )
-
-
-def strip(folder: Path) -> None:
-    """Leave in a run folder only its log of scalars and `run.json`."""
-    for file in folder.iterdir():
-        if file.name != MANIFEST_NAME and not SCALARS_NAME.match(file.name):
-            file.unlink()
 
 
 def _seen(finding: Finding) -> Seen:

@@ -102,6 +102,19 @@ def peers(board: Board, *, interval: bool = True) -> Table:
     return [PEER_HEAD, *(_peer(each, interval=interval) for each in board.peers)]
 
 
+def log_alone(board: Board) -> Table:
+    """Return a column for each tool that reads a log, ours first, and a row for each measure."""
+    tools = [each for each in board.peers if each.reads == "log" and each.runs == board.peers[0].runs]
+    rows = (
+        ("any alarm", [each.flagged for each in tools]),
+        ("right kind", [each.right_kind for each in tools]),
+        ("first cause", [each.first_right for each in tools]),
+        ("healthy runs flagged", [each.healthy_flagged for each in tools]),
+        ("of them failed", [each.healthy_failed for each in tools]),
+    )
+    return [("", *(f"{each.name} {each.version}" for each in tools)), *((name, *map(_count, told)) for name, told in rows)]
+
+
 def _said(outcome: FaultOutcome) -> str:
     if outcome.error:
         return "broke"

@@ -14,11 +14,15 @@ def render(score: Score, view: View) -> str:  # noqa: ARG001  paper has room for
     """Return every table of every split."""
     parts = [part for board in score.boards for part in _board(score, board)]
     parts.append("\n".join(f"- {text(line)}" for line in cells.legend(score)))
+    return "\n\n".join([*parts, *missing(score)]) + "\n"
+
+
+def missing(score: Score) -> Iterator[str]:
+    """Yield what was not scored, and what broke."""
     for what, found in (("Not recorded, so not scored", score.missing), ("Broke the audit", score.broken)):
         if found:
             more = f" and {len(found) - FEW} more" if len(found) > FEW else ""
-            parts.append(f"{what}: {', '.join(map(text, list(found)[:FEW]))}{more}.")
-    return "\n\n".join(parts) + "\n"
+            yield f"{what}: {', '.join(map(text, list(found)[:FEW]))}{more}."
 
 
 def _board(score: Score, board: Board) -> Iterator[str]:

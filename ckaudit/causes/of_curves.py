@@ -1,0 +1,111 @@
+"""What causes ask of the two loss curves where a log holds little else: standing still, one batch, a sum, a jump."""
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.run.series import Floats, Series, at
+from ckaudit.run.standstill import Standstill, standstill
+
+
+class Leap(Struct, frozen=True, kw_only=True):
+    """The loss jumps within one step: by how much, and what became of both losses after it.
+
+    Attributes:
+        step: The first high loss.
+        rise: By how much the training loss rises.
+        stays: Share of that rise that is left at the end.
+        held_out: By how much the held-out loss rises, from the last evaluation before to the higher of the first two after.
+        beside: How much of the training loss's rise was left at that evaluation.
+        held_out_stays: Share of the held-out loss's rise that is left at the last evaluation.
+        is_as_new: Whether the first high loss is that of the run's first step, to a tenth: the model is untrained again.
+    """
+
+    step: int
+    rise: float
+    stays: float
+    held_out: float
+    beside: float
+    held_out_stays: float
+    is_as_new: bool
+
+    @property
+    def is_of_both(self) -> bool:
+        """Whether the held-out loss jumps too, at least half as high as the training loss stands beside it."""
+        return self.held_out > max(self.beside, 0.1 * self.rise) / 2
+
+
+def still(train: Series | None, val: Series | None) -> Standstill | None:
+    """Return how the training loss stands still over the whole run, None where it does not."""
+    if train is None or not train.labels:
+        return None
+    known = train.finite[:, 0]
+    return standstill(train.steps[known], train.values[known, 0], val) if known.any() else None
+
+
+def multiple(train: Series | None, val: Series | None) -> tuple[float, float] | None:
+    """Return how many times the held-out loss the training loss is, at the first evaluation and at the last."""
+    if train is None or val is None or not train.labels:
+        return None
+    with np.errstate(all="ignore"):
+        ratio = at(train, val.steps).values[:, 0] / np.where(val.values[:, 0] > 0, val.values[:, 0], np.nan)
+    ratio = ratio[np.isfinite(ratio)]
+    return (float(ratio[0]), float(ratio[-1])) if len(ratio) > 1 else None
+
+
+def lost_noise(train: Series | None, *, parts: int = 8, least: int = 160, low: float = 2e-3, times: float = 5.0) -> float | None:
+    """Return the share by which losses of neighbouring steps differ at the end, where batches have become all alike.
+
+    Losses of different samples differ: by 0.3 % and more in the lab, by 1 % in public logs. Below `low` of their level, and
+    `times` less than in an earlier part, every step sees the same samples. None where they differ as they should.
+    """
+    if train is None or not train.labels:
+        return None
+    losses = train.values[train.finite[:, 0], 0]
+    if len(losses) < least:
+        return None
+    shares = np.array([_noise(part) for part in np.array_split(losses, parts)])
+    return float(shares[-1]) if shares[-1] < low and shares[1:-1].max() > times * shares[-1] else None
+
+
+def _noise(losses: Floats) -> float:
+    """Return the robust deviation of losses from the line through their neighbours, over their median."""
+    bends = losses[2:] - 2 * losses[1:-1] + losses[:-2]
+    return float(1.4826 * np.median(np.abs(bends)) / np.sqrt(6) / max(abs(float(np.median(losses))), 1e-300))
+
+
+def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> Leap | None:
+    """Return the jump of both losses around a step, None where there is none, or where it takes longer than a step.
+
+    Args:
+        train: The training loss.
+        val: The held-out loss.
+        step: Where a spike begins; the jump is looked for in the `back` points before it and after it.
+        back: Points that say what was usual.
+        at_once: Share of the rise that the first high loss has; instabilities grow over several steps.
+    """
+    if train is None or val is None or not train.labels:
+        return None
+    known, seen = train.finite[:, 0], val.finite[:, 0]
+    steps, losses = train.steps[known], train.values[known, 0]
+    row = int(np.searchsorted(steps, step))
+    around = losses[max(0, row - back) : row + back]
+    if row < 2 * back or len(around) < 2 * back:
+        return None
+    first = max(0, row - back) + 1 + int(np.argmax(np.diff(around)))
+    usual = float(np.median(losses[first - back : first]))
+    rise = float(np.max(losses[first : first + back])) - usual
+    if rise <= 0 or losses[first] - usual < at_once * rise:
+        return None
+    # An evaluation of the step before the jump may see what was done to the weights after that step.
+    before, after = np.flatnonzero(seen & (val.steps < steps[first - 1])), np.flatnonzero(seen & (val.steps >= steps[first - 1]))
+    if not len(before) or len(after) < 3:
+        return None
+    top = after[int(np.argmax(val.values[after[:2], 0]))]
+    base, highest, last = (float(val.values[each, 0]) for each in (before[-1], top, after[-1]))
+    near = losses[max(first, int(np.searchsorted(steps, val.steps[top])) - back // 2) :][:back]
+    left = (last - base) / (highest - base) if highest > base else 0.0
+    return Leap(
+        step=int(steps[first]), rise=rise, stays=(float(np.median(losses[-back:])) - usual) / rise, held_out=highest - base,
+        beside=float(np.median(near)) - usual, held_out_stays=left,
+        is_as_new=bool(abs(losses[first] - losses[0]) < 0.1 * abs(losses[0])),
+    )  # fmt: skip
