@@ -42,6 +42,6 @@ def evaluated_in_training_mode(
     yield Hit(
         severity="sev2", where=share.labels[0], first=first, last=last, worst=int(steps[worst]), value=float(values[worst]),
         limit=0.0, points=int(bad.sum()),
-        message=f"{{value:.0%}} of the passes without gradients up to step {{worst}}, and some at {bad.sum()} steps in all, ran "
-        "in training mode: with dropout on, or batch norm learning; right only where that was asked for",
+        message=f"{bad.sum()} evaluations ran in training mode, with dropout on or batch norm learning: right only where that "
+        "was asked for",
     )  # fmt: skip
