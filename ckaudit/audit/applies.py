@@ -126,6 +126,10 @@ def _recorder(run: Run) -> str:
     return "" if source_of(run).startswith("ckaudit") else "no recorder of ckaudit wrote the run"
 
 
+def _dropout(run: Run) -> str:
+    return "" if run.manifest and run.manifest.dropout else "nothing says that the model has dropout"
+
+
 def _kinds(run: Run) -> set[str]:
     """Return the kinds of all tensors that the run names; empty: it names none."""
     return {run.tensors.kind(name) for name in run.tensors.facts}
@@ -142,4 +146,5 @@ _ANSWERS: dict[Condition, Callable[[Run], str]] = {
     "claims": _claims,
     "clipping": _clipping,
     "recorder": _recorder,
+    "dropout": _dropout,
 }

@@ -12,6 +12,7 @@ from ckaudit.contract.report import Evidence
 from ckaudit.metrics.activations import activation_sparsity
 from ckaudit.metrics.loss import train_val_gap
 from ckaudit.rules.activation_drift import activation_drift
+from ckaudit.rules.dropout_rate_high import dropout_rate_high
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.initial_loss_off import initial_loss_off
 from ckaudit.rules.loss_not_falling import loss_not_falling
@@ -26,7 +27,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.5,
-    explains=[train_val_inverted, loss_not_falling],
+    explains=[dropout_rate_high, train_val_inverted, loss_not_falling],
     follows=[activation_drift, exploding_gradient, loss_spike, zero_gradients],
     wants=[train_val_gap, activation_sparsity, FACTS],
     knob="Lower dropout to 0.1 or to nothing; large data sets need none.",
@@ -43,7 +44,7 @@ def dropout_too_high(
     raise the training loss alone as well.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    rates = [*_configured(facts), *_seen(sparsity)]
+    rates = [*_told(facts), *_configured(facts), *_seen(sparsity)]
     if rates:
         highest, where = max(rates)
         if highest > most:
@@ -56,9 +57,20 @@ def dropout_too_high(
         if level < 0:
             yield supports(medium, f"held-out text, which gets no dropout, does better by {-level:.2g}", gap.name)
         else:
-            yield contradicts(strong, "held-out text does no better than the training set", gap.name)
+            # Where a module is known to drop most, the gap may close for other reasons, as in a run that overfits besides.
+            weight = medium if found.first(dropout_rate_high) else strong
+            yield contradicts(weight, "held-out text does no better than the training set", gap.name)
     if other := found.first(target_misalignment, initial_loss_off, split_overlap):
         yield contradicts(strong, f"the two losses differ for another reason: {other.message}", other)
+
+
+def _told(facts: Manifest | None) -> Iterator[tuple[float, str]]:
+    """Yield the largest rate of the modules, where the recorder looked."""
+    if facts is not None and isinstance(facts.dropout, float):
+        yield (
+            facts.dropout,
+            f"the dropout of {facts.dropout_module}" if facts.dropout_module else "the largest dropout of all modules",
+        )
 
 
 def _configured(facts: Manifest | None) -> Iterator[tuple[float, str]]:

@@ -65,6 +65,10 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
     model: Annotated[dict[str, Any] | UnsetType, doc("The model configuration (MAN-2).")] = UNSET
     model_scale_hint: Annotated[str | UnsetType, doc("Size and family of the model, in words.")] = UNSET
     parameters: Annotated[Count | UnsetType, doc("Trainable parameters, a shared one counted once.", unit="elements")] = UNSET
+    dropout: Annotated[
+        NonNegative | UnsetType, doc("Largest probability of dropout among the modules, 0 where none drops.", unit="1")
+    ] = UNSET
+    dropout_module: Annotated[str | UnsetType, doc("The first module that has it.")] = UNSET
     seed: Annotated[int | UnsetType, doc("Seed of the run.")] = UNSET
     vocabulary: Annotated[Count | UnsetType, doc("Size of the vocabulary.", unit="tokens")] = UNSET
     sequence_length: Annotated[Count | UnsetType, doc("Tokens in one sequence.", unit="tokens")] = UNSET

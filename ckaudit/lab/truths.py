@@ -104,6 +104,7 @@ SYMPTOMS = {
     "probes_forgotten": "What was learnt early is forgotten again.",
     "probe_jump": "The answers to a fixed batch change in one jump.",
     "validation_noise": "Two evaluations of the same weights differ.",
+    "evaluated_in_training_mode": "Evaluations run with dropout on, or batch norm learning.",
     "exploding_gradient": "The gradient norm leaves its range.",
     "frequent_clipping": "Clipping acts at almost every step.",
     "gradients_carried_over": "The gradient hardly changes from step to step: it holds that of the steps before.",
@@ -127,6 +128,7 @@ SYMPTOMS = {
     "initialization_lost": "The first steps carry the weights further than they were large.",
     "starved_branch": "Attention or MLP of a block gets hardly any gradient beside the other.",
     "layer_not_contributing": "One layer moves far less than its neighbours.",
+    "dropout_rate_high": "Dropout removes more than it leaves.",
     "parameter_count_changed": "The tensors are not those that were there before.",
     # of outputs and attention
     "dead_units": "Units never fire.",

@@ -55,6 +55,20 @@ def eval_artifact_hash(run: Run) -> Series:
     return series
 
 
+@metric(unit="1", reads=["eval_in_training_mode"], source="PyTorch, Module.eval", memory=1)
+def eval_in_training_mode(run: Run) -> Series:
+    r"""Share of the passes without gradients that ran while dropout was on, or batch norm took statistics of its batch.
+
+    $$\frac{n_{train}}{n_{train} + n_{eval}}$$
+
+    Shape (E, 1): steps before whose end the model was evaluated, passes since the step before. A pass is one call of the
+    watched model itself under `no_grad` or `inference_mode`, in training mode where any module to which the mode makes a
+    difference is. Not recorded where there was no such pass, where no module is of that kind, and where the model runs
+    compiled.
+    """
+    return run.scalar("eval_in_training_mode")
+
+
 def _same(label: str, words: Labels, expected: str | None) -> Series:
     """Compare each hash with the expected one, or else with the first, which is no comparison for the first itself."""
     same = np.array([[word == (expected or words.values[0])] for word in words.values], float)

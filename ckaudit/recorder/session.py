@@ -20,6 +20,7 @@ from ckaudit.recorder.device import DeviceGauge, devices_of
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.memory import Memory
 from ckaudit.recorder.meter import Meter
+from ckaudit.recorder.modes import ModeWatch
 from ckaudit.recorder.observer import Observer
 from ckaudit.recorder.optimizers import learning_rates, listen, overflowed
 from ckaudit.recorder.pace import Pace
@@ -29,7 +30,7 @@ from ckaudit.recorder.scalars import RESERVED, plain, taken
 from ckaudit.recorder.seen import Seen
 from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.shards import Shards
-from ckaudit.recorder.table import ForwardOrder, tensor_table, trainable_count
+from ckaudit.recorder.table import ForwardOrder, described
 from ckaudit.recorder.unread import Unread, fetch
 from ckaudit.recorder.vital_signs import EVERY, values_seen
 
@@ -59,8 +60,7 @@ class RunSession:
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, setup.observe["hookable"])
         self._collector.join(start_step)
-        tensors, stated = tensor_table(model), {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated()}
-        stated |= {"tensors": tensors, "parameters": trainable_count(tensors)}
+        stated = {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated(), **described(model)}
         self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
         self._handles = listen(self._collector.optimizers, guard, self._before_update, self._after_update)
         self._attempt = Attempt(step=start_step)
@@ -69,6 +69,7 @@ class RunSession:
             self._collector.settle()
         self._advance()
         self._clock.restart(self._attempt.step)
+        self._modes = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable)
         self._meter = Meter()
 
     def _before_update(self, _optimizer: Optimizer) -> None:
@@ -207,8 +208,7 @@ class RunSession:
         deltas = (checkpoint.weight_deltas or {}) if checkpoint else {}
         with self._guard("looking for events"):
             self._memory.see(attempt, deltas, forgive_norm=self._collector.is_skipped(attempt))
-        if self._order:
-            self._sort_table()
+        self._sort_table()
 
     def close(self) -> None:
         """Write the last step's checkpoint, a second time if it has one, and the session's end."""
@@ -219,7 +219,7 @@ class RunSession:
         self._observer.detach()
         self._clock.close()
         self._collector.leave()
-        for handle in self._handles:
+        for handle in (*self._handles, *self._modes.handles):
             handle.remove()
         self.demands.settle(self._attempt)
         self._sort_table()

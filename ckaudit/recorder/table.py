@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from msgspec import UNSET
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ckaudit.contract.manifest import TensorFacts, TensorKind
 from ckaudit.recorder.arrays import dense, dtype_name, is_sharded, local
+from ckaudit.recorder.dropout import dropout_facts
 from ckaudit.recorder.guard import logger
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.names import depth_of, kind_by_name
@@ -120,6 +121,12 @@ def trainable_count(table: Mapping[str, TensorFacts]) -> int:
     """Return the number of trainable elements, shared ones counted once."""
     shapes = [facts.shape for facts in table.values() if facts.trainable is True and facts.tied_to is UNSET]
     return sum(torch.Size(shape).numel() for shape in shapes if shape is not UNSET)
+
+
+def described(model: nn.Module) -> dict[str, Any]:
+    """Return what a model shows of itself before the first step, as facts of `run.json`."""
+    table = tensor_table(model)
+    return {"tensors": table, "parameters": trainable_count(table), **dropout_facts(model)}
 
 
 class ForwardOrder:

@@ -12,7 +12,7 @@ from ckaudit.contract.files import CHECKPOINT_NAME, SCALARS_NAME, BrokenFile, re
 # What `Recorder` finds out by itself, whatever the model.
 OWN = {
     "schema_version", "source", "parameters", "commit", "lock_hash", "environment", "cadence", "triggers", "world_size",
-    "tensors", "sessions", "model",
+    "tensors", "sessions", "model", "dropout", "dropout_module",
 }  # fmt: skip
 # What it has to be told, and what every careful user would tell it: nothing of it is chosen by a fault alone.
 TOLD = {

@@ -36,8 +36,8 @@ def test_what_the_auditor_makes_of_what_is_shipped() -> None:
     detected = {each.name for each in board.outcomes if each.detected}
     named = {each.name for each in board.outcomes if each.first_right}
     assert detected >= {"clip_tiny", "lr_too_high", "missing_in_optimizer", "nan_inject", "no_warmup"}
-    assert detected >= {"overfit_tiny", "repeat_batch", "zero_proj"}
-    assert named >= {"clip_tiny", "lr_too_high", "missing_in_optimizer", "overfit_tiny", "zero_proj"}
+    assert detected >= {"eval_with_dropout", "overfit_tiny", "repeat_batch", "zero_proj"}
+    assert named >= {"clip_tiny", "eval_with_dropout", "lr_too_high", "missing_in_optimizer", "overfit_tiny", "zero_proj"}
     assert not [each.name for each in board.outcomes if each.false]
     assert not [each.name for each in board.controls if each.grave or each.sev2]
     assert len(board.outcomes) >= 10

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @fault(
     group="code",
     truth="evaluation_in_training_mode",
-    symptoms=("validation_noise",),
+    symptoms=("evaluated_in_training_mode", "validation_noise"),
     dev=Amount(strength=0.2),
     test=Amount(strength=0.1),
     detectable=50,

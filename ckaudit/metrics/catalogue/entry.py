@@ -6,7 +6,18 @@ from msgspec import Struct
 
 Importance = Literal["must", "should", "nice"]
 Condition = Literal[
-    "", "attention", "experts", "loss_scaler", "ranks", "device", "text", "chosen_weights", "claims", "clipping", "recorder"
+    "",
+    "attention",
+    "experts",
+    "loss_scaler",
+    "ranks",
+    "device",
+    "text",
+    "chosen_weights",
+    "claims",
+    "clipping",
+    "recorder",
+    "dropout",
 ]
 RANKS: tuple[Importance, ...] = ("must", "should", "nice")
 

@@ -1,0 +1,35 @@
+"""MODEL002: dropout removes more than it leaves."""
+
+from collections.abc import Iterator
+
+from msgspec import UNSET
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+
+
+@rule("MODEL002", severity="sev2", needs=[FACTS], unit="1")
+def dropout_rate_high(facts: Manifest, *, most: float = 0.5) -> Iterator[Hit | Skip]:
+    """Dropout removes more than it leaves.
+
+    ## What it checks
+    The largest probability of dropout among the model's modules, as the recorder found it before the first step: more than
+    `most`, the half that Srivastava et al. 2014 drop in the widest layers, and less elsewhere.
+    ## Why it matters
+    What is left is scaled up to make good for it, and so is its noise: at nine tenths each value is zero or ten times itself.
+    The training loss stays far above what the same weights reach without dropout.
+    ## False alarms
+    A rate that is raised in one small place on purpose. One that is changed while the model trains is judged as it was at
+    the start. Dropout that is no module and no attribute of one is not seen.
+    """
+    rate = facts.dropout
+    if rate is UNSET:
+        yield Skip("not_recorded", "run.json does not say how much the modules of the model drop")
+        return
+    if isinstance(rate, str) or rate <= most:
+        return
+    where = None if facts.dropout_module is UNSET else facts.dropout_module
+    yield Hit(
+        severity="sev2", where=where, first=0, last=0, worst=0, value=rate, limit=most, points=1,
+        message=f"{'a module' if where is None else '{where}'} drops {{value:.3g}} of what goes through it: more than it leaves",
+    )  # fmt: skip
