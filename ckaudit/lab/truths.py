@@ -53,6 +53,7 @@ TRUTHS = {
     "too_little_data": "The training set is so small that it is learnt by heart.",
     "validation_leaks_into_training": "What is held out is also trained on.",
     "loader_stuck": "The loader gives the same batch again and again.",
+    "duplicates_recited": "Documents that stand in the training data many times are learnt by heart and recited.",
     "batches_repeated": "Loader workers share one seed, so that batches come twice.",
     "bad_batch": "One batch, or a few, hold something unlike the rest.",
     "data_distribution_shift": "From some step on the data comes from elsewhere.",
@@ -76,6 +77,7 @@ TRUTHS = {
     "weights_not_restored": "The training was taken up again with weights other than those saved.",
     # system
     "input_bound": "The training waits for its data.",
+    "communication_bound": "From some step on devices wait for the exchange between them.",
     "hardware_throttled": "From some step on every step takes longer, for the same work.",
     "straggler": "One rank is slower than the others, and all wait for it.",
     "replicas_diverged": "Ranks that should hold the same weights do not.",
@@ -140,6 +142,8 @@ SYMPTOMS = {
     "uniform_heads": "Attention heads look at everything alike.",
     "mask_leak": "Attention puts weight on later tokens.",
     "router_imbalance": "Experts are used very unevenly.",
+    "tokens_stand_still": "Steps are taken and no token is counted.",
+    "update_size_changed": "An update is made of more or fewer tokens than before.",
     "dropped_tokens": "Experts drop tokens.",
     # of data
     "target_misalignment": "Targets are not the inputs shifted by one.",
