@@ -224,7 +224,7 @@ def test_an_average_that_remembers_too_long(plain: Path, tmp_path: Path) -> None
     raw, average = np.array(list(losses(plain).values())), np.array(list(column(tmp_path, "train_loss_ema").values()))
     weights = [0.999**19] + [0.001 * 0.999 ** (19 - step) for step in range(1, 20)]
     assert average[-1] == pytest.approx(float(np.dot(weights, raw)), rel=1e-6)
-    assert told(tmp_path)["config"] == {"loss_ema_beta": 0.98}
+    assert told(tmp_path)["loss_ema_beta"] == 0.98
 
 
 def test_a_checkpoint_at_every_second_step(tmp_path: Path) -> None:
