@@ -68,12 +68,15 @@ def _evidence(run: Run, since: int, around: int, batches: int) -> str:
 
 
 def _batches(run: Run, since: int, batches: int) -> str:
-    """Return the last batches up to the first bad step, by what the run calls them."""
+    """Return the last batches up to the first bad step, by what the run calls them; of the start, the first batch."""
+    since = max(1, since)
     for name in BATCHES:
         known = [each for labels in run.words(name).values() for each in zip(labels.steps, labels.values, strict=True)]
         if named := [f"{word} at step {step}" for step, word in sorted(known) if step <= since][-batches:]:
-            return f"the batches {', '.join(named)}"
-    return f"the batches of steps {max(1, since - batches + 1)} to {since}, which the record does not name"
+            return f"{'the batch' if len(named) == 1 else 'the batches'} {', '.join(named)}"
+    first = max(1, since - batches + 1)
+    steps = f"the batches of steps {first} to {since}" if first < since else f"the batch of step {since}"
+    return f"{steps}, which the record does not name"
 
 
 def _replay(run: Run, since: int) -> str:

@@ -10,6 +10,7 @@ from ckaudit.rules.activation_drift import activation_drift
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.dead_parameter import dead_parameter
 from ckaudit.rules.dead_units import dead_units as units_found
+from ckaudit.rules.dropout_rate_high import dropout_rate_high
 from ckaudit.rules.frozen_parameter import frozen_parameter
 from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.loss_not_falling import loss_not_falling
@@ -41,8 +42,8 @@ def dead_units(
     """Units of an activation function never fire, so that what is before them gets no gradient.
 
     A function that is open to one side gives zeros for about half of its inputs, `least`. Where units are dead, so many of its
-    outputs are zero as elements of the gradient around it, or more. Where all weights shrink, or began far too small, silent
-    units are a consequence.
+    outputs are zero as elements of the gradient around it, or more. Where all weights shrink, began far too small, or where
+    dropout removes most of them, silent units are a consequence.
     Weights are starting values, to be fitted on runs of known truth.
     """
     silent, gone = found.first(units_found), found.first(zero_gradients)
@@ -57,6 +58,8 @@ def dead_units(
         yield contradicts(decisive, "no activation function is silent", gone)
     if shrunk := found.first(weights_shrink):
         yield contradicts(decisive + 1, f"all weights shrink, and units with them: {shrunk.message}", shrunk)
+    if drops := found.first(dropout_rate_high):
+        yield contradicts(decisive, f"units are silent because they are dropped: {drops.message}", drops)
     if scale := found.first(weight_scale_off):
         yield contradicts(strong, f"it was so from the start for another reason: {scale.message}", scale)
 

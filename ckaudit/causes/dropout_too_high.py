@@ -12,6 +12,7 @@ from ckaudit.contract.report import Evidence
 from ckaudit.metrics.activations import activation_sparsity
 from ckaudit.metrics.loss import train_val_gap
 from ckaudit.rules.activation_drift import activation_drift
+from ckaudit.rules.dead_units import dead_units
 from ckaudit.rules.dropout_rate_high import dropout_rate_high
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.initial_loss_off import initial_loss_off
@@ -28,7 +29,7 @@ from ckaudit.run.series import Series
 @cause(
     prior=-1.5,
     explains=[dropout_rate_high, train_val_inverted, loss_not_falling],
-    follows=[activation_drift, exploding_gradient, loss_spike, zero_gradients],
+    follows=[activation_drift, dead_units, exploding_gradient, loss_spike, zero_gradients],
     wants=[train_val_gap, activation_sparsity, FACTS],
     knob="Lower dropout to 0.1 or to nothing; large data sets need none.",
     inspect="The dropout of the configuration, and the training loss of one batch with dropout and without it.",

@@ -11,7 +11,7 @@ from ckaudit.lab.story import Amount, fault
     group="model",
     truth="dropout_too_high",
     symptoms=("dropout_rate_high", "train_val_inverted", "loss_not_falling", "gradient_noise_too_high"),
-    consequences=("activation_drift", "exploding_gradient", "zero_gradients", "dominant_tensor", "loss_spike"),
+    consequences=("dead_units", "activation_drift", "exploding_gradient", "zero_gradients", "dominant_tensor", "loss_spike"),
     dev=Amount(strength=0.9),
     test=Amount(strength=0.8),
     detectable=50,
