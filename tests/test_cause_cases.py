@@ -23,6 +23,12 @@ def test_cause_ranks_as_its_case_expects(cause: str, case: Case) -> None:
             assert ranked[:1] == [expected["first"]], [(d.cause, d.confidence, d.evidence) for d in report.diagnoses]
         if "absent" in expected:
             assert expected["absent"] not in ranked
+        if "knob" in expected:
+            assert expected["knob"] in report.diagnoses[0].knob
+        if "says" in expected:
+            assert any(expected["says"] in each.sentence for each in report.diagnoses[0].evidence), report.diagnoses[0].evidence
+        if "follows" in expected:
+            assert [each.cause for each in report.diagnoses if each.may_follow == ranked[0]] == [expected["follows"]]
     if any(expected.get("first") == cause for expected in case.expect):
         diagnosis = report.diagnoses[0]
         assert diagnosis.evidence

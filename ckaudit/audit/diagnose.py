@@ -3,9 +3,11 @@
 import math
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from ckaudit.audit.judge import gravity, resolve
-from ckaudit.causes.cause import Cause, Findings, total
-from ckaudit.contract.report import SEVERITIES, Diagnosis, Finding
+from ckaudit.causes.cause import Advice, Cause, Findings, total
+from ckaudit.contract.report import SEVERITIES, Diagnosis, Evidence, Finding
 from ckaudit.run.run import Run
 
 
@@ -33,18 +35,27 @@ def diagnose(
     seen = Findings((*ill.all, *(each for each in accepted if each.severity != "note")))
     weighed = (_weigh(cause, run, ill, seen) for cause in causes)
     made = [diagnosis for diagnosis in weighed if diagnosis and diagnosis.confidence >= min_confidence]
-    return sorted(made, key=lambda each: (-each.confidence, SEVERITIES.index(each.severity), each.cause))
+    made.sort(key=lambda each: (-each.confidence, SEVERITIES.index(each.severity), each.cause))
+    return [*made[:1], *(_placed(each, made[0]) for each in made[1:])]
+
+
+def _placed(later: Diagnosis, first: Diagnosis) -> Diagnosis:
+    """Return a diagnosis that says where it may be but a consequence of the likeliest."""
+    began = first.first_step is not None and later.first_step is not None and first.first_step < later.first_step
+    return replace(later, may_follow=first.cause) if began and set(later.explains) <= set(first.explains) else later
 
 
 def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings) -> Diagnosis | None:
     explained = ill.of(*cause.explains)
     if not explained:
         return None
-    evidence = sorted(cause.function(seen, *resolve(cause.wants, run)), key=lambda each: -abs(each.weight))
+    said = list(cause.function(seen, *resolve(cause.wants, run)))
+    evidence = sorted((each for each in said if isinstance(each, Evidence)), key=lambda each: -abs(each.weight))
+    knob = next((each.sentence for each in said if isinstance(each, Advice)), cause.knob)
     gravest = min(explained, key=gravity)
     return Diagnosis(
         cause=cause.name, title=cause.title, confidence=_logistic(cause.prior + total(evidence)), severity=gravest.severity,
-        symptom=explained[0].message, knob=cause.knob, inspect=cause.inspect, runbook=cause.runbook, evidence=evidence,
+        symptom=explained[0].message, knob=knob, inspect=cause.inspect, runbook=cause.runbook, evidence=evidence,
         explains=list(dict.fromkeys(each.code for each in (*explained, *_followed(cause, ill, explained[0])))),
         where=explained[0].where, first_step=explained[0].first_step, path=explained[0].path,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from ckaudit.audit.judge import gravity
 from ckaudit.audit.newest import contradictions_of_newest
 from ckaudit.audit.open import open_run
 from ckaudit.audit.pictures import DRAWN, STATE, charts, state
-from ckaudit.audit.response import response
+from ckaudit.audit.response import from_the_start, response
 from ckaudit.causes import causes
 from ckaudit.contract.report import VERSION, Check, Diagnosis, Finding, Report, worst
 from ckaudit.errors import UsageError
@@ -72,9 +72,9 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     notes += [*over(settled.ended, gate), *unwatched(run, clauses)]
     return Report(
         schema_version=VERSION, tool=f"ckaudit {__version__}", command="triage", subject=run.name,
-        verdict=verdict(checks, diagnoses, findings, run.last_step, hidden=len(hidden)), severity=worst(findings),
-        step=run.last_step, state=state(run), diagnoses=diagnoses, response=response(run, findings), findings=findings,
-        checks=checks, charts=charts(run), notes=notes, files=run.files, policy=used,
+        verdict=verdict(checks, diagnoses, findings, run, hidden=len(hidden)), severity=worst(findings),
+        step=run.last_step, state=state(run), diagnoses=diagnoses, response=response(run, findings, diagnoses),
+        findings=findings, checks=checks, charts=charts(run), notes=notes, files=run.files, policy=used,
         baseline=gate.baseline.file if gate.baseline else None,
         suppressed=settled.suppressed, stale=settled.stale, interview=answers,
     )  # fmt: skip
@@ -110,7 +110,7 @@ def verdict(
     checks: Sequence[Check],
     diagnoses: list[Diagnosis],
     findings: list[Finding],
-    last: int | None,
+    run: Run,
     *,
     hidden: int = 0,
     sure: float = 0.5,
@@ -121,21 +121,26 @@ def verdict(
         checks: What became of each rule.
         diagnoses: Causes, likeliest first.
         findings: All findings, gravest first.
-        last: The step judged at.
+        run: The run, cut at the step judged at.
         hidden: How many findings do not count.
         sure: A cause less likely than not is named as a guess only.
     """
     grave = [finding for finding in findings if finding.severity != "note"]
     if not grave:
-        return _all_clear(checks, last, hidden)
+        return _all_clear(checks, run.last_step, hidden)
     if not diagnoses:
         return f"No known cause explains this: {grave[0].message}"
     first = diagnoses[0]
     title = first.title.rstrip(".")
     if first.confidence < sure:
         return f"No cause stands out for this: {first.symptom} (the best guess: {title[0].lower()}{title[1:]})"
-    since = "" if first.first_step is None else f", since step {first.first_step}"
-    return f"{title}{since}{_place(first)}"
+    return f"{title}{_since(run, first.first_step)}{_place(first)}"
+
+
+def _since(run: Run, step: int | None) -> str:
+    if step is None:
+        return ""
+    return f", since step {step}" + (" or before" if step > 1 and from_the_start(run, step) else "")
 
 
 def _place(diagnosis: Diagnosis) -> str:

@@ -3,9 +3,12 @@
 import shlex
 from collections.abc import Iterator, Sequence
 
-from ckaudit.audit.playbook.levels import ACTIONS
+import numpy as np
+
+from ckaudit.audit.playbook.levels import ACTIONS, WITH_CAUSE
 from ckaudit.audit.playbook.workflow import part_of
-from ckaudit.contract.report import SEVERITIES, Finding
+from ckaudit.contract.report import SEVERITIES, Diagnosis, Finding
+from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.probes import fixed_probe_loss
 from ckaudit.rules.benchmark_regression import benchmark_regression
 from ckaudit.run.run import Run
@@ -13,30 +16,51 @@ from ckaudit.run.run import Run
 BATCHES = ("batch_id", "batch_hash")
 
 
-def response(run: Run, findings: Sequence[Finding], *, around: int = 50, batches: int = 4) -> list[str]:
+def response(
+    run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis] = (), *, around: int = 50, batches: int = 4,
+    sure: float = 0.5,
+) -> list[str]:  # fmt: skip
     """Return what to do, in the order of doing it (WF-1 to WF-4); nothing where no finding is more than a note.
 
     Args:
         run: What was recorded.
         findings: What the rules found.
+        diagnoses: What explains it, likeliest first: the knob of a likely cause is better than any general action.
         around: Steps on either side of the first bad one whose numbers are worth saving.
         batches: How many batches before it are named.
+        sure: A cause less likely than this is no ground to act on.
     """
     ill = [each for each in findings if each.severity != "note"]
     if not ill:
         return []
     severity = min((each.severity for each in ill), key=SEVERITIES.index)
+    actions = WITH_CAUSE if diagnoses and diagnoses[0].confidence >= sure else ACTIONS
     since = min((each.first_step for each in ill if each.first_step is not None), default=None)
-    lines = [f"{severity}: {ACTIONS[severity]}{_before(since)}", _parts(ill)]
+    lines = [f"{severity}: {actions[severity]}{_before(run, since)}", _parts(ill)]
     if since is not None:
         lines += [_evidence(run, since, around, batches), _replay(run, since)]
     return [*lines, *_benchmarks(run, ill)]
 
 
-def _before(since: int | None) -> str:
+def from_the_start(run: Run, step: int | None, *, worth: int = 10) -> bool:
+    """Tell whether what was first seen at `step` may be as old as the run: at its first checkpoint, or within `worth` steps."""
+    later = run.checkpoint_steps[run.checkpoint_steps > 0]
+    return step is not None and (step <= worth or step == next(iter(later.tolist()), None))
+
+
+def _before(run: Run, since: int | None) -> str:
+    """Return up to where the run is good, with the step of the lowest validation loss there."""
     if since is None:
         return ""
-    return f"; good is what was written before step {since}" if since > 1 else "; nothing is good: it is so from the start"
+    if from_the_start(run, since):
+        return "; nothing is known to be good: it is so at the first look"
+    text = f"; good is what was written before step {since}"
+    held = val_loss(run).until(since - 1)
+    rows = held.steps[held.finite.any(axis=1)] if held else held.steps
+    if len(rows) < 2:
+        return text
+    best = int(held.steps[int(np.nanargmin(np.where(held.finite, held.values, np.nan).min(axis=1)))])
+    return f"{text} (validation is best at step {best})"
 
 
 def _parts(ill: Sequence[Finding]) -> str:
@@ -64,7 +88,8 @@ def _evidence(run: Run, since: int, around: int, batches: int) -> str:
     event = next((each.event_step for each in run.events if since <= each.event_step <= since + around), None)
     if event is not None:
         parts.append(f"the black box (ckaudit triage {shlex.quote(run.name)} --event {event})")
-    return f"save: {', '.join([*parts, 'and the logs of these minutes from every rank'])}"
+    alone = run.manifest is not None and run.manifest.world_size == 1
+    return f"save: {', '.join([*parts, 'and the logs of these minutes' + ('' if alone else ' from every rank')])}"
 
 
 def _batches(run: Run, since: int, batches: int) -> str:
@@ -83,7 +108,7 @@ def _replay(run: Run, since: int) -> str:
     """Return what to repeat, and the value that it must have (WF-3)."""
     probe = fixed_probe_loss(run)
     rows = [row for row, step in enumerate(probe.steps.tolist()) if step < since and probe.finite[row].any()]
-    if since <= 1:
+    if from_the_start(run, since):
         return "replay: the first steps once more with the same seed; what comes again is in the code or the configuration"
     again = f"replay: from the last checkpoint before step {since}, with the same batches and nothing changed"
     if not rows:

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_batches import target_tokens
 from ckaudit.causes.of_tokens import shifted
 from ckaudit.contract.report import Evidence, Finding
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale
+from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.spikes import grad_norm_over_median
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.activation_drift import activation_drift
@@ -45,14 +47,14 @@ OTHERS = (
     prior=-1.0,
     explains=[nonfinite_values, loss_spike],
     follows=[token_drift, exploding_gradient, frequent_clipping, update_out_of_band, activation_drift, skipped_updates, overflow],
-    wants=[loss_scale, train_loss_raw, token_kl_drift, grad_norm_over_median, update_to_weight_global],
+    wants=[loss_scale, train_loss_raw, token_kl_drift, grad_norm_over_median, update_to_weight_global, tokens_seen],
     knob="Skip steps whose loss is not finite; look at that batch: empty targets, a division by a zero count, a corrupt sample.",
     inspect="The batch of the first bad step, and the history of the checkpoint after it.",
     runbook="Stop. Keep the last good checkpoint and the batch's hash; feed that batch alone through the last good weights.",
 )
 def bad_batch(
     found: Findings, scale: Series | None, loss: Series | None, tokens: Series | None, gradient: Series | None,
-    update: Series | None, *,
+    update: Series | None, counted: Series | None, *,
     lead: int = 20, short: int = 20, jump: float = 4.0, large_update: float = 0.03, strong: float = 2.5, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """One batch, or a few, hold something unlike the rest, and break the loss out of a healthy state.
@@ -65,6 +67,10 @@ def bad_batch(
     broken, spike = found.first(nonfinite_values), found.first(loss_spike)
     if broken is not None and broken.first_step is not None:
         yield from _broken(found, broken, loss, lead, strong, medium)
+        odd = list(_odd(found, broken.first_step, counted, strong))
+        yield from odd
+        if not odd and loss is not None and int(loss.nonfinite[loss.steps >= broken.first_step].sum()) > lead:
+            yield contradicts(medium, "the loss does not come back, and nothing tells that the batch was odd", loss.name)
         if scale is not None:
             yield contradicts(medium, "a loss scaler is at work: half precision may have overflowed", scale.name)
     elif spike is not None and spike.first_step is not None:
@@ -93,8 +99,15 @@ def _broken(found: Findings, first: Finding, loss: Series | None, lead: int, str
     bad = int(loss.nonfinite[loss.steps >= step].sum())
     if first.where == "train_loss_raw" and later.size and np.isfinite(later).all():
         yield supports(medium, f"{bad} losses are not finite and all later ones are: the weights took no harm", loss.name)
-    elif bad > lead:
-        yield contradicts(medium, f"{bad} losses are not finite, not those of one batch", loss.name)
+
+
+def _odd(found: Findings, step: int, counted: Series | None, strong: float) -> Iterator[Evidence]:
+    """Judge whether the batch of the first bad step is unlike the others."""
+    if drift := next((each for each in found.of(token_drift) if each.first_step == step), None):
+        yield supports(strong, f"the batch of that step is odd: {drift.message}", drift)
+    here, usual = (counted is not None and target_tokens(counted, step)) or (0.0, 0.0)
+    if here == 0 and usual > 0:
+        yield supports(strong, f"the batch of step {step} has no target token, others {usual:.0f}", tokens_seen.name)
 
 
 def _jumped(found: Findings, spike: Finding, short: int, strong: float, medium: float) -> Iterator[Evidence]:

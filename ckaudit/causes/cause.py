@@ -56,7 +56,13 @@ def _code(reference: Finding | str | None) -> str | None:
     return reference.code if isinstance(reference, Finding) else reference
 
 
-CauseFunction = Callable[..., Iterator[Evidence]]
+class Advice(Struct, frozen=True):
+    """The first knob with the numbers of this run; it stands in for the catalogue's."""
+
+    sentence: str
+
+
+CauseFunction = Callable[..., Iterator[Evidence | Advice]]
 
 
 class Cause(Struct, frozen=True, eq=False):
@@ -102,7 +108,8 @@ def cause(
     """Enter a function into the catalogue of causes.
 
     The function takes the `Findings`, one positional argument per want (a Series, the Manifest for FACTS, or None), the
-    keyword-only weights of its evidence. `prior` is the log odds before any evidence.
+    keyword-only weights of its evidence. It yields evidence, and where the run gives the numbers for it an `Advice` that says
+    the knob exactly. `prior` is the log odds before any evidence.
     """
 
     def enter(function: CauseFunction) -> Cause:

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm, gradient_share
+from ckaudit.metrics.optimizer import clip_coefficient
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.frequent_clipping import frequent_clipping
@@ -18,14 +19,14 @@ from ckaudit.rules.token_drift import token_drift
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights_jump import weights_jump
-from ckaudit.run.series import Series
+from ckaudit.run.series import Series, at
 
 
 @cause(
     prior=-1.0,
     explains=[frequent_clipping, barely_moving, uniform_heads],
     follows=[loss_not_falling, update_out_of_band],
-    wants=[grad_global_norm, gradient_share],
+    wants=[grad_global_norm, gradient_share, clip_coefficient],
     knob="Raise the limit to the 95th percentile of the last thousand gradient norms, or scale the loss as the limit expects.",
     inspect="The gradient norm and the limit on one axis; whether the loss is a sum or a mean over tokens.",
     runbook="Nothing is broken: change the limit at the next resume, and compare the size of the updates before and after.",
@@ -34,13 +35,14 @@ def clip_limit_too_low(
     found: Findings,
     norm: Series | None,
     share: Series | None,
+    left: Series | None,
     *,
     steady: float = 10.0,
     most: float = 0.8,
     warmup: int = 100,
     strong: float = 2.0,
     medium: float = 1.0,
-) -> Iterator[Evidence]:
+) -> Iterator[Evidence | Advice]:
     """The clipping limit lies far below the gradient's usual size, which is steady.
 
     The norm is steady where its 95th percentile is below `steady` times its 5th, the first `warmup` steps left out. A tensor
@@ -61,6 +63,7 @@ def clip_limit_too_low(
                 f"the gradient norm is steady around {middle:.2g}: the limit is out of place, not the gradient",
                 norm.name if norm else None,
             )
+            yield from _limit(norm, left, warmup, float(high))
         else:
             yield contradicts(medium, f"the gradient norm wanders from {low:.2g} to {high:.2g}", norm.name if norm else None)
     if exploding := found.first(exploding_gradient):
@@ -73,7 +76,20 @@ def clip_limit_too_low(
         if highest > most:
             yield contradicts(strong, f"one tensor makes up {highest:.0%} of the squared norm", share.name)
         else:
-            yield supports(medium, f"no tensor makes up more than {highest:.0%} of the squared norm", share.name)
+            yield supports(medium, f"no tensor usually makes up more than {highest:.0%} of the squared norm", share.name)
+
+
+def _limit(norm: Series | None, left: Series | None, warmup: int, high: float) -> Iterator[Advice]:
+    """Say the limit that clipping shows, and where it should be."""
+    if norm is None or left is None:
+        return
+    limits = at(left, norm.steps).values[:, :1] * norm.values
+    known = limits[np.isfinite(limits) & (norm.steps > warmup)[:, None]]
+    if known.size:
+        yield Advice(
+            f"Raise the limit of {np.median(known):.2g} to about {high:.2g}, the 95th percentile of the gradient norms, or scale "
+            "the loss as the limit expects."
+        )  # fmt: skip
 
 
 def _highest(share: Series, warmup: int) -> float | None:

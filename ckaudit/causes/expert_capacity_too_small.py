@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.routing import moe_drop_rate, moe_util_entropy
 from ckaudit.rules.dropped_tokens import dropped_tokens
@@ -25,7 +25,7 @@ from ckaudit.run.series import Series
 def expert_capacity_too_small(
     found: Findings, rate: Series | None, use: Series | None, *, even: float = 0.8, steady: float = 2.0,
     strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+) -> Iterator[Evidence | Advice]:  # fmt: skip
     """Experts take fewer tokens than they are sent, and drop the rest.
 
     Where a router spreads its tokens evenly (a utilisation entropy above `even`) and they are dropped all the same, the room
@@ -36,6 +36,7 @@ def expert_capacity_too_small(
         yield contradicts(strong, f"the router overfills one expert: {uneven.message}", uneven)
     if use is not None and (level := use.late_median()) is not None:
         if level > even:
+            yield from _room(rate)
             yield supports(
                 strong,
                 f"the experts are used evenly, {level:.2g} of the possible entropy, and drop tokens all the same",
@@ -51,3 +52,13 @@ def expert_capacity_too_small(
             yield supports(
                 medium, f"{first:.0f} % of the tokens are dropped at first and {last:.0f} % at last: it is the room", rate.name
             )
+
+
+def _room(rate: Series | None) -> Iterator[Advice]:
+    """Say the capacity factor that an even router shows: what it drops is one less the factor."""
+    dropped = None if rate is None else rate.late_median()
+    if dropped is not None:
+        yield Advice(
+            f"Raise the capacity factor from about {1 - dropped / 100:.2g}, which is what the experts take, above 1 (1.25 is "
+            "usual), or route without dropping."
+        )  # fmt: skip

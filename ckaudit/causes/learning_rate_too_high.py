@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.rate_course import known_rate
 from ckaudit.causes.update_size import first_spread
 from ckaudit.contract.report import Evidence
@@ -66,7 +66,7 @@ FOLLOWS = (starved_branch,
 def learning_rate_too_high(
     found: Findings, rate: Series | None, update: Series | None, std: Series | None, adapts: Series | None, *,
     large_update: float = 0.03, usual_rate: float = 1e-2, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+) -> Iterator[Evidence | Advice]:  # fmt: skip
     """The learning rate is too high for the curvature of the loss.
 
     Updates above `large_update` of the weights are large; few recipes go beyond a learning rate of `usual_rate`. Adam moves
@@ -80,6 +80,7 @@ def learning_rate_too_high(
     if grown := [each for each in found.of(weights_grow) if each.where == "median matrix"]:
         yield supports(strong, f"the matrices run away together: {grown[0].message}", grown[0])
     yield from _rate(found, rate, std, adapts, usual_rate, strong, medium)
+    yield from _dose(rate, update, large_update / 3, usual_rate if adapts is None or not _plain(adapts) else np.inf)
     several = {
         each.code for each in found.of(loss_spike, exploding_gradient, entropy_collapse) if each.severity in ("sev0", "sev1")
     }
@@ -93,6 +94,25 @@ def learning_rate_too_high(
 
 def _above(value: float | str | None, limit: float | str | None) -> bool:
     return value is not None and limit is not None and float(value) > float(limit)
+
+
+def _plain(adapts: Series) -> bool:
+    """Tell whether the optimizer multiplies the gradient by the rate, and does not adapt to its size."""
+    return bool((adapts.values[adapts.finite] == 0).any())
+
+
+def _dose(rate: Series | None, update: Series | None, much: float, usual: float, *, plenty: float = 10.0) -> Iterator[Advice]:
+    """Say the rate to begin again with, where it lies far below: one whose updates change `much` of the weights at most."""
+    peak = float(known_rate(rate)[1].max(initial=0.0))
+    changed = None if update is None else update.late_median()
+    if changed is None or peak <= 0:
+        return
+    goal = min(peak * much / max(changed, much), usual)
+    if peak > plenty * goal:
+        yield Advice(
+            f"Lower the peak learning rate from {peak:.2g} to {goal:.1g} or less, {peak / goal:.0f} times lower; to "
+            "lengthen the warm-up would not make up for that."
+        )  # fmt: skip
 
 
 def _updates(update: Series, large: float, weight: float) -> Iterator[Evidence]:
@@ -118,10 +138,13 @@ def _rate(
             medium, f"the learning rate peaks at {peak:.2g}; few recipes go beyond {usual_rate:.0e}", learning_rate.name
         )
     spread = first_spread(std)
-    plain = adapts is not None and bool((adapts.values[adapts.finite] == 0).any())
+    plain = adapts is not None and _plain(adapts)
     if spread and peak > spread and not plain and not found.of(weight_scale_off, weights_alike):
         yield supports(
-            strong, f"the learning rate peaks at {peak / spread:.2g} times the spread of the first weights", learning_rate.name
+            strong,
+            f"the learning rate peaks at {peak / spread:.2g} times the standard deviation of the first weights, and Adam moves "
+            "an element by about the rate",
+            learning_rate.name,
         )
     if steps[0] <= 5 and values[0] > 0.5 * peak:
         yield contradicts(

@@ -59,8 +59,8 @@ def learning_rate_wrong_after_resume(
         yield contradicts(decisive, f"the rate goes on as it was after the resume, at {worst.after:.3g}", learning_rate.name)
         return
     yield supports(
-        decisive, f"the rate is {worst.before:.3g} before the resume from step {worst.step} and {worst.after:.3g} after it",
-        learning_rate.name,
+        decisive, f"the rate is {worst.before:.3g} before the resume from step {worst.step} and {worst.after:.3g} after it, "
+        f"{worst.change:.3g} times what follows from it{_to_the_end(worst, facts, steps, values)}", learning_rate.name,
     )  # fmt: skip
     yield from _began_anew(worst, facts, steps, medium)
     earlier = found.before(worst.step + 1).of(loss_spike, exploding_gradient, schedule_off_plan)
@@ -87,6 +87,16 @@ def _same_slope(
         yield contradicts(
             decisive, "the rate does not go on as it did before it jumped, and no resume is told of", learning_rate.name
         )
+
+
+def _to_the_end(seam: Seam, facts: Manifest | None, steps: np.ndarray, values: np.ndarray, *, alike: float = 0.01) -> str:
+    """Return whether the rate stays the same number of times its plan: then a factor is wrong, not the place in the schedule."""
+    later = steps > seam.step
+    plan = planned_rate(facts, steps[later])
+    if plan is None or not (plan > 0).any():
+        return ""
+    times = values[later][plan > 0] / plan[plan > 0]
+    return ", to the last step: a factor, not a place in the schedule" if np.ptp(times) < alike * times[0] else ""
 
 
 def _began_anew(seam: Seam, facts: Manifest | None, steps: np.ndarray, medium: float) -> Iterator[Evidence]:

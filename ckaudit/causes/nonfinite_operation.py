@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_batches import target_tokens
 from ckaudit.causes.places import places_of
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
@@ -86,12 +85,8 @@ def _course(loss: Series, start: int, strong: float, medium: float) -> Iterator[
 
 def _batch(tokens: Series, start: int, strong: float, medium: float) -> Iterator[Evidence]:
     """Judge by the count of target tokens whether the batch of a step had as many as those before it."""
-    known = tokens.finite[:, 0] & (tokens.steps <= start)
-    counts, steps = np.diff(tokens.values[known, 0]), tokens.steps[known][1:]
-    if len(steps) < 2 or steps[-1] != start:
-        return
-    here, usual = float(counts[-1]), float(np.median(counts[:-1]))
+    here, usual = target_tokens(tokens, start) or (0.0, 0.0)
     if here == 0 and usual > 0:
         yield contradicts(strong, f"the batch of step {start} has no target token, others {usual:.0f}", tokens.name)
-    elif here >= usual / 2:
+    elif usual > 0 and here >= usual / 2:
         yield supports(medium / 2, f"the batch of step {start} has {here:.0f} target tokens, as others have", tokens.name)

@@ -1,4 +1,4 @@
-"""What causes ask of the hashes of batches: how many are repeats of those just before."""
+"""What causes ask of batches: how many are repeats of those just before, and how many target tokens one had."""
 
 import numpy as np
 
@@ -19,3 +19,12 @@ def repeats(distance: Series, loss: Series, first: int, last: int | None, *, nea
     steps = loss.steps[(loss.steps >= first) & (loss.steps <= end)]
     again = distance.steps[(distance.values <= near).any(axis=1)]
     return float(np.isin(steps, again).mean()) if len(steps) else 0.0
+
+
+def target_tokens(tokens: Series, step: int) -> tuple[float, float] | None:
+    """Return the target tokens of the batch of a step and the median of those before it; None where the count is not known."""
+    known = tokens.finite[:, 0] & (tokens.steps <= step)
+    counts, steps = np.diff(tokens.values[known, 0]), tokens.steps[known][1:]
+    if len(steps) < 2 or steps[-1] != step:
+        return None
+    return float(counts[-1]), float(np.median(counts[:-1]))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.of_curves import leap, lost_noise
 from ckaudit.causes.of_loss import parted
 from ckaudit.causes.of_tokens import shifted
@@ -49,14 +49,14 @@ OTHERS = (
         slice_regression,
     ],
     wants=[train_loss_raw, val_loss, slice_val_loss, token_kl_drift],
-    knob="Stop at the step of the lowest validation loss; then more or more varied data, or more regularisation.",
+    knob="More or more varied data, or more regularisation; until then stop at the lowest validation loss.",
     inspect="Training and validation loss on one axis, and how often each sample has been seen.",
     runbook="Keep the checkpoint nearest to the lowest validation loss: it is the model to use.",
 )  # fmt: skip
 def too_little_data(
     found: Findings, train: Series | None, val: Series | None, slices: Series | None, tokens: Series | None, *,
     wide: float = 0.2, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+) -> Iterator[Evidence | Advice]:  # fmt: skip
     """The model memorises: it sees too little data for its capacity and its number of steps.
 
     Validation is far from training where their gap is more than `wide` of the validation loss. Memory costs every slice of
@@ -72,6 +72,11 @@ def too_little_data(
         return
     start, end = at(train, np.array([first.first_step, first.last_step])).values[:, 0]
     last = float(val.values[val.finite[:, 0], 0][-1])
+    best = int(np.nanargmin(np.where(val.finite[:, 0], val.values[:, 0], np.nan)))
+    yield Advice(
+        f"More or more varied data, or more regularisation; of this run keep step {val.steps[best]}, where validation is "
+        f"lowest, at {val.values[best, 0]:.4g}."
+    )
     if end < start:
         yield supports(strong, f"the training loss goes on falling, from {start:.3g} to {end:.3g}, while validation rises", first)
     elif end > start * 1.05:

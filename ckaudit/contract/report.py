@@ -72,6 +72,9 @@ class Diagnosis(Struct, kw_only=True, omit_defaults=True, frozen=True):
     where: Annotated[str | None, doc("First tensor, block or scalar hit.")] = None
     path: Annotated[list[str], doc("The path of the first finding explained, from metric to kernels, where recorded.")] = []
     first_step: Annotated[Step | None, doc("First step of the findings explained.", unit="steps")] = None
+    may_follow: Annotated[
+        str | None, doc("The likeliest cause, where all that this one explains began later and follows from it.")
+    ] = None
 
 
 class Check(Struct, kw_only=True, omit_defaults=True, frozen=True):

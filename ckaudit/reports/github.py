@@ -28,7 +28,7 @@ def render(report: Report, view: View = PLAIN) -> str:
 def _diagnosis(diagnosis: Diagnosis) -> str:
     """Return the annotation of a cause: what is seen, what to change first, where to look."""
     since = "" if diagnosis.first_step is None else f" since step {diagnosis.first_step}"
-    title = f"{diagnosis.cause}{since} ({words.likelihood(diagnosis.confidence)})"
+    title = f"{diagnosis.cause}{since} ({words.standing(diagnosis)})"
     lines = [diagnosis.symptom, f"first: {diagnosis.knob}", f"inspect: {diagnosis.inspect}"]
     return _command(words.level(diagnosis.severity), {"title": title}, lines)
 

@@ -40,7 +40,7 @@ def _diagnoses(diagnoses: list[Diagnosis]) -> Iterator[str]:
     yield "| what you see | likely cause | first knob | where to inspect |"
     yield "|---|---|---|---|"
     for diagnosis in diagnoses:
-        cause = f"**{text(diagnosis.title)}** ({words.likelihood(diagnosis.confidence)})"
+        cause = f"**{text(diagnosis.title)}** ({words.standing(diagnosis)})"
         yield f"| {text(diagnosis.symptom)}{_since(diagnosis)} | {cause} | {text(diagnosis.knob)} | {text(diagnosis.inspect)} |"
 
 

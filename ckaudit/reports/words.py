@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ckaudit.contract.numbers import Number
-from ckaudit.contract.report import SEVERITIES, Check, Finding, Report, Severity
+from ckaudit.contract.report import SEVERITIES, Check, Diagnosis, Finding, Report, Severity
 from ckaudit.material import counts
 
 plural = counts.plural
@@ -34,6 +34,15 @@ def likelihood(confidence: float) -> str:
     """
     word = next(word for bound, word in LIKELIHOOD if confidence >= bound)
     return f"{word}, {confidence:.2f}"
+
+
+def standing(diagnosis: Diagnosis) -> str:
+    """Return how likely a cause is, and whether it may be but a consequence of the first.
+
+    >>> standing(Diagnosis("a", "A.", 0.95, "sev1", "s", "k", "i", "r", [], [], may_follow="b"))
+    'very likely, 0.95; may follow from cause 1'
+    """
+    return likelihood(diagnosis.confidence) + ("; may follow from cause 1" if diagnosis.may_follow else "")
 
 
 def interval(finding: Finding) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.metrics.routing import moe_drop_rate
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Series
-from ckaudit.run.spans import spans
+from ckaudit.run.spans import reaching_back, spans
 
 
 @rule("MOE002", severity="sev1", needs=[moe_drop_rate], unit="%")
@@ -20,7 +20,8 @@ def dropped_tokens(
     ## What it checks
     The share of routed tokens that found no room (M26; Switch stays below 1 %), after `warmup` steps and at `min_points` points
     in a row: above `many` percent, or above `usual` and rising, it is sev1 (SEV1-5); above `costly` and steady it is sev2;
-    less, or where the last third of the points is below `falling` of the first, it is noted.
+    less, or where the last third of the points is below `falling` of the first, it is noted. What is more than a note began
+    with the first of the points in a row above `costly`, warm-up or not.
     ## Why it matters
     A dropped token passes the layer unchanged: its share of the compute and of the data is lost.
     ## False alarms
@@ -40,8 +41,9 @@ def dropped_tokens(
         tail = ", and more and more" if rising else "" if steady else ", but fewer"
         usually = float(np.median(rate.values[span.rows, 0]))
         grave, dear = usually > many or rising, usually > costly and steady
+        whole = reaching_back(span, rate, rate.values > costly) if grave or dear else span
         yield Hit.over(
-            span, "sev1" if grave else "sev2" if dear else "note",
+            whole, "sev1" if grave else "sev2" if dear else "note",
             "experts drop up to {value:.3g} % of their tokens" + tail,
             badness=rate.values, limit=usual,
         )  # fmt: skip

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Floats, Series
@@ -89,8 +90,8 @@ def _isolated(norm: Series, ratio: Floats, limit: float) -> Iterator[Hit]:
     yield Hit(
         severity="note", where=norm.labels[0], first=int(norm.steps[rows[0]]), last=int(norm.steps[rows[-1]]),
         worst=int(norm.steps[worst]), value=float(ratio[worst]), limit=limit, points=len(rows),
-        message=f"isolated spikes of the gradient norm: {len(rows)}; the largest, {norm.values[worst, 0]:.3g} at step {{worst}}, "
-        "is {value:.3g}x its running median",
+        message=f"the gradient norm stands over {limit:g}x its running median at {plural(len(rows), 'step')}; most at step "
+        f"{{worst}}, where it is {norm.values[worst, 0]:.3g}, {{value:.3g}}x",
     )  # fmt: skip
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.contract.report import Severity
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Floats, Series, Steps, at
-from ckaudit.run.spans import spans
+from ckaudit.run.spans import Span, reaching_back, spans
 
 
 @rule("CLIP001", severity="sev2", needs=[grad_clip_rate, clip_coefficient], unit="1", memory=100)
@@ -21,7 +22,8 @@ def frequent_clipping(
     ## What it checks
     The share of clipped steps in the last hundred (M10), not in the first `warmup` steps. Above `max_rate`, while
     clipping leaves less than `deep` of the gradient at `min_points` points in a row, it hides a cause (playbook D4.4);
-    above `note_rate` it is noted. Each is said once, from the first such point to the last.
+    above `note_rate` it is noted. Each is said once, from the first such point to the last; deep clipping began with the
+    first coefficient of those in a row below `deep`, warm-up or not.
     ## Why it matters
     Clipping that never rests is a second learning rate, set by whichever tensor is largest (TRI-3).
     ## False alarms
@@ -38,14 +40,22 @@ def frequent_clipping(
     grave = list(spans(rate, high, among=judged & (left != 0), min_points=min_points))
     rows = np.concatenate([span.rows for span in grave]) if grave else np.empty(0, np.int64)
     if len(rows):
-        yield _over(
+        hit = _over(
             rate, rows, "sev2", left, at_least=False, limit=deep,
-            message="clipping leaves {value:.2g} of the gradient, at nearly every step; below {limit:.1g} it hides a cause",
+            message="clipping leaves {value:.2g} of the gradient, at nearly every step; limits usually leave over {limit:.1g}",
         )  # fmt: skip
+        yield replace(hit, first=_began(coefficient, int(rate.steps[rows[0]]), deep))
     mild = np.setdiff1d(np.flatnonzero((rate.values > note_rate) & judged), rows)
     if len(mild):
         message = "{value:.0%} of the last hundred steps were clipped, mildly"
         yield _over(rate, mild, "note", rate.values, at_least=True, limit=note_rate, message=message)
+
+
+def _began(coefficient: Series, judged: int, deep: float) -> int:
+    """Return the first step of the deep clipping that was judged at a later one."""
+    row = np.flatnonzero(coefficient.finite[:, 0] & (coefficient.steps <= judged))[-1:]
+    is_deep = (coefficient.values < deep) & (coefficient.values > 0)
+    return reaching_back(Span(coefficient.labels[0], 0, row, coefficient.steps[row]), coefficient, is_deep).first
 
 
 def _over(

@@ -45,7 +45,7 @@ def loss_rises(
             severity="sev1" if stays else "sev2", where="loss", first=int(loss.steps[rows[start + 1, 0]]),
             last=int(loss.steps[rows[-1 if stays else end, -1]]), worst=int(loss.steps[rows[end, width // 2]]),
             value=float(middle[end]), limit=float(middle[start]), points=(end - start) * width,
-            message="the loss climbs to {value:.4g} from {limit:.4g}" + ("" if stays else "; it has come back since"),
+            message="the loss climbs to {value:.4g} from {limit:.4g}" + ("" if stays else f"; it ends at {middle[-1]:.4g}"),
         )  # fmt: skip
 
 

@@ -65,3 +65,18 @@ def spans(series: Series, mask: Mask, *, among: Mask | None = None, min_points: 
             if end - start >= min_points:
                 inside = rows[start:end]
                 yield Span(series.labels[column], int(column), inside, series.steps[inside])
+
+
+def reaching_back(span: Span, series: Series, mask: Mask) -> Span:
+    """Return a span and the recorded points right before it that are in `mask` too: what was not judged yet tells when it began.
+
+    Args:
+        span: An interval of `series`.
+        series: Gives steps; shape (T, P).
+        mask: What counts as the same, shape (T, P).
+    """
+    known = np.flatnonzero(series.finite[: span.rows[0], span.column])
+    other = np.flatnonzero(~mask[known, span.column])
+    before = known[int(other[-1]) + 1 :] if len(other) else known
+    rows = np.concatenate([before, span.rows])
+    return Span(span.label, span.column, rows, series.steps[rows])

@@ -1,10 +1,12 @@
 """What to do now: the action of the severity, the parts of the stack in order, evidence and replay, by hand from small runs."""
 
+import numpy as np
+
 from ckaudit.audit import triage_run
 from ckaudit.audit.playbook.levels import ACTIONS
 from ckaudit.audit.playbook.workflow import PARTS, part_of
-from ckaudit.audit.response import response
-from ckaudit.contract.report import Finding
+from ckaudit.audit.response import from_the_start, response
+from ckaudit.contract.report import Diagnosis, Finding
 from ckaudit.rules import rules
 from ckaudit.run.run import Event
 from tests.cases import run_of
@@ -55,7 +57,7 @@ def test_a_replay_has_a_number_to_meet():
 
 def test_what_is_ill_from_the_start_has_nothing_to_go_back_to():
     action, _, _, replay = response(recorded(), [finding("INIT001", "sev2", 1)])
-    assert action == f"sev2: {ACTIONS['sev2']}; nothing is good: it is so from the start"
+    assert action == f"sev2: {ACTIONS['sev2']}; nothing is known to be good: it is so at the first look"
     assert replay.startswith("replay: the first steps once more")
 
 
@@ -76,3 +78,35 @@ def test_every_rule_of_the_model_is_about_one_part_of_the_stack():
     records = {"CLM001", "VALUE001"}  # they judge what was written down
     assert {code for code in rules() if part_of(code) == "records"} == records
     assert {part_of(code) for code in rules()} - {"records"} == set(PARTS)
+
+
+def cause(confidence):
+    return Diagnosis(
+        cause="x", title="X.", confidence=confidence, severity="sev2", symptom="s", knob="k", inspect="i", runbook="r",
+        evidence=[], explains=[],
+    )  # fmt: skip
+
+
+def test_the_knob_of_a_likely_cause_is_better_than_the_general_action():
+    ill = [finding("LOSS001", "sev2", 200)]
+    assert response(recorded(), ill, [cause(0.9)])[0].startswith("sev2: investigate: try the first knob of cause 1 on a canary")
+    assert response(recorded(), ill, [cause(0.4)])[0].startswith(f"sev2: {ACTIONS['sev2']}")
+
+
+def test_the_best_validation_before_the_illness_is_named():
+    held = {"val_loss": {"steps": [100, 200, 300, 400], "values": [2.0, 1.5, 1.7, 0.9]}}
+    assert response(recorded(scalars=held), [finding("LOSS006", "sev2", 350)])[0].endswith(
+        "good is what was written before step 350 (validation is best at step 200)"
+    )
+
+
+def test_what_the_first_checkpoint_shows_may_be_as_old_as_the_run():
+    run = recorded()
+    run = type(run)(name=run.name, scalars=run.scalars, checkpoint_steps=np.array([0, 50, 100]))
+    assert [from_the_start(run, step) for step in (None, 7, 50, 51, 100)] == [False, True, True, False, False]
+
+
+def test_logs_of_every_rank_are_asked_for_where_there_may_be_several():
+    ill = [finding("LOSS001", "sev2", 200)]
+    assert response(recorded(facts={"world_size": 1}), ill)[2].endswith("and the logs of these minutes")
+    assert response(recorded(facts={"world_size": 2}), ill)[2].endswith("from every rank")

@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 
 from ckaudit.audit.playbook.first_look import FIRST_LOOK
-from ckaudit.audit.playbook.levels import ACTIONS, CONDITIONS
+from ckaudit.audit.playbook.levels import ACTIONS, CONDITIONS, WITH_CAUSE
 from ckaudit.causes import causes
 from ckaudit.contract.report import SEVERITIES
 from ckaudit.explain import explain
@@ -109,7 +109,9 @@ def test_the_action_of_a_severity_is_said(row):
     level = row.partition("-")[0].lower()
     for source in chain.from_iterable(spec["ill"] for spec in POLICY[row]["rules"].values()):
         found = report(source)
-        assert found.response[0].startswith(f"{found.severity}: {ACTIONS[found.severity]}")
+        known = found.diagnoses and found.diagnoses[0].confidence >= 0.5
+        action = (WITH_CAUSE if known else ACTIONS)[found.severity]
+        assert found.response[0].startswith(f"{found.severity}: {action}")
         assert found.severity <= level
     (page,) = explain([row])
     assert re.sub(r"\W", "", page.sections[0].text.lower()) == re.sub(r"\W", "", ACTIONS[level].lower())

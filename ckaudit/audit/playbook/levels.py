@@ -10,6 +10,14 @@ ACTIONS: dict[Severity, str] = {
     "sev2": "investigate: find the shard, rank or layer, and try the remedy on a canary of 200 to 2,000 steps",
     "note": "nothing has to be done now",
 }
+"""Where nobody knows the cause yet."""
+
+WITH_CAUSE: dict[Severity, str] = {
+    **ACTIONS,
+    "sev1": "contain it: turn the first knob of cause 1, record more often, and make a rollback ready",
+    "sev2": "investigate: try the first knob of cause 1 on a canary of 200 to 2,000 steps",
+}
+"""Where a likely cause names what to turn."""
 
 
 class Condition(Struct, frozen=True, kw_only=True):

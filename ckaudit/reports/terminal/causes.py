@@ -44,7 +44,7 @@ def _row(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterator[st
     """Yield the lines of one cause across the four columns."""
     widths = _widths(width)
     title: list[tuple[str, str]] = [(line, diagnosis.severity) for line in fit(shown(diagnosis.title, view), widths[1])]
-    title += [(line, "dim") for line in fit(words.likelihood(diagnosis.confidence), widths[1])]
+    title += [(line, "dim") for line in fit(words.standing(diagnosis), widths[1])]
     sees, knobs, places = (
         fit(shown(text, view), column)
         for text, column in (
@@ -69,7 +69,7 @@ def _stacked(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterato
     """Yield one cause as a title, its confidence and three labelled paragraphs."""
     title = fit(f"{rank}. {shown(diagnosis.title, view)}", width)
     yield from (paint(line, diagnosis.severity, view) for line in title)
-    yield paint(f"   {words.likelihood(diagnosis.confidence)}", "dim", view)
+    yield paint(f"   {words.standing(diagnosis)}", "dim", view)
     for head, text in (("see", diagnosis.symptom), ("try", diagnosis.knob), ("inspect", diagnosis.inspect)):
         yield from paragraph(shown(text, view), width, first=f"{head:<7}  ", indent="   ")
 
