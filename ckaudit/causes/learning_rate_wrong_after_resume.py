@@ -89,7 +89,7 @@ def _same_slope(
         )
 
 
-def _to_the_end(seam: Seam, facts: Manifest | None, steps: np.ndarray, values: np.ndarray, *, alike: float = 0.01) -> str:
+def _to_the_end(seam: Seam, facts: Manifest | None, steps: np.ndarray, values: np.ndarray, *, alike: float = 0.05) -> str:
     """Return whether the rate stays the same number of times its plan: then a factor is wrong, not the place in the schedule."""
     later = steps > seam.step
     plan = planned_rate(facts, steps[later])

@@ -15,18 +15,19 @@ from ckaudit.run.spans import spans
 
 
 @rule(
-    "SCHED002", severity="sev2", needs=[learning_rate, FACTS], wants=[train_loss_raw],
+    "SCHED002", severity="sev1", needs=[learning_rate, FACTS], wants=[train_loss_raw],
     facts=[["warmup_steps", "planned_learning_rate"]], unit="1",
 )  # fmt: skip
 def schedule_off_plan(
     rate: Series, facts: Manifest, loss: Series | None, *, between: float = 0.1, outside: float = 0.02, late: float = 2.0,
-    grown: float = 1.2, min_points: int = 5, beyond_end: float = 0.5, stall: float = 0.02, shape: int = 30,
+    grown: float = 1.2, min_points: int = 5, grave: float = 3.0, beyond_end: float = 0.5, stall: float = 0.02, shape: int = 30,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The learning rate is not the planned one.
 
     ## What it checks
     The learning rate against the plan in run.json, at `min_points` points in a row: off by more than `between` of the planned
-    peak from the line between two planned steps, or by `outside` of it from both of them. Without a plan, whether the rate
+    peak from the line between two planned steps, or by `outside` of it from both of them; over `grave` times that peak it is
+    sev1, for a rate that is three times too high is what recipes lower it by after a spike (TRI-2). Without a plan, whether the rate
     has grown by `grown` since the end of the planned warm-up and still grows at `late` times its length (M06, M07). Where
     nothing was planned, `shape` points of the rate: whether a slope came down to a floor and the run goes on there for
     `beyond_end` of the steps that it took to come down; whether the rate has grown all the time while the last quarter of the
@@ -57,8 +58,8 @@ def schedule_off_plan(
     for span in spans(series, wrong[:, None], min_points=min_points):
         worst = span.rows[int(np.argmax(off[span.rows]))]
         yield Hit(
-            severity="sev2", where="learning rate", first=span.first, last=span.last, worst=int(steps[worst]), points=span.points,
-            value=float(values[worst]), limit=float(plan[worst]),
+            severity="sev1" if values[worst] > grave * peak else "sev2", where="learning rate", first=span.first, last=span.last,
+            worst=int(steps[worst]), points=span.points, value=float(values[worst]), limit=float(plan[worst]),
             message="the learning rate is {value:.3g} at step {worst}, where {limit:.3g} was planned",
         )  # fmt: skip
 
