@@ -27,11 +27,11 @@ def schedule_off_plan(
     ## What it checks
     The learning rate against the plan in run.json, at `min_points` points in a row: off by more than `between` of the planned
     peak from the line between two planned steps, or by `outside` of it from both of them; over `grave` times that peak it is
-    sev1, for a rate that is three times too high is what recipes lower it by after a spike (TRI-2). Without a plan, whether the rate
-    has grown by `grown` since the end of the planned warm-up and still grows at `late` times its length (M06, M07). Where
-    nothing was planned, `shape` points of the rate: whether a slope came down to a floor and the run goes on there for
-    `beyond_end` of the steps that it took to come down; whether the rate has grown all the time while the last quarter of the
-    run brought less than `stall` of what the loss has fallen.
+    sev1, for after a spike a rate is lowered by three to ten times (TRI-2). Without a plan, whether the rate has grown by
+    `grown` since the end of the planned warm-up and still grows at `late` times its length (M06, M07). Where nothing was
+    planned, `shape` points of the rate: whether a slope came down to a floor and the run goes on there for `beyond_end` of
+    the steps that it took to come down; whether the rate has grown all the time while the last quarter of the run brought
+    less than `stall` of what the loss has fallen.
     ## Why it matters
     A schedule that is never stepped, ends too early or warms up for ever costs a whole run, and the loss looks plausible.
     ## False alarms
