@@ -87,8 +87,9 @@ def _start(logit: Series, over: float | None, untrained: float, times: float, we
     step, largest = int(logit.steps[0]), float(row.max()) if row.size else 0.0
     if over is not None and over > times:
         yield supports(
-            weight, f"at step {step} logits are {over:.0f} times the product of query's and key's gain; 5 is usual", logit.name
-        )
+            weight, f"at step {step} the largest logit is {over:.0f} times what query and key give by the size of their weights; "
+            "5 is usual", logit.name,
+        )  # fmt: skip
     elif largest > untrained:
         yield supports(
             weight, f"at step {step} the largest logit is {largest:.3g} already; untrained heads have about 1", logit.name

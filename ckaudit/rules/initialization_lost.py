@@ -40,7 +40,7 @@ def initialization_lost(
     step = int(matrices.steps[row])
     yield Hit(
         severity="sev2", where="weights", first=step, last=step, worst=step, value=middle, limit=most,
-        message="after {first} steps the median matrix is {value:.3g} times its initial size away from where it started",
+        message="after {first} steps the median matrix has moved {value:.3g} times its own initial size",
     )  # fmt: skip
 
 

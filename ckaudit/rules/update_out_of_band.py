@@ -45,12 +45,12 @@ def update_out_of_band(
     large, small = (ratio.values > highest) & judged, (ratio.values < lowest) & (ratio.values > 0) & judged
     for span in spans(ratio, large, min_points=min_points):
         yield Hit.over(
-            span, "sev2", "each update changes {value:.2g} of the weights; above {limit:.0e} they do not settle",
+            span, "sev2", "an update changes up to {value:.2g} of the weights; above {limit:.0e} they do not settle",
             badness=ratio.values, limit=highest,
         )  # fmt: skip
     for span in spans(ratio, small, min_points=min_points):
         yield Hit.over(
-            span, "sev2", "each update changes only {value:.2g} of the weights; below {limit:.0e} they stand still",
+            span, "sev2", "an update changes as little as {value:.2g} of the weights; below {limit:.0e} they stand still",
             badness=-ratio.values, value=ratio.values, limit=lowest,
         )  # fmt: skip
     if tensors is None or large.any() or small.any():
@@ -58,13 +58,13 @@ def update_out_of_band(
     middle = _middle(tensors)
     for span in spans(middle, (middle.values > high) & (middle.steps > warmup)[:, None], min_points=min_points):
         yield Hit.over(
-            span, "sev2", "each update changes {value:.2g} of the median tensor; above {limit:.0e} they do not settle",
+            span, "sev2", "an update changes up to {value:.2g} of the median tensor; above {limit:.0e} it does not settle",
             badness=middle.values, limit=high,
         )  # fmt: skip
     full = _rate(middle.steps, rate, near_peak) & (middle.steps > warmup // 5) & ~_has_learnt(middle.steps, start, loss, learnt)
     for span in spans(middle, (middle.values < low) & (middle.values > 0) & full[:, None], min_points=min_points):
         yield Hit.over(
-            span, "sev2", "each update changes only {value:.2g} of the median tensor, and hardly anything is learnt; "
+            span, "sev2", "an update changes as little as {value:.2g} of the median tensor, and hardly anything is learnt; "
             "{limit:.0e} is little", badness=-middle.values, value=middle.values, limit=low,
         )  # fmt: skip
 
