@@ -44,8 +44,10 @@ def frequent_clipping(
             rate, rows, "sev2", left, at_least=False, limit=deep,
             message="clipping leaves {value:.2g} of the gradient, at nearly every step; limits usually leave over {limit:.1g}",
         )  # fmt: skip
-        yield replace(hit, first=_began(coefficient, int(rate.steps[rows[0]]), deep))
-    mild = np.setdiff1d(np.flatnonzero((rate.values > note_rate) & judged), rows)
+        began = _began(coefficient, int(rate.steps[rows[0]]), deep)
+        judged &= ~((rate.steps >= began) & (rate.steps <= rate.steps[rows[-1]]))[:, None]
+        yield replace(hit, first=began)
+    mild = np.flatnonzero((rate.values > note_rate) & judged)
     if len(mild):
         message = "{value:.0%} of the last hundred steps were clipped, mildly"
         yield _over(rate, mild, "note", rate.values, at_least=True, limit=note_rate, message=message)
