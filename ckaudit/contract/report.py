@@ -124,6 +124,13 @@ class PolicyUsed(Struct, kw_only=True, omit_defaults=True, frozen=True):
     fail_on: Annotated[Severity | None, doc("The least grave severity that fails; null: the policy does not say.")] = None
 
 
+class Point(Struct, kw_only=True, frozen=True):
+    """One value of a picture with its name."""
+
+    label: Annotated[str, doc("Its step, or its block.")]
+    value: Annotated[Number, doc("The value.")]
+
+
 class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """Data of one picture; renderers decide how it looks."""
 
@@ -132,6 +139,10 @@ class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
     unit: Annotated[str, doc("Unit of the values.")]
     labels: Annotated[list[str], doc("Names of the values, such as steps or blocks.", shape="(N,)")]
     values: Annotated[list[Number | None], doc("The values; null where not recorded.", shape="(N,)")]
+    least: Annotated[Point | None, doc("Lowest finite value of all that were recorded, drawn or not.")] = None
+    greatest: Annotated[Point | None, doc("Highest finite value of all that were recorded, drawn or not.")] = None
+    last: Annotated[Point | None, doc("Last finite value of all that were recorded, drawn or not.")] = None
+    remarks: Annotated[list[str], doc("What is to be said beside each value, such as `attn: 0`; empty: nothing of any.")] = []
 
 
 class Report(Struct, kw_only=True, frozen=True):

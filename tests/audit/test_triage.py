@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ckaudit.audit import triage, triage_run
-from ckaudit.audit.pictures import shape_preserving
+from ckaudit.audit.pictures import charts, shape_preserving
+from ckaudit.contract.report import Chart
 from ckaudit.errors import UnreadableError, UsageError
 from tests.cases import run_of
 
@@ -87,3 +88,48 @@ def test_down_sampling_keeps_a_spike_and_a_nan() -> None:
     assert {5_678, 9_001} <= set(chosen.tolist())
     assert len(chosen) <= 100
     assert (np.diff(chosen) > 0).all()
+
+
+@pytest.mark.parametrize("broken", [(), (37, 5_003)])
+@pytest.mark.parametrize("points", [5, 24, 120])
+def test_down_sampling_keeps_the_ends_of_the_axis(points: int, broken: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        values = rng.normal(size=10_000)
+        lowest = int(rng.integers(0, 9_998))
+        values[lowest], values[lowest + 1] = -9.0, 9.0  # in one stretch, as a rule
+        for row in broken:
+            values[row] = np.nan
+        chosen = shape_preserving(values, points)
+        assert {int(np.nanargmin(values)), int(np.nanargmax(values)), 9_999} <= set(chosen.tolist())
+        assert len(chosen) <= points
+
+
+def test_a_caption_has_the_numbers_of_the_record(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    losses = {step: 4.0 / step**0.2 + 0.1 * float(rng.normal()) for step in range(1, 401)}
+    losses[200], losses[201] = 9.0, 0.3
+    lowest = min(losses, key=losses.__getitem__)
+    losses |= {step: float("nan") for step in range(390, 401)}
+    (chart, *_) = triage(write_run(tmp_path, losses, checkpoints=[])).charts
+    assert None not in (chart.least, chart.greatest, chart.last)
+    assert (chart.least.label, chart.least.value) == (str(lowest), losses[lowest])
+    assert (chart.greatest.label, chart.greatest.value) == ("200", 9.0)
+    assert (chart.last.label, chart.last.value) == ("389", losses[389])
+
+
+def gradients(norms: dict[str, float]) -> Chart:
+    (chart,) = charts(run_of({"name": "x", "sections": {"gradients.*.norm": {"steps": [10], "labels": list(norms),
+                                                                             "values": [list(norms.values())]}}}))  # fmt: skip
+    return chart
+
+
+def test_a_branch_without_gradient_is_said_beside_its_block() -> None:
+    norms = {f"blocks.{block}.{part}.weight": 0.5 for block in range(3) for part in ("attn_norm", "attn.q", "mlp.up", "mlp.down")}
+    assert gradients(norms).remarks == []
+    cut = norms | {"blocks.1.attn.q.weight": 0.0}
+    assert gradients(cut).remarks == ["", "attn: 0", ""]
+    faint = norms | {"blocks.2.mlp.up.weight": 3e-9, "blocks.2.mlp.down.weight": 4e-9}
+    assert gradients(faint).remarks == ["", "", "mlp: 5e-09"]
+    dark = norms | {name: 0.0 for name in norms if name.startswith("blocks.0.")}
+    assert gradients(dark).remarks == []

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from ckaudit.contract.missed import most_missed
-from ckaudit.contract.report import Check, Finding, Report
+from ckaudit.contract.report import Chart, Check, Finding, Report
 from ckaudit.reports import accepted, words
 from ckaudit.reports.terminal.causes import causes
 from ckaudit.reports.terminal.interview import interview
@@ -110,10 +112,9 @@ def _pictures(report: Report, view: View, width: int) -> Iterator[list[str]]:
     """Yield each chart under the question it answers; the first steps of the causes are marked on curves."""
     marks = [diagnosis.first_step for diagnosis in report.diagnoses]
     for chart in report.charts:
-        labels = [shown(label, view) for label in chart.labels]
-        drawn = type(chart)(name=chart.name, title=chart.title, unit=chart.unit, labels=labels, values=chart.values)
-        if not labels:
+        if not chart.labels:
             continue
+        drawn = _legible(chart, view)
         if chart.name == "gradient_waterfall":
             lines = waterfall(drawn, width=width - 2, unicode=view.unicode)
         else:
@@ -121,6 +122,17 @@ def _pictures(report: Report, view: View, width: int) -> Iterator[list[str]]:
         caption = [paint(f"  {line}", "dim", view) for line in fit(lines[-1], width - 2)]
         heading = [_title(line, view) for line in fit(shown(chart.title, view), width)]
         yield [*heading, *(f"  {line}" for line in lines[:-1]), *caption]
+
+
+def _legible(chart: Chart, view: View) -> Chart:
+    """Return a chart whose words steer no terminal."""
+    ends = {name: getattr(chart, name) for name in ("least", "greatest", "last")}
+    return replace(
+        chart,
+        labels=[shown(label, view) for label in chart.labels],
+        remarks=[shown(remark, view) for remark in chart.remarks],
+        **{name: point and replace(point, label=shown(point.label, view)) for name, point in ends.items()},
+    )
 
 
 def _state(report: Report, view: View, width: int) -> list[str]:
