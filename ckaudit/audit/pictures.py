@@ -57,8 +57,8 @@ def _loss(run: Run, points: int) -> Chart | None:
     chosen = shape_preserving(values, points)
     labels = [str(step) for step in rows.steps.tolist()]
     finite = np.flatnonzero(np.isfinite(values))
-    ends = (*_extremes(values), int(finite[-1])) if len(finite) else ()
-    least, greatest, last = [Point(label=labels[row], value=float(values[row])) for row in ends] or [None] * 3
+    ends = [Point(label=labels[row], value=float(values[row])) for row in (*_extremes(values), *finite[-1:])]
+    least, greatest, last = ends or (None, None, None)
     return Chart(
         name="loss", title="Is the loss going down?", unit=train_loss_raw.unit,
         labels=[labels[row] for row in chosen], values=[to_word(value) for value in values[chosen].tolist()],

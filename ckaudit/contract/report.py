@@ -29,6 +29,9 @@ class Finding(Struct, kw_only=True, omit_defaults=True, frozen=True):
     severity: Annotated[Severity, doc("sev0 stop, sev1 contain, sev2 investigate, note.")]
     message: Annotated[str, doc("One sentence with the place, the number and the limit.")]
     where: Annotated[str | None, doc("Tensor, block, head or scalar.")] = None
+    group: Annotated[
+        str | None, doc("One name of all its places, where they are exactly all of a module, a layer or the model.")
+    ] = None
     first_step: Annotated[Step | None, doc("First step of the interval.", unit="steps")] = None
     last_step: Annotated[Step | None, doc("Last step of the interval.", unit="steps")] = None
     worst_step: Annotated[Step | None, doc("Step with the worst value.", unit="steps")] = None
@@ -70,6 +73,7 @@ class Diagnosis(Struct, kw_only=True, omit_defaults=True, frozen=True):
     evidence: Annotated[list[Evidence], doc("Reasons, strongest first.")]
     explains: Annotated[list[str], doc("Codes of the findings explained, in order of time.")]
     where: Annotated[str | None, doc("First tensor, block or scalar hit.")] = None
+    group: Annotated[str | None, doc("One name of all places of the first finding explained, where they have one.")] = None
     path: Annotated[list[str], doc("The path of the first finding explained, from metric to kernels, where recorded.")] = []
     first_step: Annotated[Step | None, doc("First step of the findings explained.", unit="steps")] = None
 

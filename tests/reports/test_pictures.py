@@ -131,3 +131,8 @@ def test_a_flat_curve_and_an_ascii_screen_draw():
     lines = curve(chart([2.0, 2.0, "NaN"]), width=3, unicode=False)
     assert "".join(lines).isascii()
     assert lines[0] == "  x"
+
+
+def test_numbers_at_the_ends_of_the_range_of_floats_draw():
+    rows = curve(chart([-1.7e308, 1.7e308, 0.0]), width=3, height=2)[:2]
+    assert [column_height(rows, place) for place in range(3)] == [1, 16, 9]

@@ -144,8 +144,11 @@ def _stack(column: list[Number], low: float, high: float, height: int, *, unicod
     if not column:
         return " " * height
     highest = max(value for value in map(finite, column) if value is not None)
+    half = 1.0 if math.isfinite(high - low) else 0.5  # of floats at both ends of their range the difference is none
     # One eighth is always drawn: a recorded minimum is not a gap.
-    eighths = 1 + round((highest - low) / (high - low) * (8 * height - 1)) if high > low else 4 * height
+    eighths = (
+        1 + round((half * highest - half * low) / (half * high - half * low) * (8 * height - 1)) if high > low else 4 * height
+    )
     filled = [min(8, max(0, eighths - 8 * row)) for row in range(height)]
     return "".join(LEVELS[part] if unicode else " .:#"[math.ceil(part / 8 * 3)] for part in reversed(filled))
 

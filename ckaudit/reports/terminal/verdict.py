@@ -73,13 +73,13 @@ def _open(report: Report, view: View, width: int) -> list[str]:
 def _finding(finding: Finding, view: View, width: int) -> Iterator[str]:
     """Yield severity, code, name, steps and place, below them the message, the places folded into it and the way to a kernel."""
     label = f"{finding.severity:<4}  {finding.code}"
-    place = words.located(finding, view.base) or finding.where or ""
+    place = words.located(finding, view.base) or finding.group or finding.where or ""
     rest = shown(", ".join(part for part in (finding.name, words.interval(finding), place) if part), view)
     first, *others = fit(rest, width - len(label) - 4)
     yield f"  {paint(label, finding.severity, view)}  {first}"
     yield from (" " * (len(label) + 4) + line for line in others)
     yield from paragraph(shown(finding.message, view), width, indent="        ")
-    if finding.also:
+    if finding.also and (view.verbose or finding.group is None):
         names = finding.also if view.verbose else finding.also[:3]
         more = "" if len(names) == len(finding.also) else f" and {len(finding.also) - len(names):,} more"
         text = f"also {shown(', '.join(names), view)}{more}"
