@@ -57,7 +57,7 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings) -> Diagnosis |
         cause=cause.name, title=cause.title, confidence=_logistic(cause.prior + total(evidence)), severity=gravest.severity,
         symptom=explained[0].message, knob=knob, inspect=cause.inspect, runbook=cause.runbook, evidence=evidence,
         explains=list(dict.fromkeys(each.code for each in (*explained, *_followed(cause, ill, explained[0])))),
-        where=explained[0].where, first_step=explained[0].first_step, path=explained[0].path,
+        where=explained[0].where, group=explained[0].group, first_step=explained[0].first_step, path=explained[0].path,
     )  # fmt: skip
 
 

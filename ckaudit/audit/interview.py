@@ -12,6 +12,7 @@ from ckaudit.causes.cause import Findings
 from ckaudit.contract.interview import Answer, Phase, Pointer, Word
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import Check, Diagnosis, Finding
+from ckaudit.material.counts import plural
 from ckaudit.metrics import Metric, metrics
 from ckaudit.questions.phases import MAP, PHASES, Way
 from ckaudit.questions.question import FindingsMarker, Input, Question, Said, questions, unrecorded, worse
@@ -109,7 +110,7 @@ def _weighed(said: Said, bearing: Sequence[Finding], causes: Sequence[str]) -> S
     gravest = bearing[0]
     least: Word = "watch" if gravest.severity == "sev2" else "bad"
     word: Word = worse(least, said.word) if said.word in ("good", "watch", "bad") else least
-    more = f" (and {len(bearing) - 1} more)" if len(bearing) > 1 else ""
+    more = f", and {plural(len(bearing) - 1, 'other finding')}" if len(bearing) > 1 else ""
     likely = f"; the likeliest cause is {causes[0]}" if causes else ""
     since = "" if gravest.first_step is None else f" from step {gravest.first_step}"
     text = f"{gravest.code}{since}: {gravest.message}{more}{likely}. {said.sentence[:1].upper()}{said.sentence[1:]}"

@@ -1,18 +1,19 @@
 """Rules applied to a run: which fired, which passed, which could not be judged and why."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ckaudit.audit.applies import why_not_metric
 from ckaudit.audit.arguments import says
+from ckaudit.audit.fold import fold, told
 from ckaudit.contract.missed import needed
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import SEVERITIES, Check, Finding
 from ckaudit.metrics import Metric
 from ckaudit.rules.rule import Hit, Input, Rule, Skip
+from ckaudit.run.places import known_places
 from ckaudit.run.run import Run
 
 
@@ -63,9 +64,9 @@ def _told(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
     if missing:
         unsaid = [names for names in rule.facts if not any(says(run.manifest, name) for name in names)]
         return [], _unheard([each for each in missing if isinstance(each, Metric) or not rule.facts], unsaid, run)
-    told = list(rule.function(*needs, *wants))
-    findings = [_finding(rule, hit, _path(rule, hit, run)) for hit in fold(each for each in told if isinstance(each, Hit))]
-    skip = next((_fitting(each, run) for each in told if isinstance(each, Skip)), None)
+    said = list(rule.function(*needs, *wants))
+    findings = [_finding(rule, hit, run) for hit in fold(each for each in said if isinstance(each, Hit))]
+    skip = next((_fitting(each, run) for each in said if isinstance(each, Skip)), None)
     grave = any(each.severity != "note" for each in findings)
     return findings, None if grave else skip
 
@@ -99,51 +100,19 @@ def _check(rule: Rule, skip: Skip | None, found: list[Finding]) -> Check:
     )  # fmt: skip
 
 
-def fold(hits: Iterable[Hit]) -> Iterator[Hit]:
-    """Make one hit of those that say the same of many places at overlapping times; the first of them speaks for all."""
-    groups: dict[tuple[str, str], list[Hit]] = {}
-    for hit in hits:
-        groups.setdefault((hit.severity, hit.message), []).append(hit)
-    for members in groups.values():
-        yield from _merged(sorted(members, key=lambda hit: -1 if hit.first is None else hit.first))
-
-
-def _merged(hits: list[Hit]) -> Iterator[Hit]:
-    current: Hit | None = None
-    for hit in hits:
-        if current is not None and _overlap(current, hit):
-            also = dict.fromkeys((*current.also, *([hit.where] if hit.where else []), *hit.also))
-            also.pop(current.where or "", None)
-            last = max(hit.last or 0, current.last or 0) if hit.last is not None else current.last
-            current = replace(current, also=tuple(also), last=last, joined_by=hit.first)
-            continue
-        if current is not None:
-            yield current
-        current = hit
-    if current is not None:
-        yield current
-
-
-def _overlap(one: Hit, later: Hit) -> bool:
-    return one.last is None or later.first is None or later.first <= one.last
-
-
 def _path(rule: Rule, hit: Hit, run: Run) -> list[str]:
     """Return what leads from the rule's first metric to the kernels of the tensor hit, where the run knows more than its name."""
     below = run.tensors.path(hit.where) if hit.where else []
     return [*(each.name for each in rule.metrics[:1]), *below] if below else []
 
 
-def _finding(rule: Rule, hit: Hit, path: list[str]) -> Finding:
+def _finding(rule: Rule, hit: Hit, run: Run) -> Finding:
     if SEVERITIES.index(hit.severity) < SEVERITIES.index(rule.severity):
         raise ValueError(f"{rule.code} may be {rule.severity} at most, not {hit.severity}")
-    text = hit.message.format(where=hit.where, value=hit.value, limit=hit.limit, first=hit.first, last=hit.last, worst=hit.worst)
-    if hit.also:
-        later = hit.joined_by is not None and hit.joined_by != hit.first
-        text += f" (and {len(hit.also)} more{f' by step {hit.joined_by}' if later else ''})"
+    message, group = told(hit, known_places(run))
     return Finding(
-        code=rule.code, name=rule.name, severity=hit.severity, message=text, where=hit.where,
+        code=rule.code, name=rule.name, severity=hit.severity, message=message, where=hit.where, group=group,
         first_step=hit.first, last_step=hit.last, worst_step=hit.worst, unit=rule.unit,
         value=None if hit.value is None else to_word(hit.value), limit=None if hit.limit is None else to_word(hit.limit),
-        points=hit.points, also=list(hit.also), path=path,
+        points=hit.points, also=list(hit.also), path=_path(rule, hit, run),
     )  # fmt: skip

@@ -5,18 +5,19 @@ from itertools import pairwise
 import numpy as np
 
 from ckaudit.contract.numbers import Number, to_word
-from ckaudit.contract.report import Chart
+from ckaudit.contract.report import Chart, Point
 from ckaudit.metrics.attention import normalized_attention_entropy
-from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm
+from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.metric import Metric
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats
+from ckaudit.run.series import Floats, root_sum_square
 
 STATE = (train_loss_raw, val_loss, learning_rate, grad_global_norm, update_to_weight_global, normalized_attention_entropy)
-DRAWN = (train_loss_raw, block_gradient_norm)
+DRAWN = (train_loss_raw, block_gradient_norm, gradient_norm)
+SHORT = {"attention": "attn"}
 
 
 def state(run: Run) -> dict[str, Number]:
@@ -41,7 +42,8 @@ def charts(run: Run, *, points: int = 120) -> list[Chart]:
 
     Args:
         run: The run, cut at the step judged.
-        points: Values of the loss curve; each keeps the extreme of its stretch, so that no spike is lost.
+        points: Values of the loss curve; each keeps the extreme of its stretch, so that no spike is lost. What is said of
+            the curve is of all values.
     """
     return [chart for chart in (_loss(run, points), _waterfall(run)) if chart]
 
@@ -51,21 +53,43 @@ def _loss(run: Run, points: int) -> Chart | None:
     if series.points < 2:
         return None
     rows = series.recorded_rows()
-    chosen = shape_preserving(rows.values[:, 0], points)
+    values = rows.values[:, 0]
+    chosen = shape_preserving(values, points)
+    labels = [str(step) for step in rows.steps.tolist()]
+    finite = np.flatnonzero(np.isfinite(values))
+    ends = [Point(label=labels[row], value=float(values[row])) for row in (*_extremes(values), *finite[-1:])]
+    least, greatest, last = ends or (None, None, None)
     return Chart(
         name="loss", title="Is the loss going down?", unit=train_loss_raw.unit,
-        labels=[str(step) for step in rows.steps[chosen]], values=[to_word(value) for value in rows.values[chosen, 0].tolist()],
+        labels=[labels[row] for row in chosen], values=[to_word(value) for value in values[chosen].tolist()],
+        least=least, greatest=greatest, last=last,
     )  # fmt: skip
 
 
 def shape_preserving(values: Floats, points: int) -> np.ndarray:
-    """Return at most `points` rows (two at least) of values (N,): of each stretch the one that stands out, and the last."""
+    """Return at most `points` rows (five at least) of values (N,) in order.
+
+    Among them are the lowest and the highest finite value, the last, and of each stretch the one that stands out.
+    """
     if len(values) <= points:
         return np.arange(len(values))
-    edges = np.linspace(0, len(values) - 1, points).astype(int)
+    kept = {*_extremes(values), len(values) - 1}
     outermost = _farthest(values, values)
-    chosen = [_standing_out(values, start, end, outermost) for start, end in pairwise(edges.tolist())]
-    return np.array([*chosen, len(values) - 1])
+    # Where an extreme stands beside another or beside a NaN in one stretch, both are kept: fewer stretches make room.
+    for edges in (points, points - 1, points - 2):
+        ends = np.linspace(0, len(values) - 1, edges).astype(int).tolist()
+        chosen = kept | {_standing_out(values, start, end, outermost) for start, end in pairwise(ends)}
+        if len(chosen) <= points:
+            break
+    return np.array(sorted(chosen))
+
+
+def _extremes(values: Floats) -> list[int]:
+    """Return the rows of the lowest and of the highest finite value, the first of equal ones; none where nothing is finite."""
+    finite = np.isfinite(values)
+    if not finite.any():
+        return []
+    return [int(np.argmin(np.where(finite, values, np.inf))), int(np.argmax(np.where(finite, values, -np.inf)))]
 
 
 def _standing_out(values: Floats, start: int, end: int, outermost: int) -> int:
@@ -93,10 +117,36 @@ def _waterfall(run: Run) -> Chart | None:
         return None
     rows = series.recorded_rows()
     cells = zip(rows.values[-1].tolist(), rows.recorded[-1].tolist(), strict=True)
+    dead = _dead_branches(run, int(rows.steps[-1]))
     return Chart(
         name="gradient_waterfall",
         title=f"Does the gradient reach every block? (step {int(rows.steps[-1])})",
         unit=block_gradient_norm.unit,
         labels=list(rows.labels),
         values=[to_word(value) if known else None for value, known in cells],
+        remarks=[dead.get(block, "") for block in rows.labels] if dead else [],
     )
+
+
+def _dead_branches(run: Run, step: int, *, least: float = 1e-6) -> dict[str, str]:
+    """Return by block which of its branches has hardly any gradient at a step beside the other, such as "attn: 0".
+
+    Args:
+        run: The run.
+        step: When.
+        least: Below this share of the block's largest branch, whatever the other gives does not reach it.
+    """
+    norm = gradient_norm(run).until(step)
+    branches = norm.grouped([run.tensors.branch(name) for name in norm.labels], root_sum_square)
+    if not branches or branches.steps[-1] != step:
+        return {}
+    norms: dict[str, dict[str, float]] = {}
+    for label, value, known in zip(branches.labels, branches.values[-1].tolist(), branches.finite[-1].tolist(), strict=True):
+        block, _, kind = label.partition("/")
+        if known:
+            norms.setdefault(block, {})[SHORT.get(kind, kind)] = value
+    dead = {
+        block: [f"{kind}: {value:.2g}" for kind, value in found.items() if value < least * max(found.values())]
+        for block, found in norms.items()
+    }
+    return {block: ", ".join(told) for block, told in dead.items() if told}

@@ -144,7 +144,9 @@ def _since(run: Run, step: int | None) -> str:
 
 
 def _place(diagnosis: Diagnosis) -> str:
-    """Return where in the model; a scalar such as the loss is no place."""
+    """Return where in the model, a whole group by its name; a scalar such as the loss is no place."""
+    if diagnosis.group:
+        return f", in {diagnosis.group}"
     return f", in {diagnosis.where}" if diagnosis.where and "." in diagnosis.where else ""
 
 

@@ -1,5 +1,6 @@
 """What to do now about the findings of one run: contain, localize, save the evidence, replay."""
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 
@@ -97,11 +98,28 @@ def _batches(run: Run, since: int, batches: int) -> str:
     since = max(1, since)
     for name in BATCHES:
         known = [each for labels in run.words(name).values() for each in zip(labels.steps, labels.values, strict=True)]
-        if named := [f"{word} at step {step}" for step, word in sorted(known) if step <= since][-batches:]:
-            return f"{'the batch' if len(named) == 1 else 'the batches'} {', '.join(named)}"
+        if last := [(step, word) for step, word in sorted(known) if step <= since][-batches:]:
+            return _named(last)
     first = max(1, since - batches + 1)
     steps = f"the batches of steps {first} to {since}" if first < since else f"the batch of step {since}"
     return f"{steps}, which the record does not name"
+
+
+def _named(batches: Sequence[tuple[int, str]]) -> str:
+    """Return batches with what the run calls them: from the first to the last where names count with the steps.
+
+    >>> _named([(7, "7/0"), (8, "8/0"), (9, "9/0")]), _named([(7, "ab"), (8, "cd")])
+    ('the batches of steps 7 to 9 (ids 7/0 to 9/0)', 'the batches ab at step 7, cd at step 8')
+    """
+    (first, id_of_first), (last, id_of_last) = batches[0], batches[-1]
+    counted = [re.sub(rf"(?<!\d)0*{step}(?!\d)", "#", word, count=1) for step, word in batches]
+    steps = [step for step, _ in batches]
+    if "#" in counted[0] and len(set(counted)) == 1 and steps == list(range(first, last + 1)):
+        if first == last:
+            return f"the batch of step {first} (id {id_of_first})"
+        return f"the batches of steps {first} to {last} (ids {id_of_first} to {id_of_last})"
+    told = ", ".join(f"{word} at step {step}" for step, word in batches)
+    return f"the batch{'' if len(batches) == 1 else 'es'} {told}"
 
 
 def _replay(run: Run, since: int) -> str:

@@ -29,6 +29,9 @@ class Finding(Struct, kw_only=True, omit_defaults=True, frozen=True):
     severity: Annotated[Severity, doc("sev0 stop, sev1 contain, sev2 investigate, note.")]
     message: Annotated[str, doc("One sentence with the place, the number and the limit.")]
     where: Annotated[str | None, doc("Tensor, block, head or scalar.")] = None
+    group: Annotated[
+        str | None, doc("One name of all its places, where they are exactly all of a module, a layer or the model.")
+    ] = None
     first_step: Annotated[Step | None, doc("First step of the interval.", unit="steps")] = None
     last_step: Annotated[Step | None, doc("Last step of the interval.", unit="steps")] = None
     worst_step: Annotated[Step | None, doc("Step with the worst value.", unit="steps")] = None
@@ -70,6 +73,7 @@ class Diagnosis(Struct, kw_only=True, omit_defaults=True, frozen=True):
     evidence: Annotated[list[Evidence], doc("Reasons, strongest first.")]
     explains: Annotated[list[str], doc("Codes of the findings explained, in order of time.")]
     where: Annotated[str | None, doc("First tensor, block or scalar hit.")] = None
+    group: Annotated[str | None, doc("One name of all places of the first finding explained, where they have one.")] = None
     path: Annotated[list[str], doc("The path of the first finding explained, from metric to kernels, where recorded.")] = []
     first_step: Annotated[Step | None, doc("First step of the findings explained.", unit="steps")] = None
     may_follow: Annotated[
@@ -127,6 +131,13 @@ class PolicyUsed(Struct, kw_only=True, omit_defaults=True, frozen=True):
     fail_on: Annotated[Severity | None, doc("The least grave severity that fails; null: the policy does not say.")] = None
 
 
+class Point(Struct, kw_only=True, frozen=True):
+    """One value of a picture with its name."""
+
+    label: Annotated[str, doc("Its step, or its block.")]
+    value: Annotated[Number, doc("The value.")]
+
+
 class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """Data of one picture; renderers decide how it looks."""
 
@@ -135,6 +146,10 @@ class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
     unit: Annotated[str, doc("Unit of the values.")]
     labels: Annotated[list[str], doc("Names of the values, such as steps or blocks.", shape="(N,)")]
     values: Annotated[list[Number | None], doc("The values; null where not recorded.", shape="(N,)")]
+    least: Annotated[Point | None, doc("Lowest finite value of all that were recorded, drawn or not.")] = None
+    greatest: Annotated[Point | None, doc("Highest finite value of all that were recorded, drawn or not.")] = None
+    last: Annotated[Point | None, doc("Last finite value of all that were recorded, drawn or not.")] = None
+    remarks: Annotated[list[str], doc("What is to be said beside each value, such as `attn: 0`; empty: nothing of any.")] = []
 
 
 class Report(Struct, kw_only=True, frozen=True):

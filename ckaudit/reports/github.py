@@ -50,7 +50,8 @@ def _finding(finding: Finding, base: str) -> str:
         )
         if text
     ]
-    place = f"{finding.where}: " if finding.where and finding.where not in finding.message else ""
+    is_named = finding.where is None or finding.group is not None or finding.where in finding.message
+    place = "" if is_named else f"{finding.where}: "
     return _command(words.level(finding.severity), properties, [place + finding.message, *details])
 
 

@@ -85,7 +85,12 @@ def _where(finding: Finding, base: str) -> str:
     """Return file and line, pointer, place and steps, one below the other in the cell."""
     file = words.located(finding, base)
     line = f":{finding.line}" if finding.line else ""
-    parts = [f"{file}{line}" if file else "", finding.pointer or "", finding.where or "", words.interval(finding)]
+    parts = [
+        f"{file}{line}" if file else "",
+        finding.pointer or "",
+        finding.group or finding.where or "",
+        words.interval(finding),
+    ]
     return "<br>".join(code(part) for part in parts if part) or "-"
 
 

@@ -114,7 +114,9 @@ def _result(finding: Finding, index: int, base: str, seen: Counter[str]) -> dict
 def _fingerprint(finding: Finding) -> str:
     """Return a hash of what stays the same when numbers, lines and wording change; of the start only its power of two."""
     octave = finding.first_step and finding.first_step.bit_length()
-    parts = (finding.code, finding.file, finding.pointer, finding.where, octave)
+    # Which of several places is the worst may change with every checkpoint; the first by name does not.
+    place = finding.where and min(finding.where, *finding.also) if finding.also else finding.where
+    parts = (finding.code, finding.file, finding.pointer, place, octave)
     return sha256(repr(parts).encode()).hexdigest()[:16]
 
 

@@ -21,7 +21,8 @@ class Hit(Struct, frozen=True, kw_only=True):
     """One interval in which a rule's illness is seen.
 
     `message` may use {where}, {value}, {limit} and the steps, with their formats. `also` are places where the same began
-    while the interval lasted, the last of them at step `joined_by`.
+    while the interval lasted, the last of them at step `joined_by`. `badness` tells which of several places is the worst,
+    and `members` are the hits of all places, where one hit was made of them.
     """
 
     severity: Severity
@@ -35,6 +36,8 @@ class Hit(Struct, frozen=True, kw_only=True):
     points: int | None = None
     also: tuple[str, ...] = ()
     joined_by: int | None = None
+    badness: float | None = None
+    members: tuple["Hit", ...] = ()
 
     @classmethod
     def over(
@@ -62,7 +65,7 @@ class Hit(Struct, frozen=True, kw_only=True):
         shown = worst if value is None else float(value[span.rows[row], span.column])
         return cls(
             severity=severity, message=message, where=span.label, first=span.first, last=span.last,
-            worst=step, value=shown, limit=limit, points=span.points,
+            worst=step, value=shown, limit=limit, points=span.points, badness=worst,
         )  # fmt: skip
 
 

@@ -10,9 +10,7 @@ from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Series, root_sum_square
 from ckaudit.run.spans import spans
-from ckaudit.run.tensors import TensorTable, table_of
-
-BRANCHES = ("attention", "mlp")
+from ckaudit.run.tensors import BRANCHES, table_of
 
 
 @rule("GRAD009", severity="sev2", needs=[gradient_norm], wants=[FACTS], unit="1")
@@ -33,7 +31,7 @@ def starved_branch(
     young: all three are left out.
     """
     table = table_of(facts)
-    branches = norm.grouped([_branch(name, table) for name in norm.labels], root_sum_square)
+    branches = norm.grouped([table.branch(name) for name in norm.labels], root_sum_square)
     blocks = [block for block in dict.fromkeys(map(_block, branches.labels)) if _both(block, branches)]
     if not blocks:
         yield Skip("not_applicable", "no block has both attention and an MLP")
@@ -52,11 +50,6 @@ def starved_branch(
             span, "sev2", f"{{where}} gets {{value:.3g}}x less gradient than the {other} beside it; the limit is {{limit:.0f}}x",
             badness=ratio, limit=max_ratio,
         )  # fmt: skip
-
-
-def _branch(name: str, table: TensorTable) -> str | None:
-    block, kind = table.block(name), table.kind(name)
-    return f"{block}/{kind}" if block is not None and kind in BRANCHES and table.is_trainable(name) else None
 
 
 def _block(label: str) -> str:

@@ -7,6 +7,9 @@ from msgspec import UNSET, Struct
 
 from ckaudit.contract.manifest import Manifest, TensorFacts
 
+BRANCHES = ("attention", "mlp")
+"""What a block adds to the stream side by side; experts count as the MLP."""
+
 _DEPTH = re.compile(r"(?:^|[._/])(?P<depth>\d+)(?=[._/]|$)")
 _EXPERT = re.compile(r"(^|[._])experts?[._]?\d+([._]|$)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
@@ -48,6 +51,15 @@ class TensorTable(Struct, frozen=True):
     def blocks(self, names: Iterable[str]) -> list[str | None]:
         """Return the block of each of `names`."""
         return [self.block(name) for name in names]
+
+    def branch(self, name: str) -> str | None:
+        """Return a trainable tensor's branch as "block.3/attention" or "block.3/mlp", None where it is in neither.
+
+        >>> TensorTable({}).branch("blocks.3.attn.q.weight"), TensorTable({}).branch("blocks.3.attn_norm.weight")
+        ('block.3/attention', None)
+        """
+        block, kind = self.block(name), self.kind(name)
+        return f"{block}/{kind}" if block is not None and kind in BRANCHES and self.is_trainable(name) else None
 
     def module(self, name: str) -> str:
         """Return the module that holds a tensor; where nobody said it, the tensor's own name."""

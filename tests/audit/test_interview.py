@@ -77,6 +77,12 @@ def test_no_answer_is_better_than_the_finding(severity, word):
     assert found.numbers == {"nan": "NaN"}
 
 
+def test_other_findings_are_counted_apart_from_the_other_places_of_the_first():
+    folded = msgspec.structs.replace(SPIKE, message="w gets no gradient (and 4 more)")
+    found = answer(made(well, ("loss_spike",)), run_of({"name": "a", "scalars": LOSS}), [folded, SPIKE, SPIKE], [])
+    assert found.sentence == "LOSS001 from step 40: w gets no gradient (and 4 more), and 2 other findings. It falls"
+
+
 def test_a_finding_of_another_rule_does_not_bear():
     found = answer(made(well, ("overfitting",)), run_of({"name": "a", "scalars": LOSS}), [SPIKE], [])
     assert (found.word, found.sentence) == ("good", "it falls")

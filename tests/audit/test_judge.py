@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.audit.judge import fold, judge
+from ckaudit.audit.fold import fold
+from ckaudit.audit.judge import judge
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.missed import needs_of
 from ckaudit.metrics import Metric

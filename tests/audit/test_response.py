@@ -38,14 +38,38 @@ def test_the_parts_of_the_stack_stand_in_the_order_of_time():
 
 
 def test_evidence_names_batches_numbers_and_the_black_box():
-    words = {"batch_hash": {"steps": list(range(1, 401)), "values": [f"b{step}" for step in range(1, 401)]}}
-    run = recorded(texts=words)
+    run = recorded(texts=named(lambda step: f"b{step * step}"))
     run = type(run)(**{name: getattr(run, name) for name in ("name", "scalars", "texts")}, events=(Event(385, 384, ()),))
     save = response(run, [finding("LOSS001", "sev1", 380)])[2]
-    assert save.startswith("save: the numbers of steps 330 to 400, the batches b377 at step 377, b378 at step 378, ")
-    assert "b380 at step 380" in save
-    assert "b381" not in save
+    assert save.startswith("save: the numbers of steps 330 to 400, the batches b142129 at step 377, b142884 at step 378, ")
+    assert "b144400 at step 380" in save
+    assert "step 381" not in save
     assert "ckaudit triage 'runs/a b' --event 384" in save
+
+
+def named(name):
+    return {"batch_id": {"steps": list(range(1, 401)), "values": [name(step) for step in range(1, 401)]}}
+
+
+def saved(name, first=10):
+    return response(recorded(texts=named(name)), [finding("LOSS001", "sev1", first)])[2]
+
+
+def test_batches_that_are_named_by_their_step_are_told_from_the_first_to_the_last():
+    assert ", the batches of steps 7 to 10 (ids 7/0 to 10/0), and" in saved(lambda step: f"{step}/0")
+    assert "(ids step_0007 to step_0010)" in saved(lambda step: f"step_{step:04}")
+    assert "the batch of step 1 (id 1/0)" in saved(lambda step: f"{step}/0", first=1)
+
+
+def test_batches_with_names_that_do_not_count_with_the_steps_are_told_one_by_one():
+    assert "the batches 7/0 at step 7, 8/1 at step 8, 9/0 at step 9, 10/1 at step 10" in saved(
+        lambda step: f"{step}/{1 - step % 2}"
+    )
+    assert "the batches 17 at step 7, 18 at step 8" in saved(lambda step: f"1{step}")
+    every = named(lambda step: f"{step}/0")["batch_id"]
+    gaps = {"batch_id": {key: [value for row, value in enumerate(each) if row != 7] for key, each in every.items()}}
+    told = response(recorded(texts=gaps), [finding("LOSS001", "sev1", 10)])[2]
+    assert "the batches 6/0 at step 6, 7/0 at step 7, 9/0 at step 9, 10/0 at step 10" in told
 
 
 def test_a_replay_has_a_number_to_meet():

@@ -1,7 +1,9 @@
 import math
 from itertools import pairwise
 
-from ckaudit.contract.report import Chart
+import msgspec
+
+from ckaudit.contract.report import Chart, Point
 from ckaudit.reports.terminal.pictures import curve, waterfall
 
 
@@ -51,6 +53,28 @@ def test_a_deep_model_keeps_its_ends_and_extremes():
     assert lines[-1].endswith(f"{len(shown)} of 96 blocks")
 
 
+def test_a_dead_branch_stands_behind_the_value_of_its_block():
+    drawn = msgspec.structs.replace(chart([0.5, 0.4, 0.3]), remarks=["", "attn: 0", ""])
+    lines = waterfall(drawn, width=60)
+    assert lines[1].endswith(" 0.4  attn: 0")
+    assert max(map(len, lines)) <= 60
+    narrow = waterfall(
+        msgspec.structs.replace(drawn, labels=["model.layers.10"] * 3, remarks=["", "attn: 3.1e-09", ""]), width=30
+    )
+    assert narrow[2] == "  attn: 3.1e-09"
+    assert max(map(len, narrow)) <= 30
+
+
+def test_a_deep_model_keeps_blocks_with_a_dead_branch():
+    drawn = msgspec.structs.replace(chart([1.0] * 96), remarks=["attn: 0" if index in (41, 77) else "" for index in range(96)])
+    lines = waterfall(drawn)
+    assert [line.split()[0] for line in lines if "attn" in line] == ["41", "77"]
+    assert len(lines) <= 25
+    every = waterfall(msgspec.structs.replace(drawn, remarks=["attn: 0"] * 96))
+    assert len(every) <= 25
+    assert {"0", "95"} <= {line.split()[0] for line in every}
+
+
 def test_long_names_keep_their_ends():
     (line, _) = waterfall(chart([1.0], ["model.decoder.layers.31"]), width=40, unicode=False)
     assert line.startswith("....layers.31")
@@ -85,7 +109,18 @@ def test_a_mark_stands_under_its_step_with_the_rank_of_its_cause():
 
 
 def test_least_and_last_are_named_with_their_steps():
-    assert curve(chart([3.0, 1.5, "NaN", 2.0]))[-1] == "min 1.5 at 1, max 3, last 2 at 3"
+    assert curve(chart([3.0, 1.5, "NaN", 2.0]))[-1] == "min 1.5 at 1, max 3 at 0, last 2 at 3"
+
+
+def test_a_caption_is_of_all_points_and_not_of_those_drawn():
+    told = {"least": Point(label="391", value=1.1745), "greatest": Point(label="2", value=5.0)}
+    drawn = msgspec.structs.replace(chart([4.0, 1.187, 1.22], ["1", "394", "400"]), last=Point(label="400", value=1.22), **told)
+    assert curve(drawn)[-1] == "min 1.175 at 391, max 5 at 2, last 1.22 at 400"
+
+
+def test_a_loss_that_broke_names_its_last_finite_value():
+    drawn = msgspec.structs.replace(chart([2.0, "NaN"], ["148", "200"]), last=Point(label="149", value=1.564))
+    assert curve(drawn)[-1] == "min 2 at 148, max 2 at 148, last finite 1.564 at 149"
 
 
 def test_without_a_finite_value_there_is_a_sentence():
@@ -96,3 +131,8 @@ def test_a_flat_curve_and_an_ascii_screen_draw():
     lines = curve(chart([2.0, 2.0, "NaN"]), width=3, unicode=False)
     assert "".join(lines).isascii()
     assert lines[0] == "  x"
+
+
+def test_numbers_at_the_ends_of_the_range_of_floats_draw():
+    rows = curve(chart([-1.7e308, 1.7e308, 0.0]), width=3, height=2)[:2]
+    assert [column_height(rows, place) for place in range(3)] == [1, 16, 9]

@@ -72,6 +72,15 @@ def test_a_table_on_a_wide_screen_and_paragraphs_on_a_narrow_one():
     assert "   try      Halve the peak" in narrow
 
 
+def test_the_number_of_a_cause_never_stands_alone_before_a_long_name():
+    first, *others = ill().diagnoses
+    long = msgspec.structs.replace(first, symptom="blocks.2.attn_norm.weight is trainable")
+    lines = render(msgspec.structs.replace(ill(), diagnoses=[long, *others]), "terminal", View(width=100)).splitlines()
+    row = next(index for index, line in enumerate(lines) if line.startswith("1."))
+    assert lines[row].startswith("1. blocks.2.attn_norm.   ")
+    assert lines[row + 1].startswith("   weight is trainable")
+
+
 def test_evidence_for_and_against_is_told_apart():
     lines = render(ill(), "terminal", View(width=120)).splitlines()
     assert "   + the gradient norm rose 60x four steps before the loss (+1.5, GRAD002)" in lines
@@ -81,6 +90,17 @@ def test_evidence_for_and_against_is_told_apart():
 def test_explained_findings_appear_only_when_everything_is_asked_for():
     assert "LOSS002  loss_divergence" not in render(ill(), "terminal")
     assert "LOSS002  loss_divergence" in render(ill(), "terminal", View(verbose=True))
+
+
+def test_places_with_one_name_are_listed_only_when_everything_is_asked_for():
+    spike = next(each for each in ill().findings if each.also)
+    report = msgspec.structs.replace(
+        ill(), diagnoses=[], findings=[msgspec.structs.replace(spike, group="all 5 parts of blocks")]
+    )
+    text = render(report, "terminal", View(width=120))
+    assert "exploding_gradient, step 476, all 5 parts of blocks\n" in text
+    assert "also" not in text
+    assert "also blocks.2.attention.query.weight, blocks.1, blocks.0, head" in render(report, "terminal", View(verbose=True))
 
 
 def test_what_was_skipped_is_one_line_per_reason_and_a_list_on_request():

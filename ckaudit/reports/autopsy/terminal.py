@@ -1,5 +1,6 @@
 """The autopsy of an event on a screen: a timeline of the black box, what happened step by step, and what came of it."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from ckaudit.audit.autopsy.result import Autopsy, Track
@@ -7,7 +8,7 @@ from ckaudit.contract.numbers import Number
 from ckaudit.reports.autopsy.sentences import NAMES, afterwards, earlier, finding, lines_of, others, standing, title
 from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import fit, pad, paragraph
-from ckaudit.reports.terminal.pictures import sparkline
+from ckaudit.reports.terminal.pictures import sparkline, starts
 from ckaudit.reports.view import View
 from ckaudit.reports.words import likelihood, number, plural
 
@@ -47,7 +48,7 @@ def _timeline(found: Autopsy, view: View, width: int) -> list[str]:
         short = label if len(label) <= column else f"..{label[-column + 2 :]}"
         drawn = sparkline(track.values, width=room, unicode=view.unicode)
         lines.append(f"  {pad(shown(short, view), column)}  {drawn}  {_end(track.values)}".rstrip())
-        if marks := _marks(track, found.steps, len(drawn)):
+        if marks := _marks(track, found.steps, room):
             lines.append(" " * (column + 4) + paint(marks, "sev1", view))
     return lines
 
@@ -63,9 +64,10 @@ def _end(values: Sequence[Number | None]) -> str:
 
 def _marks(track: Track, steps: Sequence[int], width: int) -> str:
     """Return a line with a mark under each column that holds a step out of range."""
-    line = [" "] * width
+    begins = starts(len(steps), width)
+    line = [" "] * len(begins)
     for step in track.out:
-        line[steps.index(step) * width // len(steps)] = "!"
+        line[bisect_right(begins, steps.index(step)) - 1] = "!"
     return "".join(line).rstrip()
 
 

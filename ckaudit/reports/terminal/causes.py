@@ -45,14 +45,8 @@ def _row(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterator[st
     widths = _widths(width)
     title: list[tuple[str, str]] = [(line, diagnosis.severity) for line in fit(shown(diagnosis.title, view), widths[1])]
     title += [(line, "dim") for line in fit(words.standing(diagnosis), widths[1])]
-    sees, knobs, places = (
-        fit(shown(text, view), column)
-        for text, column in (
-            (f"{rank}. {diagnosis.symptom}", widths[0]),
-            (diagnosis.knob, widths[2]),
-            (diagnosis.inspect, widths[3]),
-        )
-    )
+    sees = paragraph(shown(diagnosis.symptom, view), widths[0], first=f"{rank}. ", indent="")
+    knobs, places = (fit(shown(text, view), widths[column]) for text, column in ((diagnosis.knob, 2), (diagnosis.inspect, 3)))
     for line in range(max(len(sees), len(title), len(knobs), len(places))):
         cause, colour = title[line] if line < len(title) else ("", "dim")
         plain = [column[line] if line < len(column) else "" for column in (sees, knobs, places)]

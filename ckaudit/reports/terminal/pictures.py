@@ -1,15 +1,17 @@
 """Pictures made of characters: a curve over steps and bars over blocks."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from ckaudit.contract.numbers import Number
-from ckaudit.contract.report import Chart
+from ckaudit.contract.report import Chart, Point
+from ckaudit.reports.terminal.paragraph import fit
 from ckaudit.reports.words import number, plural
 
 LEVELS = " ▁▂▃▄▅▆▇█"  # eighths of a cell, from the bottom
 CROSS = "\N{MULTIPLICATION SIGN}"
+UNKNOWN = "\N{MIDDLE DOT}"
 LENGTHS = " ▏▎▍▌▋▊▉█"  # eighths of a cell, from the left
 
 
@@ -24,51 +26,86 @@ def curve(chart: Chart, marks: Sequence[int | None] = (), *, width: int = 80, he
         unicode: Whether eighths of a cell can be drawn.
 
     Returns:
-        The lines, without title: rows, marks, then least, last and unit. Without one finite value: a sentence instead.
+        The lines, without title: rows, marks, then least, greatest, last and unit. Without one finite value: a sentence instead.
     """
-    known = [(value, step) for value, step in zip(map(finite, chart.values), chart.labels, strict=True) if value is not None]
+    known = [value for value in map(finite, chart.values) if value is not None]
     if not known:
         return ["no finite value recorded"]
     columns = _columns(chart.values, width)
-    low, high = min(known)[0], max(known)[0]
+    low, high = min(known), max(known)
     cells = [_stack(column, low, high, height, unicode=unicode) for column in columns]
     rows = ["".join(cell[row] for cell in cells).rstrip() for row in range(height)]
-    least, at = min(known, key=lambda point: point[0])
-    last, end = known[-1]
-    unit = "" if chart.unit == "1" else f" {chart.unit}"
-    caption = f"min {number(least)}{unit} at {at}, max {number(high)}{unit}, last {number(last)}{unit} at {end}"
     dated = [(rank, step) for rank, step in enumerate(marks, start=1) if step is not None]
-    caption += "".join(f", cause {rank} from {step}" for rank, step in dated)
     marked = _marks(chart.labels, dated, len(columns))
+    caption = ", ".join([*_ends(chart), *(f"cause {rank} from {step}" for rank, step in dated)])
     return [*rows, *([marked] if marked.strip() else []), caption]
+
+
+def _ends(chart: Chart) -> Iterator[str]:
+    """Yield the lowest, the highest and the last finite value with their steps: of all values, as far as the chart tells them."""
+    pairs = zip(map(finite, chart.values), chart.labels, strict=True)
+    drawn = [Point(label=step, value=value) for value, step in pairs if value is not None]
+    unit = "" if chart.unit == "1" else f" {chart.unit}"
+    last = chart.last or drawn[-1]
+    told = {
+        "min": chart.least or min(drawn, key=lambda point: float(point.value)),
+        "max": chart.greatest or max(drawn, key=lambda point: float(point.value)),
+        "last" if last.label == chart.labels[-1] else "last finite": last,
+    }
+    for word, point in told.items():
+        yield f"{word} {number(point.value)}{unit} at {point.label}"
 
 
 def sparkline(values: Sequence[Number | None], *, width: int, unicode: bool = True) -> str:
     """Draw values (N,) in one row of at most `width` columns, each the point farthest from the median around it.
 
-    The outermost point of all is always drawn, so that neither a spike nor a dip is lost; what is not
-    finite is a cross.
+    The last value has the last column to itself, and the lowest and the highest are drawn where no column holds both. Where
+    nothing is negative, zero has no bar. What is not finite is a cross, what is not recorded a dot.
 
     >>> sparkline([1.0, 2.0, 3.0, 8.0], width=4), sparkline([1.0, 1.0, 1.0, 1.0, 1.0, 0.0], width=3)
-    ('▁▂▃█', '██▁')
+    ('▁▂▃█', '██ ')
     """
     known = [value for value in map(finite, values) if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    columns = _columns(values, min(width, len(values)))
+    columns = [values[start:end] for start, end in pairwise([*starts(len(values), width), len(values)])]
     outermost = _farthest(known, known)
     drawn = [_one_of(columns, place, outermost) for place in range(len(columns))]
-    return "".join(_stack(column, low, high, 1, unicode=unicode) for column in drawn)
+    for extreme, other in ((low, high), (high, low)):
+        if extreme not in drawn:
+            place = next((index for index, column in enumerate(columns) if extreme in column and drawn[index] != other), None)
+            if place is not None and finite(drawn[place]) is not None:
+                drawn[place] = extreme
+    return "".join(_level(value, low, high, unicode=unicode) for value in drawn)
 
 
-def _one_of(columns: Sequence[list[Number]], place: int, outermost: float) -> list[Number]:
+def starts(count: int, width: int) -> list[int]:
+    """Return where each column begins that a row of `width` columns deals (N,) values to; the last value has its own.
+
+    >>> starts(3, 5), starts(7, 4)
+    ([0, 1, 2], [0, 2, 4, 6])
+    """
+    if count <= width:
+        return list(range(count))
+    return [*(place * (count - 1) // (width - 1) for place in range(width - 1)), count - 1] if width > 1 else [0]
+
+
+def _one_of(columns: Sequence[Sequence[Number | None]], place: int, outermost: float) -> Number | None:
     """Return of one column what is not finite, or the outermost value of all, or the farthest from the median around it."""
-    values = [value for value in map(finite, columns[place]) if value is not None]
-    if len(values) < max(len(columns[place]), 2):
-        return columns[place]
+    recorded = [value for value in columns[place] if value is not None]
+    values = [value for value in map(finite, recorded) if value is not None]
+    if len(values) < len(recorded):
+        return next(value for value in recorded if finite(value) is None)
     if outermost in values:
-        return [outermost]
+        return outermost
     around = [value for column in columns[max(0, place - 1) : place + 2] for value in map(finite, column) if value is not None]
-    return [_farthest(values, around)]
+    return _farthest(values, around) if values else None
+
+
+def _level(value: Number | None, low: float, high: float, *, unicode: bool) -> str:
+    """Return one value as a bar of one row."""
+    if value is None:
+        return UNKNOWN if unicode else "-"
+    return " " if value == 0 <= low else _stack([value], low, high, 1, unicode=unicode)
 
 
 def _farthest(values: Sequence[float], around: Sequence[float]) -> float:
@@ -107,8 +144,11 @@ def _stack(column: list[Number], low: float, high: float, height: int, *, unicod
     if not column:
         return " " * height
     highest = max(value for value in map(finite, column) if value is not None)
+    half = 1.0 if math.isfinite(high - low) else 0.5  # of floats at both ends of their range the difference is none
     # One eighth is always drawn: a recorded minimum is not a gap.
-    eighths = 1 + round((highest - low) / (high - low) * (8 * height - 1)) if high > low else 4 * height
+    eighths = (
+        1 + round((half * highest - half * low) / (half * high - half * low) * (8 * height - 1)) if high > low else 4 * height
+    )
     filled = [min(8, max(0, eighths - 8 * row)) for row in range(height)]
     return "".join(LEVELS[part] if unicode else " .:#"[math.ceil(part / 8 * 3)] for part in reversed(filled))
 
@@ -125,41 +165,45 @@ def _marks(labels: Sequence[str], marks: Sequence[tuple[int, int]], width: int) 
 
 
 def waterfall(chart: Chart, *, width: int = 80, rows: int = 24, unicode: bool = True) -> list[str]:
-    """Draw one bar per block on a logarithmic axis between powers of ten.
+    """Draw one bar per block on a logarithmic axis between powers of ten, and what is to be said of a block behind its value.
 
     Args:
         chart: Labels are blocks, values (N,) positive; zero, non-finite and missing values are written out.
         width: Columns at most.
-        rows: Bars at most; the first, the last, the least and the greatest are always among them.
+        rows: Bars at most; the first, the last, the least, the greatest and some with a remark are always among them.
         unicode: Whether eighths of a cell can be drawn.
     """
     positive = [value for value in map(finite, chart.values) if value is not None and value > 0]
-    chosen = _rows(chart.values, rows)
+    remarked = [index for index, remark in enumerate(chart.remarks) if remark]
+    chosen = _rows(chart.values, rows, remarked)
     names = [_tail(chart.labels[index], width // 3, unicode=unicode) for index in chosen]
     widest = max((len(name) for name in names), default=0)
     low, high = _decades(positive)
-    room = max(8, width - widest - 14)
+    beside = max((len(chart.remarks[index]) + 2 for index in remarked), default=0)
+    room = max(8, width - widest - 14 - beside)
     lines = []
     for name, index in zip(names, chosen, strict=True):
         value = chart.values[index]
         said = "not recorded" if value is None else number(value, digits=3)
         lines.append(f"{name:<{widest}}  {_bar(value, low, high, room, unicode=unicode)}{said}")
+        if index in remarked:
+            remark = f"  {chart.remarks[index]}"
+            fits = len(lines[-1]) + len(remark) <= width
+            lines[-1:] = [lines[-1] + remark] if fits else [lines[-1], *(f"  {line}" for line in fit(remark, width - 2))]
     caption = f"log axis, 1e{low:+03d} to 1e{high:+03d}" + ("" if chart.unit == "1" else f" {chart.unit}")
-    return [
-        *lines,
-        caption + (f"; {len(chosen)} of {plural(len(chart.values), 'block')}" if len(chosen) < len(chart.values) else ""),
-    ]
+    left = len(chart.values) - len(chosen)
+    return [*lines, caption + (f"; {len(chosen)} of {plural(len(chart.values), 'block')}" if left else "")]
 
 
-def _rows(values: Sequence[Number | None], rows: int) -> list[int]:
-    """Return the places of at most `rows` values: evenly spread, the ends, and the least and greatest finite value."""
+def _rows(values: Sequence[Number | None], rows: int, remarked: Sequence[int] = ()) -> list[int]:
+    """Return the places of at most `rows` values: evenly spread, the ends, least and greatest, some with a remark."""
     if len(values) <= rows:
         return list(range(len(values)))
     known = [index for index, value in enumerate(values) if finite(value) is not None]
     ranked = sorted(known, key=lambda index: finite(values[index]) or 0.0)
-    extremes = {*ranked[:1], *ranked[-1:]}
-    evenly = {index * (len(values) - 1) // (rows - len(extremes) - 1) for index in range(rows - len(extremes))}
-    return sorted(evenly | extremes)
+    kept = {*ranked[:1], *ranked[-1:], *remarked[: rows // 2]}
+    evenly = {index * (len(values) - 1) // (rows - len(kept) - 1) for index in range(rows - len(kept))}
+    return sorted(evenly | kept)
 
 
 def _decades(values: Sequence[float]) -> tuple[int, int]:

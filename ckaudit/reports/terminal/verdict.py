@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from ckaudit.contract.missed import most_missed
-from ckaudit.contract.report import Check, Finding, Report
+from ckaudit.contract.report import Chart, Check, Finding, Report
 from ckaudit.reports import accepted, words
 from ckaudit.reports.terminal.causes import causes
 from ckaudit.reports.terminal.interview import interview
@@ -71,13 +73,13 @@ def _open(report: Report, view: View, width: int) -> list[str]:
 def _finding(finding: Finding, view: View, width: int) -> Iterator[str]:
     """Yield severity, code, name, steps and place, below them the message, the places folded into it and the way to a kernel."""
     label = f"{finding.severity:<4}  {finding.code}"
-    place = words.located(finding, view.base) or finding.where or ""
+    place = words.located(finding, view.base) or finding.group or finding.where or ""
     rest = shown(", ".join(part for part in (finding.name, words.interval(finding), place) if part), view)
     first, *others = fit(rest, width - len(label) - 4)
     yield f"  {paint(label, finding.severity, view)}  {first}"
     yield from (" " * (len(label) + 4) + line for line in others)
     yield from paragraph(shown(finding.message, view), width, indent="        ")
-    if finding.also:
+    if finding.also and (view.verbose or finding.group is None):
         names = finding.also if view.verbose else finding.also[:3]
         more = "" if len(names) == len(finding.also) else f" and {len(finding.also) - len(names):,} more"
         text = f"also {shown(', '.join(names), view)}{more}"
@@ -110,10 +112,9 @@ def _pictures(report: Report, view: View, width: int) -> Iterator[list[str]]:
     """Yield each chart under the question it answers; the first steps of the causes are marked on curves."""
     marks = [diagnosis.first_step for diagnosis in report.diagnoses]
     for chart in report.charts:
-        labels = [shown(label, view) for label in chart.labels]
-        drawn = type(chart)(name=chart.name, title=chart.title, unit=chart.unit, labels=labels, values=chart.values)
-        if not labels:
+        if not chart.labels:
             continue
+        drawn = _legible(chart, view)
         if chart.name == "gradient_waterfall":
             lines = waterfall(drawn, width=width - 2, unicode=view.unicode)
         else:
@@ -121,6 +122,17 @@ def _pictures(report: Report, view: View, width: int) -> Iterator[list[str]]:
         caption = [paint(f"  {line}", "dim", view) for line in fit(lines[-1], width - 2)]
         heading = [_title(line, view) for line in fit(shown(chart.title, view), width)]
         yield [*heading, *(f"  {line}" for line in lines[:-1]), *caption]
+
+
+def _legible(chart: Chart, view: View) -> Chart:
+    """Return a chart whose words steer no terminal."""
+    ends = {name: getattr(chart, name) for name in ("least", "greatest", "last")}
+    return replace(
+        chart,
+        labels=[shown(label, view) for label in chart.labels],
+        remarks=[shown(remark, view) for remark in chart.remarks],
+        **{name: point and replace(point, label=shown(point.label, view)) for name, point in ends.items()},
+    )
 
 
 def _state(report: Report, view: View, width: int) -> list[str]:

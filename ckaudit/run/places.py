@@ -1,0 +1,119 @@
+"""Many places by one name, where they are exactly all there are of a module, a layer or the model."""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from itertools import takewhile
+
+from msgspec import Struct
+
+from ckaudit.run.run import Run
+
+Known = Sequence[tuple[str, frozenset[str]]]
+TENSORS = ("weights", "gradients", "weight_deltas")
+_BLOCK = re.compile(r"[^\d]*\d+")  # the only number of a block's name stands at its end
+_NORM = re.compile(r"_(layer_?)?(norm|ln)")
+
+
+class Group(Struct, frozen=True):
+    """All places of one kind in one part of the model.
+
+    Attributes:
+        count: How many.
+        noun: What they are, in the plural.
+        part: The part of the model; empty: the whole.
+    """
+
+    count: int
+    noun: str
+    part: str = ""
+
+    def as_place(self) -> str:
+        """Return the name that answers where.
+
+        >>> Group(8, "tensors", "blocks.2").as_place(), Group(12, "heads").as_place()
+        ('all 8 tensors of blocks.2', 'all 12 heads')
+        """
+        return self._all() + (f" of {self.part}" if self.part else "")
+
+    def as_subject(self, later: str = "") -> str:
+        """Return the name that a sentence in the singular is made with, `later` inside its brackets.
+
+        >>> Group(5, "tensors", "blocks.1.attn").as_subject()
+        'blocks.1.attn (all 5 tensors)'
+        """
+        return f"{self.part or 'the model'} ({self._all()}{later})"
+
+    def _all(self) -> str:
+        return f"both {self.noun}" if self.count == 2 else f"all {self.count} {self.noun}"
+
+
+def group_of(places: Collection[str], known: Known) -> Group | None:
+    """Return the group that places are exactly all of, None where they are fewer, more, or a single one.
+
+    Args:
+        places: Tensors, modules, blocks or heads.
+        known: All that the run has of each kind, with the kind's name in the plural.
+    """
+    wanted = frozenset(places)
+    for noun, every in known if len(wanted) > 1 else ():
+        part = _part(wanted, every) if wanted <= every else None
+        if part is not None:
+            return Group(len(wanted), noun, part)
+    return None
+
+
+def known_places(run: Run) -> Known:
+    """Return the tensors, heads, modules and blocks that a run says anything of."""
+    return run.derived("known_places", lambda: _known(run))
+
+
+def _known(run: Run) -> Known:
+    tensors = frozenset(_labels(run, TENSORS) | set(run.tensors.facts))
+    modules = frozenset(_labels(run, ("activations",)))
+    heads = frozenset(label for label in _labels(run, ("attention",)) if "/" in label)
+    blocks = frozenset(block for block in run.tensors.blocks(tensors) if block is not None)
+    return (
+        ("tensors", tensors),
+        ("trainable tensors", frozenset(filter(run.tensors.is_trainable, tensors))),
+        ("heads", heads),
+        ("blocks", blocks),
+        ("blocks", frozenset(filter(_BLOCK.fullmatch, modules))),
+        ("modules", modules),
+    )
+
+
+def _labels(run: Run, sections: Collection[str]) -> set[str]:
+    found = (series.labels for path, series in run.sections.items() if path.partition(".")[0] in sections)
+    return {label for labels in found for label in labels}
+
+
+def _part(wanted: frozenset[str], every: frozenset[str]) -> str | None:
+    """Return the part of the model that holds exactly `wanted` of `every` place: "" is the whole of it, None: there is none."""
+    if wanted == every:
+        return ""
+    between = "/" if all("/" in place for place in wanted) else "."
+    split = {place: place.split(between) for place in every}
+    columns = zip(*(split[place] for place in wanted), strict=False)
+    stem = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, columns)]
+    if stem and _inside(stem, split) == wanted:
+        return between.join(stem)
+    children = {tuple(split[place][: len(stem) + 1]) for place in wanted}
+    if frozenset().union(*(_inside(child, split) for child in children)) != wanted:
+        return None
+    return _joined([between.join(child) for child in children], len(wanted))
+
+
+def _inside(stem: Sequence[str], split: dict[str, list[str]]) -> frozenset[str]:
+    return frozenset(place for place, parts in split.items() if parts[: len(stem)] == list(stem))
+
+
+def _joined(modules: Iterable[str], count: int) -> str | None:
+    """Return one name for modules that stand side by side: a module with its norms bears its own, two are named both.
+
+    >>> _joined(["blocks.1.attn_norm", "blocks.1.attn"], 5), _joined(["h.0.ln_1", "h.0.attn"], 6), _joined(["a", "b"], 2)
+    ('blocks.1.attn', 'h.0.attn and h.0.ln_1', None)
+    """
+    first, *others = sorted(modules, key=lambda name: (len(name), name))
+    if all(name.startswith(first) and _NORM.fullmatch(name[len(first) :]) for name in others):
+        return first
+    return " and ".join(sorted((first, *others))) if len(others) == 1 and count > 2 else None
