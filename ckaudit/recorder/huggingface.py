@@ -31,8 +31,8 @@ class RecorderCallback(HandsOn, TrainerCallback):  # type: ignore[misc]  # trans
     "rescaled" where nothing was cut off, else "post_clip". Under `torch_compile`, with several GPUs in one process, and where
     the loss is computed outside the model, the step's own loss cannot be had: it is the mean that the trainer logs.
 
-    What only the training knows is told to the callback: `callback.log_step(...)` for the step under way, `callback.log_after(...)`
-    after an evaluation, `callback.pin(batch)` before `trainer.train()`.
+    What only the training knows is told to the callback: `callback.log_step(...)` for the step under way,
+    `callback.log_after(...)` after an evaluation, `callback.pin(batch)` before `trainer.train()`.
 
     Attention is recorded with `attn_implementation` "sdpa" and "eager", before any of it is dropped.
 
