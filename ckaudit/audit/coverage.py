@@ -5,11 +5,11 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from ckaudit.audit.absent import line_instead
+from ckaudit.audit.absent import RECORDER, line_instead
 from ckaudit.audit.applies import why_not_entry
 from ckaudit.audit.arguments import ARGUMENTS, given
 from ckaudit.audit.covered import Coverage, Row, Waiting, Young
-from ckaudit.audit.freed import Needs, ranked, together
+from ckaudit.audit.freed import FACTS, Needs, ranked, together
 from ckaudit.audit.judge import judge
 from ckaudit.audit.lacking import Lack, missing_inputs, unusable
 from ckaudit.audit.measure import notes_on_files
@@ -17,6 +17,7 @@ from ckaudit.audit.open import is_run_folder, open_run, whole_of
 from ckaudit.audit.outlook import scale_of, stage_of
 from ckaudit.audit.program import is_recorded
 from ckaudit.audit.remedies import Remedy, remedies
+from ckaudit.audit.whose import source_of
 from ckaudit.causes.links import causes_reading, rules_reading
 from ckaudit.contract.missed import needs_of
 from ckaudit.contract.report import Check
@@ -168,13 +169,16 @@ def _lack(run: Run, row: Row) -> Lack:
 
 
 def _untold(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]) -> Iterator[Lack]:
-    """Yield the arguments that checks wait for: of several that would do the first, and those of numbers that are missing."""
+    """Yield arguments that checks wait for, of several that would do the first, those of missing numbers, and run.json."""
     lacking = {row.name for row in rows if not (row.recorded or row.not_applicable)}
     for name in ARGUMENTS:
         waiting = [check for check, needs in waits.items() if any(need[0] == name for need in needs)]
         asked = [each for each in lacking if name in entries()[each].arguments and not given(run, [name])]
         if waiting or asked:
             yield Lack(name=name, level="should", waiting=tuple(waiting), readers=(), by=name)
+    silent = [check for check, needs in waits.items() if any(need[0].startswith(FACTS) for need in needs)]
+    if silent and source_of(run).startswith(RECORDER):  # an older one: the present one says it by itself, as it does the weights
+        yield Lack(name=FACTS, level="should", waiting=tuple(silent), readers=(), by="weight_std")
 
 
 def _rests_on_enough(run: Run, name: str, entry: Entry) -> bool:

@@ -44,7 +44,7 @@ def test_no_check_is_left_of_which_a_line_brings_its_numbers(log):
     assert "Not judged, and no line above" not in words_of(found)
 
 
-@pytest.mark.parametrize("name", ["healthy", "nan_batch", "lr_too_high", "overfit_tiny"])
+@pytest.mark.parametrize("name", ["healthy", "nan_batch", "lr_too_high", "overfit_tiny", "float16_overflow"])
 def test_recording_again_tells_how_much_is_dropped(name):
     found = coverage(RUNS / name)
     (again,) = [each for each in found.remedies if not each.lines]
