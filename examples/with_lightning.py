@@ -27,10 +27,13 @@ class NextToken(LightningModule):
         super().__init__()
         self.embed, self.blocks, self.head = nn.Embedding(64, 32), nn.Sequential(Block(32), Block(32)), nn.Linear(32, 64)
 
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the logits of each next token."""
+        return self.head(self.blocks(self.embed(tokens)))
+
     def training_step(self, batch: list[torch.Tensor], _index: int) -> torch.Tensor:
-        """Return the loss of one batch of inputs and targets."""
-        logits = self.head(self.blocks(self.embed(batch[0])))
-        return nn.functional.cross_entropy(logits.flatten(0, 1), batch[1].flatten())
+        """Return the loss of one batch of inputs and targets; calling the module lets the time of its pass be seen."""
+        return nn.functional.cross_entropy(self(batch[0]).flatten(0, 1), batch[1].flatten())
 
     def validation_step(self, batch: list[torch.Tensor], index: int) -> None:
         """Log the loss under the name that the callback looks for."""
@@ -44,9 +47,9 @@ class NextToken(LightningModule):
 torch.manual_seed(0)
 tokens = (torch.randint(0, 64, (256, 1)) + torch.arange(17)) % 64
 data = TensorDataset(tokens[:, :-1], tokens[:, 1:])
-recorder = RecorderCallback("run/", batch_of=lambda batch: batch, vocabulary=64, sequence_length=16)
+callback = RecorderCallback("run/", batch_of=lambda batch: batch, vocabulary=64, sequence_length=16)
 trainer = Trainer(
-    accelerator="cpu", max_steps=200, gradient_clip_val=1.0, val_check_interval=16, callbacks=[recorder],
+    accelerator="cpu", max_steps=200, gradient_clip_val=1.0, val_check_interval=16, callbacks=[callback],
     logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
 )  # fmt: skip
 trainer.fit(NextToken(), DataLoader(data, batch_size=8), DataLoader(data, batch_size=64))

@@ -4,17 +4,16 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
-from ckaudit.audit.absent import source_of, why_absent
+from ckaudit.audit.absent import why_absent
 from ckaudit.audit.arguments import ARGUMENTS
 from ckaudit.audit.query_and_key import query_and_key
+from ckaudit.audit.whose import source_of, trainer_of
 from ckaudit.metrics.catalogue import Condition, actions, entries, entry_of
 from ckaudit.run.run import Run
 
 OUR_RECORDER = "ckaudit recorder"
 # Benchmarks of any model at all, from graphs to speech: what their logs do not mention may not be there.
 TABLES = ("AlgoPerf",)
-TRAINER = "Hugging Face"
-TRAINER_ARGUMENT = "per_device_train_batch_size"  # only the Trainer's arguments have it
 TELL = "; --map tokens_seen=COLUMN or val_ppl=COLUMN would"
 OF_TEXT = ("tokens_seen", "tokens_per_update", "tokens_per_sec", "train_ppl", "val_ppl", "bytes_per_token")
 
@@ -35,15 +34,8 @@ def why_not_metric(run: Run, name: str) -> str:
 def why_not_entry(run: Run, name: str) -> str:
     """Return why an entry makes no sense for a run, has no line there, or was looked for in vain; empty: it is asked for."""
     entry = entries()[name]
-    with_trainer = actions()[entry.action].trainer_only_with if is_trainers(run) else ""
+    with_trainer = actions()[entry.action].way(trainer_of(run)).only_with
     return why_not(run, entry.only_with) or why_not(run, with_trainer) or why_absent(run, name)
-
-
-def is_trainers(run: Run) -> bool:
-    """Return whether the run is one of the Hugging Face Trainer, whose users call no recorder themselves."""
-    facts = run.manifest
-    config = facts.config if facts and facts.config is not UNSET else {}
-    return source_of(run).startswith(TRAINER) or TRAINER_ARGUMENT in config
 
 
 def _attention(run: Run) -> str:
@@ -118,7 +110,9 @@ def _clipping(run: Run) -> str:
     told = (run.value("optimizer.clip_coefficient"), run.scalar("clip_coefficient"), run.scalar("grad_clip_rate"))
     facts = run.manifest
     limited = facts is not None and facts.clip_norm is not UNSET
-    clips = limited or is_trainers(run) or any(bool(each) for each in told)  # the Trainer clips unless it is told not to
+    clips = (
+        limited or trainer_of(run) == "huggingface" or any(bool(each) for each in told)
+    )  # that one clips unless it is told not to
     return "" if clips else "nothing says that the training clips its gradients, as clip_norm= would"
 
 

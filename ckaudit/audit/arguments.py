@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import UNSET, Struct
 
+from ckaudit.audit.whose import trainer_of
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Condition
@@ -37,6 +38,8 @@ ARGUMENTS: Mapping[str, Argument] = {
     "planned_learning_rate": Argument(action="recorder", option="planned_learning_rate=[[1, ...], ...]"),
     "batch": Argument(action="step", option="batch=(inputs, targets)"),
 }
+OF_CALLBACKS = {"batch_of": "batch_of, a function that takes inputs and targets, as the loss sees them, from a batch"}
+OF_TARGETS = ("target_shift_match", "target_equals_input")
 OF_BATCHES = ("batch_duplicate_share", "target_shift_match", "batch_repeat_distance", "token_kl_drift")
 
 
@@ -59,12 +62,15 @@ def explained(options: Iterable[str]) -> str:
     'To fill in: vocabulary, how many different tokens there are.'
     """
     names = [option.partition("=")[0] for option in options]
-    said = "; ".join(ARGUMENTS[name].said for name in names if name in ARGUMENTS and ARGUMENTS[name].said)
+    words = {name: argument.said for name, argument in ARGUMENTS.items()} | OF_CALLBACKS
+    said = "; ".join(words[name] for name in names if words.get(name))
     return f"To fill in: {said}." if said else ""
 
 
 def _is_given(run: Run, name: str) -> bool:
     if name == "batch":
+        if trainer_of(run) == "lightning":  # its callback takes the inputs by itself, and is told of the targets
+            return any(metrics()[each](run) for each in OF_TARGETS)
         return any(metrics()[each](run) for each in OF_BATCHES) or bool(run.value("data.token_histogram"))
     if name == "optimizer":
         return bool(metrics()["learning_rate"](run))

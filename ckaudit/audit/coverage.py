@@ -3,18 +3,21 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
+from ckaudit.audit.absent import RECORDER, line_instead
 from ckaudit.audit.applies import why_not_entry
 from ckaudit.audit.arguments import ARGUMENTS, given
-from ckaudit.audit.freed import Needs, ranked, together
+from ckaudit.audit.covered import Coverage, Row, Waiting, Young
+from ckaudit.audit.freed import FACTS, Needs, ranked, together
 from ckaudit.audit.judge import judge
 from ckaudit.audit.lacking import Lack, missing_inputs, unusable
 from ckaudit.audit.measure import notes_on_files
-from ckaudit.audit.open import is_run_folder, open_run
+from ckaudit.audit.open import is_run_folder, open_run, whole_of
 from ckaudit.audit.outlook import scale_of, stage_of
 from ckaudit.audit.program import is_recorded
 from ckaudit.audit.remedies import Remedy, remedies
+from ckaudit.audit.whose import source_of
 from ckaudit.causes.links import causes_reading, rules_reading
 from ckaudit.contract.missed import needs_of
 from ckaudit.contract.report import Check
@@ -25,122 +28,6 @@ from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 
 OF_EVENTS = ("batch_repeat_distance", "replay_first_difference")  # nothing is missing where nothing repeated or differed
-
-
-class Row(Struct, frozen=True, kw_only=True):
-    """One entry of the catalogue in one run.
-
-    Attributes:
-        name: The entry.
-        rows: Rows of the lists that it answers.
-        level: How much this run needs it.
-        title: What it is.
-        recorded: Whether the run has at least one value of it that rests on enough.
-        partial: Whether it has values, but of too little to count: of none of `evidence`.
-        evidence: Metrics or scalars of which one must be there for it to count; empty: any value counts.
-        inputs: Entries it is made of that the run has not: their lines record it.
-        unusable: What is wrong with its inputs where all are there; empty: nothing, or not all are.
-        beside: Metrics of the same playbook that the run has.
-        lacks: Metrics of the same playbook that the run has not.
-        waiting: Rules that cannot judge without what is missing of it: itself, or what it covers.
-        rules: Rules for a run like this that would read that.
-        causes: Causes that would.
-        record: What records it, in words.
-        not_applicable: Why it makes no sense for this run; empty: it does.
-    """
-
-    name: str
-    rows: tuple[str, ...]
-    level: Importance
-    title: str
-    recorded: bool
-    partial: bool
-    evidence: tuple[str, ...]
-    inputs: tuple[str, ...]
-    unusable: str
-    beside: tuple[str, ...]
-    lacks: tuple[str, ...]
-    waiting: tuple[str, ...]
-    rules: tuple[str, ...]
-    causes: tuple[str, ...]
-    record: str
-    not_applicable: str
-
-
-class Waiting(Struct, frozen=True, kw_only=True):
-    """A rule that could not judge the run, because something is not recorded.
-
-    Attributes:
-        code: The rule.
-        name: Its name.
-        needs: The metrics and arguments that are missing, where one of several would do all of them, or "run.json".
-        place: Number of the remedy after which it can judge, counted from 1; None: it takes several, or none does.
-        places: Numbers of the remedies that let it judge together; empty: they do not.
-    """
-
-    code: str
-    name: str
-    needs: tuple[str, ...]
-    place: int | None
-    places: tuple[int, ...]
-
-
-class Young(Struct, frozen=True, kw_only=True):
-    """A rule that has its numbers, but too few of them so far.
-
-    Attributes:
-        code: The rule.
-        name: Its name.
-        detail: How many there are, and how many it needs.
-    """
-
-    code: str
-    name: str
-    detail: str
-
-
-class Coverage(Struct, frozen=True, kw_only=True):
-    """The catalogue held against one run.
-
-    Attributes:
-        subject: What was looked at.
-        scale: nano, medium or large.
-        scale_reason: Where that comes from.
-        stage: early, steady or late.
-        stage_reason: Where that comes from.
-        step: The last step recorded.
-        over: Whether the run has ended, so that what is missing can be recorded by the next one only.
-        files: Files read.
-        notes: What a reader must know of how it was read, and which files could not be.
-        checks: How many rules there are.
-        waiting: Those that could not judge, because something is not recorded, as triage says.
-        young: Those that have too few points so far.
-        remedies: What to do about what is missing, the one that most rules and causes wait for first.
-        rows: Every entry, the most needed first, in the order of the catalogue.
-    """
-
-    subject: str
-    scale: str
-    scale_reason: str
-    stage: str
-    stage_reason: str
-    step: int | None
-    over: bool
-    files: int
-    notes: tuple[str, ...]
-    checks: int
-    waiting: tuple[Waiting, ...]
-    young: tuple[Young, ...]
-    remedies: tuple[Remedy, ...]
-    rows: tuple[Row, ...]
-
-    def missing(self, level: Importance) -> list[Row]:
-        """Return what was not recorded although it makes sense."""
-        return [row for row in self.of(level) if not row.recorded]
-
-    def of(self, level: Importance) -> list[Row]:
-        """Return what makes sense for the run and is needed that much."""
-        return [row for row in self.rows if row.level == level and (row.recorded or not row.not_applicable)]
 
 
 def coverage(
@@ -165,11 +52,21 @@ def coverage(
     """
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
     run = open_run(path, reads=reads, columns=columns or {}, progress=progress)
-    return coverage_of(run, scale=scale, stage=stage, in_folder=is_run_folder(path))
+    return coverage_of(run, scale=scale, stage=stage, in_folder=is_run_folder(path), part_of=whole_of(path))
 
 
-def coverage_of(run: Run, *, scale: str | None = None, stage: str | None = None, in_folder: bool = True) -> Coverage:
-    """Hold the catalogue against a run that is in memory; `in_folder`: whether commands can add to it."""
+def coverage_of(
+    run: Run, *, scale: str | None = None, stage: str | None = None, in_folder: bool = True, part_of: str = ""
+) -> Coverage:
+    """Hold the catalogue against a run that is in memory.
+
+    Args:
+        run: The run.
+        scale: As `coverage` takes it.
+        stage: As `coverage` takes it.
+        in_folder: Whether commands can add to it.
+        part_of: The folder of the run where this is one file of it: what is missing may stand in the others.
+    """
     size, time = scale_of(run), stage_of(run)
     chosen = {"scale": scale or size.word, "stage": stage or time.word}
     checks = judge(run, rules().values()).checks
@@ -177,11 +74,12 @@ def coverage_of(run: Run, *, scale: str | None = None, stage: str | None = None,
     rows.sort(key=lambda row: RANKS.index(row.level))
     stands = is_recorded(run)  # what a recorder of ours did not bring beside an entry, its line does not bring
     waits = {check.name: needs for check in checks if (needs := needs_of(check))}
-    lacks = [*(_lack(row) for row in rows if _is_lacking(row, stands=stands)), *_untold(run, rows, waits)]
+    lacks = [*(_lack(run, row) for row in rows if _is_lacking(row, stands=stands)), *_untold(run, rows, waits)]
     needed = [need for needs in waits.values() for need in needs]
-    found = ranked(run, remedies(run, lacks, needs=needed, in_folder=in_folder), waits)
+    found = () if part_of else ranked(run, remedies(run, lacks, needs=needed, in_folder=in_folder), waits)
     return Coverage(
         subject=run.name,
+        part_of=part_of,
         scale_reason="as asked for" if scale else size.reason,
         stage_reason="as asked for" if stage else time.reason,
         step=run.last_step,
@@ -259,26 +157,28 @@ def _waiting(run: Run, check: Check, found: Sequence[Remedy]) -> Waiting:
     needs = needs_of(check)
     place = next((place for place, each in enumerate(found, start=1) if check.name in each.waiting), None)
     return Waiting(
-        code=check.code, name=check.name, needs=tuple(name for each in needs for name in each), place=place,
-        places=together(run, found, needs) if place is None else (place,),
+        code=check.code, name=check.name, needs=tuple(dict.fromkeys(name for each in needs for name in each)),
+        detail=check.detail or "", place=place, places=together(run, found, needs) if place is None else (place,),
     )  # fmt: skip
 
 
-def _lack(row: Row) -> Lack:
+def _lack(run: Run, row: Row) -> Lack:
+    by = row.inputs[0] if row.inputs else row.name
     readers = (*row.rules, *row.causes)
-    return Lack(
-        name=row.name, level=row.level, waiting=row.waiting, readers=readers, by=row.inputs[0] if row.inputs else row.name
-    )
+    return Lack(name=row.name, level=row.level, waiting=row.waiting, readers=readers, by=line_instead(run, by) or by)
 
 
 def _untold(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]) -> Iterator[Lack]:
-    """Yield the arguments that checks wait for: of several that would do the first, and those of numbers that are missing."""
+    """Yield arguments that checks wait for, of several that would do the first, those of missing numbers, and run.json."""
     lacking = {row.name for row in rows if not (row.recorded or row.not_applicable)}
     for name in ARGUMENTS:
         waiting = [check for check, needs in waits.items() if any(need[0] == name for need in needs)]
         asked = [each for each in lacking if name in entries()[each].arguments and not given(run, [name])]
         if waiting or asked:
             yield Lack(name=name, level="should", waiting=tuple(waiting), readers=(), by=name)
+    silent = [check for check, needs in waits.items() if any(need[0].startswith(FACTS) for need in needs)]
+    if silent and source_of(run).startswith(RECORDER):  # an older one: the present one says it by itself, as it does the weights
+        yield Lack(name=FACTS, level="should", waiting=tuple(silent), readers=(), by="weight_std")
 
 
 def _rests_on_enough(run: Run, name: str, entry: Entry) -> bool:

@@ -45,6 +45,11 @@ def is_run_folder(path: Path) -> bool:
     return path.is_dir() and not _is_trainers_folder(path)
 
 
+def whole_of(path: Path) -> str:
+    """Return the folder of the run that `path` is only one file of; empty: it is the whole, or the log of another program."""
+    return "" if path.is_dir() or not _is_ours(path) else str(path.parent)
+
+
 def _is_trainers_folder(path: Path) -> bool:
     return path.is_dir() and (path / TRAINER_STATE).is_file() and not (path / MANIFEST_NAME).exists()
 

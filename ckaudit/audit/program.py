@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from ckaudit.audit.absent import source_of
-from ckaudit.audit.applies import TABLES, is_trainers, why_not
+from ckaudit.audit.applies import TABLES, why_not
 from ckaudit.audit.arguments import ARGUMENTS, explained
 from ckaudit.audit.lacking import Lack
+from ckaudit.audit.whose import source_of, trainer_of
 from ckaudit.metrics.catalogue import actions, entries
 from ckaudit.run.run import Run
 
@@ -61,8 +61,11 @@ WRITER = (
 )
 
 COLUMNS = (  # that let most checks judge, of those that a table can hold
-    "grad_global_norm", "learning_rate", "val_loss", "tokens_seen", "slice_val_loss/NAME", "error_event_rate/oom",
+    "train_loss_raw", "grad_global_norm", "learning_rate", "val_loss", "tokens_seen", "slice_val_loss/NAME",
+    "error_event_rate/oom",
 )  # fmt: skip
+LEFT_OUT = "left out, because no common name"  # as the notes of the importers of tables begin
+SCORES = " A score among the columns left out is read by --map as well, as in --map microbench_score/hellaswag=COLUMN."
 OF_TABLE = "Columns of the table by these names, or named with --map NAME=COLUMN, let judge a part of that as well: "
 
 
@@ -73,8 +76,8 @@ def is_recorded(run: Run) -> bool:
 
 def place_of(run: Run, lack: Lack) -> str:
     """Return the action of the line that records a number as it stands in the program; empty: none of them does."""
-    trainer = is_trainers(run)
-    given = {*actions()["recorder"].trainer_gives, *actions()["step"].trainer_gives} if trainer else {*GIVEN, *told(run)}
+    trainer = trainer_of(run)
+    given = {*actions()["recorder"].way(trainer).gives} if trainer else {*GIVEN, *told(run)}
     if lack.by in ARGUMENTS:
         action, names = ARGUMENTS[lack.by].action, [lack.by]
     else:
@@ -88,7 +91,7 @@ def place_of(run: Run, lack: Lack) -> str:
 
 def told(run: Run) -> tuple[str, ...]:
     """Return the arguments of the program that have to be filled in; the Trainer's callback finds them by itself."""
-    return () if is_trainers(run) else tuple(name for name in TOLD if not why_not(run, ARGUMENTS[name].only_with))
+    return () if trainer_of(run) else tuple(name for name in TOLD if not why_not(run, ARGUMENTS[name].only_with))
 
 
 def filled_in(run: Run) -> str:
@@ -111,7 +114,10 @@ def besides(run: Run) -> str:
     if source_of(run).startswith(TABLES):
         return WRITER
     missing = [name for name in COLUMNS if not run.scalar(name.partition("/")[0])]
-    return f"{OF_TABLE}{', '.join(missing)}." if source_of(run) == "CSV" and missing else ""
+    if source_of(run) != "CSV" or not missing:
+        return ""
+    left = any(note.startswith(LEFT_OUT) for note in run.notes)
+    return f"{OF_TABLE}{', '.join(missing)}.{SCORES if left else ''}"
 
 
 def _line(place: Place, told: str, brings: Sequence[str]) -> Line:
@@ -120,4 +126,4 @@ def _line(place: Place, told: str, brings: Sequence[str]) -> Line:
 
 
 def _places(run: Run) -> tuple[Place, ...]:
-    return TRAINER if is_trainers(run) else LOOP
+    return TRAINER if trainer_of(run) else LOOP

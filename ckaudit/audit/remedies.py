@@ -7,13 +7,14 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.absent import WRITER, source_of
-from ckaudit.audit.applies import is_trainers
+from ckaudit.audit.absent import WRITER
 from ckaudit.audit.arguments import ARGUMENTS, explained, given
+from ckaudit.audit.best_metric import with_sets
 from ckaudit.audit.lacking import Lack, made_of_entries
 from ckaudit.audit.program import GIVEN, Line, besides, filled_in, is_recorded, place_of, program
 from ckaudit.audit.query_and_key import query_and_key
-from ckaudit.metrics.catalogue import Action, actions, entries, owner_of
+from ckaudit.audit.whose import source_of, trainer_of
+from ckaudit.metrics.catalogue import Action, Trainer, actions, entries, owner_of
 from ckaudit.run.run import Run
 
 USUAL = ("*.q_proj.weight", "*.k_proj.weight")
@@ -27,6 +28,7 @@ BY_WRITER = (
     "A Writer records what it is given: writer.checkpoint(step, weights=..., gradients=..., previous=..., activations=..., "
     "attention=...); the Recorder for PyTorch measures these by itself."
 )
+CALLBACK = "callback is the RecorderCallback."
 STEP = 500  # where no step is known
 IN_ORDER = (
     "Nothing of ckaudit records yet: these lines do, in this order. Checks of attention, an accelerator or several ranks judge "
@@ -74,9 +76,9 @@ class Remedy(Struct, frozen=True, kw_only=True):
 
 
 class Situation(NamedTuple):
-    """Whose lines are to change: the Trainer's, whether there is a recorder to add to, its options, what checks wait for."""
+    """Whose lines are to change: a trainer's, whether there is a recorder to add to, its options, what checks wait for."""
 
-    trainer: bool = False
+    trainer: Trainer = ""
     known: bool = False
     given: frozenset[str] = frozenset()
     needs: tuple[tuple[str, ...], ...] = ()
@@ -107,16 +109,10 @@ def remedies(
     """
     recorded = is_recorded(run)
     known = given(run, _all_options()) if recorded else frozenset(GIVEN)
-    now = Situation(is_trainers(run), known=True, given=known, needs=tuple(map(tuple, needs)))
-    groups: dict[tuple[str, bool], list[Lack]] = {}
-    placed: list[Lack] = []
-    for lack in sorted(lacks, key=lambda each: each.urgency):
-        if not recorded and place_of(run, lack):
-            placed.append(lack)
-            continue
-        target = _target(lack.by, now)
-        groups.setdefault((target.text, target.plain), []).append(lack)
-    made = [(_remedy(run, found, now), found) for found in groups.values()]
+    now = Situation(trainer_of(run), known=True, given=known, needs=tuple(map(tuple, needs)))
+    urgent = sorted(lacks, key=lambda each: each.urgency)
+    placed = [lack for lack in urgent if not recorded and place_of(run, lack)]
+    made = [(_remedy(run, found, now), found) for found in _grouped([each for each in urgent if each not in placed], now)]
     if placed:
         made.append((_program(run, placed), placed))
     ranked = sorted(made, key=lambda pair: _order(*pair))
@@ -133,6 +129,20 @@ def attention_weights(run: Run) -> str:
     """Return glob patterns of the run's own query and key matrices, as the text of a tuple; common ones where it names none."""
     patterns = query_and_key(run) or USUAL
     return "(" + ", ".join(f'"{pattern}"' for pattern in patterns) + ("," if len(patterns) == 1 else "") + ")"
+
+
+def _grouped(lacks: Sequence[Lack], now: Situation) -> Iterable[list[Lack]]:
+    """Return what is missing by its line; arguments that a check waits for stand apart from those that none does."""
+    waited: dict[str, set[str]] = {}
+    for lack in lacks:
+        if lack.waiting:
+            waited.setdefault(_target(lack.by, now).text, set()).update(_options(lack.by, now))
+    groups: dict[tuple[str, bool, bool], list[Lack]] = {}
+    for lack in lacks:
+        target, options = _target(lack.by, now), _options(lack.by, now)
+        serves = target.between == " " or not waited.get(target.text, set()).isdisjoint(options)
+        groups.setdefault((target.text, target.plain, serves), []).append(lack)
+    return groups.values()
 
 
 def _program(run: Run, lacks: Sequence[Lack]) -> Remedy:
@@ -154,9 +164,11 @@ def _remedy(run: Run, lacks: Sequence[Lack], now: Situation) -> Remedy:
     by_itself = now.known and target.plain and _action(lacks[0].by, now) is actions()["recorder"]
     alone = BY_WRITER if source_of(run).startswith(WRITER) else BY_ITSELF
     line = line.replace("{attention_weights}", attention_weights(run)).replace("{step}", str(run.last_step or STEP))
+    line = line.replace("{best}", with_sets(run))
+    said = [explained(options) if now.known else "", CALLBACK if "callback." in line else ""]
     return Remedy(
         lines=() if by_itself else (Line(code=line),),
-        where=alone if by_itself else " ".join(filter(None, [target.where, explained(options) if now.known else ""])),
+        where=alone if by_itself else " ".join(filter(None, [target.where, *said])),
         names=_names(lacks),
         extras=extras,
         readers=_joined(lack.readers for lack in lacks),
@@ -205,12 +217,10 @@ def _elsewhere(remedy: Remedy) -> Remedy:
 
 
 def _target(name: str, now: Situation) -> Target:
-    action, trainer = _action(name, now), now.trainer
-    options = bool(_options(name, now))
-    plain = action.alone and not options
-    text, where = (action.trainer, action.trainer_where) if trainer and action.trainer else (action.call, action.where)
-    more = (action.trainer_more if trainer else "") or action.more
-    return Target(more if now.known and more and options else text, where, action.between, plain)
+    action, options = _action(name, now), bool(_options(name, now))
+    way = action.way(now.trainer)
+    text = way.more if now.known and way.more and options else way.call
+    return Target(text, way.where, action.between, action.alone and not options)
 
 
 def _action(name: str, now: Situation) -> Action:
@@ -219,11 +229,11 @@ def _action(name: str, now: Situation) -> Action:
 
 
 def _options(name: str, now: Situation) -> list[str]:
+    way = _action(name, now).way(now.trainer)
     if name in ARGUMENTS:
-        return [ARGUMENTS[name].option]
-    action, options = _own(name, now)
-    there = {*now.given, *(actions()[action].trainer_gives + _action(name, now).trainer_gives if now.trainer else ())}
-    return [option for option in options if option.partition("=")[0] not in there]
+        return [way.spells.get(ARGUMENTS[name].option, ARGUMENTS[name].option)]
+    there = {*now.given, *way.gives}
+    return [way.spells.get(option, option) for option in _own(name, now)[1] if option.partition("=")[0] not in there]
 
 
 def _own(name: str, now: Situation) -> tuple[str, Sequence[str]]:

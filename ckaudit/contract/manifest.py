@@ -61,6 +61,9 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
     schema_version: Annotated[Literal["ck.run.v1"], doc("Which contract this file follows.")]
     name: Annotated[str | UnsetType, doc("The run's own name.")] = UNSET
     source: Annotated[str | UnsetType, doc("What wrote the run, or what it was imported from.")] = UNSET
+    trainer: Annotated[
+        str | UnsetType, doc("Whose loop trains: lightning or huggingface; absent: the program's own, or not known.")
+    ] = UNSET
     config: Annotated[dict[str, Any] | UnsetType, doc("The training configuration, as the user gave it.")] = UNSET
     model: Annotated[dict[str, Any] | UnsetType, doc("The model configuration (MAN-2).")] = UNSET
     model_scale_hint: Annotated[str | UnsetType, doc("Size and family of the model, in words.")] = UNSET

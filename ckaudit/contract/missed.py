@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import product
 
 from ckaudit.contract.report import SEVERITIES, Check
 
 ONE_OF = "needs one of "
+OR = ", or "
 
 
 def needs_of(check: Check) -> tuple[tuple[str, ...], ...]:
@@ -16,11 +18,13 @@ def needs_of(check: Check) -> tuple[tuple[str, ...], ...]:
 def needed(detail: str) -> tuple[tuple[str, ...], ...]:
     """Return the needs that a sentence names, each with what would do in its place.
 
-    >>> needed("needs a, b or c"), needed("needs one of a, b")
-    ((('a',), ('b', 'c')), (('a', 'b'),))
+    >>> needed("needs a, b or c"), needed("needs one of a, b"), needed("needs a, or b and c")
+    ((('a',), ('b', 'c')), (('a', 'b'),), (('a', 'b'), ('a', 'c')))
     """
     if detail.startswith(ONE_OF):
         return (tuple(detail.removeprefix(ONE_OF).split(", ")),)
+    if OR in detail:
+        return tuple(product(*(names.split(" and ") for names in detail.removeprefix("needs ").split(OR))))
     return tuple(tuple(names.split(" or ")) for names in detail.removeprefix("needs ").split(", "))
 
 

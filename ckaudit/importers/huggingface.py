@@ -115,12 +115,24 @@ def _manifest(state: Mapping[str, Any], rows: Iterable[Row]) -> Manifest:
     manifest = Manifest(schema_version="ck.run.v1", source=NAME)
     if planned := _planned(state):
         manifest.planned_steps = planned
-    config = {name: state[name] for name in _SETTINGS if isinstance(state.get(name), int | float) and state[name] < sys.maxsize}
+    config: dict[str, Any] = {
+        name: state[name] for name in _SETTINGS if isinstance(state.get(name), int | float) and state[name] < sys.maxsize
+    }
+    if best := _best_metric(state):
+        config["metric_for_best_model"] = best
     if config:
         manifest.config = config
     if slices := sorted({name.partition("/")[2] for row in rows for name in row if name.startswith("slice_val_loss/")}):
         manifest.slices = slices
     return manifest
+
+
+def _best_metric(state: Mapping[str, Any]) -> str:
+    """Return the name of what the best model was picked by: of what evaluations logged, the one with the best value."""
+    best, history = number(state.get("best_metric")), state.get("log_history")
+    entries = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
+    named = (key for entry in entries for key in entry if key.startswith("eval_") and number(entry[key]) == best)
+    return "" if best is None else next(named, "eval_loss")
 
 
 def _planned(state: Mapping[str, Any]) -> int | None:

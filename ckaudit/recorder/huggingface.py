@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback
 
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.handed_on import HandsOn
 from ckaudit.recorder.huggingface_facts import batch_of, choices, step_loss
 from ckaudit.recorder.passes import PassWatch
 from ckaudit.recorder.recorder import Recorder, check_options
@@ -17,8 +18,8 @@ SET_LOSS = re.compile(r"eval_(.+)_loss")
 WHOLE = ("eval_loss", "eval_all_loss")  # of the only set, or of the one among several that is named so
 
 
-class RecorderCallback(TrainerCallback):  # type: ignore[misc]  # transformers calls every event of its own class
-    """Records a training: `Trainer(..., callbacks=[RecorderCallback("run/")])`.
+class RecorderCallback(HandsOn, TrainerCallback):  # type: ignore[misc]  # transformers calls every event of its own class
+    """Records a training: `callback = RecorderCallback("run/")`, then `Trainer(..., callbacks=[callback])`.
 
     Model, optimizer, loss scaler, seed, plan of the learning rate and the other facts come from the trainer; a resume
     continues the folder. Each step's loss is the one that was differentiated, over all micro-batches, and its batch is what
@@ -29,6 +30,9 @@ class RecorderCallback(TrainerCallback):  # type: ignore[misc]  # transformers c
     pass of the step has ended: `gradients_source` is "pre_clip". Where that cannot be seen they are read after clipping:
     "rescaled" where nothing was cut off, else "post_clip". Under `torch_compile`, with several GPUs in one process, and where
     the loss is computed outside the model, the step's own loss cannot be had: it is the mean that the trainer logs.
+
+    What only the training knows is told to the callback: `callback.log_step(...)` for the step under way,
+    `callback.log_after(...)` after an evaluation, `callback.pin(batch)` before `trainer.train()`.
 
     Attention is recorded with `attn_implementation` "sdpa" and "eager", before any of it is dropped.
 
@@ -43,6 +47,7 @@ class RecorderCallback(TrainerCallback):  # type: ignore[misc]  # transformers c
     """
 
     def __init__(self, folder: str | os.PathLike[str], /, **options: Any) -> None:
+        super().__init__()
         check_options(options)
         self._folder, self._options, self._guard = folder, options, Guard()
         self._recorder: Recorder | None = None
@@ -50,11 +55,6 @@ class RecorderCallback(TrainerCallback):  # type: ignore[misc]  # transformers c
         self._scaler: Any = None
         self._scale = 1.0
         self._has_read = self._has_loss = False
-
-    @property
-    def recorder(self) -> Recorder | None:
-        """The recorder while the training runs, to pin a batch or to measure something with; None before and after."""
-        return self._recorder
 
     def on_train_begin(
         self,
@@ -73,11 +73,12 @@ class RecorderCallback(TrainerCallback):  # type: ignore[misc]  # transformers c
         with self._guard("starting the recorder"):
             self._scaler = getattr(optimizer, "scaler", None)
             chosen = choices(args, state, model, lr_scheduler, self._guard)
-            own = {"optimizer": optimizer, "scaler": self._scaler, "start_step": state.global_step}
+            own = {"trainer": "huggingface", "optimizer": optimizer, "scaler": self._scaler, "start_step": state.global_step}
             own["tokenizer"] = processing_class if hasattr(processing_class, "get_vocab") else None
             wanted = own | chosen | self._options
             self._recorder, self._has_read = Recorder(model, self._folder, **wanted), False
             self._watch = PassWatch(model, self._guard, self._read, hooks=not wanted["compiled"] and args.n_gpu <= 1)
+        self._show_pinned(model)
 
     def _read(self) -> None:
         from accelerate.state import GradientState

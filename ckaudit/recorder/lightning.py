@@ -13,6 +13,7 @@ except ImportError:
     from pytorch_lightning import Callback
 
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.handed_on import HandsOn
 from ckaudit.recorder.recorder import Recorder, check_options
 
 VALIDATION = {"val_loss": "val_loss"}
@@ -25,8 +26,8 @@ def inputs_of(batch: Any) -> Any:
     return batch[0] if isinstance(batch, tuple | list) and batch else batch
 
 
-class RecorderCallback(Callback):  # type: ignore[misc]  # lightning calls every event of its own class
-    """Records a training: `Trainer(callbacks=[RecorderCallback("run/")])`.
+class RecorderCallback(HandsOn, Callback):  # type: ignore[misc]  # lightning calls every event of its own class
+    """Records a training: `callback = RecorderCallback("run/")`, then `Trainer(callbacks=[callback])`.
 
     Module, optimizers, loss scaler and clip norm come from the trainer; a resume from a checkpoint that was saved with the
     callback continues the folder. A step is a batch after which an optimizer stepped; its loss is the mean of what
@@ -36,6 +37,9 @@ class RecorderCallback(Callback):  # type: ignore[misc]  # lightning calls every
     returns the loss to have it recorded. Gradients are read when an optimizer of `self.optimizers()` steps, so clip with
     `self.clip_gradients` from `on_before_optimizer_step` and not earlier. Where several optimizers step in one batch,
     the gradients are those that were there when the first did.
+
+    What only the training knows is told to the callback: `callback.log_step(tokens_seen=...)` in `training_step`,
+    `callback.log_after(...)` after a validation, `callback.pin(batch)` before `trainer.fit`.
 
     Args:
         folder: The run folder.
@@ -59,6 +63,7 @@ class RecorderCallback(Callback):  # type: ignore[misc]  # lightning calls every
         validation: Mapping[str, str] = VALIDATION,
         **options: Any,
     ) -> None:
+        super().__init__()
         check_options(options)
         self._folder, self._options, self._guard = folder, options, Guard()
         self._batch_of, self._validation = batch_of, dict(validation)
@@ -66,11 +71,6 @@ class RecorderCallback(Callback):  # type: ignore[misc]  # lightning calls every
         self._step: int | None = None
         self._losses: list[Any] = []
         self._has_read = False
-
-    @property
-    def recorder(self) -> Recorder | None:
-        """The recorder while the training runs, to pin a batch or to measure something with; None before and after."""
-        return self._recorder
 
     def setup(self, _trainer: Any, _module: nn.Module, stage: str) -> None:
         """Forget the steps of an earlier training; a checkpoint is loaded after this."""
@@ -86,6 +86,7 @@ class RecorderCallback(Callback):  # type: ignore[misc]  # lightning calls every
                 pl_module, self._folder, **_choices(trainer, pl_module) | {"start_step": start} | self._options
             )
             self._step = start
+        self._show_pinned(pl_module)
 
     def on_before_optimizer_step(self, _trainer: Any, _module: nn.Module, _optimizer: Any) -> None:
         """Read the gradients: unscaled by now, and not clipped."""
@@ -145,6 +146,7 @@ def _choices(trainer: Any, module: Any) -> dict[str, Any]:
     clips_norm = trainer.gradient_clip_val and str(trainer.gradient_clip_algorithm or "norm").endswith("norm")
     steps = trainer.estimated_stepping_batches
     found = {
+        "trainer": "lightning",
         "optimizer": list(trainer.optimizers),
         "scaler": getattr(trainer.precision_plugin, "scaler", None),
         "compiled": getattr(module, "_compiler_ctx", None) is not None,

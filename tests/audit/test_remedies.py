@@ -183,7 +183,7 @@ def test_every_command_and_option_exists():
 def test_the_trainers_arguments_are_the_trainers():
     transformers = pytest.importorskip("transformers")
     known = inspect.signature(transformers.TrainingArguments).parameters
-    lines = [each.trainer for each in actions().values() if each.trainer.startswith("TrainingArguments")]
+    lines = [way.call for each in actions().values() if (way := each.huggingface) and way.call.startswith("TrainingArguments")]
     assert len(lines) == 2
     assert all(word in known for line in lines for word in re.findall(r"(\w+)=", line))
 

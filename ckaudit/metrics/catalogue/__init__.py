@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from ckaudit.metrics.catalogue.entry import RANKS, Action, Category, Condition, Entry, Importance
+from ckaudit.metrics.catalogue.entry import RANKS, Action, Category, Condition, Entry, Importance, Trainer, Way
 
 __all__ = [
     "CATEGORIES",
@@ -13,6 +13,8 @@ __all__ = [
     "Condition",
     "Entry",
     "Importance",
+    "Trainer",
+    "Way",
     "actions",
     "categories",
     "entries",

@@ -19,6 +19,7 @@ Condition = Literal[
     "recorder",
     "dropout",
 ]
+Trainer = Literal["", "huggingface", "lightning"]  # whose loop trains; empty: the program's own
 RANKS: tuple[Importance, ...] = ("must", "should", "nice")
 
 
@@ -67,6 +68,8 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         options: What the action's line needs for it.
         arguments: Arguments that the Recorder needs for it besides, whatever line records it.
         absent: Why the Recorder may measure none of it though its line is there; empty: nothing is known.
+        otherwise: The entry whose line says it then; empty: there is none.
+        together: Entries without which its own line brings nothing.
         evidence: Metrics or scalars of which one must be there for it to count as recorded, where some of what it reads
             says too little; empty: any value counts.
         needs: Entries that it is made of: where one is missing, the line of that one records it.
@@ -100,6 +103,8 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     options: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     absent: str = ""
+    otherwise: str = ""
+    together: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     least: int = 0
@@ -109,6 +114,26 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     formulas: dict[str, str] = {}
 
 
+class Way(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The line of an action where a trainer runs the loop and a callback records.
+
+    Attributes:
+        call: The line.
+        where: Where it goes.
+        more: The line where it stands already and options are added to it; empty: the same.
+        gives: Options that it does not need, because the callback finds what they say.
+        spells: Options that are called otherwise there.
+        only_with: What a run must have for the line to record anything; empty: every run.
+    """
+
+    call: str
+    where: str
+    more: str = ""
+    gives: tuple[str, ...] = ()
+    spells: dict[str, str] = {}
+    only_with: Condition = ""
+
+
 class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A line that records numbers.
 
@@ -116,12 +141,9 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         call: The line, with `{options}` where those of the entries go.
         where: Where it goes.
         more: The line where it stands already and options are added to it; empty: the same.
-        trainer: The same for the Hugging Face Trainer; empty: no other.
-        trainer_more: As `more`, for the Trainer.
-        trainer_where: Where that goes.
-        trainer_gives: Options that the Trainer's line does not need.
-        trainer_only_with: What a run of the Trainer must have for its line to record anything; empty: every run.
-        like: Action whose line stands for it with the Trainer; empty: its own.
+        huggingface: The same for the Hugging Face Trainer; None: no other.
+        lightning: The same for Lightning.
+        like: Action whose line stands for it where a trainer runs the loop; empty: its own.
         between: What stands before each option.
         alone: Whether what needs no option stands under the line without any.
     """
@@ -129,14 +151,16 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     call: str
     where: str
     more: str = ""
-    trainer: str = ""
-    trainer_more: str = ""
-    trainer_where: str = ""
-    trainer_gives: tuple[str, ...] = ()
-    trainer_only_with: Condition = ""
+    huggingface: Way | None = None
+    lightning: Way | None = None
     like: str = ""
     between: str = ", "
     alone: bool = False
+
+    def way(self, trainer: Trainer) -> Way:
+        """Return its line where that trainer runs the loop."""
+        ways = {"": None, "huggingface": self.huggingface, "lightning": self.lightning}
+        return ways[trainer] or Way(call=self.call, where=self.where, more=self.more)
 
 
 class Category(NamedTuple):

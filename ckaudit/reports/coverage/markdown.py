@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.audit.coverage import Coverage, Row
+from ckaudit.audit.covered import Coverage, Row
 from ckaudit.audit.remedies import Remedy
 from ckaudit.metrics.catalogue import RANKS
 from ckaudit.reports.coverage.sentences import (
@@ -15,6 +15,8 @@ from ckaudit.reports.coverage.sentences import (
     said_of,
     side_sentence,
     title_of,
+    whole_command,
+    young_sentence,
 )
 from ckaudit.reports.escape import visible
 from ckaudit.reports.explain.markdown import code, text
@@ -29,6 +31,7 @@ def render(found: Coverage, view: View) -> str:
     blocks = [
         f"### ckaudit coverage: {', '.join(counts)} recorded",
         text(headline(found, most=None)),
+        *(["\n".join(["```text", visible(whole_command(found)), "```"])] if found.part_of else []),
         text(levels_sentence(found)) + ".",
     ]
     blocks.append(foreign_text(f"{found.subject}: {about}"))
@@ -39,6 +42,8 @@ def render(found: Coverage, view: View) -> str:
     ]
     if view.verbose and (recorded := [row.name for row in found.rows if row.recorded]):
         blocks.append(f"Recorded: {', '.join(map(code, recorded))}")
+    if found.part_of:
+        return "\n\n".join(blocks) + "\n"
     if found.remedies:
         blocks.append("### What to record next, the most telling first")
     if sentence := over_sentence(found):
@@ -80,7 +85,8 @@ def _without_a_line(found: Coverage) -> Iterator[str]:
         if rest:
             yield "\n".join([title, "", *(f"- {text(each)}" for each in rest)])
     if found.young:
-        lines = [f"- {code(each.name)}: {text(each.detail)}" for each in found.young]
+        said = [young_sentence(each).removeprefix(f"{each.name}: ") for each in found.young]
+        lines = [f"- {code(each.name)}: {text(detail)}" for each, detail in zip(found.young, said, strict=True)]
         yield "\n".join(["Not judged yet, for too few points:", "", *lines])
     if rows := [row for row in found.rows if row.unusable and not row.not_applicable]:
         yield "\n".join(["Not computed, though what it is made of is recorded:", "", *(_item(row, row.unusable) for row in rows)])

@@ -1,9 +1,11 @@
 """The sentences that a screen and Markdown say alike of coverage."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
+from shlex import quote
 
-from ckaudit.audit.coverage import Coverage, Row
+from ckaudit.audit.covered import Coverage, Row, Young
 from ckaudit.audit.program import Line
 from ckaudit.audit.remedies import Remedy
 from ckaudit.material.counts import plural
@@ -16,6 +18,8 @@ MORE = "-v tells all of it; ckaudit explain NAME says what a name means."
 
 def headline(found: Coverage, *, most: int | None = 3) -> str:
     """Return how many rules cannot judge, and what helps most; `most` names at most of those that are told by name."""
+    if found.part_of:
+        return part_sentence(found)
     if found.waiting:
         text = f"{len(found.waiting)} of {plural(found.checks, 'check')} cannot judge this run, for want of numbers"
         best, freed = _best(found)
@@ -32,6 +36,17 @@ def headline(found: Coverage, *, most: int | None = 3) -> str:
     return "Nothing that a run like this needs is missing."
 
 
+def part_sentence(found: Coverage) -> str:
+    """Return that only one file of a run was looked at."""
+    what = "These are the scalars" if "scalars.jsonl" in found.subject else "This is one checkpoint"
+    return f"{what} of a run; name its folder, for what is missing here may stand there:"
+
+
+def whole_command(found: Coverage) -> str:
+    """Return the command that looks at the whole run."""
+    return f"ckaudit coverage {quote(found.part_of)}"
+
+
 def levels_sentence(found: Coverage) -> str:
     """Return what the three levels mean."""
     return LEVELS.format(scale=found.scale, stage=found.stage)
@@ -41,7 +56,9 @@ def title_of(place: int, remedy: Remedy, found: Coverage, *, most: int | None = 
     """Return the number of a remedy and why it comes where it does: whom it lets judge or adds to, or who would read it."""
     freed = [each.name for each in found.waiting if each.place == place]
     if freed:
-        return f"{place}. Lets {plural(len(freed), 'check')} judge: {first_of(freed, most=most)}"
+        return f"{place}. Lets {plural(len(freed), 'check')} judge: {first_of(freed, most=most)}{_joined(place, found, '; with')}"
+    if joined := _joined(place, found, "With"):
+        return f"{place}. {joined}"
     if remedy.readers:
         return f"{place}. Adds evidence for {first_of([*map(_name, remedy.readers)], most=most)}"
     levels = {row.name: row.level for row in found.rows}
@@ -81,7 +98,17 @@ def leftover(found: Coverage) -> tuple[list[str], list[str]]:
     several = [each for each in found.waiting if each.place is None and each.places]
     none = [each for each in found.waiting if not each.places]
     joined = [f"{each.name}: numbers {' and '.join(map(str, each.places))}" for each in several]
-    return joined, [f"{each.name}: needs {', '.join(each.needs)}" for each in none]
+    return joined, [f"{each.name}: {each.detail}" for each in none]
+
+
+def young_sentence(young: Young) -> str:
+    """Return which check has too few numbers, and how many it has.
+
+    >>> young_sentence(Young(code="A1", name="a", detail="step 200; b is judged after step 200"))
+    'a: step 200 is the last so far; b is judged after step 200'
+    """
+    detail = re.sub(r"^(step \d+);", r"\1 is the last so far;", young.detail)
+    return f"{young.name}: {detail}"
 
 
 def said_of(line: Line, *, most: int | None = 3) -> str:
@@ -97,6 +124,16 @@ def first_of(names: Sequence[str], *, most: int | None = 3) -> str:
     """
     more = f" and {len(names) - most} more" if most is not None and len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def _joined(place: int, found: Coverage, start: str) -> str:
+    """Return whom a remedy lets judge together with those before it, or an empty string where it is not the last of them."""
+    several = [each for each in found.waiting if each.place is None and each.places and each.places[-1] == place]
+    others = sorted({other for each in several for other in each.places} - {place})
+    if not others:
+        return ""
+    numbers = f"number{'s' if len(others) > 1 else ''} {' and '.join(map(str, others))}"
+    return f"{start} {numbers} lets {plural(len(several), 'check')} judge: {', '.join(each.name for each in several)}"
 
 
 def _name(reader: str) -> str:

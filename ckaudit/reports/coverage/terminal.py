@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.audit.coverage import Coverage, Row
+from ckaudit.audit.covered import Coverage, Row
 from ckaudit.audit.remedies import Remedy
 from ckaudit.metrics.catalogue import RANKS, Importance
 from ckaudit.reports.coverage.sentences import (
@@ -17,6 +17,8 @@ from ckaudit.reports.coverage.sentences import (
     said_of,
     side_sentence,
     title_of,
+    whole_command,
+    young_sentence,
 )
 from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import fit, paragraph
@@ -32,17 +34,20 @@ COLOURS: dict[Importance, str] = {"must": "sev1", "should": "sev2", "nice": "not
 def render(found: Coverage, view: View) -> str:
     """Return how many rules wait, counts, then what to write or run: musts in full, names of the rest."""
     width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
-    parts = [
-        _head(found, view, width),
-        _bars(found, view, width),
-        _notes(found, view, width),
-        _recorded(found, view, width) if view.verbose else [],
+    missing = [
         _advice(found, view, width),
         *_remedies(found, view, width),
         _factless(found, view, width),
         _young(found, view, width),
         _unusable(found, view, width),
         _foreign(found, view, width),
+    ]
+    parts = [
+        _head(found, view, width),
+        _bars(found, view, width),
+        _notes(found, view, width),
+        _recorded(found, view, width) if view.verbose else [],
+        *([] if found.part_of else missing),
         [] if view.verbose else fit(MORE, width),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -65,7 +70,9 @@ def _title(text: str, view: View, width: int) -> list[str]:
 def _head(found: Coverage, view: View, width: int) -> list[str]:
     about = f"scale {found.scale} ({found.scale_reason}), stage {found.stage} ({found.stage_reason})"
     dim = [paint(line, "dim", view) for line in fit(shown(about, view), width)]
-    return [*_title(f"coverage {found.subject}", view, width), *dim, *_title(headline(found, most=_most(3, view)), view, width)]
+    said = _title(headline(found, most=_most(3, view)), view, width)
+    command = ["    " + shown(whole_command(found), view)] if found.part_of else []
+    return [*_title(f"coverage {found.subject}", view, width), *dim, *said, *command]
 
 
 def _bars(found: Coverage, view: View, width: int) -> list[str]:
@@ -89,7 +96,8 @@ def _notes(found: Coverage, view: View, width: int) -> list[str]:
     told = [note for note in found.notes if view.verbose or any(word in note for word in WORTH_SAYING)]
     lines = [line for note in told for line in paragraph(shown(note, view), width, first="note: ", indent="")]
     if any(note.startswith("left out, because no common name") for note in told):
-        lines += paragraph("hint: --map NAME=COLUMN reads one of them, as in --map val_loss=COLUMN", width, indent="")
+        hint = "hint: --map NAME=COLUMN reads one of them, as in --map val_loss=COLUMN or --map microbench_score/hellaswag=COLUMN"
+        lines += paragraph(hint, width, indent="")
     return lines
 
 
@@ -180,7 +188,7 @@ def _young(found: Coverage, view: View, width: int) -> list[str]:
     if not found.young:
         return []
     lines = _title("Not judged yet, for too few points", view, width)
-    return lines + [line for each in found.young for line in paragraph(f"{each.name}: {each.detail}", width)]
+    return lines + [line for each in found.young for line in paragraph(young_sentence(each), width)]
 
 
 def _unusable(found: Coverage, view: View, width: int) -> list[str]:
