@@ -22,7 +22,7 @@ HORIZON = 100
 """Steps and points that a course of the loss is judged on (playbook D2.1: a hundred and more)."""
 
 
-@question("D2.1", needs=[train_loss_raw], rules=("nonfinite_values", "loss_not_falling", "loss_rises"))
+@question("D2.1", needs=[train_loss_raw], rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises"))
 def loss_decreasing(
     loss: Series, *, horizon: int = HORIZON, least: float = 0.01, given_back: float = 0.25, lost: float = 0.5
 ) -> Said:
@@ -81,9 +81,15 @@ def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, 
     return Said(word=below(way, watch=known, bad=unknown), sentence=text, numbers=numbers)
 
 
-@question("D2.3", needs=[train_loss_raw])
+@question("D2.3", needs=[train_loss_raw], rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises"))
 def memorizing_fast(
-    loss: Series, *, horizon: int = HORIZON, early: float = 0.1, steep: float = 0.25, shallow: float = 0.1
+    loss: Series,
+    *,
+    horizon: int = HORIZON,
+    early: float = 0.1,
+    steep: float = 0.25,
+    shallow: float = 0.1,
+    given_back: float = 0.25,
 ) -> Said:
     """How fast does it memorize?
 
@@ -92,7 +98,7 @@ def memorizing_fast(
     ## Good
     `steep` of it: the drop at first is steep (playbook D2.3).
     ## Watch
-    Less than that.
+    Less than that, or `given_back` of what was made is lost again (as in D2.1).
     ## Bad
     Less than `shallow`: slower than a straight line, so the learning rate, the capacity or the data hold it back; or the
     loss does not fall at all. `steep` and `shallow` are starting values; a long warm-up delays the drop.
@@ -106,13 +112,20 @@ def memorizing_fast(
     if start <= end:
         numbers = {"first": start, "last": end}
         return Said(word="bad", sentence=f"the loss does not fall: {start:.4g} at first, {end:.4g} at last", numbers=numbers)
-    share = (start - soon) / (start - end)
+    share = min(1.0, (start - soon) / (start - end))
+    back = (end - soon) / (start - min(soon, end))
     text = f"{share:.0%} of the fall from {start:.4g} to {end:.4g} is made by step {steps[cut - 1]} of {steps[-1]}"
+    if back > 0:
+        text += f", where it was {soon:.4g}"
     numbers = {"first": start, "soon": soon, "last": end, "share": share}
-    return Said(word=below(share, watch=steep, bad=shallow), sentence=text, numbers=numbers)
+    word = worse(below(share, watch=steep, bad=shallow), above(back, watch=given_back, bad=np.inf))
+    return Said(word=word, sentence=text, numbers=numbers)
 
 
-@question("D2.4", needs=[loss_above_floor, entropy_floor, train_loss_raw], wants=[unigram_entropy])
+@question(
+    "D2.4", needs=[loss_above_floor, entropy_floor, train_loss_raw], wants=[unigram_entropy],
+    rules=("loss_not_falling", "loss_rises", "loss_below_floor"),
+)  # fmt: skip
 def absorbed(
     above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float = 0.05, flat: float = 0.01
 ) -> Said:
@@ -164,7 +177,7 @@ def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Ser
     return Said(word="not_recorded", sentence=short, numbers=numbers, missing=("a longer record",))
 
 
-@question("D2.5", needs=[head_kind_share], rules=("entropy_collapse", "uniform_heads"))
+@question("D2.5", needs=[head_kind_share], rules=("entropy_collapse", "uniform_heads", "mask_leak"))
 def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int = 500) -> Said:
     """Does it learn patterns, or single tokens?
 
@@ -185,7 +198,10 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int
     return Said(word=word, sentence=f"at step {step} heads follow: {told}", numbers=row)
 
 
-@question("D2.6", needs=[relative_movement], wants=[moving_share, FACTS], rules=("barely_moving", "layer_not_contributing"))
+@question(
+    "D2.6", needs=[relative_movement], wants=[moving_share, FACTS],
+    rules=("barely_moving", "layer_not_contributing", "missing_in_optimizer", "frozen_parameter", "router_imbalance"),
+)  # fmt: skip
 def layers_contribute(
     moved: Series,
     share: Series | None,

@@ -49,6 +49,7 @@ class Question(Struct, frozen=True, eq=False):
         needs: Inputs without which the answer is "not recorded".
         wants: Inputs that may be missing.
         rules: Names of the rules whose findings bear on it: no answer is better than they are.
+        weighs: Names of the rules whose findings bear on it at certain places or times, which it judges itself.
         doc: The whole docstring.
         name: The function's name.
     """
@@ -62,6 +63,7 @@ class Question(Struct, frozen=True, eq=False):
     doc: str
     name: str
     function: QuestionFunction
+    weighs: tuple[str, ...] = ()
 
     @property
     def metrics(self) -> list[Metric]:
@@ -84,6 +86,7 @@ def question(
     needs: Sequence[Input] = (),
     wants: Sequence[Input] = (),
     rules: Sequence[str] = (),
+    weighs: Sequence[str] = (),
 ) -> Callable[[QuestionFunction], Question]:
     """Enter a function into the catalogue of questions.
 
@@ -95,7 +98,7 @@ def question(
         doc = inspect.cleandoc(function.__doc__ or "")
         phase = int(id[1]) if id.startswith("D") else 7
         text, name = doc.partition("\n")[0], function.__name__
-        made = Question(id, phase, text, tuple(needs), tuple(wants), tuple(rules), doc, name, function)
+        made = Question(id, phase, text, tuple(needs), tuple(wants), tuple(rules), doc, name, function, tuple(weighs))
         if id in _QUESTIONS:
             raise ValueError(f"question {id} stands twice in the catalogue")
         _QUESTIONS[id] = made

@@ -31,7 +31,10 @@ WELL, BROKEN = 0.8, 0.5
 """Scores from which on a trait is reliable, and below which it is broken (starting values)."""
 
 
-@question("D6.1", needs=[val_loss, val_slope, val_slope_p, val_rise], wants=[microbench_score], rules=("overfitting",))
+@question(
+    "D6.1", needs=[val_loss, val_slope, val_slope_p, val_rise], wants=[microbench_score],
+    rules=("overfitting", "split_overlap", "validation_noise", "evaluated_in_training_mode", "evaluation_artifact_changed"),
+)  # fmt: skip
 def pretraining_done(
     val: Series, slope: Series, chance: Series, rise: Series, scores: Series | None, *,
     flat: float = RISE, most: float = RISE, sure: float = 0.05, well: float = WELL, broken: float = BROKEN,
