@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.causes.void import voided
+from ckaudit.causes.void import likely, voided
 from ckaudit.contract.interview import Word
 from ckaudit.contract.report import Diagnosis, Finding
 from ckaudit.metrics import Metric
@@ -14,6 +14,7 @@ from ckaudit.questions.question import Question, Said, worse
 from ckaudit.rules import Rule, rules
 from ckaudit.run.run import Run
 
+BY_HEART = 7  # the phase that asks what was scored, and is answered by it
 RUINOUS = ("nonfinite_values", "hidden_nonfinite")
 """Rules whose finding, where it lasts to the end of the record, leaves nothing of the run that is well."""
 
@@ -26,10 +27,11 @@ class Weighed(Struct, frozen=True):
 
 
 def weigh(asked: Question, said: Said, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Weighed:
-    """Hold an answer against findings.
+    """Hold an answer against findings and causes.
 
     Those of the question's own rules count in full: sev2 leaves "watch" at best, what is graver "bad". A good answer is to be
-    watched where numbers that it rests on mean nothing, where the run is ruined, and where a finding rests on the same numbers.
+    watched where numbers that it rests on mean nothing, where the run is ruined, where a cause that is about the same is
+    likely, and where a finding rests on the same numbers.
 
     Args:
         asked: The question.
@@ -42,12 +44,11 @@ def weigh(asked: Question, said: Said, run: Run, findings: Sequence[Finding], di
     own = [each for each in grave if each.name in asked.rules]
     if own:
         word: Word = "watch" if own[0].severity == "sev2" else "bad"
-        told = f"{_told(own[0])}{_besides(own)}{_cause(own, diagnoses)}"
-        return Weighed(_never_better(said, word, told), tuple(own))
+        return Weighed(_never_better(said, word, f"{_told(own[0])}{_besides(own)}", own, diagnoses), tuple(own))
     if said.word != "good":
         return Weighed(said)
     for reason, found in _doubts(asked, run, grave, diagnoses):
-        return Weighed(_never_better(said, "watch", f"{reason}{_cause(found, diagnoses)}"), tuple(found))
+        return Weighed(_never_better(said, "watch", reason, found, diagnoses), tuple(found))
     return Weighed(said)
 
 
@@ -61,15 +62,24 @@ def _doubts(
         if reads & void.names:
             first = void.findings[0]
             yield f"{void.reason} ({first.code}{_since(first)})", void.findings
-    ruin = [each for each in grave if asked.needs and each.name in RUINOUS and _lasts(each, run)]
+    ruin = [each for each in grave if asked.phase < BY_HEART and each.name in RUINOUS and _lasts(each, run)]
     if ruin:
         yield f"the run is no longer finite: {_told(ruin[0])}{_besides(ruin)}", ruin
+    for cause in likely(diagnoses):
+        if cause.cause in asked.causes:
+            found = [each for each in grave if each.code in cause.explains]
+            yield f"{cause.title.rstrip('.')} ({', '.join(dict.fromkeys(each.code for each in found))})", found
+    yield from _on_the_same(asked, rests, grave)
+
+
+def _on_the_same(asked: Question, rests: Sequence[Metric], grave: Sequence[Finding]) -> Iterator[tuple[str, Sequence[Finding]]]:
+    """Yield the findings that rest on the same numbers, but for those that the question weighs by place and time itself."""
     by_code = rules()
-    shared = [(each, common) for each in grave
-              if each.name not in asked.weighs and (common := _shared(each, by_code.get(each.code), rests))]  # fmt: skip
+    others = [each for each in grave if each.name not in asked.weighs]
+    shared = [(each, metric) for each in others if (metric := _shared(each, by_code.get(each.code), rests))]
     if shared:
-        found, metric = [each for each, _ in shared], shared[0][1]
-        yield f"{_told(found[0])}, seen in {metric}, on which this rests as well{_besides(found)}", found
+        (first, metric), found = shared[0], [each for each, _ in shared]
+        yield f"{first.code}{_since(first)}, on the same {metric}: {first.message}{_besides(found)}", found
 
 
 def _rests_on(asked: Question) -> list[Metric]:
@@ -89,9 +99,11 @@ def _lasts(finding: Finding, run: Run) -> bool:
     return finding.last_step is None or run.last_step is None or finding.last_step >= run.last_step
 
 
-def _never_better(said: Said, least: Word, told: str) -> Said:
+def _never_better(said: Said, least: Word, told: str, found: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Said:
     word: Word = worse(least, said.word) if said.word in ("good", "watch", "bad") else least
-    return replace(said, word=word, sentence=f"{told}. {said.sentence[:1].upper()}{said.sentence[1:]}")
+    likeliest = next((each.cause for each in causing(found, diagnoses)), "")
+    cause = f"; the likeliest cause is {likeliest}" if likeliest else ""
+    return replace(said, word=word, sentence=f"{told}{cause}. {said.sentence[:1].upper()}{said.sentence[1:]}")
 
 
 def _told(finding: Finding) -> str:
@@ -107,11 +119,6 @@ def _besides(found: Sequence[Finding]) -> str:
     counts = Counter(each.code for each in found[1:])
     told = [f"{count} more of {code}" if code == found[0].code else code for code, count in counts.items()]
     return f"; besides {', '.join(told)}" if told else ""
-
-
-def _cause(found: Iterable[Finding], diagnoses: Iterable[Diagnosis]) -> str:
-    likeliest = next((each.cause for each in causing(found, diagnoses)), "")
-    return f"; the likeliest cause is {likeliest}" if likeliest else ""
 
 
 def causing(found: Iterable[Finding], diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:

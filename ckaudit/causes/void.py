@@ -81,18 +81,22 @@ class Voided(Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
-def voided(findings: Sequence[Finding], diagnoses: Iterable[Diagnosis], *, sure: float = 0.5) -> Iterator[Voided]:
+def likely(diagnoses: Iterable[Diagnosis], *, sure: float = 0.5) -> list[Diagnosis]:
+    """Return the diagnoses that are more than a guess: `sure` is where the verdict begins to name them."""
+    return [each for each in diagnoses if each.confidence >= sure]
+
+
+def voided(findings: Sequence[Finding], diagnoses: Iterable[Diagnosis]) -> Iterator[Voided]:
     """Yield the reasons that hold for a run.
 
     Args:
         findings: All findings, gravest first; notes prove nothing.
-        diagnoses: What explains them.
-        sure: A cause counts from this confidence on, as the verdict names it (a guess voids nothing).
+        diagnoses: What explains them; a guess voids nothing.
     """
     grave = [each for each in findings if each.severity != "note"]
-    likely = {each.cause: each for each in diagnoses if each.confidence >= sure}
+    stands = {each.cause: each for each in likely(diagnoses)}
     for void in VOIDS:
-        diagnosis = likely.get(void.cause)
+        diagnosis = stands.get(void.cause)
         explained = set(diagnosis.explains) if diagnosis else set()
         proofs = [each for each in grave if each.name in void.rules]
         found = proofs or [each for each in grave if each.code in explained]

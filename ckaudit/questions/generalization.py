@@ -13,7 +13,7 @@ from ckaudit.metrics.memorization import forgetting
 from ckaudit.metrics.plateau import steps_since_improvement, train_loss_slope, val_slope, val_slope_p
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
-from ckaudit.questions.learning import against_floor
+from ckaudit.questions.learning import STANDS, against_floor
 from ckaudit.questions.question import Said, above, question, unrecorded
 from ckaudit.questions.values import largest, last_row, points
 from ckaudit.rules.overfitting import overfitting
@@ -65,7 +65,9 @@ def overfitted(
 
 @question(
     "D5.2", needs=[val_loss, val_slope, val_slope_p, steps_since_improvement, val_rise],
-    rules=("overfitting", "split_overlap", "validation_noise", "evaluated_in_training_mode", "evaluation_artifact_changed"),
+    rules=(
+        "overfitting", "split_overlap", "validation_noise", "evaluated_in_training_mode", "evaluation_artifact_changed", *STANDS,
+    ),
 )  # fmt: skip
 def time_to_stop(
     val: Series, slope: Series, chance: Series, since: Series, rise: Series, *,
@@ -97,7 +99,7 @@ def time_to_stop(
 
 @question(
     "D5.3", needs=[loss_above_floor, entropy_floor, train_loss_raw], wants=[unigram_entropy],
-    rules=("loss_not_falling", "loss_rises", "loss_below_floor", "dropped_tokens", "dropout_rate_high"),
+    rules=(*STANDS, "loss_rises", "loss_below_floor", "dropped_tokens", "dropout_rate_high"), causes=("capacity_too_small",),
 )  # fmt: skip
 def capacity_sufficient(
     above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float = 0.1, flat: float = 0.01
@@ -121,7 +123,7 @@ def capacity_sufficient(
 @question(
     "D5.4", needs=[train_loss_slope], wants=[tokens_seen, FACTS],
     rules=(
-        "overfitting", "repeated_batch", "repeated_documents", "tokens_stand_still", "text_statistics_drift", "loss_not_falling",
+        "overfitting", "repeated_batch", "repeated_documents", "tokens_stand_still", "text_statistics_drift", *STANDS,
     ),
 )  # fmt: skip
 def data_enough(

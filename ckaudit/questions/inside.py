@@ -132,7 +132,7 @@ def content_or_position(
     return Said(word=word, sentence="; ".join(texts), numbers=numbers)
 
 
-@question("D3.4", needs=[relative_movement], wants=[FACTS], rules=("weights_grow", "weights_shrink"))
+@question("D3.4", needs=[relative_movement], wants=[FACTS], rules=("weights_grow", "weights_shrink", "weights_jump"))
 def weights_changed_most(
     moved: Series, facts: Manifest | None, *, top: float = 1 / 3, watch: float = 0.5, least: float = 0.1
 ) -> Said:

@@ -20,6 +20,8 @@ from ckaudit.run.tensors import table_of
 
 HORIZON = 100
 """Steps and points that a course of the loss is judged on (playbook D2.1: a hundred and more)."""
+STANDS = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
+"""Rules that tell a loss that stands still for lack of training from one that has come to its end."""
 
 
 @question("D2.1", needs=[train_loss_raw], rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises"))
@@ -124,7 +126,7 @@ def memorizing_fast(
 
 @question(
     "D2.4", needs=[loss_above_floor, entropy_floor, train_loss_raw], wants=[unigram_entropy],
-    rules=("loss_not_falling", "loss_rises", "loss_below_floor"),
+    rules=(*STANDS, "loss_rises", "loss_below_floor"),
 )  # fmt: skip
 def absorbed(
     above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float = 0.05, flat: float = 0.01
@@ -162,7 +164,9 @@ def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Ser
     share = left / (start - bottom) if start > bottom else 1.0
     is_flat = abs(float(stages[-1] - stages[-2])) < flat * abs(float(stages[-2]))
     told = len(error.values) > 0 and int(error.steps[-1]) == step and float(error.values[-1]) < left
-    text = f"at step {step} the loss is {left:.3g} above its floor of {bottom:.3g}, {share:.1%} of the way from {start:.4g}"
+    text = f"at step {step} the loss is {abs(left):.3g} {'above' if left >= 0 else 'below'} its floor of {bottom:.3g}"
+    if 0 <= share <= 1:
+        text += f", {share:.1%} of the way from {start:.4g}"
     text += "; it is flat" if is_flat else "; it still changes"
     numbers = {"above_floor": left, "floor": bottom, "share": share}
     if unigram is not None:
@@ -177,7 +181,7 @@ def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Ser
     return Said(word="not_recorded", sentence=short, numbers=numbers, missing=("a longer record",))
 
 
-@question("D2.5", needs=[head_kind_share], rules=("entropy_collapse", "uniform_heads", "mask_leak"))
+@question("D2.5", needs=[head_kind_share], rules=("entropy_collapse", "uniform_heads", "mask_leak"), causes=("context_not_used",))
 def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int = 500) -> Said:
     """Does it learn patterns, or single tokens?
 
@@ -200,7 +204,9 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int
 
 @question(
     "D2.6", needs=[relative_movement], wants=[moving_share, FACTS],
-    rules=("barely_moving", "layer_not_contributing", "missing_in_optimizer", "frozen_parameter", "router_imbalance"),
+    rules=(
+        "barely_moving", "layer_not_contributing", "missing_in_optimizer", "frozen_parameter", "router_imbalance", "weights_jump",
+    ),
 )  # fmt: skip
 def layers_contribute(
     moved: Series,

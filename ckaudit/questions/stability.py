@@ -123,6 +123,7 @@ def gradient_explodes(
     watch: float = exploding_gradient.thresholds["note_ratio"], bad: float = exploding_gradient.thresholds["max_ratio"],
     least: int = 20,
     early: int = 50,
+    shoots: float = 20.0,
 ) -> Said:  # fmt: skip
     """Does the gradient explode?
 
@@ -134,10 +135,10 @@ def gradient_explodes(
     It is stable, or falls slowly (playbook D4.3).
     ## Watch
     It is more than `watch` times as large (the limits are those of exploding_gradient), or shot up at first by more than
-    `bad` times and came back.
+    `shoots` times and came back.
     ## Bad
-    More than `bad` times. `least` is two points a stretch; `early` is a starting value (in it, healthy runs of the lab stay
-    at 6 and below).
+    More than `bad` times. `least` is two points a stretch; `early` and `shoots` are starting values (healthy runs of the
+    lab stay at 11 and below, one without warm-up comes to 35).
     """
     steps, values = points(norm)
     if len(values) < least:
@@ -157,7 +158,7 @@ def gradient_explodes(
     peak, first = int(np.argmax(at_first)), float(np.median(values[:3]))
     shot = float(at_first[peak]) / first if first > 0 else 0.0
     word = above(ratio, watch=watch, bad=bad)
-    if shot > bad:
+    if shot > shoots:
         numbers["shot"] = shot
         text += f"; it shot up to {at_first[peak]:.3g} at step {steps[peak]}, {shot:.3g}x its first level"
         word = worse(word, "watch")
@@ -206,6 +207,7 @@ def clipping_hides(
         "nonfinite_values", "hidden_nonfinite", "activation_drift", "dead_units", "saturated_units", "logit_growth",
         "input_scale_off", "weights_grow", "weight_scale_off",
     ),
+    causes=("normalization_missing", "saturating_activation"),
 )  # fmt: skip
 def activations_healthy(
     spread: Series,
