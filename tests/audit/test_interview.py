@@ -9,6 +9,7 @@ from ckaudit.audit import triage
 from ckaudit.audit.autopsy import autopsy
 from ckaudit.audit.interview import answer, broken, interview
 from ckaudit.audit.readiness import readiness
+from ckaudit.audit.report import triage_run
 from ckaudit.contract.interview import Answer, Phase
 from ckaudit.contract.report import Diagnosis, Finding
 from ckaudit.metrics.gradients import gradient_norm
@@ -185,3 +186,14 @@ def test_the_map_leads_to_the_first_event(step):
     (pointer,) = [each for each in report.interview[0].pointers if each.id == "MAP-5"]
     assert pointer.command.endswith("--event 77")
     assert autopsy(RUNS / "lr_too_high", event=77).event.event_step == 77
+
+
+@pytest.mark.parametrize(("mass", "word"), [(0.0, "good"), (0.5, "watch")])
+def test_a_recording_whose_mask_leaks_has_no_good_loss(mass, word):
+    heads = {"attention.*.upper_triangle_mass_per_head": {"steps": [10, 20], "labels": ["a/head.0"], "values": [[mass], [mass]]}}
+    shifted = {"data.target_shift_match": {"steps": [10, 20], "values": [[1.0], [1.0]]}}
+    report = triage_run(run_of({"name": "a", "scalars": LOSS, "sections": heads | shifted}), questions=(1, 2))
+    found = {each.id: each for phase in report.interview for each in phase.answers}
+    assert {found[row].word for row in ("D1.1", "D2.1")} == {word}
+    assert ("the losses mean nothing while attention sees" in found["D1.1"].sentence) == (mass > 0)
+    assert found["D1.4"].word == ("bad" if mass else "not_recorded")
