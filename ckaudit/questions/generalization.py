@@ -15,7 +15,7 @@ from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
 from ckaudit.questions.learning import STANDS, against_floor
 from ckaudit.questions.question import Said, above, question, unrecorded
-from ckaudit.questions.values import largest, last_row, points
+from ckaudit.questions.values import LOWEST, largest, last_row, points
 from ckaudit.rules.overfitting import overfitting
 from ckaudit.rules.probes_forgotten import probes_forgotten
 from ckaudit.rules.rule import FACTS
@@ -123,7 +123,8 @@ def capacity_sufficient(
 @question(
     "D5.4", needs=[train_loss_slope], wants=[tokens_seen, FACTS],
     rules=(
-        "overfitting", "repeated_batch", "repeated_documents", "tokens_stand_still", "text_statistics_drift", *STANDS,
+        "overfitting", "repeated_batch", "repeated_documents", "tokens_stand_still", "text_statistics_drift", "loss_rises",
+        *STANDS,
     ),
 )  # fmt: skip
 def data_enough(
@@ -188,6 +189,8 @@ def forgets(
     name, times = largest(ratios)
     what = "probes" if probes is not None else "slices"
     text = f"at step {step} {name} has {times:.3g}x its lowest perplexity, the most of {len(ratios)} {what}"
+    if times < LOWEST:
+        text = f"at step {step} no perplexity of {len(ratios)} {what} is above its lowest"
     return Said(word=above(times, watch=watch, bad=bad), sentence=text, numbers={"forgetting": times, what: float(len(ratios))})
 
 

@@ -11,7 +11,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.questions.question import Said, above, foreign, question, unrecorded, worse
-from ckaudit.questions.values import growth, largest, last_row, levels, points, row_of, smallest
+from ckaudit.questions.values import LOWEST, growth, largest, last_row, levels, points, row_of, smallest
 from ckaudit.rules.activation_drift import activation_drift
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.frequent_clipping import frequent_clipping
@@ -106,24 +106,15 @@ def _weakest(row: dict[str, float]) -> str:
 
 
 @question(
-    "D4.3",
-    needs=[grad_global_norm],
-    wants=[gradient_norm],
+    "D4.3", needs=[grad_global_norm], wants=[gradient_norm],
     rules=(
-        "exploding_gradient",
-        "overflow",
-        "gradients_carried_over",
-        "noise_scale_jump",
-        "nonfinite_values",
-        "hidden_nonfinite",
+        "exploding_gradient", "overflow", "gradients_carried_over", "noise_scale_jump", "nonfinite_values", "hidden_nonfinite",
     ),
-)
+)  # fmt: skip
 def gradient_explodes(
     norm: Series, tensors: Series | None, *,
     watch: float = exploding_gradient.thresholds["note_ratio"], bad: float = exploding_gradient.thresholds["max_ratio"],
-    least: int = 20,
-    early: int = 50,
-    shoots: float = 20.0,
+    least: int = 20, early: int = 50, shoots: float = 20.0,
 ) -> Said:  # fmt: skip
     """Does the gradient explode?
 
@@ -148,7 +139,8 @@ def gradient_explodes(
     if low <= 0:
         low = float(values[values > 0].min(initial=np.inf))
     ratio = end / low
-    text = f"the level of the gradient norm goes from {stages[0]:.3g} to {end:.3g} by step {steps[-1]}, {ratio:.3g}x its lowest"
+    text = f"the level of the gradient norm goes from {stages[0]:.3g} to {end:.3g} by step {steps[-1]}, "
+    text += f"{ratio:.3g}x its lowest" if ratio >= LOWEST else "its lowest"
     numbers = {"first": float(stages[0]), "last": end, "lowest": low, "ratio": ratio}
     if tensors is not None and (grown := growth(tensors, early=0)):
         name, times = largest(grown)
