@@ -8,15 +8,14 @@ import numpy as np
 
 from ckaudit.audit.applies import why_not_metric
 from ckaudit.audit.readiness import readiness
+from ckaudit.audit.weigh import causing, weigh
 from ckaudit.causes.cause import Findings
-from ckaudit.contract.interview import Answer, Phase, Pointer, Word
+from ckaudit.contract.interview import Answer, Phase, Pointer
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import Check, Diagnosis, Finding
-from ckaudit.material.counts import plural
 from ckaudit.metrics import Metric, metrics
 from ckaudit.questions.phases import MAP, PHASES, Way
-from ckaudit.questions.question import FindingsMarker, Input, Question, Said, questions, unrecorded, worse
-from ckaudit.rules import rules
+from ckaudit.questions.question import FindingsMarker, Input, Question, Said, questions, unrecorded
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
@@ -63,17 +62,14 @@ def interview_reads(phases: Collection[int]) -> frozenset[str]:
 
 
 def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Answer:
-    """Put one question to a run: what the series say, and never better than the findings that bear on it."""
-    codes = {rule.code for rule in rules().values() if rule.name in asked.rules}
-    bearing = [each for each in findings if each.code in codes and each.severity != "note"]
+    """Put one question to a run: what the series say, and never better than what triage says of the same run."""
     said = _said(asked, run, Findings(tuple(each for each in findings if each.severity != "note")))
-    found = list(dict.fromkeys(each.code for each in bearing))
-    causes = [each.cause for each in diagnoses if set(each.explains) & set(found)]
-    weighed = _weighed(said, bearing, causes)
+    weighed = weigh(asked, said, run, findings, diagnoses)
     return Answer(
-        id=asked.id, question=asked.text, word=weighed.word, sentence=weighed.sentence,
-        numbers={name: to_word(float(value)) for name, value in weighed.numbers.items()},
-        missing=list(weighed.missing), findings=found, causes=causes,
+        id=asked.id, question=asked.text, word=weighed.said.word, sentence=weighed.said.sentence,
+        numbers={name: to_word(float(value)) for name, value in weighed.said.numbers.items()},
+        missing=list(weighed.said.missing), findings=list(dict.fromkeys(each.code for each in weighed.findings)),
+        causes=[each.cause for each in causing(weighed.findings, diagnoses)],
     )  # fmt: skip
 
 
@@ -101,20 +97,6 @@ def _values(inputs: Iterable[Input], run: Run, found: Findings) -> Iterator[Any]
             yield series if np.any(series.finite) else None
         else:
             yield found if isinstance(each, FindingsMarker) else run.manifest
-
-
-def _weighed(said: Said, bearing: Sequence[Finding], causes: Sequence[str]) -> Said:
-    """Return an answer that is not better than the gravest finding: sev2 is at best to be watched, what is graver is bad."""
-    if not bearing:
-        return said
-    gravest = bearing[0]
-    least: Word = "watch" if gravest.severity == "sev2" else "bad"
-    word: Word = worse(least, said.word) if said.word in ("good", "watch", "bad") else least
-    more = f", and {plural(len(bearing) - 1, 'other finding')}" if len(bearing) > 1 else ""
-    likely = f"; the likeliest cause is {causes[0]}" if causes else ""
-    since = "" if gravest.first_step is None else f" from step {gravest.first_step}"
-    text = f"{gravest.code}{since}: {gravest.message}{more}{likely}. {said.sentence[:1].upper()}{said.sentence[1:]}"
-    return Said(word=word, sentence=text, numbers=said.numbers, missing=said.missing)
 
 
 def _pointer(way: Way, run: Run, step: int | None) -> Pointer:

@@ -18,6 +18,8 @@ def question_page(question: Question) -> Page:
         "needs": _names(question.needs),
         "looks at if recorded": _names(question.wants),
         "never better than": tuple(f"{codes[name]} {name}" for name in question.rules),
+        "weighs by place and time": tuple(f"{codes[name]} {name}" for name in question.weighs),
+        "to be watched where likely": question.causes,
     }
     ways = ", ".join(f"{way.id} {way.question}" for way in MAP if question.phase in way.phases)
     facts = {

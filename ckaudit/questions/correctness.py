@@ -24,19 +24,26 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
 
 
 @question(
-    "D1.1",
-    needs=[train_loss_raw],
-    wants=[initial_loss_excess],
-    rules=("nonfinite_values", "initial_loss_off", "loss_not_falling", "target_equals_input", "target_misalignment"),
-)
-def training_at_all(loss: Series, excess: Series | None, *, first: int = 10, least: float = 0.01) -> Said:
+    "D1.1", needs=[train_loss_raw], wants=[initial_loss_excess],
+    rules=(
+        "nonfinite_values", "hidden_nonfinite", "initial_loss_off", "loss_not_falling", "loss_rises", "target_equals_input",
+        "target_misalignment",
+    ),
+)  # fmt: skip
+def training_at_all(
+    loss: Series, excess: Series | None, *, first: int = 10, least: float = 0.01, long: int = 100, solved: float = 0.1
+) -> Said:
     """Is it training at all?
 
     ## Looks at
-    The training loss over its `first` points (playbook D1.1), where it stands at the end, and what a uniform guess costs.
+    Where the training loss stands at the end against its start, its `first` points (playbook D1.1), and what a uniform guess
+    costs.
     ## Good
     It falls by more than `least` of itself; a start near the log of the vocabulary is that of a sound model. `least` is a
     starting value, above the noise of most losses. A long warm-up may delay the fall.
+    ## Watch
+    The whole of the fall lies in these points, within `long` steps, and the record goes on for as long again: since then it
+    stands. A loss below `solved` of its start has nowhere to fall. Both are starting values.
     ## Bad
     It stays where it was, ends higher, or is no number.
     """
@@ -45,20 +52,24 @@ def training_at_all(loss: Series, excess: Series | None, *, first: int = 10, lea
         return unrecorded(f"{len(values)} points of train_loss_raw; {first} are needed", "train_loss_raw")
     start, soon, end = float(values[0]), float(np.median(values[first - 3 : first])), float(np.median(values[-first:]))
     fell, stayed = start - soon > least * abs(start), start - end > least * abs(start)
-    text = f"the loss goes from {start:.4g} at step {steps[0]} to {soon:.4g} by step {steps[first - 1]}"
-    text += f" and {end:.4g} at the end, step {steps[-1]}"
+    text = f"the loss goes from {start:.4g} at step {steps[0]} to {end:.4g} at the end, step {steps[-1]}"
     numbers = {"first": start, "soon": soon, "last": end}
     if excess is not None:
         numbers["excess"] = points(excess).last[1]
         text += f"; it began {numbers['excess']:+.3g} from a uniform guess"
     if stayed and not fell:
         text += "; the fall begins late"
-    return Said(word="good" if stayed else "bad", sentence=text, numbers=numbers)
+    early, on = steps[first - 1] - steps[0], steps[-1] - steps[first - 1]
+    stands = stayed and soon - end <= least * abs(start) and end > solved * start and early < long <= on
+    if stands:
+        text += f"; at step {steps[first - 1]} it was {soon:.4g} already, and has not fallen since"
+    return Said(word="watch" if stands else "good" if stayed else "bad", sentence=text, numbers=numbers)
 
 
 @question(
-    "D1.2", needs=[block_gradient_norm], rules=("vanishing_gradient", "dead_parameter", "zero_gradients", "nonfinite_values")
-)
+    "D1.2", needs=[block_gradient_norm],
+    rules=("vanishing_gradient", "dead_parameter", "zero_gradients", "starved_branch", "nonfinite_values", "hidden_nonfinite"),
+)  # fmt: skip
 def gradient_reaches_all(norm: Series, *, near: float = NOTE_RATIO, far: float = MAX_RATIO) -> Said:
     """Does the gradient reach every layer?
 
@@ -83,7 +94,10 @@ def gradient_reaches_all(norm: Series, *, near: float = NOTE_RATIO, far: float =
     return Said(word=word, sentence=text, numbers={"smallest": least, "largest": most, "ratio": most / least})
 
 
-@question("D1.3", needs=[gradient_norm], wants=[FACTS], rules=("dead_parameter", "zero_gradients"))
+@question(
+    "D1.3", needs=[gradient_norm], wants=[FACTS],
+    rules=("dead_parameter", "zero_gradients", "frozen_parameter", "nonfinite_values", "hidden_nonfinite"),
+)  # fmt: skip
 def parameter_dead(
     norm: Series,
     facts: Manifest | None,
@@ -119,7 +133,13 @@ def parameter_dead(
     return Said(word="bad" if both else "watch" if faint else "good", sentence=text, numbers=numbers)
 
 
-@question("D1.4", wants=[parity_loss_diff, parity_param_diff, gradient_check_error])
+@question(
+    "D1.4", wants=[parity_loss_diff, parity_param_diff, gradient_check_error],
+    rules=(
+        "mask_leak", "target_misalignment", "target_equals_input", "gradients_carried_over", "evaluated_in_training_mode",
+        "loss_below_floor", "parameter_count_changed", "dtype_changed", "rank_divergence",
+    ),
+)  # fmt: skip
 def implementation_right(
     loss: Series | None,
     parameters: Series | None,
@@ -165,7 +185,11 @@ def implementation_right(
 
 @question(
     "D1.5", wants=[update_norm, update_to_weight_global, gradient_norm, learning_rate, FACTS],
-    rules=("barely_moving", "missing_in_optimizer", "learning_rate_zero", "update_out_of_band"),
+    rules=(
+        "barely_moving", "missing_in_optimizer", "frozen_parameter", "dead_parameter", "layer_not_contributing",
+        "learning_rate_zero", "update_out_of_band", "skipped_updates", "overflow", "weights_jump",
+        "nonfinite_values", "hidden_nonfinite",
+    ),
 )  # fmt: skip
 def weights_updated(
     norm: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, facts: Manifest | None, *,
@@ -226,7 +250,7 @@ def _is_on(step: int, rate: Series | None) -> bool:
     return step > 0 and bool(np.nan_to_num(found, nan=1.0).max() > 0)
 
 
-@question("D1.6", wants=[replay_identical, replay_loss_diff, replay_first_difference])
+@question("D1.6", wants=[replay_identical, replay_loss_diff, replay_first_difference], rules=("validation_noise",))
 def deterministic(same: Series | None, diff: Series | None, first: Series | None) -> Said:
     """Is it deterministic?
 

@@ -13,9 +13,9 @@ from ckaudit.metrics.memorization import forgetting
 from ckaudit.metrics.plateau import steps_since_improvement, train_loss_slope, val_slope, val_slope_p
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
-from ckaudit.questions.learning import against_floor
+from ckaudit.questions.learning import STANDS, against_floor
 from ckaudit.questions.question import Said, above, question, unrecorded
-from ckaudit.questions.values import largest, last_row, points
+from ckaudit.questions.values import LOWEST, largest, last_row, points
 from ckaudit.rules.overfitting import overfitting
 from ckaudit.rules.probes_forgotten import probes_forgotten
 from ckaudit.rules.rule import FACTS
@@ -26,10 +26,12 @@ MIN_EVALS: int = overfitting.thresholds["min_evals"]
 
 
 @question(
-    "D5.1",
-    needs=[val_loss, train_loss_at_evals, train_val_gap, val_rise],
-    rules=("overfitting", "gap_widens", "nonfinite_values"),
-)
+    "D5.1", needs=[val_loss, train_loss_at_evals, train_val_gap, val_rise],
+    rules=(
+        "overfitting", "gap_widens", "train_val_inverted", "split_overlap", "validation_noise", "evaluated_in_training_mode",
+        "evaluation_artifact_changed", "nonfinite_values",
+    ),
+)  # fmt: skip
 def overfitted(
     val: Series, train: Series, gap: Series, rise: Series, *, most: float = RISE, evals: int = MIN_EVALS, wide: float = 0.1
 ) -> Said:
@@ -61,7 +63,12 @@ def overfitted(
     return Said(word=word, sentence=text, numbers={"val": end, "train": trained, "gap": apart, "rise": risen})
 
 
-@question("D5.2", needs=[val_loss, val_slope, val_slope_p, steps_since_improvement, val_rise], rules=("overfitting",))
+@question(
+    "D5.2", needs=[val_loss, val_slope, val_slope_p, steps_since_improvement, val_rise],
+    rules=(
+        "overfitting", "split_overlap", "validation_noise", "evaluated_in_training_mode", "evaluation_artifact_changed", *STANDS,
+    ),
+)  # fmt: skip
 def time_to_stop(
     val: Series, slope: Series, chance: Series, since: Series, rise: Series, *,
     most: float = RISE, flat: float = RISE, sure: float = 0.05, horizon: int = 100,
@@ -90,7 +97,10 @@ def time_to_stop(
     return Said(word="bad" if risen > most else "good" if ended else "watch", sentence=text, numbers=numbers)
 
 
-@question("D5.3", needs=[loss_above_floor, entropy_floor, train_loss_raw], wants=[unigram_entropy])
+@question(
+    "D5.3", needs=[loss_above_floor, entropy_floor, train_loss_raw], wants=[unigram_entropy],
+    rules=(*STANDS, "loss_rises", "loss_below_floor", "dropped_tokens", "dropout_rate_high"), causes=("capacity_too_small",),
+)  # fmt: skip
 def capacity_sufficient(
     above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float = 0.1, flat: float = 0.01
 ) -> Said:
@@ -110,7 +120,13 @@ def capacity_sufficient(
     return against_floor(above_floor, floor, loss, unigram, near=near, flat=flat)
 
 
-@question("D5.4", needs=[train_loss_slope], wants=[tokens_seen, FACTS], rules=("overfitting",))
+@question(
+    "D5.4", needs=[train_loss_slope], wants=[tokens_seen, FACTS],
+    rules=(
+        "overfitting", "repeated_batch", "repeated_documents", "tokens_stand_still", "text_statistics_drift", "loss_rises",
+        *STANDS,
+    ),
+)  # fmt: skip
 def data_enough(
     slope: Series, tokens: Series | None, facts: Manifest | None, *, returns: float = 0.1, steep: float = 0.5, least: int = 2
 ) -> Said:
@@ -144,7 +160,10 @@ def data_enough(
     return Said(word=above(share, watch=returns, bad=steep), sentence=text, numbers=numbers)
 
 
-@question("D5.5", wants=[forgetting, slice_val_loss], rules=("slice_regression", "probes_forgotten"))
+@question(
+    "D5.5", wants=[forgetting, slice_val_loss],
+    rules=("slice_regression", "probes_forgotten", "probe_jump", "benchmark_regression", "token_drift", "source_drift"),
+)  # fmt: skip
 def forgets(
     probes: Series | None,
     slices: Series | None,
@@ -170,6 +189,8 @@ def forgets(
     name, times = largest(ratios)
     what = "probes" if probes is not None else "slices"
     text = f"at step {step} {name} has {times:.3g}x its lowest perplexity, the most of {len(ratios)} {what}"
+    if times < LOWEST:
+        text = f"at step {step} no perplexity of {len(ratios)} {what} is above its lowest"
     return Said(word=above(times, watch=watch, bad=bad), sentence=text, numbers={"forgetting": times, what: float(len(ratios))})
 
 

@@ -12,6 +12,7 @@ from ckaudit.metrics.attention import uniform_head_fraction
 from ckaudit.metrics.heads import head_kind_share, head_similarity
 from ckaudit.metrics.probes import probe_shift_loss
 from ckaudit.metrics.weights import relative_movement
+from ckaudit.questions.cut_off import CUT_OFF, cut_off
 from ckaudit.questions.question import FINDINGS, Said, above, below, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import largest, last_row, listed, points
 from ckaudit.rules.barely_moving import barely_moving
@@ -28,10 +29,11 @@ EVEN, ALIKE = 0.5, 0.9
 
 
 @question(
-    "D3.1", needs=[head_kind_share], wants=[head_similarity, uniform_head_fraction], rules=("entropy_collapse", "uniform_heads")
-)
+    "D3.1", needs=[head_kind_share], wants=[head_similarity, uniform_head_fraction, FACTS, FINDINGS],
+    rules=("entropy_collapse", "uniform_heads", "redundant_heads", "logit_growth", "mask_leak"), weighs=CUT_OFF,
+)  # fmt: skip
 def heads_do(
-    shares: Series, similarity: Series | None, uniform: Series | None, *,
+    shares: Series, similarity: Series | None, uniform: Series | None, facts: Manifest | None, found: Findings, *,
     same: float = 0.99, watch: float = EVEN, bad: float = ALIKE, early: int = 500,
 ) -> Said:  # fmt: skip
     """What do the heads do?
@@ -41,7 +43,8 @@ def heads_do(
     ## Good
     They have taken up different work (playbook D3.1).
     ## Watch
-    More than `watch` of them are uniform, or have a twin in their layer: a cosine above `same`.
+    More than `watch` of them are uniform, or have a twin in their layer: a cosine above `same`. Or the attention of a block is
+    cut off, by what is found of its gradients and updates: what its heads look at is of no use.
     ## Bad
     More than `bad` of them, from step `early` on: all look everywhere alike, or all do the same, as they do in every model
     at first. The four are starting values.
@@ -56,6 +59,8 @@ def heads_do(
         twins = numbers["twins"] = float(np.mean([value > same for value in nearest.values()]))
         text += f"; {twins:.0%} have a twin (cosine above {same:.2g})"
     word = young(above(max(even, twins), watch=watch, bad=bad), step, early)
+    if cut := cut_off(found, table_of(facts), "attention"):
+        word, text = worse(word, "watch"), f"{text}; {cut}"
     return Said(word=word, sentence=text, numbers=numbers)
 
 
@@ -91,7 +96,7 @@ def heads_redundant(
     return Said(word=word, sentence=text, numbers=numbers)
 
 
-@question("D3.3", wants=[probe_shift_loss, head_kind_share])
+@question("D3.3", wants=[probe_shift_loss, head_kind_share], rules=("mask_leak",))
 def content_or_position(
     shift: Series | None, shares: Series | None, *, watch: float = 0.1, bad: float = 1.0, diagonal: float = ALIKE
 ) -> Said:
@@ -127,7 +132,7 @@ def content_or_position(
     return Said(word=word, sentence="; ".join(texts), numbers=numbers)
 
 
-@question("D3.4", needs=[relative_movement], wants=[FACTS])
+@question("D3.4", needs=[relative_movement], wants=[FACTS], rules=("weights_grow", "weights_shrink", "weights_jump"))
 def weights_changed_most(
     moved: Series, facts: Manifest | None, *, top: float = 1 / 3, watch: float = 0.5, least: float = 0.1
 ) -> Said:
@@ -159,21 +164,13 @@ def weights_changed_most(
 
 
 @question(
-    "D3.5",
-    needs=[activation_mean_abs, activation_rms],
-    wants=[dead_unit_fraction, FACTS],
-    rules=("dead_units", "saturated_units"),
-)
+    "D3.5", needs=[activation_mean_abs, activation_rms], wants=[dead_unit_fraction, FACTS, FINDINGS],
+    rules=("dead_units", "saturated_units", "weights_alike"), weighs=CUT_OFF,
+)  # fmt: skip
 def neurons_specialize(
-    size: Series,
-    rms: Series,
-    dead: Series | None,
-    facts: Manifest | None,
-    *,
-    least: float = 0.02,
-    silent: float = dead_units.thresholds["most"],
-    noise: float = 0.05,
-) -> Said:
+    size: Series, rms: Series, dead: Series | None, facts: Manifest | None, found: Findings, *,
+    least: float = 0.02, silent: float = dead_units.thresholds["most"], noise: float = 0.05,
+) -> Said:  # fmt: skip
     r"""Do neurons of the MLP specialize?
 
     ## Looks at
@@ -183,12 +180,12 @@ def neurons_specialize(
     Some module's changed by more than `least` (playbook D3.5 asks for a shape that evolves).
     ## Watch
     No shape changed, but one was none of noise before, as in a model that was trained already; or more than `silent` of a
-    module's units are silent (the limit of dead_units).
+    module's units are silent (the limit of dead_units); or the MLP of a block is cut off, as in D3.1.
     ## Bad
     No shape changed, and all lie within `noise` of a normal distribution's. `least` and `noise` are starting values.
     """
     table = table_of(facts)
-    shapes = {name: found for name in size.labels if table.kind(name) == "mlp" and (found := _shape(size, rms, name))}
+    shapes = {name: shape for name in size.labels if table.kind(name) == "mlp" and (shape := _shape(size, rms, name))}
     if not shapes:
         return unrecorded(
             "no hidden activation of an MLP was recorded at two checkpoints", "activation_mean_abs", "activation_rms"
@@ -206,6 +203,8 @@ def neurons_specialize(
     changed = abs(last - first) > least
     shaped = any(abs(each - NORMAL) > noise for _, each in shapes.values())
     word: Word = "good" if changed and quiet <= silent else "watch" if changed or shaped else "bad"
+    if cut := cut_off(found, table, "mlp"):
+        word, text = worse(word, "watch"), f"{text}; {cut}"
     return Said(word=word, sentence=text, numbers=numbers)
 
 
@@ -218,7 +217,7 @@ def _shape(size: Series, rms: Series, name: str) -> tuple[float, float] | None:
     return (float(ratio[0]), float(ratio[-1])) if len(steps[used]) > 1 else None
 
 
-@question("D3.6", needs=[relative_movement], wants=[FACTS, FINDINGS])
+@question("D3.6", needs=[relative_movement], wants=[FACTS, FINDINGS], weighs=("barely_moving",))
 def embedding_organizes(
     moved: Series, facts: Manifest | None, found: Findings, *, least: float = 0.1, hardly: float = 0.01
 ) -> Said:

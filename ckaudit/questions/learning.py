@@ -20,9 +20,11 @@ from ckaudit.run.tensors import table_of
 
 HORIZON = 100
 """Steps and points that a course of the loss is judged on (playbook D2.1: a hundred and more)."""
+STANDS = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
+"""Rules that tell a loss that stands still for lack of training from one that has come to its end."""
 
 
-@question("D2.1", needs=[train_loss_raw], rules=("nonfinite_values", "loss_not_falling", "loss_rises"))
+@question("D2.1", needs=[train_loss_raw], rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises"))
 def loss_decreasing(
     loss: Series, *, horizon: int = HORIZON, least: float = 0.01, given_back: float = 0.25, lost: float = 0.5
 ) -> Said:
@@ -81,9 +83,15 @@ def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, 
     return Said(word=below(way, watch=known, bad=unknown), sentence=text, numbers=numbers)
 
 
-@question("D2.3", needs=[train_loss_raw])
+@question("D2.3", needs=[train_loss_raw], rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises"))
 def memorizing_fast(
-    loss: Series, *, horizon: int = HORIZON, early: float = 0.1, steep: float = 0.25, shallow: float = 0.1
+    loss: Series,
+    *,
+    horizon: int = HORIZON,
+    early: float = 0.1,
+    steep: float = 0.25,
+    shallow: float = 0.1,
+    given_back: float = 0.25,
 ) -> Said:
     """How fast does it memorize?
 
@@ -92,7 +100,7 @@ def memorizing_fast(
     ## Good
     `steep` of it: the drop at first is steep (playbook D2.3).
     ## Watch
-    Less than that.
+    Less than that, or `given_back` of what was made is lost again (as in D2.1).
     ## Bad
     Less than `shallow`: slower than a straight line, so the learning rate, the capacity or the data hold it back; or the
     loss does not fall at all. `steep` and `shallow` are starting values; a long warm-up delays the drop.
@@ -106,13 +114,20 @@ def memorizing_fast(
     if start <= end:
         numbers = {"first": start, "last": end}
         return Said(word="bad", sentence=f"the loss does not fall: {start:.4g} at first, {end:.4g} at last", numbers=numbers)
-    share = (start - soon) / (start - end)
+    share = min(1.0, (start - soon) / (start - end))
+    back = (end - soon) / (start - min(soon, end))
     text = f"{share:.0%} of the fall from {start:.4g} to {end:.4g} is made by step {steps[cut - 1]} of {steps[-1]}"
+    if back > 0:
+        text += f", where it was {soon:.4g}"
     numbers = {"first": start, "soon": soon, "last": end, "share": share}
-    return Said(word=below(share, watch=steep, bad=shallow), sentence=text, numbers=numbers)
+    word = worse(below(share, watch=steep, bad=shallow), above(back, watch=given_back, bad=np.inf))
+    return Said(word=word, sentence=text, numbers=numbers)
 
 
-@question("D2.4", needs=[loss_above_floor, entropy_floor, train_loss_raw], wants=[unigram_entropy])
+@question(
+    "D2.4", needs=[loss_above_floor, entropy_floor, train_loss_raw], wants=[unigram_entropy],
+    rules=(*STANDS, "loss_rises", "loss_below_floor"),
+)  # fmt: skip
 def absorbed(
     above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float = 0.05, flat: float = 0.01
 ) -> Said:
@@ -149,7 +164,9 @@ def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Ser
     share = left / (start - bottom) if start > bottom else 1.0
     is_flat = abs(float(stages[-1] - stages[-2])) < flat * abs(float(stages[-2]))
     told = len(error.values) > 0 and int(error.steps[-1]) == step and float(error.values[-1]) < left
-    text = f"at step {step} the loss is {left:.3g} above its floor of {bottom:.3g}, {share:.1%} of the way from {start:.4g}"
+    text = f"at step {step} the loss is {abs(left):.3g} {'above' if left >= 0 else 'below'} its floor of {bottom:.3g}"
+    if 0 <= share <= 1:
+        text += f", {share:.1%} of the way from {start:.4g}"
     text += "; it is flat" if is_flat else "; it still changes"
     numbers = {"above_floor": left, "floor": bottom, "share": share}
     if unigram is not None:
@@ -164,7 +181,7 @@ def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Ser
     return Said(word="not_recorded", sentence=short, numbers=numbers, missing=("a longer record",))
 
 
-@question("D2.5", needs=[head_kind_share], rules=("entropy_collapse", "uniform_heads"))
+@question("D2.5", needs=[head_kind_share], rules=("entropy_collapse", "uniform_heads", "mask_leak"), causes=("context_not_used",))
 def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int = 500) -> Said:
     """Does it learn patterns, or single tokens?
 
@@ -185,7 +202,12 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int
     return Said(word=word, sentence=f"at step {step} heads follow: {told}", numbers=row)
 
 
-@question("D2.6", needs=[relative_movement], wants=[moving_share, FACTS], rules=("barely_moving", "layer_not_contributing"))
+@question(
+    "D2.6", needs=[relative_movement], wants=[moving_share, FACTS],
+    rules=(
+        "barely_moving", "layer_not_contributing", "missing_in_optimizer", "frozen_parameter", "router_imbalance", "weights_jump",
+    ),
+)  # fmt: skip
 def layers_contribute(
     moved: Series,
     share: Series | None,

@@ -100,7 +100,7 @@ def curve_followed(curve: Series, stage: Series, *, given_back: float = 10.0) ->
     return Said(word="good" if rises else "watch", sentence=text, numbers=numbers)
 
 
-@question("MP-4", needs=[memorization_gap])
+@question("MP-4", needs=[memorization_gap], rules=("memorization_rising", "split_overlap"))
 def gap_to_held_out(gap: Series, *, watch: float = 0.2, bad: float = 0.5) -> Said:
     """Does what is memorized generalize?
 

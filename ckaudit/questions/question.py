@@ -49,6 +49,8 @@ class Question(Struct, frozen=True, eq=False):
         needs: Inputs without which the answer is "not recorded".
         wants: Inputs that may be missing.
         rules: Names of the rules whose findings bear on it: no answer is better than they are.
+        weighs: Names of the rules whose findings bear on it at certain places or times, which it judges itself.
+        causes: Names of the causes that are about the same: where one is likely, the answer is at best to be watched.
         doc: The whole docstring.
         name: The function's name.
     """
@@ -62,6 +64,8 @@ class Question(Struct, frozen=True, eq=False):
     doc: str
     name: str
     function: QuestionFunction
+    weighs: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
 
     @property
     def metrics(self) -> list[Metric]:
@@ -84,6 +88,8 @@ def question(
     needs: Sequence[Input] = (),
     wants: Sequence[Input] = (),
     rules: Sequence[str] = (),
+    weighs: Sequence[str] = (),
+    causes: Sequence[str] = (),
 ) -> Callable[[QuestionFunction], Question]:
     """Enter a function into the catalogue of questions.
 
@@ -95,7 +101,9 @@ def question(
         doc = inspect.cleandoc(function.__doc__ or "")
         phase = int(id[1]) if id.startswith("D") else 7
         text, name = doc.partition("\n")[0], function.__name__
-        made = Question(id, phase, text, tuple(needs), tuple(wants), tuple(rules), doc, name, function)
+        made = Question(
+            id, phase, text, tuple(needs), tuple(wants), tuple(rules), doc, name, function, tuple(weighs), tuple(causes)
+        )
         if id in _QUESTIONS:
             raise ValueError(f"question {id} stands twice in the catalogue")
         _QUESTIONS[id] = made

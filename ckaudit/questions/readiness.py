@@ -21,6 +21,7 @@ from ckaudit.metrics.plateau import val_slope, val_slope_p
 from ckaudit.metrics.probe_groups import HELD_OUT, TRAIN
 from ckaudit.metrics.probes import probe_accuracy
 from ckaudit.questions.generalization import RISE
+from ckaudit.questions.learning import STANDS
 from ckaudit.questions.question import Said, above, below, question, unrecorded, worse
 from ckaudit.questions.values import Points, points
 from ckaudit.run.series import Series
@@ -31,7 +32,12 @@ WELL, BROKEN = 0.8, 0.5
 """Scores from which on a trait is reliable, and below which it is broken (starting values)."""
 
 
-@question("D6.1", needs=[val_loss, val_slope, val_slope_p, val_rise], wants=[microbench_score], rules=("overfitting",))
+@question(
+    "D6.1", needs=[val_loss, val_slope, val_slope_p, val_rise], wants=[microbench_score],
+    rules=(
+        "overfitting", "split_overlap", "validation_noise", "evaluated_in_training_mode", "evaluation_artifact_changed", *STANDS,
+    ),
+)  # fmt: skip
 def pretraining_done(
     val: Series, slope: Series, chance: Series, rise: Series, scores: Series | None, *,
     flat: float = RISE, most: float = RISE, sure: float = 0.05, well: float = WELL, broken: float = BROKEN,

@@ -1,26 +1,20 @@
 """Phase 4: is it stable? Spikes, gradients that vanish or explode, clipping, activations and the schedule."""
 
 import inspect
-from typing import NamedTuple
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings
 from ckaudit.causes.missing_warmup import missing_warmup
-from ckaudit.contract.interview import Word
-from ckaudit.contract.report import Finding
 from ckaudit.metrics.activations import activation_outlier_rate, activation_std
-from ckaudit.metrics.gradients import grad_global_norm, gradient_norm, gradient_share, waterfall_ratio
+from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm, gradient_share
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
-from ckaudit.metrics.progress import learning_rate_over_peak
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
-from ckaudit.questions.question import FINDINGS, Said, above, foreign, question, unrecorded, worse
-from ckaudit.questions.values import growth, largest, last_row, levels, points, row_of
+from ckaudit.questions.question import Said, above, foreign, question, unrecorded, worse
+from ckaudit.questions.values import LOWEST, growth, largest, last_row, levels, points, row_of, smallest
 from ckaudit.rules.activation_drift import activation_drift
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.frequent_clipping import frequent_clipping
-from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.run.series import Series, at
 
@@ -29,7 +23,7 @@ EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].defa
 
 @question(
     "D4.1", needs=[train_loss_raw, loss_over_median], wants=[grad_norm_over_median, learning_rate, gradient_share],
-    rules=("loss_spike", "nonfinite_values"),
+    rules=("loss_spike", "seam_jump", "optimizer_state_reset", "nonfinite_values", "hidden_nonfinite"),
 )  # fmt: skip
 def spike_recovers(
     loss: Series, relative: Series, gradient: Series | None, rate: Series | None, shares: Series | None
@@ -51,6 +45,8 @@ def spike_recovers(
     step, height = int(steps[worst]), float(values[worst])
     here = np.array([step], np.int64)
     numbers = {"step": float(step), "over_median": height, "loss": float(at(loss, here).values[0, 0])}
+    if height <= 1:
+        return Said(word="good", sentence="no loss stands above the median of those before it", numbers=numbers)
     text = f"the largest jump is at step {step}: {numbers['loss']:.4g}, {height:.3g}x the median before it"
     if gradient is not None and (at_step := at(gradient, here)).age[0, 0] == 0:
         numbers["gradient_over_median"] = float(at_step.values[0, 0])
@@ -65,9 +61,9 @@ def spike_recovers(
     return Said(word="good", sentence=text, numbers=numbers)
 
 
-@question("D4.2", needs=[waterfall_ratio], rules=("vanishing_gradient",))
+@question("D4.2", needs=[block_gradient_norm], rules=("vanishing_gradient", "starved_branch"))
 def gradient_vanishes(
-    ratio: Series,
+    norm: Series,
     *,
     ordinary: float = vanishing_gradient.thresholds["note_ratio"],
     starved: float = vanishing_gradient.thresholds["max_ratio"],
@@ -75,47 +71,65 @@ def gradient_vanishes(
     """Does the gradient vanish?
 
     ## Looks at
-    How many times less gradient each block gets than the last one, at the last checkpoint and at the worst.
+    How many times less gradient the weakest block gets than the strongest, at the last checkpoint and at the worst.
     ## Good
     At most `ordinary` times (playbook D4.2; the limits are those of vanishing_gradient).
     ## Watch
     More, or it was `starved` at an earlier checkpoint.
     ## Bad
-    More than `starved` times at the last checkpoint.
+    More than `starved` times at the last checkpoint, or none at all.
     """
-    if len(ratio.labels) < 2:
+    if len(norm.labels) < 2:
         return foreign("the model has fewer than two blocks")
-    step, row = last_row(ratio)
-    name, now = largest(row)
-    cells = np.where(ratio.finite, ratio.values, -np.inf)
-    worst_row, column = np.unravel_index(int(np.argmax(cells)), cells.shape)
-    worst, when = float(cells[worst_row, column]), int(ratio.steps[worst_row])
-    text = f"at step {step} {name} gets {now:.3g}x less gradient than the last block"
+    rows = [(int(norm.steps[row]), row_of(norm, int(row))) for row in np.flatnonzero(norm.finite.any(axis=1))]
+    apart = [(_apart(row), step, row) for step, row in rows]
+    now, step, row = apart[-1]
+    worst, when, then = max(apart, key=lambda each: each[0])
+    text = f"at step {step} {_weakest(row)}"
     if worst > now:
-        text += f"; at the worst {worst:.3g}x, {ratio.labels[column]} at step {when}"
-    before = above(worst, watch=starved, bad=np.inf)
-    return Said(
-        word=worse(above(now, watch=ordinary, bad=starved), before), sentence=text, numbers={"ratio": now, "worst_ratio": worst}
-    )
+        text += f"; at the worst, step {when}, {_weakest(then)}"
+    word = worse(above(now, watch=ordinary, bad=starved), above(worst, watch=starved, bad=np.inf))
+    return Said(word=word, sentence=text, numbers={"ratio": now, "worst_ratio": worst})
 
 
-@question("D4.3", needs=[grad_global_norm], wants=[gradient_norm], rules=("exploding_gradient", "nonfinite_values"))
+def _apart(row: dict[str, float]) -> float:
+    """Return how many times less the weakest has than the strongest: 1 where none has any."""
+    least, most = min(row.values()), max(row.values())
+    return most / least if least > 0 else np.inf if most > 0 else 1.0
+
+
+def _weakest(row: dict[str, float]) -> str:
+    (low, least), (high, most) = smallest(row), largest(row)
+    if least == most:
+        return "all blocks get the same gradient" if most > 0 else "no block gets a gradient"
+    return f"{low} gets {most / least:.3g}x less gradient than {high}" if least > 0 else f"{low} gets no gradient"
+
+
+@question(
+    "D4.3", needs=[grad_global_norm], wants=[gradient_norm],
+    rules=(
+        "exploding_gradient", "overflow", "gradients_carried_over", "noise_scale_jump", "nonfinite_values", "hidden_nonfinite",
+    ),
+)  # fmt: skip
 def gradient_explodes(
     norm: Series, tensors: Series | None, *,
     watch: float = exploding_gradient.thresholds["note_ratio"], bad: float = exploding_gradient.thresholds["max_ratio"],
-    least: int = 20,
+    least: int = 20, early: int = 50, shoots: float = 20.0,
 ) -> Said:  # fmt: skip
     """Does the gradient explode?
 
     ## Looks at
     The level of the global gradient norm in the last of ten stretches over its lowest before, from `least` points on;
-    beside it the tensor that grew most, by thirds of the record.
+    beside it the tensor that grew most, by thirds of the record. And how far it shot up in the first `early` steps, over the
+    median of its first three points.
     ## Good
     It is stable, or falls slowly (playbook D4.3).
     ## Watch
-    It is more than `watch` times as large (the limits are those of exploding_gradient).
+    It is more than `watch` times as large (the limits are those of exploding_gradient), or shot up at first by more than
+    `shoots` times and came back.
     ## Bad
-    More than `bad` times. `least` is two points a stretch.
+    More than `bad` times. `least` is two points a stretch; `early` and `shoots` are starting values (healthy runs of the
+    lab stay at 11 and below, one without warm-up comes to 35).
     """
     steps, values = points(norm)
     if len(values) < least:
@@ -125,16 +139,27 @@ def gradient_explodes(
     if low <= 0:
         low = float(values[values > 0].min(initial=np.inf))
     ratio = end / low
-    text = f"the level of the gradient norm goes from {stages[0]:.3g} to {end:.3g} by step {steps[-1]}, {ratio:.3g}x its lowest"
+    text = f"the level of the gradient norm goes from {stages[0]:.3g} to {end:.3g} by step {steps[-1]}, "
+    text += f"{ratio:.3g}x its lowest" if ratio >= LOWEST else "its lowest"
     numbers = {"first": float(stages[0]), "last": end, "lowest": low, "ratio": ratio}
     if tensors is not None and (grown := growth(tensors, early=0)):
         name, times = largest(grown)
         numbers["tensor_ratio"] = times
         text += f"; {name} is the one that grew most, {times:.3g}x"
-    return Said(word=above(ratio, watch=watch, bad=bad), sentence=text, numbers=numbers)
+    at_first = values[steps <= steps[0] + early]
+    peak, first = int(np.argmax(at_first)), float(np.median(values[:3]))
+    shot = float(at_first[peak]) / first if first > 0 else 0.0
+    word = above(ratio, watch=watch, bad=bad)
+    if shot > shoots:
+        numbers["shot"] = shot
+        text += f"; it shot up to {at_first[peak]:.3g} at step {steps[peak]}, {shot:.3g}x its first level"
+        word = worse(word, "watch")
+    return Said(word=word, sentence=text, numbers=numbers)
 
 
-@question("D4.4", needs=[grad_clip_rate, clip_coefficient], wants=[gradient_share], rules=("frequent_clipping",))
+@question(
+    "D4.4", needs=[grad_clip_rate, clip_coefficient], wants=[gradient_share], rules=("frequent_clipping", "dominant_tensor")
+)
 def clipping_hides(
     rate: Series, factor: Series, shares: Series | None, *,
     warmup: int = frequent_clipping.thresholds["warmup"], often: float = frequent_clipping.thresholds["note_rate"],
@@ -169,11 +194,13 @@ def clipping_hides(
 
 
 @question(
-    "D4.5",
-    needs=[activation_std],
-    wants=[activation_outlier_rate],
-    rules=("nonfinite_values", "hidden_nonfinite", "activation_drift"),
-)
+    "D4.5", needs=[activation_std], wants=[activation_outlier_rate],
+    rules=(
+        "nonfinite_values", "hidden_nonfinite", "activation_drift", "dead_units", "saturated_units", "logit_growth",
+        "input_scale_off", "weights_grow", "weight_scale_off",
+    ),
+    causes=("normalization_missing", "saturating_activation"),
+)  # fmt: skip
 def activations_healthy(
     spread: Series,
     outliers: Series | None,
@@ -212,81 +239,3 @@ def activations_healthy(
         text += f"; at most {share:.2g} % lie far outside, in {where} at step {step}"
         word = worse(word, above(share, watch=tail, bad=np.inf))
     return Said(word=word, sentence=text, numbers=numbers)
-
-
-class _Schedule(NamedTuple):
-    """Where the learning rate starts over its peak, when it reaches and when it leaves the peak, and where it ends."""
-
-    start: float
-    peak: float
-    reached: int
-    left: int
-    end: float
-
-
-@question(
-    "D4.6", needs=[learning_rate, learning_rate_over_peak, train_loss_raw], wants=[FINDINGS],
-    rules=("update_out_of_band", "learning_rate_jump", "learning_rate_zero", "schedule_off_plan"),
-)  # fmt: skip
-def schedule_right(
-    rate: Series, over_peak: Series, loss: Series, found: Findings, *,
-    near: float = 0.9, early: int = EARLY, decayed: float = 0.5, gain: float = 0.0, few: int = 20,
-) -> Said:  # fmt: skip
-    """Is the learning-rate schedule right?
-
-    ## Looks at
-    Warm-up, peak and decay of the learning rate, the spikes of loss and gradient that began on the way to the peak or
-    near it, and what the decay gained.
-    ## Good
-    No spike there, and once the rate has fallen below `decayed` of its peak, the loss fell by more than `gain` of itself
-    since the decay began (medians of `few` points; playbook D4.6). A run that does not decay is judged by its peak alone.
-    ## Watch
-    A spike that came back, while the rate was above `near` of its highest so far and the peak at most `early` steps old
-    (as in missing_warmup).
-    ## Bad
-    A graver one, or a decay that gained nothing. `near`, `decayed` (as the late stage of coverage) and `few` are starting
-    values.
-    """
-    plan = _schedule(rate, over_peak)
-    if plan is None:
-        return foreign("the learning rate is zero throughout")
-    text = f"the rate starts at {plan.start:.0%} of its peak, {plan.peak:.3g} from step {plan.reached} to {plan.left}"
-    text += f", and ends at {plan.end:.0%}"
-    numbers = {"start": plan.start, "peak": plan.peak, "peak_step": float(plan.reached), "end": plan.end}
-    word: Word = "good"
-    trouble = [each for each in _at_peak(over_peak, found, near) if (each.first_step or 0) <= plan.reached + early]
-    if trouble:
-        word, numbers["trouble"] = (
-            "bad" if any(each.severity != "sev2" for each in trouble) else "watch",
-            float(trouble[0].first_step or 0),
-        )
-        text += f"; {trouble[0].code} is the first spike at the peak, at step {trouble[0].first_step}"
-    steps, values = points(loss)
-    before, after = values[steps <= plan.left][-few:], values[steps > plan.left][-few:]
-    if plan.end < decayed and len(before) and len(after) == few:
-        start, end = float(np.median(before)), float(np.median(after))
-        gained = (start - end) / abs(start) if start else 0.0
-        numbers["gain"] = gained
-        text += f"; in the decay the loss goes from {start:.4g} to {end:.4g}"
-        word = worse(word, "good" if gained > gain else "bad")
-    return Said(word=word, sentence=text, numbers=numbers)
-
-
-def _schedule(rate: Series, over_peak: Series) -> _Schedule | None:
-    """Return the course of the group with the highest rate."""
-    column = int(np.argmax(np.where(rate.finite, rate.values, -np.inf).max(axis=0)))
-    steps, values = points(rate, rate.labels[column])
-    peak = float(values.max())
-    if peak <= 0:
-        return None
-    at_peak = np.flatnonzero(values >= 0.999 * peak)
-    positive = values[values > 0]
-    end = points(over_peak, rate.labels[column]).last[1]
-    return _Schedule(float(positive[0]) / peak, peak, int(steps[at_peak[0]]), int(steps[at_peak[-1]]), end)
-
-
-def _at_peak(over_peak: Series, found: Findings, near: float) -> list[Finding]:
-    """Return the spikes that began while the rate was near its highest so far, in order of time."""
-    spikes = [each for each in found.of(loss_spike, exploding_gradient) if each.first_step is not None]
-    peaks = at(over_peak, np.array([each.first_step for each in spikes], np.int64)).values
-    return [each for each, row in zip(spikes, peaks, strict=True) if np.nan_to_num(row).max() > near]

@@ -7,6 +7,9 @@ import numpy as np
 
 from ckaudit.run.series import Floats, Series, Steps
 
+LOWEST = 1.005
+"""A ratio below it is shown as 1x: nothing worth telling apart."""
+
 
 class Points(NamedTuple):
     """The finite points of one column: steps and values, both shape (K,)."""

@@ -9,9 +9,11 @@ from ckaudit.audit import triage
 from ckaudit.audit.autopsy import autopsy
 from ckaudit.audit.interview import answer, broken, interview
 from ckaudit.audit.readiness import readiness
+from ckaudit.audit.report import triage_run
 from ckaudit.contract.interview import Answer, Phase
-from ckaudit.contract.report import Finding
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.contract.report import Diagnosis, Finding
+from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw
 from ckaudit.questions.question import Question, Said
 from tests.cases import run_of
 
@@ -77,15 +79,92 @@ def test_no_answer_is_better_than_the_finding(severity, word):
     assert found.numbers == {"nan": "NaN"}
 
 
-def test_other_findings_are_counted_apart_from_the_other_places_of_the_first():
-    folded = msgspec.structs.replace(SPIKE, message="w gets no gradient (and 4 more)")
-    found = answer(made(well, ("loss_spike",)), run_of({"name": "a", "scalars": LOSS}), [folded, SPIKE, SPIKE], [])
-    assert found.sentence == "LOSS001 from step 40: w gets no gradient (and 4 more), and 2 other findings. It falls"
+def test_a_finding_on_other_numbers_does_not_bear():
+    other = Finding(code="GRAD003", name="dead_parameter", severity="sev1", message="no gradient", where="a.weight")
+    found = answer(made(well, ("overfitting",)), run_of({"name": "a", "scalars": LOSS}), [other], [])
+    assert (found.word, found.sentence, found.findings) == ("good", "it falls", [])
 
 
-def test_a_finding_of_another_rule_does_not_bear():
-    found = answer(made(well, ("overfitting",)), run_of({"name": "a", "scalars": LOSS}), [SPIKE], [])
-    assert (found.word, found.sentence) == ("good", "it falls")
+@pytest.mark.parametrize("severity", ["sev0", "sev1", "sev2"])
+def test_a_good_answer_is_to_be_watched_where_a_finding_rests_on_the_same_numbers(severity):
+    finding = msgspec.structs.replace(SPIKE, severity=severity)
+    found = answer(made(well), run_of({"name": "a", "scalars": LOSS}), [finding], [])
+    assert (found.word, found.findings) == ("watch", ["LOSS001"])
+    assert found.sentence == "LOSS001 from step 40, on the same train_loss_raw: the loss jumps. It falls"
+    note = msgspec.structs.replace(SPIKE, severity="note")
+    assert answer(made(well), run_of({"name": "a", "scalars": LOSS}), [note], []).word == "good"
+
+
+def test_a_finding_that_names_the_number_rests_on_it():
+    wrong = Finding(code="VALUE001", name="impossible_value", severity="sev1", message="it is -3", where="train_loss_raw")
+    found = answer(made(well), run_of({"name": "a", "scalars": LOSS}), [wrong], [])
+    assert (found.word, found.findings) == ("watch", ["VALUE001"])
+
+
+def test_a_finding_that_the_question_weighs_itself_does_not_bear_twice():
+    asked = msgspec.structs.replace(made(well), weighs=("loss_spike",))
+    assert answer(asked, run_of({"name": "a", "scalars": LOSS}), [SPIKE], []).word == "good"
+
+
+LEAK = Finding(code="MASK001", name="mask_leak", severity="sev0", message="the mask leaks", first_step=10, where="layer.0/head.0")
+
+
+def likely_cause(name, *codes, confidence=0.9):
+    fields = {"knob": "-", "inspect": "-", "runbook": "-", "symptom": "-", "severity": "sev1", "evidence": []}
+    return Diagnosis(cause=name, title=f"{name} it is.", confidence=confidence, explains=list(codes), **fields)
+
+
+def test_losses_mean_nothing_while_the_mask_leaks_and_gradients_still_do():
+    run = run_of({"name": "a", "scalars": LOSS})
+    found = answer(made(well), run, [LEAK], [likely_cause("causal_mask_leaks", "MASK001")])
+    assert (found.word, found.findings, found.causes) == ("watch", ["MASK001"], ["causal_mask_leaks"])
+    assert found.sentence.startswith("the losses mean nothing while attention sees the tokens that it is to predict (MASK001")
+    other = msgspec.structs.replace(made(lambda norm: Said(word="good", sentence="it flows")), needs=(gradient_norm,))
+    sections = {"gradients.*.norm": {"steps": [10, 20], "labels": ["a"], "values": [[1.0], [1.0]]}}
+    assert answer(other, run_of({"name": "a", "sections": sections}), [LEAK], []).word == "good"
+
+
+@pytest.mark.parametrize(("confidence", "word"), [(0.9, "watch"), (0.3, "good")])
+def test_a_cause_voids_losses_without_a_proof_where_it_is_more_than_a_guess(confidence, word):
+    odd = Finding(code="GRAD003", name="dead_parameter", severity="sev2", message="no gradient", where="a.weight")
+    diagnosis = likely_cause("softmax_applied_twice", "GRAD003", confidence=confidence)
+    found = answer(made(well), run_of({"name": "a", "scalars": LOSS}), [odd], [diagnosis])
+    assert found.word == word
+    assert ("while softmax is applied twice (GRAD003)" in found.sentence) == (word == "watch")
+
+
+def test_a_wrong_number_voids_what_is_made_of_it_and_nothing_else():
+    wrong = Finding(code="CLM001", name="contradicted_claim", severity="sev2", message="it is wrong", where="train_loss_ema")
+    levels = {"val_loss": {"steps": "10..100:10", "value": 2.0}, "train_loss_ema": {"steps": "1..100", "value": 2.0}}
+    run = run_of({"name": "a", "scalars": LOSS | levels})
+    assert answer(made(well), run, [wrong], []).word == "good"
+    level = msgspec.structs.replace(made(well), needs=(train_loss_at_evals,))
+    assert answer(level, run, [wrong], []).word == "watch"
+
+
+@pytest.mark.parametrize(("confidence", "word"), [(0.9, "watch"), (0.3, "good")])
+def test_a_likely_cause_that_is_about_the_same_is_heard(confidence, word):
+    other = Finding(code="MOVE002", name="update_out_of_band", severity="sev2", message="too large")
+    asked = msgspec.structs.replace(made(well), causes=("missing_warmup",))
+    diagnosis = likely_cause("missing_warmup", "MOVE002", confidence=confidence)
+    found = answer(asked, run_of({"name": "a", "scalars": LOSS}), [other], [diagnosis])
+    assert (found.word, found.causes) == (word, ["missing_warmup"] if word == "watch" else [])
+
+
+@pytest.mark.parametrize(("last", "word"), [(None, "watch"), (100, "watch"), (60, "good")])
+def test_nothing_is_well_in_a_run_that_is_not_finite_at_its_end(last, word):
+    ruin = Finding(
+        code="NUM001", name="nonfinite_values", severity="sev0", message="it is NaN", first_step=50, last_step=last, where="a.w"
+    )
+    assert answer(made(well), run_of({"name": "a", "scalars": LOSS}), [ruin], []).word == word
+
+
+def test_what_else_bears_is_named_once_beside_the_places_that_the_gravest_has_folded():
+    many = msgspec.structs.replace(SPIKE, message="the loss jumps (and 7 more)")
+    found = answer(made(well, ("loss_spike", "loss_rises")), run_of({"name": "a", "scalars": LOSS}), [
+        many, SPIKE, msgspec.structs.replace(SPIKE, code="LOSS004", name="loss_rises", severity="sev2"),
+    ], [])  # fmt: skip
+    assert "the loss jumps (and 7 more); besides 1 more of LOSS001, LOSS004. It falls" in found.sentence
 
 
 def test_a_finding_counts_where_the_series_are_missing():
@@ -107,3 +186,14 @@ def test_the_map_leads_to_the_first_event(step):
     (pointer,) = [each for each in report.interview[0].pointers if each.id == "MAP-5"]
     assert pointer.command.endswith("--event 77")
     assert autopsy(RUNS / "lr_too_high", event=77).event.event_step == 77
+
+
+@pytest.mark.parametrize(("mass", "word"), [(0.0, "good"), (0.5, "watch")])
+def test_a_recording_whose_mask_leaks_has_no_good_loss(mass, word):
+    heads = {"attention.*.upper_triangle_mass_per_head": {"steps": [10, 20], "labels": ["a/head.0"], "values": [[mass], [mass]]}}
+    shifted = {"data.target_shift_match": {"steps": [10, 20], "values": [[1.0], [1.0]]}}
+    report = triage_run(run_of({"name": "a", "scalars": LOSS, "sections": heads | shifted}), questions=(1, 2))
+    found = {each.id: each for phase in report.interview for each in phase.answers}
+    assert {found[row].word for row in ("D1.1", "D2.1")} == {word}
+    assert ("the losses mean nothing while attention sees" in found["D1.1"].sentence) == (mass > 0)
+    assert found["D1.4"].word == ("bad" if mass else "not_recorded")

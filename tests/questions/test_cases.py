@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ckaudit.audit.interview import answer
-from ckaudit.contract.report import Finding
+from ckaudit.contract.report import Diagnosis, Finding
 from ckaudit.questions import questions
 from ckaudit.rules import rules
 from tests.cases import run_of
@@ -17,16 +17,20 @@ HERE = Path(__file__).parent
 CASES: list[dict[str, Any]] = [
     case for path in sorted(HERE.glob("*.toml")) for case in tomllib.loads(path.read_text(encoding="utf-8"))["case"]
 ]
+DIAGNOSIS = {"title": "It is.", "confidence": 0.9, "severity": "sev2", "symptom": "-", "knob": "-", "inspect": "-",
+             "runbook": "-", "evidence": []}  # fmt: skip
 MATRIX = {1: 6, 2: 6, 3: 6, 4: 6, 5: 5, 6: 5}  # questions of each phase of the playbook
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{case['id']}: {case['name']}" for case in CASES])
 def test_the_answer_is_the_one_expected(case):
     findings = [msgspec.convert(each, Finding) for each in case.get("findings", [])]
-    found = answer(questions()[case["id"]], run_of(case), findings, [])
+    diagnoses = [msgspec.convert({**DIAGNOSIS, **each}, Diagnosis) for each in case.get("diagnoses", [])]
+    found = answer(questions()[case["id"]], run_of(case), findings, diagnoses)
     assert found.word == case["word"], found.sentence
     assert "broke" not in found.sentence
     assert case.get("says", "") in found.sentence
+    assert "omits" not in case or case["omits"] not in found.sentence
     assert {name: found.numbers[name] for name in case.get("numbers", {})} == pytest.approx(case.get("numbers", {}), rel=1e-5)
     if "missing" in case:
         assert found.missing == case["missing"]

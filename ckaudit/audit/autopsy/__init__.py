@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ckaudit.audit.autopsy.aftermath import returns
+from ckaudit.audit.autopsy.batch import batches
 from ckaudit.audit.autopsy.box import channels
 from ckaudit.audit.autopsy.files import EventFile, chosen, event_triggers, with_history
 from ckaudit.audit.autopsy.ranges import Channel
 from ckaudit.audit.autopsy.result import Autopsy, Departure, EventName, Moment
-from ckaudit.audit.autopsy.story import departures, moments, onset_of, standing_of, tracks
+from ckaudit.audit.autopsy.story import departures, is_notable, moments, onset_of, standing_of, tracks
 from ckaudit.audit.open import open_run
 from ckaudit.audit.report import triage_run
 from ckaudit.contract.report import Finding, Report
@@ -47,14 +48,14 @@ def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: G
     history, name = file.history, file.name
     assert history  # `with_history` gave it
     found = channels(history)
-    out = departures(history, found)
+    report = triage_run(run, gate=gate)
+    out = [*departures(history, found), *batches(run, history, report.findings)]
     standing = standing_of(out)
     moved = [each for each in out if not each.since_start]
     onset = onset_of(history.steps, moved, name.event_step)
     if onset is None and standing:
         moved, onset = out, history.steps[0]
     told = moments(moved, onset, run.tensors)
-    report = triage_run(run, gate=gate)
     inside = _findings(report, onset if onset is not None else name.event_step, name.event_step)
     codes = {each.code for each in inside}
     return Autopsy(
@@ -65,7 +66,7 @@ def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: G
         onset=onset,
         moments=told,
         standing=standing,
-        earlier=tuple(sorted({each.step for each in moved if each.step < (name.event_step if onset is None else onset)})),
+        earlier=tuple(_earlier(moved, name.event_step if onset is None else onset)),
         tensors=sum(each.kind == "gradient" for each in found),
         tracks=tuple(tracks(history, found, out, told)),
         returns=tuple(returns(run, files, told, name.event_step)),
@@ -77,15 +78,23 @@ def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: G
     )
 
 
+def _earlier(moved: Sequence[Departure], onset: int) -> list[int]:
+    """Return the steps before the onset at which more than noise left its range."""
+    steps = sorted({each.step for each in moved if each.step < onset})
+    return [step for step in steps if is_notable([each for each in moved if each.step == step])]
+
+
 def _findings(report: Report, first: int, event: int, *, late: int = 5) -> list[Finding]:
-    """Return the findings whose steps meet those from the onset to shortly after the event."""
-    return [
+    """Return the findings whose steps meet those from the onset to shortly after the event: the first of each rule leads."""
+    found = [
         each
         for each in report.findings
         if each.first_step is not None
         and each.first_step <= event + late
         and (each.first_step if each.last_step is None else each.last_step) >= first
     ]
+    leading = {each.code: each for each in reversed(found)}
+    return [*(each for each in found if leading[each.code] is each), *(each for each in found if leading[each.code] is not each)]
 
 
 def verdict(event: EventName, told: Sequence[Moment], found: Sequence[Channel]) -> str:
@@ -97,7 +106,7 @@ def verdict(event: EventName, told: Sequence[Moment], found: Sequence[Channel]) 
         return f"Nothing in the black box left its own range before {asked}{short}"
     first = told[0]
     lead = said(first.departures[0])
-    same = [each for each in first.departures[1:] if each.kind == first.departures[0].kind]
+    same = [each for each in first.departures[1:] if each.kind == first.departures[0].kind != "batch"]
     more = f", with {len(same)} more of {sum(each.kind == first.departures[0].kind for each in found)}" if same else ""
     since = "from the first step of the black box on" if first.departures[0].since_start else f"at step {first.step}"
     before = event.event_step - first.step
@@ -123,7 +132,7 @@ def said(each: Departure) -> str:
     """
     what = f"{NAMES[each.kind]} {each.name}".rstrip()
     if each.kind == "batch":
-        return f"{what} is one of {each.times:.0f} steps before"
+        return _of_batch(what, each)
     value = each.value if isinstance(each.value, str) else f"{each.value:.4g}"
     if each.how in ("not_finite", "dead"):
         return f"{what} is {value}"
@@ -133,3 +142,12 @@ def said(each: Departure) -> str:
     if each.how == "below":
         return f"{what} falls to {value} from a median of {usual:.4g}"
     return f"{what} goes to {value}, {times:.3g} times its median of {usual:.4g}"
+
+
+def _of_batch(what: str, each: Departure) -> str:
+    if each.how == "empty":
+        return f"{what} holds no token to learn from (others hold {each.usual:.0f})"
+    if each.how == "unlike":
+        far = f" ({each.value:.2g} nats from that of the first)" if isinstance(each.value, float) else ""
+        return f"{what} holds text of another kind{far}"
+    return f"{what} is one of {each.times:.0f} steps before"

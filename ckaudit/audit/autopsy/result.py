@@ -8,7 +8,7 @@ from ckaudit.contract.numbers import Number
 from ckaudit.contract.report import Diagnosis, Finding
 
 Kind = Literal["batch", "loss", "gradient", "gradient_norm", "learning_rate", "update"]
-How = Literal["above", "below", "not_finite", "dead", "changed", "repeated"]
+How = Literal["above", "below", "not_finite", "dead", "changed", "repeated", "empty", "unlike"]
 KINDS: tuple[Kind, ...] = ("batch", "loss", "gradient", "gradient_norm", "learning_rate", "update")
 """In the order in which a step makes them; the global norm stands behind what it is made of."""
 
@@ -19,9 +19,10 @@ class Departure(Struct, frozen=True, kw_only=True):
     Attributes:
         step: When it left.
         kind: What it is.
-        name: The tensor; empty where it is one number of the run.
-        how: Which way it left.
-        value: Its value there, as the contract writes it; None for a batch.
+        name: The tensor, or the hash of a batch; empty where it is one number of the run.
+        how: Which way it left; a batch is repeated, empty (no token of it was counted), or unlike the others.
+        value: Its value there, as the contract writes it; of a batch the tokens counted, or how far its tokens are from those
+            of others, in nats.
         usual: The median of its steps before; None: too few.
         times: Value over median; None where that is no number.
         since_start: Whether it was so at every step that the black box has of it until then.
@@ -106,11 +107,11 @@ class Autopsy(Struct, frozen=True, kw_only=True):
         onset: The first step of what led to the event; None: nothing left its range.
         moments: What left its range from there on, step by step.
         standing: What was dead or no number since the first step of the black box.
-        earlier: Steps before the onset at which something left its range and was back.
+        earlier: Steps before the onset at which more than noise left its range and was back.
         tensors: How many tensors the black box has.
         tracks: The timeline: the run's own numbers, then the tensors that left first and farthest.
         returns: What was back afterwards.
-        findings: What triage finds that began, or went on, in these steps.
+        findings: What triage finds that began, or went on, in these steps: the gravest of each rule, then the others.
         diagnoses: Causes that explain these findings.
         others: The other events of the run.
         notes: What a reader must know of how the run was read.

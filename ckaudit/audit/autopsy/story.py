@@ -10,7 +10,7 @@ from ckaudit.audit.autopsy.result import KINDS, Departure, Moment, Track
 from ckaudit.contract.training import History
 from ckaudit.run.tensors import TensorTable
 
-HOW_GRAVE = ("not_finite", "dead", "repeated", "changed", "above", "below")
+HOW_GRAVE = ("not_finite", "dead", "empty", "unlike", "repeated", "changed", "above", "below")
 STANDING = ("not_finite", "dead")
 
 
@@ -75,10 +75,10 @@ def moments(out: Sequence[Departure], onset: int | None, table: TensorTable) -> 
     """Return what left its range from the onset on, step by step; only the first step of each number counts."""
     if onset is None:
         return ()
-    first: dict[tuple[str, str], Departure] = {}
+    first: dict[tuple[str, str, str], Departure] = {}
     for each in sorted(out, key=lambda each: each.step):
         if each.step >= onset:
-            first.setdefault((each.kind, each.name), each)
+            first.setdefault((each.kind, each.name, each.how if each.kind == "batch" else ""), each)
     steps = sorted({each.step for each in first.values()})
     return tuple(
         Moment(
