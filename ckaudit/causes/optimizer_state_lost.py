@@ -18,7 +18,7 @@ from ckaudit.rules.rule import FACTS
 from ckaudit.rules.seam_jump import seam_jump
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights_jump import weights_jump
-from ckaudit.run.seams import seams
+from ckaudit.run.seams import resumed, seams
 from ckaudit.run.series import Series
 
 
@@ -47,6 +47,8 @@ def optimizer_state_lost(
         yield supports(decisive, reset.message, reset)
     else:
         yield contradicts(strong, "no loss that starts well after a resume and is thrown off by its first updates", "RESUME002")
+    if any(each.optimizer_restored is True for each in resumed(facts)) and not found.of(optimizer_state_reset):
+        yield contradicts(decisive, "the optimizer held its state before the first update", "run.json")
     for seam in changes_at_seams(*known_rate(rate), facts):
         if abs(np.log(seam.change)) > np.log1p(change):
             yield contradicts(

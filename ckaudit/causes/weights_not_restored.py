@@ -22,13 +22,14 @@ from ckaudit.rules.source_drift import source_drift
 from ckaudit.rules.token_drift import token_drift
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights_jump import weights_jump
-from ckaudit.run.seams import seams
+from ckaudit.rules.weights_not_as_saved import weights_not_as_saved
+from ckaudit.run.seams import resumed, seams
 from ckaudit.run.series import Series
 
 
 @cause(
     prior=-1.0,
-    explains=[seam_jump, weights_jump],
+    explains=[weights_not_as_saved, seam_jump, weights_jump],
     follows=[
         loss_spike, exploding_gradient, frequent_clipping, update_out_of_band, activation_drift, dominant_tensor, token_drift,
     ],
@@ -45,6 +46,7 @@ def weights_not_restored(
 
     The very first loss after the resume is that of the loaded weights, before any update. Where it is more than `far`
     deviations above the line of those before, and a third as far as any that follows, they are not those that were saved.
+    Norms tell for certain, and which tensors.
     Weights are starting values.
     """
     borders = seams(facts)
@@ -73,12 +75,16 @@ def weights_not_restored(
         )
     elif sides:
         yield supports(medium, "the learning rate goes on as it was", learning_rate.name)
+    if other := found.first(weights_not_as_saved):
+        yield supports(decisive, other.message, other)
+    elif any(each.weight_norms for each in resumed(facts)):
+        yield contradicts(decisive, "every tensor had the norm that it was saved with", "RESUME004")
     if jump := next((each for each in found.of(weights_jump) if each.first_step in {seam + 1 for seam in borders}), None):
         yield supports(strong, jump.message, jump)
     if reset := found.first(optimizer_state_reset):
         yield contradicts(strong, "the loss starts well after the resume and is thrown off later", reset)
-    if other := next((each for each in found.of(token_drift, source_drift) if each.first_step is not None), None):
-        yield contradicts(medium, f"the data changes too: {other.message}", other)
+    if drift := next((each for each in found.of(token_drift, source_drift) if each.first_step is not None), None):
+        yield contradicts(medium, f"the data changes too: {drift.message}", drift)
 
 
 def _first_losses(above: Series, borders: list[int]) -> list[tuple[int, float, float]]:

@@ -36,6 +36,13 @@ class Session(Struct, kw_only=True, omit_defaults=True):
     commit: Annotated[str | UnsetType, doc("Version of the training code.")] = UNSET
     world_size: Annotated[Count | UnsetType, doc("Processes that trained together.", unit="ranks")] = UNSET
     resumed_from: Annotated[Step | UnsetType, doc("Step of the resume checkpoint.", unit="steps")] = UNSET
+    weight_norms: Annotated[
+        dict[str, Number] | UnsetType, doc("Frobenius norm of each weight tensor before the first update of a resume.")
+    ] = UNSET
+    optimizer_restored: Annotated[
+        bool | UnsetType,
+        doc("Whether the optimizer held any state before the first update of a resume; absent: it keeps none, or nobody looked."),
+    ] = UNSET
     checkpoint_ok: Annotated[bool | UnsetType, doc("Whether every file of the session was written whole (M61).")] = UNSET
     write_errors: Annotated[Count | UnsetType, doc("Failures of the recorder itself.", unit="events")] = UNSET
 

@@ -125,6 +125,7 @@ SYMPTOMS = {
     "weights_shrink": "Weight norms decay steadily everywhere.",
     "weights_grow": "Weights of one kind grow without bound.",
     "weights_jump": "Weights change more in one step than the optimizer can move them.",
+    "weights_not_as_saved": "A resume begins with other weights than the checkpoint before it has.",
     "weights_alike": "Weights of a tensor have no spread.",
     "weight_scale_off": "Initial weights are far from the usual scale.",
     "initialization_lost": "The first steps carry the weights further than they were large.",

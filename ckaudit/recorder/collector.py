@@ -1,6 +1,6 @@
 """Reads model, gradients and optimizers, and fills the sections of a checkpoint with what they show."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -32,6 +32,7 @@ from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.spectral import SpectralNorms
 from ckaudit.recorder.sweep import Measured
 from ckaudit.recorder.table import distinct, is_spread, parameters
+from ckaudit.recorder.taken_up import TakenUp
 from ckaudit.recorder.unread import Unread
 from ckaudit.recorder.vital_signs import DEAD_EVERY, values_of
 from ckaudit.recorder.weights import weight_stats
@@ -75,6 +76,7 @@ class Collector:
         self._spectral = SpectralNorms(options.spectral)
         is_elsewhere = options.grad_of is not None or shards is not None or is_spread(setup.model)
         self._carried = CarriedOver(() if is_elsewhere else self.weights.values(), self.optimizers, setup.guard)
+        self._taken_up: TakenUp | None = None
 
     @property
     def trainable(self) -> dict[str, Tensor]:
@@ -193,13 +195,17 @@ class Collector:
 
         return self._reach.look("gradients", found, look, scale=scale)
 
-    def join(self, start_step: int) -> None:
-        """Begin, together with the other ranks where they are needed."""
+    def join(self, start_step: int, tell: Callable[..., None]) -> None:
+        """Begin, together with the other ranks where they are needed; `tell` takes what a resume began with."""
         self._reach.join(start_step)
+        if start_step:
+            self._taken_up = TakenUp(self.weights, self.optimizers, self._guard, tell)
 
     def leave(self) -> None:
         """Look at nothing more, and take no more part in what needs the other ranks."""
         self._carried.stop()
+        if self._taken_up is not None:
+            self._taken_up.stop()
         self._reach.leave()
 
     def settle(self) -> None:

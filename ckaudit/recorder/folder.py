@@ -91,6 +91,13 @@ class RunFolder:
         else:
             save(self.path, self._manifest)
 
+    def tell(self, **facts: Any) -> None:
+        """Set what is known of this session, None left out, and write `run.json` while the training goes on."""
+        for name, value in facts.items():
+            if value is not None:
+                setattr((self._manifest.sessions or [])[-1], name, value)
+        self.describe(later=True)
+
     def refer(self, tensors: Mapping[str, Array], take: Callable[[Mapping[str, Array]], Reference] = Reference.take) -> None:
         """Take the reference of step 0, or read it where the run started earlier."""
         path = self.path / REFERENCE_NAME

@@ -59,7 +59,7 @@ class RunSession:
         self._finished: tuple[Attempt, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, setup.observe["hookable"])
-        self._collector.join(start_step)
+        self._collector.join(start_step, self._folder.tell)
         stated = {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated(), **described(model)}
         self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
         self._handles = listen(self._collector.optimizers, guard, self._before_update, self._after_update)

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import UNSET
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.around_seams import loss_after_resume
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.seams import seams
+from ckaudit.run.seams import resumed, seams
 from ckaudit.run.series import Series, at
 
 
@@ -21,10 +22,11 @@ def optimizer_state_reset(
     """The optimizer forgets what it knew.
 
     ## What it checks
-    The first loss after a resume is that of the loaded weights, before any update. Where it is within `calm` deviations of
-    the line of the losses before, and one of the next is more than `burst` above it and `ratio` times as far as the first,
-    while the learning rate changed by less than `same_rate`, the first updates were too large: moments start from nothing,
-    and Adam's first steps have the size of the learning rate in every element.
+    Whether the optimizer, of those that keep any state, held some before its first update of a resume. Where nobody looked,
+    the losses tell. The first loss after a resume is that of the loaded weights, before any update. Where it is within `calm`
+    deviations of the line of the losses before, and one of the next is more than `burst` above it and `ratio` times as far as
+    the first, while the learning rate changed by less than `same_rate`, the first updates were too large: moments start from
+    nothing, and Adam's first steps have the size of the learning rate in every element.
     ## Why it matters
     The weights are thrown out of their basin, and what the run had learnt since its warm-up is partly lost.
     ## False alarms
@@ -35,10 +37,15 @@ def optimizer_state_reset(
     if not borders:
         yield Skip("not_applicable", "the run was not taken up again")
         return
+    looked = {int(each.resumed_from or 0) for each in resumed(facts) if each.optimizer_restored is not UNSET}
+    yield from _empty(facts)
     if above is None:
-        yield Skip("too_few_points", "fewer than ten losses before each resume")
+        if len(looked) < len(borders):
+            yield Skip("too_few_points", "fewer than ten losses before each resume")
         return
     for seam, later in zip(borders, [*borders[1:], None], strict=True):
+        if seam in looked:
+            continue
         rows = np.flatnonzero((above.steps > seam) & (above.steps <= (np.inf if later is None else later)))
         if len(rows) < 2 or _rate_changed(rate, seam, int(above.steps[rows[1]]), same_rate):
             continue
@@ -52,6 +59,15 @@ def optimizer_state_reset(
                 message=f"after the resume from step {seam} the loss starts well, at {{limit:.4g}}, and the first updates raise "
                 "it to {value:.4g} at the same learning rate: the optimizer's state is not what it was",
             )  # fmt: skip
+
+
+def _empty(facts: Manifest) -> Iterator[Hit]:
+    """Yield the resumes at which the optimizer had lost everything, where the recorder looked."""
+    for seam in [int(each.resumed_from or 0) for each in resumed(facts) if each.optimizer_restored is False]:
+        yield Hit(
+            severity="sev1", where="optimizer", first=seam + 1, last=seam + 1, worst=seam + 1, points=1,
+            message=f"the optimizer held nothing before its first update after the resume from step {seam}, and does since",
+        )  # fmt: skip
 
 
 def _rate_changed(rate: Series | None, seam: int, step: int, same_rate: float) -> bool:

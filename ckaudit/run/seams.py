@@ -2,7 +2,7 @@
 
 from msgspec import UNSET
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.manifest import Manifest, Session
 
 
 def seams(manifest: Manifest | None) -> list[int]:
@@ -11,6 +11,11 @@ def seams(manifest: Manifest | None) -> list[int]:
     >>> seams(None)
     []
     """
+    return [int(each.resumed_from or 0) for each in resumed(manifest)]
+
+
+def resumed(manifest: Manifest | None) -> list[Session]:
+    """Return the sessions that took the run up again and say from which step, in order."""
     if manifest is None or manifest.sessions is UNSET:
         return []
-    return [each.resumed_from for each in manifest.sessions[1:] if each.resumed_from is not UNSET]
+    return [each for each in manifest.sessions[1:] if each.resumed_from is not UNSET]

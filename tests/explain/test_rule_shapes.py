@@ -108,6 +108,7 @@ TOLD = {
 ELSEWHERE = {
     "dropout_rate_high": "draws one number of each of several runs",
     "missing_checkpoint": "draws the steps between checkpoints, which the rule counts itself",
+    "weights_not_as_saved": "draws the norms of checkpoints, which the rule holds against those of a session",
     "parameter_count_changed": "draws how many tensors there are, which the rule counts itself",
 }
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @fault(
     group="resume",
     truth="weights_not_restored",
-    symptoms=("seam_jump", "weights_jump", "loss_spike"),
+    symptoms=("weights_not_as_saved", "seam_jump", "weights_jump", "loss_spike"),
     consequences=("exploding_gradient", "frequent_clipping", "update_out_of_band"),
     dev=Amount(onset=151, strength=50),
     test=Amount(onset=241, strength=30),

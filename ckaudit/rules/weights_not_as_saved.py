@@ -1,0 +1,69 @@
+"""RESUME004: a resume begins with other weights than the checkpoint before it has."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest, Session
+from ckaudit.metrics.weights import weight_norm
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.seams import resumed
+from ckaudit.run.series import Floats, Series, Steps
+
+
+@rule("RESUME004", severity="sev1", needs=[weight_norm, FACTS], unit="1")
+def weights_not_as_saved(
+    size: Series, facts: Manifest, *, same: float = 5e-3, drift: float = 5.0, least: float = 1e-6
+) -> Iterator[Hit | Skip]:
+    """A resume begins with other weights than the checkpoint before it has.
+
+    ## What it checks
+    The norm of each tensor before the first update of a resume against its last one at or before the step of the resume: they
+    differ by more than `same` of the larger, and, where the checkpoint is older than the resume, by more than `drift` times
+    what the tensor changed over as many steps before. Norms below `least` are not compared.
+    ## Why it matters
+    What was learnt in these tensors is gone, and a loss that is soon back hides it: a key that was not found, a file of
+    another step, averaged weights in place of the trained ones.
+    ## False alarms
+    Norms of the same weights agree in all their digits; `same` leaves room for weights that were saved in half precision,
+    whose rounding averages out (2^-8 for an element). Weights that were changed on purpose differ rightly.
+    """
+    later = resumed(facts)
+    if not later:
+        yield Skip("not_applicable", "the run was not taken up again")
+        return
+    if not any(each.weight_norms for each in later):
+        yield Skip("not_recorded", "needs weight_norms of the session that took the run up again")
+        return
+    for session in later:
+        yield from _changed(size, session, same, drift, least)
+
+
+def _changed(size: Series, session: Session, same: float, drift: float, least: float) -> Iterator[Hit]:
+    start = int(session.resumed_from or 0)
+    norms = {name: float(value) for name, value in (session.weight_norms or {}).items()}
+    for column, label in enumerate(size.labels):
+        known = np.flatnonzero(size.finite[:, column] & (size.steps <= start))
+        now = norms.get(label, np.nan)
+        if not len(known) or not np.isfinite(now):
+            continue
+        saved = float(size.values[known[-1], column])
+        larger = max(now, saved)
+        usual = _usual(size.values[known, column], size.steps[known], start)
+        if larger > least and abs(now - saved) > max(same * larger, drift * usual):
+            yield Hit(
+                severity="sev1", where=label, first=start + 1, last=start + 1, worst=start + 1, value=now, limit=saved, points=1,
+                badness=abs(now - saved) / larger,
+                message=f"{{where}} has a norm of {{value:.4g}} after the resume from step {start}; it had {{limit:.4g}} at step "
+                f"{size.steps[known[-1]]}",
+            )  # fmt: skip
+
+
+def _usual(values: Floats, steps: Steps, start: int) -> float:
+    """Return how far a norm goes from the last checkpoint to the resume by the pace of the two last, infinite where unknown."""
+    age = start - int(steps[-1])
+    if age == 0:
+        return 0.0
+    if len(values) < 2:
+        return float("inf")
+    return float(abs(values[-1] - values[-2]) / (steps[-1] - steps[-2]) * age)
