@@ -142,6 +142,17 @@ def grad_carried_over(run: Run) -> Series:
     return run.scalar("grad_carried_over")
 
 
+@metric(unit="1", reads=["history.gradient_norms.*"], source="ckaudit, the black box", memory=1)
+def boxed_gradient_norm(run: Run) -> Series:
+    r"""Gradient norm of each tensor at every step that a black box holds.
+
+    $$\lVert G_p \rVert_F$$
+
+    Shape (B, P): the last steps before each event, by tensors; between events nothing is recorded. NaN where it was NaN.
+    """
+    return run.value("history.gradient_norms.*")
+
+
 def _row_maximum(series: Series) -> Floats:
     """Return the largest recorded value of each row, NaN where one is NaN or none is recorded."""
     values: Floats = np.max(np.where(series.recorded, series.values, -np.inf), axis=1, initial=-np.inf)

@@ -187,7 +187,7 @@ def implementation_right(
     "D1.5", wants=[update_norm, update_to_weight_global, gradient_norm, learning_rate, FACTS],
     rules=(
         "barely_moving", "missing_in_optimizer", "frozen_parameter", "dead_parameter", "layer_not_contributing",
-        "learning_rate_zero", "update_out_of_band", "skipped_updates", "overflow", "weights_jump",
+        "learning_rate_zero", "update_out_of_band", "skipped_updates", "overflow", "weights_jump", "weights_not_as_saved",
         "nonfinite_values", "hidden_nonfinite",
     ),
 )  # fmt: skip

@@ -3,17 +3,19 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.material.counts import plural
-from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
 
-@rule("GRAD002", severity="sev1", needs=[grad_global_norm], unit="1")
+@rule("GRAD002", severity="sev1", needs=[grad_global_norm], wants=[boxed_gradient_norm], unit="1")
 def exploding_gradient(
     norm: Series,
+    box: Series | None,
     *,
     window: int = 50,
     min_history: int = 10,
@@ -22,6 +24,7 @@ def exploding_gradient(
     min_points: int = 3,
     shock: float = 1000.0,
     blocks: int = 24,
+    most: float = 0.5,
 ) -> Iterator[Hit | Skip]:
     """The gradient norm leaves its usual size by an order of magnitude and stays there.
 
@@ -31,6 +34,7 @@ def exploding_gradient(
     shorter one over `shock` is sev2: a plateau that is left reaches 110 (lab), a large spike 160 (public logs), a flipped
     bit 650,000. So is a median over one of `blocks` parts of the run that is `max_ratio` times that of all parts before it:
     a norm that grows slowly takes the running median with it. What is shorter but over `note_ratio` is noted, all of it once.
+    Where a black box holds the worst step, and one tensor has more than `most` of its squared norm, that tensor is the place.
     ## Why it matters
     Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch
     did.
@@ -44,20 +48,34 @@ def exploding_gradient(
     ratio = _over_running_median(norm, window, min_history)  # (T, 1)
     high = np.nan_to_num(ratio) > max_ratio
     for span in spans(norm, high, min_points=min_points):
-        yield Hit.over(
+        hit = Hit.over(
             span, "sev1", "the gradient norm reaches {value:.3g}x its running median; the limit is {limit:.0f}x",
             badness=ratio, limit=max_ratio,
         )  # fmt: skip
+        yield _placed(hit, box, most)
         ratio[span.rows] = np.nan
     for span in spans(norm, np.nan_to_num(ratio) > shock):
-        yield Hit.over(
+        hit = Hit.over(
             span, "sev2", "the gradient norm is {value:.3g}x its running median for a moment; batches stay below {limit:.0f}x",
             badness=ratio, limit=shock,
         )  # fmt: skip
+        yield _placed(hit, box, most)
         ratio[span.rows] = np.nan
     if not np.isnan(ratio[norm.finite[:, 0]][min_history:]).any():
         yield from _slow(norm, blocks, min_history, max_ratio)
     yield from _isolated(norm, np.nan_to_num(ratio[:, 0]), note_ratio)
+
+
+def _placed(hit: Hit, box: Series | None, most: float) -> Hit:
+    """Return a hit with the tensor that has most of the gradient at its worst step, where the black box tells."""
+    if box is None or hit.worst is None or hit.worst not in box.steps:
+        return hit
+    norms = np.nan_to_num(box.values[int(np.searchsorted(box.steps, hit.worst))], posinf=0.0)
+    total, top = float(np.hypot.reduce(norms)), int(np.argmax(norms))
+    if not total or (norms[top] / total) ** 2 <= most:
+        return hit
+    share = (norms[top] / total) ** 2
+    return replace(hit, where=box.labels[top], message=f"{hit.message}; {{where}} has {share:.1%} of its square")
 
 
 def _slow(norm: Series, blocks: int, least: int, limit: float) -> Iterator[Hit]:

@@ -11,9 +11,9 @@ from ckaudit.run.seams import resumed
 from ckaudit.run.series import Floats, Series, Steps
 
 
-@rule("RESUME004", severity="sev1", needs=[weight_norm, FACTS], unit="1")
+@rule("RESUME004", severity="sev1", needs=[FACTS], wants=[weight_norm], unit="1")
 def weights_not_as_saved(
-    size: Series, facts: Manifest, *, same: float = 5e-3, drift: float = 5.0, least: float = 1e-6
+    facts: Manifest, size: Series | None, *, same: float = 5e-3, drift: float = 5.0, least: float = 1e-6
 ) -> Iterator[Hit | Skip]:
     """A resume begins with other weights than the checkpoint before it has.
 
@@ -32,8 +32,8 @@ def weights_not_as_saved(
     if not later:
         yield Skip("not_applicable", "the run was not taken up again")
         return
-    if not any(each.weight_norms for each in later):
-        yield Skip("not_recorded", "needs weight_norms of the session that took the run up again")
+    if size is None or not any(each.weight_norms for each in later):
+        yield Skip("not_recorded", "needs weight_norm, and weight_norms of the session that took the run up again")
         return
     for session in later:
         yield from _changed(size, session, same, drift, least)

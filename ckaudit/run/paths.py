@@ -20,6 +20,9 @@ WORDS = (
 NAMES = ("optimizer.trainable_without_optimizer",)
 """Lists of names that a metric may ask for: how many there are, and a column of ones for each."""
 
+BOX = ("history.gradient_norms.*",)
+"""What a metric may ask of the black boxes: a row of each step that they hold, whichever checkpoint has it."""
+
 
 @cache
 def fields(kind: type[Struct]) -> dict[str, Any]:
@@ -92,7 +95,9 @@ def decoder(paths: frozenset[str]) -> msgspec.json.Decoder[Any]:
     wanted: dict[str, set[str]] = {}
     for path in (*paths, *ALWAYS):
         section, _, rest = path.partition(".")
-        wanted.setdefault(section, set()).add(rest.removeprefix("*."))
+        wanted.setdefault(section, set()).add(rest.removeprefix("*.").removesuffix(".*"))
+        if path in BOX:
+            wanted[section].add("steps")
     hints = fields(Checkpoint)
     kept: list[Any] = [("schema_version", hints["schema_version"]), ("step", hints["step"])]
     kept += [(name, hints[name], UNSET) for name in ("session", "rank", "time", "triggers", "event_step")]
@@ -113,5 +118,5 @@ def _narrow(hint: Any, wanted: set[str]) -> Any:
 
 def unknown_paths(paths: Iterable[str]) -> list[str]:
     """Return those of `paths` that no checkpoint can hold."""
-    known = {*every_path(), *GRIDS, *WORDS, *NAMES}
+    known = {*every_path(), *GRIDS, *WORDS, *NAMES, *BOX}
     return [path for path in paths if path not in known]

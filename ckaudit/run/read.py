@@ -83,6 +83,7 @@ class _Reader:
         self.notes: list[str] = []
         self.steps: list[int] = []
         self.events: list[Event] = []
+        self.boxed: set[tuple[str, int]] = set()
         self.findings: list[Finding] = []
 
     def run(self, name: str, progress: Progress | None) -> Run:
@@ -160,7 +161,9 @@ class _Reader:
             self.events.append(Event(step, document.event_step, tuple(document.triggers or ())))
         for section, members in self.sections.items():
             part = getattr(document, section, UNSET)
-            if part is not UNSET and section != "rank_facts":
+            if part is not UNSET and section == "history":
+                self._open_box(part, members)
+            elif part is not UNSET and section != "rank_facts":
                 self._collect(step, section, part, members)
         for path, collector in self.grids.items():
             section, _, field = path.partition(".*.")
@@ -185,6 +188,16 @@ class _Reader:
                 collector.add(step, *flatten_lists((collector.path,), [value], "bucket"))
             else:
                 collector.add(step, (collector.path,), (value,))
+
+    def _open_box(self, box: Any, members: list[tuple[str, Collector]]) -> None:
+        """Collect a row of each step of a black box; of boxes that overlap, the first has it."""
+        for rest, collector in members:
+            columns = getattr(box, rest.removesuffix(".*")) or {}
+            names = tuple(columns)
+            for step, *row in zip(box.steps, *columns.values(), strict=False):
+                if (rest, step) not in self.boxed:
+                    self.boxed.add((rest, step))
+                    collector.add(step, names, row)
 
     def _ranks(self) -> None:
         """Join the facts of all ranks at each step to one row."""

@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 from ckaudit.contract.manifest import TensorFacts
 from ckaudit.metrics.gradients import (
     block_gradient_norm,
+    boxed_gradient_norm,
     grad_carried_over,
     grad_global_norm,
     gradient_norm,
@@ -15,6 +17,7 @@ from ckaudit.metrics.gradients import (
     top_gradient_share,
     waterfall_ratio,
 )
+from ckaudit.run.read import read_run
 from tests.metrics.samples import NAN, TENSORS, cells, close, random_run, rows_of, run_of
 
 NORMS = "gradients.*.norm"
@@ -132,6 +135,19 @@ def test_what_is_carried_over_is_what_the_recorder_saw_where_it_looked():
     expected = {(10, "grad_carried_over"): 0.0, (20, "grad_carried_over"): 0.75, (40, "grad_carried_over"): NAN}
     assert close(cells(grad_carried_over(run)), expected)
     assert not grad_carried_over(run_of())
+
+
+def test_black_boxes_give_a_row_of_every_step_they_hold_once(tmp_path):
+    boxes = {50: ([48, 49, 50], {"a": [1.0, 2.0, 3.0], "b": [4.0, None, "NaN"]}), 51: ([49, 50, 51], {"a": [9.0, 9.0, 5.0]})}
+    for step, (steps, columns) in boxes.items():
+        document = {
+            "schema_version": "ck.analysis.v1", "step": step, "event_step": step,
+            "history": {"steps": steps, "loss": [1.0, 1.0, 1.0], "gradient_norms": columns},
+        }  # fmt: skip
+        (tmp_path / f"analysis_checkpoint_step_{step:08d}.json").write_text(json.dumps(document))
+    found = boxed_gradient_norm(read_run(tmp_path, reads=boxed_gradient_norm.paths))
+    expected = {(48, "a"): 1.0, (49, "a"): 2.0, (50, "a"): 3.0, (51, "a"): 5.0, (48, "b"): 4.0, (50, "b"): NAN}
+    assert close(cells(found), expected)
 
 
 def test_gradient_to_weight_meets_on_shared_steps_and_tensors():
