@@ -40,8 +40,9 @@ def loss_spike(
     Rounded logs have a floor under their deviation. Below `solved` of the first losses a batch's loss is that of the few
     examples which are still wrong: there it must rise by `hard` of the first losses. Where batches differ much by
     themselves, an incident stands out `beyond` times as far as 98 of 100 of the `tail` points before it, or it is such a
-    batch. A loss that rises for a moment because the learning rate was set back to a level it had before (`restart`
-    times what it was) is a planned warm restart: a note.
+    batch; where the gradient norm is calm throughout, the `tail` points after it count as well. A loss that rises for a
+    moment because the learning rate was set back to a level it had before (`restart` times what it was) is a planned warm
+    restart: a note.
     """
     if excess is None or relative is None:
         yield Skip("too_few_points", f"{loss.points} points of the loss; more than {window} are needed")
@@ -52,7 +53,11 @@ def loss_spike(
     strong = flags & (np.nan_to_num(relative.values[:, 0], posinf=np.inf) > jump)
     strong |= flags & _led(excess.steps, gradient, k, lead)
     found = [each for each in incidents(flags, strong, quiet=window // 2) if (height[each.first : each.last + 1] >= 1).any()]
-    found = [as_one_of_many(each, excess.values[:, 0], flags, beyond=beyond, points=tail) for each in found]
+    calm = _calm(excess.steps, gradient, found, k)
+    found = [
+        as_one_of_many(each, excess.values[:, 0], flags, beyond=beyond, points=tail, later=tail if is_calm else 0)
+        for each, is_calm in zip(found, calm, strict=True)
+    ]
     serious = [incident for incident in found if incident.is_incident]
     crowded = _crowded(excess.steps, serious, many, within)
     for incident, close in zip(serious, crowded, strict=True):
@@ -123,6 +128,15 @@ def _led(steps: Steps, gradient: Series | None, k: float, lead: int) -> Mask:
     before = np.searchsorted(flagged, steps, side="left")
     after = np.searchsorted(flagged, steps - lead, side="left")
     return np.asarray(before > after)
+
+
+def _calm(steps: Steps, gradient: Series | None, found: list[Incident], k: float) -> list[bool]:
+    """Tell of each incident whether the gradient norm was known in it, and never flagged: then data made it, not updates."""
+    if gradient is None:
+        return [False] * len(found)
+    values = gradient.values[:, 0]
+    spans = [(gradient.steps >= steps[each.first]) & (gradient.steps <= steps[each.last]) for each in found]
+    return [bool(np.isfinite(values[inside]).any() and not (values[inside] > k).any()) for inside in spans]
 
 
 def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int, back: float) -> Incident:

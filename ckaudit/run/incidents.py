@@ -47,9 +47,10 @@ def _incident(group: "np.ndarray", strong: Mask, total: int, quiet: int, lasting
 
 
 def as_one_of_many(
-    incident: Incident, excess: Floats, flags: Mask, *, beyond: float, points: int, usual: float = 98.0, among: int = 5
-) -> Incident:
-    """Return an incident as an isolated one where the points before it, each for itself, often stand out about as far.
+    incident: Incident, excess: Floats, flags: Mask, *, beyond: float, points: int, later: int = 0, usual: float = 98.0,
+    among: int = 5,
+) -> Incident:  # fmt: skip
+    """Return an incident as an isolated one where the points around it, each for itself, often stand out about as far.
 
     Args:
         incident: An event of these points.
@@ -58,6 +59,7 @@ def as_one_of_many(
             point; so do those around them.
         beyond: The event must stand out so many times as far as the `usual` percentile of the noise.
         points: How many points before the event tell the noise, together with those inside it.
+        later: How many points after it do.
         usual: Percentile of the noise that is compared.
         among: See `flags`.
     """
@@ -65,7 +67,7 @@ def as_one_of_many(
         return incident
     inside = slice(incident.first, incident.last + 1)
     peak = incident.first + int(np.argmax(np.nan_to_num(excess[inside], nan=-np.inf, posinf=np.inf)))
-    window = slice(max(0, incident.first - points), incident.last + 1)
+    window = slice(max(0, incident.first - points), incident.last + 1 + later)
     part = flags[window] & (np.convolve(flags[window], np.ones(among), "same") >= 3)
     part[peak - window.start] = True
     events = np.convolve(part, np.ones(2 * among + 1), "same") > 0
