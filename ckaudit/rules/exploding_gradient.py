@@ -24,7 +24,7 @@ def exploding_gradient(
     min_points: int = 3,
     shock: float = 1000.0,
     blocks: int = 24,
-    most: float = 0.5,
+    most: float = 0.9,
 ) -> Iterator[Hit | Skip]:
     """The gradient norm leaves its usual size by an order of magnitude and stays there.
 
@@ -34,7 +34,7 @@ def exploding_gradient(
     shorter one over `shock` is sev2: a plateau that is left reaches 110 (lab), a large spike 160 (public logs), a flipped
     bit 650,000. So is a median over one of `blocks` parts of the run that is `max_ratio` times that of all parts before it:
     a norm that grows slowly takes the running median with it. What is shorter but over `note_ratio` is noted, all of it once.
-    Where a black box holds the worst step, and one tensor has more than `most` of its squared norm, that tensor is the place.
+    Where a black box holds the step of a short one, and a tensor has more than `most` of the squared norm, that is the place.
     ## Why it matters
     Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch
     did.
@@ -48,11 +48,10 @@ def exploding_gradient(
     ratio = _over_running_median(norm, window, min_history)  # (T, 1)
     high = np.nan_to_num(ratio) > max_ratio
     for span in spans(norm, high, min_points=min_points):
-        hit = Hit.over(
+        yield Hit.over(
             span, "sev1", "the gradient norm reaches {value:.3g}x its running median; the limit is {limit:.0f}x",
             badness=ratio, limit=max_ratio,
         )  # fmt: skip
-        yield _placed(hit, box, most)
         ratio[span.rows] = np.nan
     for span in spans(norm, np.nan_to_num(ratio) > shock):
         hit = Hit.over(

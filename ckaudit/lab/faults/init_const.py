@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     group="initialization",
     truth="symmetry_not_broken",
     symptoms=("weights_alike", "vanishing_gradient", "dead_parameter"),
-    consequences=("loss_not_falling", "layer_not_contributing", "uniform_heads", "update_out_of_band", "barely_moving"),
+    consequences=(
+        "loss_not_falling",
+        "layer_not_contributing",
+        "uniform_heads",
+        "update_out_of_band",
+        "barely_moving",
+        "dead_units",
+        "zero_gradients",
+    ),
     dev=Amount(strength=0.01),
     test=Amount(strength=0.02),
 )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         "loss_not_falling",
         "update_out_of_band",
         "uniform_heads",
+        "logit_growth",
         "dead_parameter",
         "frequent_clipping",
         "weights_grow",

@@ -15,6 +15,7 @@ from ckaudit.lab.story import Amount, fault
         "loss_rises",
         "uniform_heads",
         "starved_branch",
+        "barely_moving",
         "vanishing_gradient",
         "activation_drift",
         "dead_parameter",
