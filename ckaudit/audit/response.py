@@ -50,18 +50,21 @@ def from_the_start(run: Run, step: int | None, *, worth: int = 10) -> bool:
 
 
 def _before(run: Run, since: int | None) -> str:
-    """Return up to where the run is good, with the step of the lowest validation loss there."""
+    """Return up to where the run is good, with the lowest validation loss there and what has become of it."""
     if since is None:
         return ""
     if from_the_start(run, since):
-        return "; nothing is known to be good: it is so at the first look"
+        return "; nothing written so far is known to be good"
     text = f"; good is what was written before step {since}"
-    held = val_loss(run).until(since - 1)
-    rows = held.steps[held.finite.any(axis=1)] if held else held.steps
-    if len(rows) < 2:
+    held = val_loss(run)
+    lowest = np.where(held.finite, held.values, np.inf).min(axis=1, initial=np.inf)
+    before, after = lowest[held.steps < since], lowest[held.steps >= since]
+    if np.isfinite(before).sum() < 2:
         return text
-    best = int(held.steps[int(np.nanargmin(np.where(held.finite, held.values, np.nan).min(axis=1)))])
-    return f"{text} (validation is best at step {best})"
+    best = int(np.argmin(before))
+    if len(after) and after.min() < before[best]:
+        return f"{text}, at the price of a validation loss that has come from {before[best]:.4g} to {after.min():.4g} since"
+    return f"{text} (validation is lowest at step {held.steps[best]})"
 
 
 def _parts(ill: Sequence[Finding]) -> str:
@@ -101,8 +104,7 @@ def _batches(run: Run, since: int, batches: int) -> str:
         if last := [(step, word) for step, word in sorted(known) if step <= since][-batches:]:
             return _named(last)
     first = max(1, since - batches + 1)
-    steps = f"the batches of steps {first} to {since}" if first < since else f"the batch of step {since}"
-    return f"{steps}, which the record does not name"
+    return f"the batches of steps {first} to {since}" if first < since else f"the batch of step {since}"
 
 
 def _named(batches: Sequence[tuple[int, str]]) -> str:

@@ -107,7 +107,7 @@ def _odd(found: Findings, step: int, counted: Series | None, strong: float) -> I
         yield supports(strong, f"the batch of that step is odd: {drift.message}", drift)
     here, usual = (counted is not None and target_tokens(counted, step)) or (0.0, 0.0)
     if here == 0 and usual > 0:
-        yield supports(strong, f"the batch of step {step} has no target token, others {usual:.0f}", tokens_seen.name)
+        yield supports(strong + 1, f"the batch of step {step} has no target token, others {usual:.0f}", tokens_seen.name)
 
 
 def _jumped(found: Findings, spike: Finding, short: int, strong: float, medium: float) -> Iterator[Evidence]:

@@ -76,7 +76,7 @@ def clip_limit_too_low(
         if highest > most:
             yield contradicts(strong, f"one tensor makes up {highest:.0%} of the squared norm", share.name)
         else:
-            yield supports(medium, f"no tensor usually makes up more than {highest:.0%} of the squared norm", share.name)
+            yield supports(medium, f"the median share of no tensor in the squared norm is above {highest:.0%}", share.name)
 
 
 def _limit(norm: Series | None, left: Series | None, warmup: int, high: float) -> Iterator[Advice]:

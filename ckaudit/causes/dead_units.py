@@ -32,7 +32,7 @@ from ckaudit.run.tensors import TensorTable
         vanishing_gradient,
     ],
     wants=[activation_sparsity],
-    knob="Look at the bias before the activation function, and lower the learning rate that threw it there; or use GELU.",
+    knob="Lower the learning rate that threw the units there, and draw them anew; a ReLU may also become a GELU.",
     inspect="Share of silent units of each module over time, and the bias of the layer before it.",
     runbook="Draw the dead units' weights and biases anew from the last checkpoint where they fired; alone they stay dead.",
 )  # fmt: skip

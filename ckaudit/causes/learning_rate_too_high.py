@@ -61,7 +61,7 @@ FOLLOWS = (starved_branch,
     wants=[learning_rate, update_to_weight_global, weight_std, optimizer_adapts],
     knob="Lower the peak learning rate by a factor of 3 to 10, or lengthen the warm-up.",
     inspect="Update over weight norm against the gradient norm, at the first checkpoint of the incident.",
-    runbook="Keep the last checkpoint before the first finding; resume from it with the lower rate, on the same batches.",
+    runbook="Resume with the lower rate from the last checkpoint before the first finding, on the same batches, or begin again.",
 )
 def learning_rate_too_high(
     found: Findings, rate: Series | None, update: Series | None, std: Series | None, adapts: Series | None, *,
@@ -89,7 +89,7 @@ def learning_rate_too_high(
     if (broken := found.first(nonfinite_values)) and not found.before(broken.first_step or 0).of(*EXPLAINS):
         yield contradicts(strong, "nothing grew before the first non-finite value", broken)
     if off := [each for each in found.of(schedule_off_plan) if _above(each.value, each.limit)]:
-        yield contradicts(strong, f"not the planned rate is too high: {off[0].message}", off[0])
+        yield contradicts(strong, f"the planned rate is not to blame: {off[0].message}", off[0])
 
 
 def _above(value: float | str | None, limit: float | str | None) -> bool:
@@ -110,7 +110,7 @@ def _dose(rate: Series | None, update: Series | None, much: float, usual: float,
     goal = min(peak * much / max(changed, much), usual)
     if peak > plenty * goal:
         yield Advice(
-            f"Lower the peak learning rate from {peak:.2g} to {goal:.1g} or less, {peak / goal:.0f} times lower; to "
+            f"Lower the peak learning rate from {peak:.3g} to {goal:.1g} or less, {peak / goal:.0f} times lower; to "
             "lengthen the warm-up would not make up for that."
         )  # fmt: skip
 
@@ -135,7 +135,7 @@ def _rate(
     peak = float(values.max())
     if peak > usual_rate:
         yield supports(
-            medium, f"the learning rate peaks at {peak:.2g}; few recipes go beyond {usual_rate:.0e}", learning_rate.name
+            medium, f"the learning rate peaks at {peak:.3g}; few recipes go beyond {usual_rate:.0e}", learning_rate.name
         )
     spread = first_spread(std)
     plain = adapts is not None and _plain(adapts)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.learning_rate_too_high import FOLLOWS
 from ckaudit.causes.rate_course import Seam, changes_at_seams, known_rate
 from ckaudit.contract.manifest import Manifest
@@ -36,7 +36,7 @@ from ckaudit.run.series import Series
 def learning_rate_wrong_after_resume(
     found: Findings, rate: Series | None, facts: Manifest | None, *,
     change: float = 0.1, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+) -> Iterator[Evidence | Advice]:  # fmt: skip
     """The training was taken up again with another learning rate.
 
     The rate differs by more than `change` on the two sides of the seam, the planned change taken off. A log that tells of no
@@ -58,10 +58,16 @@ def learning_rate_wrong_after_resume(
     if abs(np.log(worst.change)) < np.log1p(change):
         yield contradicts(decisive, f"the rate goes on as it was after the resume, at {worst.after:.3g}", learning_rate.name)
         return
+    is_factor = _is_factor(worst, facts, steps, values)
     yield supports(
         decisive, f"the rate is {worst.before:.3g} before the resume from step {worst.step} and {worst.after:.3g} after it, "
-        f"{worst.change:.3g} times what follows from it{_to_the_end(worst, facts, steps, values)}", learning_rate.name,
+        f"{worst.change:.3g} times what the schedule goes on with{', to the last step' if is_factor else ''}", learning_rate.name,
     )  # fmt: skip
+    if is_factor:
+        yield Advice(
+            f"Find the factor of {worst.change:.3g} in what the resume was configured with: the schedule stands where it should, "
+            "its base rate does not."
+        )  # fmt: skip
     yield from _began_anew(worst, facts, steps, medium)
     earlier = found.before(worst.step + 1).of(loss_spike, exploding_gradient, schedule_off_plan)
     if earlier:
@@ -89,14 +95,14 @@ def _same_slope(
         )
 
 
-def _to_the_end(seam: Seam, facts: Manifest | None, steps: np.ndarray, values: np.ndarray, *, alike: float = 0.05) -> str:
-    """Return whether the rate stays the same number of times its plan: then a factor is wrong, not the place in the schedule."""
+def _is_factor(seam: Seam, facts: Manifest | None, steps: np.ndarray, values: np.ndarray, *, alike: float = 0.05) -> bool:
+    """Tell whether the rate stays the same number of times its plan: then the place in the schedule is right."""
     later = steps > seam.step
     plan = planned_rate(facts, steps[later])
     if plan is None or not (plan > 0).any():
-        return ""
+        return False
     times = values[later][plan > 0] / plan[plan > 0]
-    return ", to the last step: a factor, not a place in the schedule" if np.ptp(times) < alike * times[0] else ""
+    return bool(np.ptp(times) < alike * times[0])
 
 
 def _began_anew(seam: Seam, facts: Manifest | None, steps: np.ndarray, medium: float) -> Iterator[Evidence]:

@@ -17,7 +17,7 @@ def render(report: Report, view: View = PLAIN) -> str:
     blocks += [_evidence(diagnosis) for diagnosis in report.diagnoses]
     findings = words.unexplained(report)
     if findings:
-        blocks += ["**Not explained by these**"] if report.diagnoses else []
+        blocks += [f"**{words.rest_title(report)}**"] if report.diagnoses else []
         blocks.append("\n".join(_findings(findings, view)))
     blocks += ["\n".join(["**What to do now**", "", *(f"- {text(each)}" for each in report.response)])] if report.response else []
     blocks += [f"- {code(check.code)} broke: {text(check.detail or 'no detail')}" for check in words.trouble(report.checks)]

@@ -65,6 +65,12 @@ def unexplained(report: Report) -> list[Finding]:
     return [finding for finding in report.findings if finding.code not in explained]
 
 
+def rest_title(report: Report) -> str:
+    """Return the heading over the findings that no diagnosis accounts for: notes need none."""
+    only_notes = all(finding.severity == "note" for finding in unexplained(report))
+    return "Findings" if not report.diagnoses else "Also noted" if only_notes else "Not explained by these"
+
+
 def by_severity(findings: Iterable[Finding]) -> str:
     """Return counts, gravest first, such as `3 sev1, 1 note`."""
     counts = Counter(finding.severity for finding in findings)

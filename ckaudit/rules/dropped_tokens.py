@@ -44,6 +44,6 @@ def dropped_tokens(
         whole = reaching_back(span, rate, rate.values > costly) if grave or dear else span
         yield Hit.over(
             whole, "sev1" if grave else "sev2" if dear else "note",
-            "experts drop up to {value:.3g} % of their tokens" + tail,
+            "up to {value:.3g} % of the tokens sent to the experts of all layers are dropped" + tail,
             badness=rate.values, limit=usual,
         )  # fmt: skip

@@ -42,7 +42,8 @@ def frequent_clipping(
     if len(rows):
         hit = _over(
             rate, rows, "sev2", left, at_least=False, limit=deep,
-            message="clipping leaves {value:.2g} of the gradient, at nearly every step; limits usually leave over {limit:.1g}",
+            message=f"clipping leaves {np.median(left[rows, 0]):.2g} of the gradient at the median step, {{value:.2g}} at the "
+            "worst; limits usually leave over {limit:.1g}",
         )  # fmt: skip
         began = _began(coefficient, int(rate.steps[rows[0]]), deep)
         judged &= ~((rate.steps >= began) & (rate.steps <= rate.steps[rows[-1]]))[:, None]

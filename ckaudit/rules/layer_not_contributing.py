@@ -47,7 +47,7 @@ def layer_not_contributing(
         on &= np.nan_to_num(at(rate, parts.steps).values[:, 0], nan=1.0) > 0
     for span in spans(parts, (parts.values < lowest) & on[:, None], min_points=min_points):
         yield Hit.over(
-            span, "sev2", "{where} moves {value:.2g} times as much as in the blocks beside it; below {limit:.2g} it adds nothing",
+            span, "sev2", "{where} moves {value:.2g} times as much as in the blocks beside it; below {limit:.2g} it rests",
             badness=-parts.values, value=parts.values, limit=lowest,
         )  # fmt: skip
 

@@ -171,7 +171,7 @@ def _hit(incident: Incident, steps: Steps, loss: Floats, relative: Floats, *, cl
         else f"it is not back after {patience} steps" if long
         else "it is one of several" if close
         else "it has not come back yet" if incident.is_open
-        else f"most of the jump is gone after {last - first + 1} steps"
+        else f"more than half of the jump is gone after {last - first + 1} steps"
     )  # fmt: skip
     return Hit(
         severity="sev1" if long or close else "sev2", where="loss", first=first, last=last, worst=int(steps[peak]),

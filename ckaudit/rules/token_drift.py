@@ -33,7 +33,7 @@ def token_drift(
     strange = drift.values > far
     for span in spans(drift, strange):
         yield Hit.over(
-            span, "sev2", "the tokens are {value:.2g} nats from those of the first batch; {limit:.2g} is text of another kind",
+            span, "sev2", "the tokens are {value:.2g} nats from those of the first batch; {limit:.2g} is another kind",
             badness=drift.values, limit=far,
         )  # fmt: skip
     usual = np.array([_median(drift.values[:row], min_history) for row in range(len(drift.steps))])[:, None]

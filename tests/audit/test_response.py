@@ -81,7 +81,7 @@ def test_a_replay_has_a_number_to_meet():
 
 def test_what_is_ill_from_the_start_has_nothing_to_go_back_to():
     action, _, _, replay = response(recorded(), [finding("INIT001", "sev2", 1)])
-    assert action == f"sev2: {ACTIONS['sev2']}; nothing is known to be good: it is so at the first look"
+    assert action == f"sev2: {ACTIONS['sev2']}; nothing written so far is known to be good"
     assert replay.startswith("replay: the first steps once more")
 
 
@@ -118,9 +118,16 @@ def test_the_knob_of_a_likely_cause_is_better_than_the_general_action():
 
 
 def test_the_best_validation_before_the_illness_is_named():
-    held = {"val_loss": {"steps": [100, 200, 300, 400], "values": [2.0, 1.5, 1.7, 0.9]}}
+    held = {"val_loss": {"steps": [100, 200, 300, 400], "values": [2.0, 1.5, 1.7, 1.6]}}
     assert response(recorded(scalars=held), [finding("LOSS006", "sev2", 350)])[0].endswith(
-        "good is what was written before step 350 (validation is best at step 200)"
+        "good is what was written before step 350 (validation is lowest at step 200)"
+    )
+
+
+def test_going_back_has_a_price_where_validation_has_come_on_since():
+    held = {"val_loss": {"steps": [100, 200, 300, 400], "values": [2.0, 1.5, 1.7, 0.9]}}
+    assert response(recorded(scalars=held), [finding("SCHED002", "sev1", 250)])[0].endswith(
+        "before step 250, at the price of a validation loss that has come from 1.5 to 0.9 since"
     )
 
 

@@ -63,7 +63,7 @@ def _open(report: Report, view: View, width: int) -> list[str]:
     findings = report.findings if view.verbose else words.unexplained(report)
     if not findings:
         return []
-    title = "All findings" if view.verbose else "Not explained by these" if report.diagnoses else "Findings"
+    title = "All findings" if view.verbose else words.rest_title(report)
     kept = findings if view.verbose else findings[: view.limit]
     lines = [_title(title, view), *(line for finding in kept for line in _finding(finding, view, width))]
     more = len(findings) - len(kept)
