@@ -164,6 +164,9 @@ def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Ser
     share = left / (start - bottom) if start > bottom else 1.0
     is_flat = abs(float(stages[-1] - stages[-2])) < flat * abs(float(stages[-2]))
     told = len(error.values) > 0 and int(error.steps[-1]) == step and float(error.values[-1]) < left
+    if share < -near:
+        below = f"at step {step} the loss lies {-left:.3g} below the floor of its power law: it does not follow one"
+        return Said(word="not_recorded", sentence=below, missing=("a loss that falls like a power of the steps",))
     text = f"at step {step} the loss is {abs(left):.3g} {'above' if left >= 0 else 'below'} its floor of {bottom:.3g}"
     if 0 <= share <= 1:
         text += f", {share:.1%} of the way from {start:.4g}"
@@ -206,6 +209,7 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int
     "D2.6", needs=[relative_movement], wants=[moving_share, FACTS],
     rules=(
         "barely_moving", "layer_not_contributing", "missing_in_optimizer", "frozen_parameter", "router_imbalance", "weights_jump",
+        "dead_units", "starved_branch",
     ),
 )  # fmt: skip
 def layers_contribute(
