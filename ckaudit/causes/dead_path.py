@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.places import named, places_of
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.dead_parameter import dead_parameter
@@ -68,9 +70,20 @@ def dead_path(
             yield supports(strong, f"{len(places)} of {total} tensors get no gradient, the others are well", dead[0])
         else:
             yield contradicts(medium, f"{len(places)} of {total} tensors get no gradient: nearly all of them", dead[0])
+        if healed := [each for each in dead if _is_back(norm, each)]:
+            again = f"{healed[0].where} has a gradient again after step {healed[0].last_step}: no cut heals"
+            yield contradicts(decisive, again, norm.name)
     if overlap := places & still:
         yield supports(medium, f"{named(overlap)}: without movement too", "MOVE001")
     if all(each.value == 0 for each in dead):
         yield supports(medium, "their gradient is exactly zero, not merely small", dead[0])
     else:
         yield contradicts(strong, "their gradient is tiny, not zero: it is worn down, not cut off", dead[0])
+
+
+def _is_back(norm: Series, dead: Finding) -> bool:
+    """Tell whether a tensor that had no gradient has one again."""
+    if dead.where not in norm.labels or dead.last_step is None:
+        return False
+    later = norm.values[norm.steps > dead.last_step, norm.labels.index(dead.where)]
+    return bool((np.nan_to_num(later) > 0).any())

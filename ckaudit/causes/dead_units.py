@@ -60,6 +60,8 @@ def dead_units(
         yield contradicts(decisive + 1, f"all weights shrink, and units with them: {shrunk.message}", shrunk)
     if drops := found.first(dropout_rate_high):
         yield contradicts(decisive, f"units are silent because they are dropped: {drops.message}", drops)
+    if (worn := found.first(vanishing_gradient)) and silent is not None and (worn.first_step or 0) <= (silent.first_step or 0):
+        yield contradicts(strong / 2, f"the gradient is worn down from block to block already: {worn.message}", worn)
     if scale := found.first(weight_scale_off):
         yield contradicts(strong, f"it was so from the start for another reason: {scale.message}", scale)
 

@@ -7,20 +7,23 @@ import numpy as np
 from ckaudit.metrics.divergence import divergence_step
 from ckaudit.metrics.loss import train_loss_at_evals, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.series import Series
+from ckaudit.run.series import Floats, Series, Steps
 
 
 @rule("LOSS002", severity="sev2", needs=[val_loss], wants=[train_loss_at_evals], unit="nats/token")
 def overfitting(
-    val: Series, train: Series | None, *, min_evals: int = 3, rise: float = 0.01, mads: float = 3.0
-) -> Iterator[Hit | Skip]:
+    val: Series, train: Series | None, *, min_evals: int = 3, rise: float = 0.01, mads: float = 3.0, gain: float = 0.02,
+    fall: float = 0.15, apart: float = 0.5,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """The validation loss rises while the training loss does not.
 
     ## What it checks
     At least `min_evals` evaluations after the lowest validation loss, a rise over it beyond `rise` and beyond `mads`
     robust deviations of the evaluations' own noise, and a training loss that did not rise with it (F12, playbook D5.1).
     Where no training loss was recorded the rise alone counts, and the message says so. The first step is that of the
-    first evaluation after the divergence step: in between it began.
+    first evaluation after the divergence step: in between it began. A validation loss that stands is as bad: it gains less
+    than `gain` from the third quarter of the evaluations to the last, while the training loss falls by `fall` and ends more
+    than `apart` of the validation loss below it.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
@@ -35,6 +38,7 @@ def overfitting(
     level = np.zeros(len(steps)) if train is None else train.values[known, 0]
     onset = divergence_step(steps, level, losses, min_evals=min_evals, rise=rise, mads=mads)
     if onset is None:
+        yield from _stands(steps, losses, level if train is not None else None, min_evals, gain, fall, apart)
         return
     first = int(np.searchsorted(steps, onset, side="right"))
     lowest = int(np.argmin(losses))
@@ -45,3 +49,20 @@ def overfitting(
         message=f"the validation loss rises to {{value:.4g}} from its lowest, {{limit:.4g}} at step {steps[lowest]}"
         + ("; no training loss was recorded beside it" if train is None else ""),
     )  # fmt: skip
+
+
+def _stands(
+    steps: Steps, val: Floats, train: Floats | None, min_evals: int, gain: float, fall: float, apart: float
+) -> Iterator[Hit]:
+    """Yield a validation loss that stands while the training loss goes on falling far below it."""
+    if train is None or len(steps) < 4 * min_evals:
+        return
+    quarters = np.array_split(np.arange(len(steps)), 4)
+    before, last = (float(np.median(val[part])) for part in quarters[2:])
+    learnt, memory = (float(np.median(train[part])) for part in quarters[2:])
+    if abs(before - last) < gain * before and memory < (1 - fall) * learnt and val[-1] - train[-1] > apart * val[-1]:
+        yield Hit(
+            severity="sev2", where="val_loss", first=int(steps[quarters[3][0]]), last=int(steps[-1]), worst=int(steps[-1]),
+            value=float(val[-1]), limit=float(train[-1]), points=len(quarters[3]),
+            message="the validation loss stands at {value:.4g}, while the training loss has fallen on to {limit:.4g}",
+        )  # fmt: skip

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     group="records",
     truth="evaluation_changed",
     symptoms=("evaluation_artifact_changed",),
+    consequences=("overfitting",),
     dev=Amount(onset=250, strength=0.25),
     test=Amount(onset=350, strength=0.1),
     detectable=25,

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     group="code",
     truth="targets_misaligned",
     symptoms=("target_misalignment", "loss_not_falling"),
-    consequences=("uniform_heads", "train_val_inverted", "dominant_tensor", "vanishing_gradient", "update_out_of_band"),
+    consequences=(
+        "uniform_heads",
+        "train_val_inverted",
+        "dominant_tensor",
+        "vanishing_gradient",
+        "update_out_of_band",
+        "dead_units",
+        "zero_gradients",
+    ),
 )
 class LabelsShuffled(Change):
     """The targets of each training batch are permuted, as by a loader that shuffles inputs and targets apart.

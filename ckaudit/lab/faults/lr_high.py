@@ -27,6 +27,7 @@ from ckaudit.lab.story import Amount, fault
         "vanishing_gradient",
         "dead_parameter",
         "dead_units",
+        "zero_gradients",
     ),
     dev=Amount(strength=30),
     test=Amount(strength=20),

@@ -20,7 +20,16 @@ from ckaudit.lab.story import Amount, fault
         "logit_growth",
         "loss_not_falling",
     ),
-    consequences=("activation_drift", "vanishing_gradient", "weights_grow", "dead_units", "dead_parameter", "nonfinite_values"),
+    consequences=(
+        "activation_drift",
+        "vanishing_gradient",
+        "weights_grow",
+        "dead_units",
+        "dead_parameter",
+        "nonfinite_values",
+        "starved_branch",
+        "zero_gradients",
+    ),
     dev=Amount(strength=100),
     test=Amount(strength=60),
 )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         "update_out_of_band",
         "weights_jump",
         "loss_spike",
+        "loss_rises",
     ),
     place=("blocks.*.attn*", "layer.*"),
     dev=Amount(onset=100, strength=1.04),

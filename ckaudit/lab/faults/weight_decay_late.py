@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         "activation_drift",
         "update_out_of_band",
         "loss_spike",
+        "barely_moving",
     ),
     dev=Amount(onset=150, strength=20),
     test=Amount(onset=200, strength=15),
