@@ -34,8 +34,12 @@ def readers() -> dict[str, dict[str, list[str]]]:
 
 
 def field_of(path: str) -> str:
-    """Return the field that a metric's path means: a run holds the facts of many ranks, a file those of one."""
-    return path.replace("rank_facts.*.", "rank_facts.")
+    """Return the field that a metric's path means: a run holds the facts of many ranks, a file those of one.
+
+    What the black box has of each tensor is a field of it.
+    """
+    path = path.replace("rank_facts.*.", "rank_facts.")
+    return path.removesuffix(".*") if path.startswith("history.") else path
 
 
 def table() -> str:

@@ -37,11 +37,7 @@ def likelihood(confidence: float) -> str:
 
 
 def standing(diagnosis: Diagnosis) -> str:
-    """Return how likely a cause is, and whether it may be but a consequence of the first.
-
-    >>> standing(Diagnosis("a", "A.", 0.95, "sev1", "s", "k", "i", "r", [], [], may_follow="b"))
-    'very likely, 0.95; may follow from cause 1'
-    """
+    """Return how likely a cause is, and whether it may be but a consequence of the first."""
     return likelihood(diagnosis.confidence) + ("; may follow from cause 1" if diagnosis.may_follow else "")
 
 

@@ -54,6 +54,13 @@ def test_an_interval_is_said_no_longer_than_it_must(steps, text):
     assert words.interval(finding) == text
 
 
+def test_a_cause_that_may_be_but_a_consequence_says_so():
+    first = ill().diagnoses[0]
+    assert words.standing(first) == words.likelihood(first.confidence)
+    later = msgspec.structs.replace(first, confidence=0.95, may_follow="b")
+    assert words.standing(later) == "very likely, 0.95; may follow from cause 1"
+
+
 def test_explained_findings_are_not_listed_again():
     assert [finding.code for finding in words.unexplained(ill())] == ["ATT003"]
 
