@@ -1,7 +1,7 @@
 """Rows of checkpoints gathered to series, one value at a time as files are read; only plain arrays are kept."""
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.behaviour import HeadKind
-from ckaudit.contract.columns import Table
+from ckaudit.contract.columns import Column
 from ckaudit.contract.grids import unpack
 from ckaudit.run.paths import WORDS
 from ckaudit.run.run import Grids
@@ -36,7 +36,8 @@ class Collector:
         """Add the values of one checkpoint; UNSET and None are not recorded, words are numbers."""
         if self._labels and labels is not self._labels[-1] and labels == self._labels[-1]:
             labels = self._labels[-1]
-        values = tuple(values)
+        if type(values) is not list and type(values) is not tuple:
+            values = tuple(values)
         mask = None
         try:
             row = array("d", values)
@@ -117,13 +118,13 @@ def _flat_labels(names: Labels, lengths: tuple[int, ...], part: str) -> Labels:
     return tuple(f"{name}/{part}.{index}" for name, length in zip(names, lengths, strict=True) for index in range(length))
 
 
-def cells_of(table: Table, field: str) -> tuple[Labels, Iterable[Any]]:
-    """Return labels and values of one field of a section."""
-    column = table.columns.get(field)
+def cells_of(names: Labels, columns: Mapping[str, Column], field: str) -> tuple[Labels, Iterable[Any]]:
+    """Return labels and values of one field of a section, from the names of its members and its columns."""
+    column = columns.get(field)
     if column is None:
         return (), ()
     part = _PARTS.get(field, "head" if field.endswith("_per_head") else None)
-    return (table.names, column) if part is None else flatten_lists(table.names, column, part)
+    return (names, column) if part is None else flatten_lists(names, column, part)
 
 
 class _Words(dict[Any, float]):

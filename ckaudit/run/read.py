@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 import numpy as np
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from ckaudit.contract.analysis import VERSION
-from ckaudit.contract.columns import table
+from ckaudit.contract.columns import columns_of
 from ckaudit.contract.decode import decode
 from ckaudit.contract.explain import explain
 from ckaudit.contract.files import BLOCK_BYTES, BrokenFile, read_bytes
@@ -172,13 +171,13 @@ class _Reader:
 
     def _collect(self, step: int, section: str, part: Any, members: list[tuple[str, Collector]]) -> None:
         if isinstance(part, dict):
-            turned = table(part)
+            names, columns = tuple(part), columns_of(part)
             # Names come anew with every file: one set of them is compared once, and kept for all columns.
-            if turned.names == self.names.get(section):
-                turned = replace(turned, names=self.names[section])
-            self.names[section] = turned.names
+            if names == self.names.get(section):
+                names = self.names[section]
+            self.names[section] = names
             for rest, collector in members:
-                collector.add(step, *cells_of(turned, rest.removeprefix("*.")))
+                collector.add(step, *cells_of(names, columns, rest))
             return
         for rest, collector in members:
             value = getattr(part, rest) if rest else part
@@ -244,7 +243,7 @@ def _by_section(collectors: dict[str, Collector]) -> dict[str, list[tuple[str, C
     sections: dict[str, list[tuple[str, Collector]]] = {}
     for path, collector in collectors.items():
         section, _, rest = path.partition(".")
-        sections.setdefault(section, []).append((rest, collector))
+        sections.setdefault(section, []).append((rest.removeprefix("*."), collector))
     return sections
 
 

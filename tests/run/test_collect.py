@@ -3,7 +3,7 @@ import pytest
 from msgspec import UNSET
 
 from ckaudit.contract.behaviour import AttentionStats, MoeStats
-from ckaudit.contract.columns import table
+from ckaudit.contract.columns import columns_of, table
 from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.run.collect import Collector, cells_of, flatten_lists
 from tests.metrics.samples import NAN, cells, close
@@ -56,7 +56,7 @@ def test_heads_are_labelled_by_layer_and_number():
         "l.1": AttentionStats(),
         "l.2": AttentionStats(entropy_per_head=[2.0]),
     }
-    labels, values = cells_of(table(section), "entropy_per_head")
+    labels, values = cells_of(tuple(section), columns_of(section), "entropy_per_head")
     assert labels == ("l.0/head.0", "l.0/head.1", "l.2/head.0")
     assert list(values) == [1.0, "NaN", 2.0]
 
@@ -70,12 +70,19 @@ def test_heads_are_labelled_by_layer_and_number():
     ],
 )
 def test_parts_are_named_after_what_they_are(section, field, first):
-    assert cells_of(table(section), field)[0][0] == first
+    assert cells_of(tuple(section), columns_of(section), field)[0][0] == first
 
 
 def test_a_field_nobody_recorded_has_no_cells():
-    assert cells_of(table({"a": GradientStats(norm=1.0)}), "std") == ((), ())
+    assert cells_of(("a",), columns_of({"a": GradientStats(norm=1.0)}), "std") == ((), ())
 
 
 def test_flattening_nothing_gives_nothing():
     assert flatten_lists(("l.0",), [UNSET], "head") == ((), [])
+
+
+def test_columns_for_reading_are_those_of_the_whole_table():
+    section = {"a": GradientStats(norm=1.0), "b": GradientStats(norm="NaN", zero_fraction=0.5), "c": GradientStats()}
+    assert columns_of(section) == dict(table(section).columns)
+    assert list(columns_of(section)) == ["norm", "zero_fraction"]
+    assert columns_of({}) == dict(table({}).columns) == {}
