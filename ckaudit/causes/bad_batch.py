@@ -105,9 +105,9 @@ def _odd(found: Findings, step: int, counted: Series | None, strong: float) -> I
     """Judge whether the batch of the first bad step is unlike the others."""
     if drift := next((each for each in found.of(token_drift) if each.first_step == step), None):
         yield supports(strong, f"the batch of that step is odd: {drift.message}", drift)
-    here, usual = (counted is not None and target_tokens(counted, step)) or (0.0, 0.0)
-    if here == 0 and usual > 0:
-        yield supports(strong + 1, f"the batch of step {step} has no target token, others {usual:.0f}", tokens_seen.name)
+    known = target_tokens(counted, step) if counted is not None else None
+    if known is not None and known[0] == 0 < known[1]:
+        yield supports(strong + 1, f"the batch of step {step} has no target token, others {known[1]:.0f}", tokens_seen.name)
 
 
 def _jumped(found: Findings, spike: Finding, short: int, strong: float, medium: float) -> Iterator[Evidence]:

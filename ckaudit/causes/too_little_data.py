@@ -78,7 +78,9 @@ def too_little_data(
         f"lowest, at {val.values[best, 0]:.4g}."
     )
     if end < start:
-        yield supports(strong, f"the training loss goes on falling, from {start:.3g} to {end:.3g}, while validation rises", first)
+        yield supports(
+            strong, f"the training loss goes on falling, from {start:.3g} to {end:.3g}, and validation does not", first
+        )
     elif end > start * 1.05:
         yield contradicts(strong, f"the training loss rises too, from {start:.3g} to {end:.3g}", first)
     if last > 0 and (last - end) / last > wide:

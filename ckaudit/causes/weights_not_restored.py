@@ -10,6 +10,7 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.around_seams import loss_after_resume
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.weights import weight_norm
 from ckaudit.rules.activation_drift import activation_drift
 from ckaudit.rules.dominant_tensor import dominant_tensor
 from ckaudit.rules.exploding_gradient import exploding_gradient
@@ -33,13 +34,13 @@ from ckaudit.run.series import Series
     follows=[
         loss_spike, exploding_gradient, frequent_clipping, update_out_of_band, activation_drift, dominant_tensor, token_drift,
     ],
-    wants=[loss_after_resume, learning_rate, FACTS],
+    wants=[loss_after_resume, learning_rate, FACTS, weight_norm],
     knob="Load with strict=True, and compare a hash or the norm of every tensor with what was saved.",
     inspect="The path that the resume loaded from, its missing and unexpected keys; weight norms on the two sides of the seam.",
     runbook="Stop and go back to the checkpoint of the resume: evaluate the saved and the loaded weights on one batch.",
 )  # fmt: skip
 def weights_not_restored(
-    found: Findings, above: Series | None, rate: Series | None, facts: Manifest | None, *,
+    found: Findings, above: Series | None, rate: Series | None, facts: Manifest | None, size: Series | None, *,
     far: float = 3.0, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """The training was taken up again with weights other than those saved.
@@ -77,7 +78,7 @@ def weights_not_restored(
         yield supports(medium, "the learning rate goes on as it was", learning_rate.name)
     if other := found.first(weights_not_as_saved):
         yield supports(decisive, other.message, other)
-    elif any(each.weight_norms for each in resumed(facts)):
+    elif size is not None and any(each.weight_norms and each.resumed_from in size.steps for each in resumed(facts)):
         yield contradicts(decisive, "every tensor had the norm that it was saved with", "RESUME004")
     if jump := next((each for each in found.of(weights_jump) if each.first_step in {seam + 1 for seam in borders}), None):
         yield supports(strong, jump.message, jump)
