@@ -206,6 +206,6 @@ def _medians_before(values: Floats, ends: Steps, points: int, *, piece: int = 50
 
 
 def _moving_average(values: Floats, beta: float) -> Floats:
-    sums = accumulate(values.tolist(), lambda past, value: beta * past + (1 - beta) * value, initial=0.0)
+    sums = accumulate(((1 - beta) * values).tolist(), lambda past, value: beta * past + value, initial=0.0)
     weights: Floats = -np.expm1(np.arange(1, len(values) + 1) * math.log(beta))
     return np.fromiter(islice(sums, 1, None), float, len(values)) / weights

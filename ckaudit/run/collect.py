@@ -16,7 +16,7 @@ from ckaudit.contract.columns import Column
 from ckaudit.contract.grids import unpack
 from ckaudit.run.paths import WORDS
 from ckaudit.run.run import Grids
-from ckaudit.run.series import Floats, Series, empty
+from ckaudit.run.series import Floats, Mask, Series, empty
 
 Labels = tuple[str, ...]
 
@@ -54,6 +54,28 @@ class Collector:
         if not self._rows:
             return empty(self.path, unit)
         labels = _union(self._labels)
+        values, recorded = self._alike(labels) or self._spread(labels)
+        steps = np.array(self._steps, np.int64)
+        if (steps[1:] < steps[:-1]).any():
+            order = np.argsort(steps, kind="stable")
+            steps, values, recorded = steps[order], values[order], recorded[order]
+        return Series(self.path, unit, steps, labels, values, recorded)
+
+    def _alike(self, labels: Labels) -> tuple[Floats, Mask] | None:
+        """Return values and what is recorded, where every row has all labels in this order; else None."""
+        if any(names != labels for names in {id(names): names for names in self._labels}.values()):
+            return None
+        shape = len(self._rows), len(labels)
+        values = np.frombuffer(bytearray().join(self._rows)).reshape(shape)
+        if not any(self._masks):
+            return values, np.ones(shape, bool)
+        every = b"\1" * len(labels)
+        recorded = np.frombuffer(b"".join(every if mask is None else mask for mask in self._masks), bool).reshape(shape)
+        values[~recorded] = np.nan
+        return values, recorded
+
+    def _spread(self, labels: Labels) -> tuple[Floats, Mask]:
+        """Return values and what is recorded, with each row's cells under their labels."""
         values = np.full((len(self._rows), len(labels)), np.nan)
         recorded = np.zeros(values.shape, bool)
         place = {label: column for column, label in enumerate(labels)}
@@ -65,9 +87,7 @@ class Collector:
             values[row, index] = np.frombuffer(cells) if cells else []
             recorded[row, index] = True if mask is None else np.frombuffer(mask, bool)
         values[~recorded] = np.nan
-        steps = np.array(self._steps, np.int64)
-        order = np.argsort(steps, kind="stable")
-        return Series(self.path, unit, steps[order], labels, values[order], recorded[order])
+        return values, recorded
 
 
 class GridCollector:
