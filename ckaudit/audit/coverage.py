@@ -19,6 +19,7 @@ from ckaudit.audit.program import is_recorded
 from ckaudit.audit.remedies import Remedy, remedies
 from ckaudit.audit.whose import source_of
 from ckaudit.causes.links import causes_reading, rules_reading
+from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.missed import needs_of
 from ckaudit.contract.report import Check
 from ckaudit.metrics import metrics
@@ -35,7 +36,7 @@ def coverage(
     *,
     scale: str | None = None,
     stage: str | None = None,
-    columns: Mapping[str, str] | None = None,
+    choice: Choice = NOTHING_SAID,
     progress: Progress | None = None,
 ) -> Coverage:
     """Hold the catalogue against the run at `path`.
@@ -44,14 +45,14 @@ def coverage(
         path: A run folder, a checkpoint file, or a log that an importer knows.
         scale: nano, medium or large; default: by `scale_of`.
         stage: early, steady or late; default: by `stage_of`.
-        columns: Names that a foreign log gives to catalogue names.
+        choice: What a foreign log does not say itself, such as which of its columns holds the loss.
         progress: Called with files done and files in all.
 
     Raises:
         UnreadableError: Where there is no run.
     """
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
-    run = open_run(path, reads=reads, columns=columns or {}, progress=progress)
+    run = open_run(path, reads=reads, choice=choice, progress=progress)
     return coverage_of(run, scale=scale, stage=stage, in_folder=is_run_folder(path), part_of=whole_of(path))
 
 

@@ -1,6 +1,6 @@
 """`metrics` from end to end: a source is opened, what was asked for is computed, and becomes a table of series."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ckaudit.audit.open import open_run
 from ckaudit.audit.report import notes_on_step
 from ckaudit.audit.select import select
+from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.metrics import Missing
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.metric import Worst
@@ -75,7 +76,7 @@ def measure(
     *,
     names: Sequence[str] = (),
     stretch: Stretch = Stretch(),  # noqa: B008  it cannot change
-    columns: Mapping[str, str] | None = None,
+    choice: Choice = NOTHING_SAID,
     progress: Progress | None = None,
 ) -> Measurement:
     """Compute metrics of one run.
@@ -84,7 +85,7 @@ def measure(
         path: A run folder, a checkpoint file, or a log that an importer knows.
         names: Metrics or patterns; none: all.
         stretch: Which steps are wanted.
-        columns: Names that a foreign log gives to catalogue names.
+        choice: What a foreign log does not say itself, such as which of its columns holds the loss.
         progress: Called with files done and files in all.
 
     Raises:
@@ -93,7 +94,7 @@ def measure(
     """
     chosen = select(names)
     reads = frozenset[str]().union(*(metric.paths for metric in chosen))
-    run = open_run(path, reads=reads, columns=columns or {}, progress=progress)
+    run = open_run(path, reads=reads, choice=choice, progress=progress)
     return measure_run(run, chosen, stretch)
 
 

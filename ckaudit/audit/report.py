@@ -1,6 +1,6 @@
 """`triage` from end to end: a source is opened, judged and explained, and becomes a report."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from ckaudit.audit.open import open_run
 from ckaudit.audit.pictures import DRAWN, STATE, charts, state
 from ckaudit.audit.response import from_the_start, response
 from ckaudit.causes import causes
+from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.report import VERSION, Check, Diagnosis, Finding, Report, worst
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
@@ -30,7 +31,7 @@ def triage(
     path: Path,
     *,
     step: int | None = None,
-    columns: Mapping[str, str] | None = None,
+    choice: Choice = NOTHING_SAID,
     questions: Collection[int] = (),
     gate: Gate = OPEN,
     progress: Progress | None = None,
@@ -40,7 +41,7 @@ def triage(
     Args:
         path: A run folder, a checkpoint file, or a log that an importer knows.
         step: Judge with what was known when this step had ended; default: the end of the record.
-        columns: Names that a foreign log gives to catalogue names.
+        choice: What a foreign log does not say itself, such as which of its columns holds the loss.
         questions: Phases whose questions are to be answered.
         gate: Policy and baseline.
         progress: Called with files done and files in all.
@@ -50,7 +51,7 @@ def triage(
         UsageError: Where `step` lies before the record.
     """
     reads = _reads() | (interview_reads(questions) if questions else frozenset())
-    run = open_run(path, reads=reads, columns=columns or {}, progress=progress)
+    run = open_run(path, reads=reads, choice=choice, progress=progress)
     if len(run.checkpoint_steps):
         run = replace(run, findings=(*run.findings, *contradictions_of_newest(path, step=step)))
     return triage_run(run, step=step, questions=questions, gate=gate)

@@ -10,6 +10,7 @@ from ckaudit.cli.options import Verbose, one_format, one_of
 from ckaudit.cli.output import fitted, send
 from ckaudit.cli.progress import progress
 from ckaudit.cli.say import say
+from ckaudit.cli.triage import Map, Which
 from ckaudit.reports.coverage import FORMATS, render
 from ckaudit.reports.view import View
 
@@ -54,10 +55,6 @@ Stage = Annotated[
         autocompletion=lambda: list(STAGES),
     ),
 ]
-Map = Annotated[
-    list[str] | None,
-    typer.Option("--map", metavar="NAME=COLUMN", help="Read NAME from COLUMN of a CSV; may be repeated.", show_default=False),
-]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a must is missing.")]
 Format = Annotated[str, one_format(FORMATS)]
 
@@ -68,6 +65,7 @@ def command(
     scale: Scale = "",
     stage: Stage = "",
     format: Format = "terminal",  # noqa: A002  what the option is called
+    which: Which = "",
     map: Map = None,  # noqa: A002  what the option is called
     strict: Strict = False,
     verbose: Verbose = False,
@@ -81,11 +79,11 @@ def command(
     for word, choices, what in ((scale, SCALES, "scale"), (stage, STAGES, "stage")):
         if word:
             one_of(word, choices, what)
-    columns = options.columns(map or [])
+    choice = options.choice(map, which)
     from ckaudit.audit.coverage import coverage
 
     with progress("reading") as tick:
-        found = coverage(Path(run), scale=scale or None, stage=stage or None, columns=columns, progress=tick)
+        found = coverage(Path(run), scale=scale or None, stage=stage or None, choice=choice, progress=tick)
     view, encoding = fitted(View(verbose=verbose), drawn=format == "terminal")
     send(render(found, format, view), encoding)
     missing = [row.name for row in found.missing("must")] if strict else []

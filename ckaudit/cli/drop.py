@@ -1,6 +1,5 @@
 """`ckaudit triage --benchmark-drop`: from the words of the command line to four gates on the screen."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,19 +10,20 @@ from ckaudit.cli.say import say
 if TYPE_CHECKING:
     from ckaudit.audit.drop import Drop
     from ckaudit.cli.deliver import Request
+    from ckaudit.contract.choice import Choice
     from ckaudit.policy.gate import Gate
 
 SEVERITY = "sev1"  # what a failed gate counts as: contain it quickly
 
 
-def benchmark_drop(run: str, request: "Request", gate: "Gate", *, since: int | None, columns: Mapping[str, str]) -> int:
+def benchmark_drop(run: str, request: "Request", gate: "Gate", *, since: int | None, choice: "Choice") -> int:
     """Show why a benchmark fell, and return the exit code."""
     from ckaudit.audit.drop import benchmark_drop as ask
     from ckaudit.cli.deliver import put_out
     from ckaudit.reports.drop import render
 
     with progress("reading") as tick:
-        found = ask(Path(run), since=since, columns=columns, gate=gate, progress=tick)
+        found = ask(Path(run), since=since, choice=choice, gate=gate, progress=tick)
     put_out(lambda view: render(found, request.format, view), request)
     return _exit_code(found, request)
 

@@ -10,7 +10,7 @@ from ckaudit.cli import options
 from ckaudit.cli.output import check_folder, fitted, opened, send
 from ckaudit.cli.progress import progress
 from ckaudit.cli.say import say
-from ckaudit.cli.triage import Map, Run
+from ckaudit.cli.triage import Map, Run, Which
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def command(
     format: Format = "terminal",  # noqa: A002  what the option is called
     output: Output = "",
     all: All = False,  # noqa: A002  what the option is called
+    which: Which = "",
     map: Map = None,  # noqa: A002  what the option is called
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -89,13 +90,13 @@ def command(
     if format in ("parquet", "arrow") and not output and sys.stdout.isatty():
         raise UsageError(f"{format} is not text for a screen", hint="name a file: -o FILE")
     stretch = _stretch(step, first, last, every)
-    columns = options.columns(map or [])
+    choice = options.choice(map, which)
     from msgspec.structs import replace
 
     from ckaudit.audit.measure import measure
 
     with progress("reading", quiet=quiet) as tick:
-        found = measure(Path(run), names=names or [], stretch=stretch, columns=columns, progress=tick)
+        found = measure(Path(run), names=names or [], stretch=stretch, choice=choice, progress=tick)
     if format == "terminal":
         shown = replace(found, notes=()) if quiet else found
         _draw(shown, output, each_label=all or bool(names), most=None if all else 20, verbose=verbose)

@@ -12,6 +12,7 @@ from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS
 
 if TYPE_CHECKING:
+    from ckaudit.contract.choice import Choice
     from ckaudit.contract.report import Severity
 
 SEVERITIES = ("sev0", "sev1", "sev2", "note")
@@ -87,6 +88,13 @@ def columns(pairs: Sequence[str]) -> Mapping[str, str]:
             raise UsageError(f"--map names {name!r} twice", hint="map each name to one column")
         mapping[name] = column
     return mapping
+
+
+def choice(pairs: Sequence[str] | None, run: str) -> "Choice":
+    """Return what the user says of a foreign log, from the options --map and --run."""
+    from ckaudit.contract.choice import Choice
+
+    return Choice(columns=columns(pairs or []), run=run)
 
 
 def base(paths: Sequence[str]) -> str:

@@ -41,13 +41,19 @@ Run = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run folder, a checkpoint, a Hugging Face trainer_state.json, or a CSV of scalars.",
+        help="A run folder, a checkpoint, or another program's log, such as a trainer_state.json (`ckaudit import --list`).",
         show_default=False,
     ),
 ]
 Step = Annotated[
     str,
     typer.Option("--step", metavar="N", help="Judge the run as it stood at step N; without it, at its end.", show_default=False),
+]
+Which = Annotated[
+    str,
+    typer.Option(
+        "--run", metavar="WHICH", help="Of several runs in one source this one: its name or its number.", show_default=False
+    ),
 ]
 Map = Annotated[
     list[str] | None,
@@ -95,12 +101,15 @@ def command(
     update_baseline: Update = False,
     allow_empty: AllowEmpty = False,
     verbose: Verbose = False,
+    which: Which = "",
     map: Map = None,  # noqa: A002  what the option is called
 ) -> int:
     """Name what is wrong with a run: since which step, where, the likeliest cause, and what to try first."""
     from ckaudit.cli.deliver import Request, deliver
 
-    check_one_question(step=step, event=event, benchmark_drop=benchmark_drop, since=since, columns=map, baseline=baseline)
+    check_one_question(
+        step=step, event=event, benchmark_drop=benchmark_drop, since=since, foreign=bool(map or which), baseline=baseline
+    )
     request = Request(
         format=format,
         output=output,
@@ -110,7 +119,7 @@ def command(
         base=options.base([run]),
         formats=FEW_FORMATS if event or benchmark_drop else tuple(FORMATS),
     )
-    at, columns, asked = options.step(step or None), options.columns(map or []), phases(questions)
+    at, choice, asked = options.step(step or None), options.choice(map, which), phases(questions)
     from ckaudit.cli.gate import keep, limit, open_gate
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
@@ -125,18 +134,16 @@ def command(
     if benchmark_drop:
         from ckaudit.cli.drop import benchmark_drop as ask
 
-        return ask(run, request, gate, since=options.step(since or None, "--since"), columns=columns)
+        return ask(run, request, gate, since=options.step(since or None, "--since"), choice=choice)
     from ckaudit.audit import triage
 
     with progress("reading") as tick:
-        report = triage(Path(run), step=at, columns=columns, questions=asked, gate=gate, progress=tick)
+        report = triage(Path(run), step=at, choice=choice, questions=asked, gate=gate, progress=tick)
     keep(report, gate)
     return deliver(report, request)
 
 
-def check_one_question(
-    *, step: str, event: str, benchmark_drop: bool, since: str, columns: list[str] | None, baseline: str
-) -> None:
+def check_one_question(*, step: str, event: str, benchmark_drop: bool, since: str, foreign: bool, baseline: str) -> None:
     """Raise `UsageError` where options ask for two things at once, or one has no meaning without another."""
     if event and benchmark_drop:
         raise UsageError("--event and --benchmark-drop are two questions", hint="ask one at a time")
@@ -146,5 +153,5 @@ def check_one_question(
     for option, given in (("--step", step), ("--baseline", baseline)):
         if question and given:
             raise UsageError(f"{option} has no meaning with {question}", hint="leave it away")
-    if event and columns:
-        raise UsageError("--map has no meaning with --event", hint="a log of another program has no event checkpoints")
+    if event and foreign:
+        raise UsageError("--map and --run have no meaning with --event", hint="a log of another program has no event checkpoints")

@@ -1,23 +1,20 @@
-"""First contact: runs that other programs logged. One module per format; each is asked whether it knows the file."""
+"""First contact: runs that other programs logged. One module per format; each is asked whether it knows the source."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from types import MappingProxyType
 from typing import cast
 
-from ckaudit.contract.files import MAX_BYTES, BrokenFile, read_bytes
-from ckaudit.contract.folder import shown_name
-from ckaudit.errors import UnreadableError
+from ckaudit.contract.choice import NOTHING_SAID, Choice
+from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.imported import Imported, Importer
-from ckaudit.importers.table import HEAD_BYTES, UTF16_MARKS
+from ckaudit.importers.names import listed, short
+from ckaudit.importers.source import Source
+from ckaudit.importers.table import UTF16_MARKS
 
-__all__ = ["Imported", "import_source", "importers"]
-
-MAX_IMPORT_BYTES = 4 * MAX_BYTES  # a million rows of 200 bytes, and a log of that size still fits in memory
-NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
+__all__ = ["Choice", "Imported", "import_runs", "import_source", "importers", "is_known", "one_of"]
 
 _POINTER = b"version https://git-lfs"
 _PAGE = (b"<!doctype html", b"<html")
@@ -31,51 +28,77 @@ def importers() -> tuple[Importer, ...]:
     return tuple(sorted(known, key=lambda each: (each.GENERIC, each.NAME)))
 
 
-def import_source(path: Path, *, columns: Mapping[str, str] = NO_COLUMNS) -> Imported:
-    """Read the log of another program.
+def import_source(path: Path, *, choice: Choice = NOTHING_SAID) -> Imported:
+    """Read one run out of the log of another program.
 
     Args:
-        path: A file, packed or not, or a folder in which a trainer left its state.
-        columns: The file's own column for a catalogue name or its short form, such as {"loss": "train/loss"}.
+        path: A file, packed or not, or a folder that another program wrote.
+        choice: What the source does not say itself.
 
     Raises:
-        UnreadableError: Where no importer knows the file, or the one that does finds it broken or empty.
-        UsageError: Where `columns` names what is not there.
+        UnreadableError: Where no importer knows the source, or the one that does finds it broken or empty.
+        UsageError: Where `choice` names what is not there, or must name one of several runs and does not.
     """
-    path = _state_in(path) if path.is_dir() else path
-    shown = shown_name(path.name)
-    try:
-        data = read_bytes(path, shown, max_bytes=MAX_IMPORT_BYTES)
-    except BrokenFile as broken:
-        raise UnreadableError(f"{shown} {broken.finding.message}", hint=broken.finding.help or "") from None
-    head = data[:HEAD_BYTES]
-    _refuse_what_is_no_log(head, shown)
+    return one_of(import_runs(path, choice=choice), choice.run, path)
+
+
+def import_runs(path: Path, *, choice: Choice = NOTHING_SAID) -> list[Imported]:
+    """Read every run of a source, as `import_source` reads one."""
+    source = Source(path)
+    if choice.format:
+        return _named(choice.format).read(source, choice.columns)
+    if not source.is_folder:
+        _refuse_what_is_no_log(source.head, source.shown)
     for importer in importers():
-        if importer.detects(path, head):
-            return importer.read(path, data, columns)
-    raise UnreadableError(
-        f"{shown} is no log that is known: expected {_either(each.NAME for each in importers())}, found {_looks_like(head)}",
-        hint="Write its series to a CSV file with a header line, or name a run folder.",
-    )
+        if importer.detects(source):
+            return importer.read(source, choice.columns)
+    raise _unknown(source)
 
 
-def _state_in(folder: Path) -> Path:
-    """Return the trainer state in a folder, else the one of its latest checkpoint."""
-    states = [
-        folder / "trainer_state.json",
-        *sorted(folder.glob("checkpoint-*/trainer_state.json"), key=_checkpoint, reverse=True),
-    ]
-    found = next((state for state in states if state.is_file()), None)
-    if found is None:
-        raise UnreadableError(
-            f"{shown_name(folder.name)} is a folder without trainer_state.json", hint="Name the log file itself."
-        )
-    return found
+def is_known(path: Path) -> bool:
+    """Tell whether an importer knows a source."""
+    source = Source(path)
+    return any(importer.detects(source) for importer in importers())
 
 
-def _checkpoint(state: Path) -> tuple[int, str]:
-    number = state.parent.name.removeprefix("checkpoint-")
-    return (int(number) if number.isdecimal() else -1, number)
+def one_of(runs: Sequence[Imported], wanted: str, path: Path) -> Imported:
+    """Return the run that is wanted, by its name or its number from 1.
+
+    Raises:
+        UsageError: Where there are several and none is named, or none is named so.
+    """
+    shown = Source(path).shown
+    if not wanted and len(runs) == 1:
+        return runs[0]
+    names = [each.name for each in runs]
+    if wanted in names:
+        return runs[names.index(wanted)]
+    if wanted.isdecimal() and 1 <= int(wanted) <= len(runs):
+        return runs[int(wanted) - 1]
+    known = "; ".join(f"{number}: {summary(each)}" for number, each in enumerate(runs[:20], 1))
+    what = f"has no run {short(wanted)!r}" if wanted else f"holds {len(runs)} runs"
+    raise UsageError(f"{shown} {what}", hint=f"Name one with --run. There is {known}.")
+
+
+def summary(run: Imported) -> str:
+    """Return one run in a few words: its name and its steps."""
+    steps = run.table.steps
+    span = f"steps {int(steps.min()):,} to {int(steps.max()):,}" if len(steps) else "no scalars"
+    return f"{short(run.name)} ({span})" if run.name else span
+
+
+def _named(name: str) -> Importer:
+    """Return the importer whose name, or the module's, is the one given; letters' case does not matter."""
+    plain = name.casefold()
+    for each in importers():
+        if plain in (each.NAME.casefold(), key(each)):
+            return each
+    raise UsageError(f"no format is called {short(name)!r}", hint=f"There is {listed(list(map(key, importers())), most=99)}.")
+
+
+def key(importer: Importer) -> str:
+    """Return the word for a format on a command line: the name of its module."""
+    return importer.__name__.rpartition(".")[2]  # type: ignore[attr-defined,no-any-return]  # importers are modules
 
 
 def _refuse_what_is_no_log(head: bytes, shown: str) -> None:
@@ -87,8 +110,20 @@ def _refuse_what_is_no_log(head: bytes, shown: str) -> None:
         raise UnreadableError(
             f"{shown} is a web page, not a log", hint="Download the raw file; the server may have asked for a login."
         )
-    if b"\0" in head and not head.startswith(UTF16_MARKS):
-        raise UnreadableError(f"{shown} is binary, not text", hint="Export its series as CSV.")
+
+
+def _unknown(source: Source) -> UnreadableError:
+    expected = _either(each.NAME for each in importers())
+    if source.is_folder:
+        return UnreadableError(
+            f"{source.shown} is a folder in which no log is known: expected {expected}", hint="Name the log file itself."
+        )
+    if b"\0" in source.head and not source.head.startswith(UTF16_MARKS):
+        return UnreadableError(f"{source.shown} is binary, and no format that is known", hint="Export its series as CSV.")
+    return UnreadableError(
+        f"{source.shown} is no log that is known: expected {expected}, found {_looks_like(source.head)}",
+        hint="Write its series to a CSV file with a header line, or name a run folder.",
+    )
 
 
 def _either(names: Iterable[str]) -> str:
@@ -98,5 +133,5 @@ def _either(names: Iterable[str]) -> str:
 
 def _looks_like(head: bytes) -> str:
     first = head.lstrip().splitlines()[0][:40].decode("utf-8", errors="replace")
-    kind = "a JSON document without log_history" if first.startswith("{") else "text"
+    kind = "a JSON document of another kind" if first.startswith("{") else "text"
     return f"{kind} that starts {first!r}"

@@ -6,14 +6,13 @@ metrics over a part of each split, the training split included. Both carry `glob
 
 from collections.abc import Mapping, Sequence
 from math import nan
-from pathlib import Path
 
-from ckaudit.contract.folder import shown_name
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.cells import Column
 from ckaudit.importers.curves import Curves, Values, joined, parsed, steps_of
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.names import listed, resolved, short
+from ckaudit.importers.source import Source
 from ckaudit.importers.table import Table, read_table, sniffed
 
 NAME = "AlgoPerf measurements.csv"
@@ -25,20 +24,20 @@ _SCORE = "validation/bleu"  # only a translation of text is scored so
 _COUNT = "validation/num_examples"
 
 
-def detects(path: Path, head: bytes) -> bool:  # noqa: ARG001  the name says nothing that the header does not
+def detects(source: Source) -> bool:
     """Tell by the columns that only AlgoPerf writes together."""
-    found = sniffed(head)
+    found = sniffed(source.head)
     return found is not None and {"global_step", "accumulated_submission_time"} <= set(found[1])
 
 
-def read(path: Path, data: bytes, columns: Mapping[str, str]) -> Imported:
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """Read the table; where a row of its kind lacks the loss, the loss was NaN.
 
     Raises:
         UnreadableError: Where nothing was measured.
         UsageError: Where `columns` names what is not there.
     """
-    shown = shown_name(path.name)
+    shown, data = source.shown, source.data
     found = sniffed(data)
     if found is None:
         raise UnreadableError(f"{shown} has no header line", hint="Write the names of the columns in its first line.")
@@ -49,7 +48,7 @@ def read(path: Path, data: bytes, columns: Mapping[str, str]) -> Imported:
     made = joined(_curves(table, usual, chosen), table, shown, NAME)
     if _SCORE in header:
         made.manifest.model = {"task": "translation"}
-    return made
+    return [made]
 
 
 def _usual(header: Sequence[str]) -> dict[str, str]:

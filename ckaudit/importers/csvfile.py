@@ -1,14 +1,13 @@
 """CSV and TSV files with a header line: one row per logged step, columns under whatever names."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from ckaudit.contract.folder import shown_name
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.cells import Column, without_placeholders
 from ckaudit.importers.curves import UNIX_TIME, Curves, Values, joined, parsed, steps_of, steps_of_tokens
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.names import listed, recognised, resolved, short
+from ckaudit.importers.source import Source
 from ckaudit.importers.table import Table, holds_numbers, read_table, sniffed
 
 NAME = "CSV"
@@ -16,17 +15,17 @@ GENERIC = True
 SLICE = "slice_val_loss/"
 
 
-def detects(path: Path, head: bytes) -> bool:
+def detects(source: Source) -> bool:
     """Tell whether the file starts as a table: a header, and numbers below it or a name that is known."""
-    found = sniffed(head)
+    found = sniffed(source.head)
     if found is None:
         return False
     _, header, rows = found
-    named_so = path.name.removesuffix(".gz").removesuffix(".zst").lower().endswith((".csv", ".tsv"))
+    named_so = source.path.name.removesuffix(".gz").removesuffix(".zst").lower().endswith((".csv", ".tsv"))
     return named_so or bool(recognised(header)) or holds_numbers(rows, len(header))
 
 
-def read(path: Path, data: bytes, columns: Mapping[str, str]) -> Imported:
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """Read a table; columns that `columns` does not name are recognised by their common names.
 
     An empty cell was not recorded. The word nan was recorded as NaN, unless it stands between the numbers of its column
@@ -36,7 +35,7 @@ def read(path: Path, data: bytes, columns: Mapping[str, str]) -> Imported:
         UnreadableError: Where no column can be recognised, or none holds a value.
         UsageError: Where `columns` names what is not there.
     """
-    shown = shown_name(path.name)
+    shown, data = source.shown, source.data
     found = sniffed(data)
     if found is None:
         raise UnreadableError(f"{shown} has no header line", hint="Write the names of the columns in its first line.")
@@ -52,7 +51,7 @@ def read(path: Path, data: bytes, columns: Mapping[str, str]) -> Imported:
             hint="Name them, as in --map loss=COLUMN --map step=COLUMN.",
         )
     table = read_table(data, shown, {each for positions in choices.values() for each in positions}, delimiter)
-    return joined(_curves(table, choices), table, shown, NAME)
+    return [joined(_curves(table, choices), table, shown, NAME)]
 
 
 def _curves(table: Table, choices: Mapping[str, list[int]]) -> Curves:

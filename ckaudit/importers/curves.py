@@ -1,6 +1,6 @@
 """Columns of a table turned to entries: a step and the values recorded there."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct, field
 
@@ -8,7 +8,7 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.cells import Column, column, step_number
 from ckaudit.importers.imported import Imported
-from ckaudit.importers.merge import merge, merge_notes
+from ckaudit.importers.merge import merge, merge_columns, merge_notes
 from ckaudit.importers.names import listed, short
 from ckaudit.importers.table import DELIMITERS, Table
 
@@ -73,8 +73,8 @@ def joined(curves: Curves, table: Table, shown: str, source: str) -> Imported:
         UnreadableError: Where no value is left.
     """
     series = {name: values for name, values in curves.series.items() if any(value is not None for value in values)}
-    merged = merge(_entries(curves.steps, series) if series else ())
-    if not merged.rows:
+    merged = merge_columns(curves.steps, series) if series else merge(())
+    if not len(merged.table.steps):
         raise UnreadableError(
             f"{shown} holds no value at any step", hint="Name the columns: --map step=COLUMN --map loss=COLUMN."
         )
@@ -91,15 +91,4 @@ def joined(curves: Curves, table: Table, shown: str, source: str) -> Imported:
     manifest = Manifest(schema_version="ck.run.v1", source=source)
     if slices:
         manifest.slices = slices
-    return Imported(merged.rows, manifest, tuple(notes), source)
-
-
-def _entries(steps: Sequence[int | None], series: Mapping[str, Values]) -> Iterator[tuple[int, dict[str, float]]]:
-    names = list(series)
-    for step, row in zip(steps, zip(*series.values(), strict=True), strict=True):
-        if step is None:
-            continue
-        if None not in row:
-            yield step, dict(zip(names, row, strict=True))
-        elif values := {name: value for name, value in zip(names, row, strict=True) if value is not None}:
-            yield step, values
+    return Imported(merged.table, manifest, tuple(notes), source)

@@ -15,14 +15,17 @@ from typing import Any
 
 from ckaudit.contract.folder import shown_name
 from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.tabulate import LineTable
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.cells import number, step_number
-from ckaudit.importers.imported import Imported, Row
+from ckaudit.importers.imported import Imported
 from ckaudit.importers.merge import merge, merge_notes
 from ckaudit.importers.names import listed, resolved, writable
+from ckaudit.importers.source import Source
 
 NAME = "Hugging Face trainer_state.json"
 GENERIC = False
+FILE = "trainer_state.json"
 
 _NAMES = {
     "loss": "train_loss_raw",
@@ -41,37 +44,54 @@ _NO_SERIES = re.compile(r"step|epoch|total_flos|.*_runtime|.*_per_second")
 Entry = Mapping[str, Any]
 
 
-def detects(path: Path, head: bytes) -> bool:  # noqa: ARG001  copies of the state go by any name
-    """Tell by the members that only a trainer's state has at its top."""
-    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return start.startswith(b"{") and (b'"log_history"' in head or b'"best_metric"' in head)
+def detects(source: Source) -> bool:
+    """Tell by the members that only a trainer's state has at its top; copies of it go by any name."""
+    if source.is_folder:
+        return _state_in(source) is not None
+    start = source.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return start.startswith(b"{") and (b'"log_history"' in source.head or b'"best_metric"' in source.head)
 
 
-def read(path: Path, data: bytes, columns: Mapping[str, str]) -> Imported:
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """Read a trainer's state; `columns` may name further members of its entries.
 
     Raises:
         UnreadableError: Where the state is cut off, or nothing was logged.
         UsageError: Where `columns` names what no entry has.
     """
-    shown = shown_name(path.name)
-    state = _state(data, shown)
+    file = _state_in(source) or source
+    shown = file.shown
+    state = _state(file.data, shown)
     history = state.get("log_history")
     entries: list[Entry] = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
     keys = list(dict.fromkeys(str(key) for entry in entries for key in entry))
     mapped = {keys[position]: name for name, position in resolved(columns, keys).items()} if columns else {}
     names = {key: name for key, name in _NAMES.items() if name not in mapped.values()} | mapped
     merged = merge(_values(entries, names))
-    if not merged.rows:
+    if not len(merged.table.steps):
         raise UnreadableError(f"{shown} logged no loss, learning rate or evaluation at any step", hint="See --logging_steps.")
     notes = [
-        f"read as {NAME}: {len(entries):,} entries, steps {merged.rows[0]['step']:,} to {merged.rows[-1]['step']:,}",
-        *_notes_on_state(path, state),
+        f"read as {NAME}: {len(entries):,} entries, steps {merged.table.steps[0]:,} to {merged.table.steps[-1]:,}",
+        *_notes_on_state(file.path, state),
         *_notes_on_entries(entries, mapped),
         *merge_notes(merged),
         "a trainer's state holds scalars only: gradients, activations and attention of single tensors were not recorded",
     ]
-    return Imported(merged.rows, _manifest(state, merged.rows), tuple(notes), NAME)
+    return [Imported(merged.table, _manifest(state, merged.table), tuple(notes), NAME)]
+
+
+def _state_in(source: Source) -> Source | None:
+    """Return the trainer state in a folder, else the one of its latest checkpoint; None where there is neither."""
+    if not source.is_folder:
+        return None
+    folders = (each.name for each in source.path.glob("checkpoint-*") if (each / FILE).is_file())
+    names = [FILE, *(f"{name}/{FILE}" for name in sorted(folders, key=_checkpoint, reverse=True))]
+    return next((found for name in names if (found := source.inside(name)) is not None), None)
+
+
+def _checkpoint(name: str) -> tuple[int, str]:
+    number = name.removeprefix("checkpoint-")
+    return (int(number) if number.isdecimal() else -1, number)
 
 
 def _state(data: bytes, shown: str) -> dict[str, Any]:
@@ -111,7 +131,7 @@ def _named(entry: Entry, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield key, f"slice_val_loss/{writable(found[1])}"
 
 
-def _manifest(state: Mapping[str, Any], rows: Iterable[Row]) -> Manifest:
+def _manifest(state: Mapping[str, Any], table: LineTable) -> Manifest:
     manifest = Manifest(schema_version="ck.run.v1", source=NAME)
     if planned := _planned(state):
         manifest.planned_steps = planned
@@ -122,7 +142,7 @@ def _manifest(state: Mapping[str, Any], rows: Iterable[Row]) -> Manifest:
         config["metric_for_best_model"] = best
     if config:
         manifest.config = config
-    if slices := sorted({name.partition("/")[2] for row in rows for name in row if name.startswith("slice_val_loss/")}):
+    if slices := sorted(name.partition("/")[2] for name in table.names if name.startswith("slice_val_loss/")):
         manifest.slices = slices
     return manifest
 

@@ -1,31 +1,63 @@
 """What an importer hands on: the lines of a scalar log, what the format knew of the run, and what must be said aloud."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.tabulate import LineTable
+from ckaudit.importers.source import Source
 
 Row = dict[str, float | str]
+Document = Mapping[str, Any]
 
 
 class Imported(Struct, frozen=True):
     """One run out of another tracker's log.
 
     Attributes:
-        rows: Lines of `ck.scalars.v1`: `step`, `session` where the log went back, and values by catalogue name. A value
-            that is absent was not recorded; a NaN was recorded as NaN. In the order of sessions, then of steps.
+        table: Lines of `ck.scalars.v1` as columns: values by catalogue name, in the order of sessions, then of steps. A cell
+            that is not recorded was not there; a NaN was recorded as NaN.
         manifest: What the format knew of the run as a whole.
         notes: What was recognised, what was left out, what the format cannot tell; one sentence each.
         source: Name of the format.
+        name: Which of several runs in one source; empty: there is only this one.
+        documents: Checkpoints of `ck.analysis.v1` that per-layer statistics make, in the order of steps: each has a `step`
+            and sections such as {"gradients": {"layer.0": {"norm": 1.5}}}.
     """
 
-    rows: list[Row]
+    table: LineTable
     manifest: Manifest
     notes: tuple[str, ...]
     source: str
+    name: str = ""
+    documents: Sequence[Document] = ()
+
+    @property
+    def rows(self) -> list[Row]:
+        """The lines, a dictionary each."""
+        return rows_of(self.table)
+
+
+def rows_of(table: LineTable) -> list[Row]:
+    """Return the lines of a table: `step`, `session` where there are several, and what was recorded."""
+    several = bool(table.sessions.any())
+    rows: list[Row] = [
+        {"step": step, "session": session} if several else {"step": step}
+        for step, session in zip(table.steps.tolist(), table.sessions.tolist(), strict=True)
+    ]
+    for index, name in enumerate(table.names):
+        values = table.values[index].tolist()
+        known = None if table.recorded is None else table.recorded[index].tolist()
+        for position, value in enumerate(values):
+            if known is None or known[position]:
+                rows[position][name] = value
+    for name, words in table.texts.items():
+        for row, word in zip(rows, words, strict=True):
+            if word is not None:
+                row[name] = word
+    return rows
 
 
 class Importer(Protocol):
@@ -39,13 +71,13 @@ class Importer(Protocol):
     NAME: str
     GENERIC: bool
 
-    def detects(self, path: Path, head: bytes) -> bool:
-        """Tell by the first bytes of a file whether this importer reads it."""
+    def detects(self, source: Source) -> bool:
+        """Tell whether this importer reads a source: a file by its first bytes, a folder by what lies in it."""
 
-    def read(self, path: Path, data: bytes, columns: Mapping[str, str]) -> Imported:
-        """Read the whole file; `columns` names the file's own columns for catalogue names.
+    def read(self, source: Source, columns: Mapping[str, str]) -> list[Imported]:
+        """Read every run of the source; `columns` names its own columns for catalogue names.
 
         Raises:
-            UnreadableError: Where the file is of this format, but broken or without a single value.
+            UnreadableError: Where the source is of this format, but broken or without a single value.
             UsageError: Where `columns` names what is not there.
         """

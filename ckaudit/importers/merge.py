@@ -1,29 +1,40 @@
 """Entries of a foreign log joined to one line per step; a log that goes back and says something else is a resume."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import nan
 
+import numpy as np
 from msgspec import Struct
 
-from ckaudit.importers.imported import Row
+from ckaudit.contract.tabulate import LineTable
+from ckaudit.importers.imported import Row, rows_of
+
+Entry = tuple[int, Mapping[str, float | str]]
+Values = Sequence[float | None]
 
 
 class Merged(Struct, frozen=True):
     """Lines in the order of sessions, then of steps, and how they came together.
 
     Attributes:
-        rows: One line per session and step.
+        table: One line per session and step.
         resumes: For each resume the last step before it and the first one after it.
         replaced: Values that stood twice at one step with different numbers, the later one held.
         disordered: Entries whose step is below the one before them though nothing was said again.
     """
 
-    rows: list[Row]
+    table: LineTable
     resumes: tuple[tuple[int, int], ...]
     replaced: int
     disordered: int
 
+    @property
+    def rows(self) -> list[Row]:
+        """The lines, a dictionary each."""
+        return rows_of(self.table)
 
-def merge(entries: Iterable[tuple[int, Mapping[str, float]]]) -> Merged:
+
+def merge(entries: Iterable[Entry]) -> Merged:
     """Join entries by step.
 
     Entries of one step fill each other up. Where a step lies below those before it and holds another value than it had,
@@ -54,20 +65,69 @@ def merge(entries: Iterable[tuple[int, Mapping[str, float]]]) -> Merged:
             row.update(values)
             replaced += changed
         last = step
-    return Merged(_in_order(sessions), tuple(resumes), replaced, disordered)
+    return Merged(table_of(sessions), tuple(resumes), replaced, disordered)
 
 
-def _changed(row: Row, values: Mapping[str, float]) -> int:
+def merge_columns(steps: Sequence[int | None], series: Mapping[str, Values]) -> Merged:
+    """Join rows by step as `merge` does, in a fraction of its time where each row has a step above the one before.
+
+    Args:
+        steps: Step of each row; a row without one is left out.
+        series: Values of each row by catalogue name, None where nothing was recorded.
+    """
+    if None in steps or not _rises(numbers := np.array(steps, np.int64)):
+        return merge(_entries(steps, series))
+    sparse = {name for name, values in series.items() if None in values}
+    shape = len(series), len(numbers)
+    columns = [_filled(values) if name in sparse else values for name, values in series.items()]
+    recorded = np.ones(shape, bool)
+    for index, (name, values) in enumerate(series.items()):
+        if name in sparse:
+            recorded[index] = [value is not None for value in values]
+    kept = recorded.any(axis=0)
+    table = LineTable(
+        numbers[kept], np.zeros(int(kept.sum()), np.int64), tuple(series),
+        np.array(columns, np.float64).reshape(shape)[:, kept], recorded[:, kept] if sparse else None, {},
+    )  # fmt: skip
+    return Merged(table, (), 0, 0)
+
+
+def _filled(values: Iterable[float | str | None]) -> list[float | str]:
+    return [nan if value is None else value for value in values]
+
+
+def _rises(steps: np.ndarray) -> bool:
+    return bool((steps[1:] > steps[:-1]).all())
+
+
+def _entries(steps: Sequence[int | None], series: Mapping[str, Values]) -> Iterator[Entry]:
+    names = list(series)
+    for step, row in zip(steps, zip(*series.values(), strict=True), strict=True):
+        if step is not None and (values := {name: value for name, value in zip(names, row, strict=True) if value is not None}):
+            yield step, values
+
+
+def _changed(row: Row, values: Mapping[str, float | str]) -> int:
     """Count the values that differ from those the row holds; a NaN equals a NaN."""
     return sum(name in row and repr(row[name]) != repr(value) for name, value in values.items())
 
 
-def _in_order(sessions: list[dict[int, Row]]) -> list[Row]:
-    if len(sessions) == 1:
-        return [row for _, row in sorted(sessions[0].items())]
-    return [
-        {"step": step, "session": number, **row} for number, rows in enumerate(sessions) for step, row in sorted(rows.items())
-    ]
+def table_of(sessions: Sequence[Mapping[int, Row]]) -> LineTable:
+    """Return the rows of all sessions, by step in each, as columns."""
+    rows = [row for session in sessions for _, row in sorted(session.items())]
+    numbers = [number for number, session in enumerate(sessions) for _ in session]
+    names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "step"]
+    words = {name for name in names if any(isinstance(row.get(name), str) for row in rows)}
+    values = [[row.get(name) for row in rows] for name in names if name not in words]
+    recorded = np.array([[value is not None for value in column] for column in values], bool).reshape(len(values), len(rows))
+    return LineTable(
+        np.array([row["step"] for row in rows], np.int64),
+        np.array(numbers, np.int64),
+        tuple(name for name in names if name not in words),
+        np.array(list(map(_filled, values)), float).reshape(recorded.shape),
+        None if recorded.all() else recorded,
+        {name: [None if (word := row.get(name)) is None else str(word) for row in rows] for name in names if name in words},
+    )
 
 
 def merge_notes(merged: Merged) -> list[str]:

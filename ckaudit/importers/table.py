@@ -38,8 +38,13 @@ class Table(Struct, frozen=True):
 
 
 def text_of(data: bytes) -> str:
-    """Return the text of a file: UTF-8, or UTF-16 where a byte order mark says so; broken characters are replaced."""
-    return data.decode("utf-16" if data.startswith(UTF16_MARKS) else "utf-8-sig", errors="replace")
+    """Return the text of a file: UTF-8, or UTF-16 where a byte order mark says so; broken characters are replaced.
+
+    Zeros that a power cut left at the end are left out.
+    """
+    if data.startswith(UTF16_MARKS):
+        return data.decode("utf-16", errors="replace")
+    return data.rstrip(b"\0").decode("utf-8-sig", errors="replace")
 
 
 def sniffed(data: bytes) -> tuple[str, list[str], list[list[str]]] | None:

@@ -109,7 +109,7 @@ def _maps(look: str, arms: Sequence[Arm]) -> Iterator[str]:
     """Draw the matrices of the last step that has any, layer by layer, heads side by side."""
     yield from (f"### {look.rpartition('.')[2]}", "")
     for arm in arms:
-        grids = open_run(arm.folder, reads=frozenset({look}), columns={}).grids.get(look, Grids())
+        grids = open_run(arm.folder, reads=frozenset({look})).grids.get(look, Grids())
         last = max(grids.steps, default=None)
         for step, label, values in zip(grids.steps, grids.labels, grids.values, strict=True):
             if step == last:

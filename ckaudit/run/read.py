@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.analysis import VERSION
-from ckaudit.contract.columns import columns_of
 from ckaudit.contract.decode import decode
 from ckaudit.contract.explain import explain
 from ckaudit.contract.files import BLOCK_BYTES, BrokenFile, read_bytes
@@ -20,10 +18,10 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
 from ckaudit.contract.tabulate import LineTable, Tabulator
 from ckaudit.errors import UnreadableError
-from ckaudit.run.collect import Collector, GridCollector, cells_of, flatten_lists
-from ckaudit.run.paths import GRIDS, NAMES, decoder, every_path
-from ckaudit.run.run import Event, Run
-from ckaudit.run.scalars import ScalarLog, SessionLogs
+from ckaudit.run.gather import Gatherer
+from ckaudit.run.paths import every_path
+from ckaudit.run.run import Run
+from ckaudit.run.scalars import SessionLogs
 
 Progress = Callable[[int, int], None]
 Source = Path | str | Sequence[Path] | RunFolder
@@ -71,18 +69,10 @@ class _Reader:
 
     def __init__(self, folder: RunFolder, paths: frozenset[str]) -> None:
         self.folder = folder
-        self.paths = paths
-        self.decoder = decoder(paths)
-        self.collectors = {path: Collector(path) for path in sorted(paths) if path not in ("loss", "scalars.*", *GRIDS)}
-        self.grids = {path: GridCollector() for path in GRIDS if path in paths}
-        self.sections = _by_section(self.collectors)
-        self.log, self.fill = SessionLogs(), ScalarLog()
+        self.gatherer = Gatherer(paths)
+        self.log = SessionLogs()
         self.tabulator = Tabulator()
-        self.names: dict[str, tuple[str, ...]] = {}
         self.notes: list[str] = []
-        self.steps: list[int] = []
-        self.events: list[Event] = []
-        self.boxed: set[tuple[str, int]] = set()
         self.findings: list[Finding] = []
 
     def run(self, name: str, progress: Progress | None) -> Run:
@@ -100,13 +90,13 @@ class _Reader:
         return Run(
             name=name,
             manifest=manifest,
-            checkpoint_steps=np.unique(np.array(self.steps, np.int64)),
-            sections={path: collector.series("1") for path, collector in self.collectors.items()},
-            grids={path: collector.grids() for path, collector in self.grids.items()},
-            scalars=log.series(self.fill),
+            checkpoint_steps=self.gatherer.steps,
+            sections=self.gatherer.series(),
+            grids=self.gatherer.grids(),
+            scalars=log.series(self.gatherer.fill),
             texts=log.texts(),
             branches={session: branch.series() for session, branch in branches.items()},
-            events=tuple(sorted(self.events, key=lambda event: event.step)),
+            events=self.gatherer.events,
             findings=tuple(self.findings),
             notes=tuple(self.notes),
             files=len(files) + len(self.folder.scalars) + (manifest is not None),
@@ -145,78 +135,27 @@ class _Reader:
 
     def _checkpoint(self, file: CheckpointFile) -> None:
         data = self._bytes(file.path, file.shown)
-        document = None if data is None else self._decoded(data, file.shown, self.decoder, VERSION)
+        document = None if data is None else self._decoded(data, file.shown, self.gatherer.decoder, VERSION)
         if document is None:
             if file.step is not None:
-                self.fill.add(file.step, {"file_ok": 0.0})
+                self.gatherer.fill.add(file.step, {"file_ok": 0.0})
             return
         if document.rank is not UNSET and file.rank is None and document.rank:
             return
-        step = document.step
-        self.steps.append(step)
-        self._fill(step, document)
-        self.fill.add(step, _file_facts(file.path, document))
-        if document.event_step is not UNSET:
-            self.events.append(Event(step, document.event_step, tuple(document.triggers or ())))
-        for section, members in self.sections.items():
-            part = getattr(document, section, UNSET)
-            if part is not UNSET and section == "history":
-                self._open_box(part, members)
-            elif part is not UNSET and section != "rank_facts":
-                self._collect(step, section, part, members)
-        for path, collector in self.grids.items():
-            section, _, field = path.partition(".*.")
-            layers = {name: getattr(each, field) for name, each in (getattr(document, section, UNSET) or {}).items()}
-            collector.add(step, tuple(layers), layers.values())
-
-    def _collect(self, step: int, section: str, part: Any, members: list[tuple[str, Collector]]) -> None:
-        if isinstance(part, dict):
-            names, columns = tuple(part), columns_of(part)
-            # Names come anew with every file: one set of them is compared once, and kept for all columns.
-            if names == self.names.get(section):
-                names = self.names[section]
-            self.names[section] = names
-            for rest, collector in members:
-                collector.add(step, *cells_of(names, columns, rest))
-            return
-        for rest, collector in members:
-            value = getattr(part, rest) if rest else part
-            if collector.path in NAMES and isinstance(value, list):
-                collector.add(step, (collector.path, *value), (len(value), *[1] * len(value)))
-            elif isinstance(value, list):
-                collector.add(step, *flatten_lists((collector.path,), [value], "bucket"))
-            else:
-                collector.add(step, (collector.path,), (value,))
-
-    def _open_box(self, box: Any, members: list[tuple[str, Collector]]) -> None:
-        """Collect a row of each step of a black box; of boxes that overlap, the first has it."""
-        for rest, collector in members:
-            columns = getattr(box, rest.removesuffix(".*")) or {}
-            names = tuple(columns)
-            for step, *row in zip(box.steps, *columns.values(), strict=False):
-                if (rest, step) not in self.boxed:
-                    self.boxed.add((rest, step))
-                    collector.add(step, names, row)
+        self.gatherer.take(document)
+        self.gatherer.fill.add(document.step, _file_facts(file.path, document))
 
     def _ranks(self) -> None:
         """Join the facts of all ranks at each step to one row."""
         facts: dict[int, dict[str, Any]] = {}
-        members = self.sections.get("rank_facts", [])
-        for file in self.folder.checkpoints if members else ():
+        for file in self.folder.checkpoints if self.gatherer.wants_rank_facts else ():
             if file.rank is None or (data := self._bytes(file.path, file.shown)) is None:
                 continue
-            document = self._decoded(data, file.shown, self.decoder, VERSION)
+            document = self._decoded(data, file.shown, self.gatherer.decoder, VERSION)
             if document is not None and document.rank_facts is not UNSET:
                 facts.setdefault(document.step, {})[f"rank.{file.rank}"] = document.rank_facts
         for step, ranks in facts.items():
-            for rest, collector in members:
-                collector.add(step, tuple(ranks), [getattr(each, rest) for each in ranks.values()])
-
-    def _fill(self, step: int, document: Any) -> None:
-        if document.scalars is not UNSET:
-            self.fill.add(step, document.scalars)
-        if document.loss is not UNSET:
-            self.fill.add(step, {"train_loss_raw": document.loss})
+            self.gatherer.take_ranks(step, ranks)
 
     def _decoded(self, data: bytes, shown: str, reader: "msgspec.json.Decoder[Any]", version: str) -> Any:
         try:
@@ -237,14 +176,6 @@ def _blocks(path: Path) -> int:
 def _told(progress: Progress | None, total: int) -> Callable[[int], None]:
     """Return what is called with the pieces done."""
     return (lambda done: progress(done, total)) if progress else (lambda _: None)
-
-
-def _by_section(collectors: dict[str, Collector]) -> dict[str, list[tuple[str, Collector]]]:
-    sections: dict[str, list[tuple[str, Collector]]] = {}
-    for path, collector in collectors.items():
-        section, _, rest = path.partition(".")
-        sections.setdefault(section, []).append((rest.removeprefix("*."), collector))
-    return sections
 
 
 def _file_facts(path: Path, document: Any) -> dict[str, Any]:

@@ -1,24 +1,51 @@
-"""A run made of rows that somebody else logged: scalars only, no checkpoints."""
+"""A run made of what another program logged: lines as columns, and checkpoints where it has statistics of layers."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
+import msgspec
+
+from ckaudit.contract.analysis import VERSION
 from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.tabulate import LineTable
+from ckaudit.run.gather import Gatherer
+from ckaudit.run.paths import every_path
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
 
 
-def run_of_rows(
-    name: str, rows: Iterable[Mapping[str, float | str]], *, manifest: Manifest | None = None, notes: Iterable[str] = ()
+def run_of_table(
+    name: str,
+    table: LineTable,
+    *,
+    documents: Iterable[Mapping[str, Any]] = (),
+    reads: Iterable[str] | None = None,
+    manifest: Manifest | None = None,
+    notes: Iterable[str] = (),
 ) -> Run:
-    """Return the run that `rows` describe; each has a `step` and any catalogue names."""
+    """Return the run that lines and checkpoints describe.
+
+    Args:
+        name: What the user called it.
+        table: The lines.
+        documents: Checkpoints, each with a `step` and sections as in a file.
+        reads: Paths into the checkpoints that are wanted; default: every number but grids and histograms.
+        manifest: What is known of the run as a whole.
+        notes: What a reader must know of how it was read.
+    """
+    gatherer = Gatherer(frozenset(every_path() if reads is None else reads))
+    for document in documents:
+        gatherer.take(msgspec.convert({"schema_version": VERSION, **document}, gatherer.decoder.type, strict=False))
     logs = SessionLogs()
-    for row in rows:
-        logs.add(row)
+    if len(table.steps):
+        logs.add_table(table)
     log, branches = logs.merged()
     return Run(
         name=name,
         manifest=manifest,
-        scalars=log.series(),
+        checkpoint_steps=gatherer.steps,
+        sections=gatherer.series(),
+        scalars=log.series(gatherer.fill),
         texts=log.texts(),
         branches={session: branch.series() for session, branch in branches.items()},
         notes=tuple(notes),

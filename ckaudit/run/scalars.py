@@ -41,15 +41,15 @@ class ScalarLog(Struct):
         steps = table.steps if rows is None else table.steps[rows]
         for index, name in enumerate(table.names):
             known = _both(rows, None if table.recorded is None else table.recorded[index])
-            if known is None:
-                self.numbers[name].extend(steps, table.values[index])
-            elif known.any():
-                self.numbers[name].extend(steps if known is rows else table.steps[known], table.values[index][known])
+            if known is None or known.any():
+                column = self.numbers.setdefault(name, Column())
+                values = table.values[index] if known is None else table.values[index][known]
+                column.extend(steps if known is rows else table.steps[known], values)
         for name, words in table.texts.items():
             own = words if rows is None else list(compress(words, rows))
             said = {step: word for step, word in zip(steps.tolist(), own, strict=True) if word is not None}
             if said:
-                self.words[name].update(said)
+                self.words.setdefault(name, {}).update(said)
 
     def knows(self, table: LineTable, rows: Mask | None) -> bool:
         """Tell whether every name that a table has a value of was logged before."""
@@ -157,12 +157,11 @@ class SessionLogs:
         return all(log is not None and log.knows(table, rows) for log, rows in self._by_session(table))
 
     def add_table(self, table: LineTable) -> None:
-        """Add the lines of a table that is taken."""
+        """Add the lines of a table: one of a log that goes on is to be taken, one of a whole run may be new."""
         for session, (log, rows) in zip(np.unique(table.sessions).tolist(), self._by_session(table), strict=True):
-            steps = table.steps if rows is None else table.steps[rows]
-            self._starts[session] = min(self._starts[session], int(steps.min()))
-            if log is not None:
-                log.add_table(table, rows)
+            first = int((table.steps if rows is None else table.steps[rows]).min())
+            self._starts[session] = min(self._starts.get(session, first), first)
+            (log or self._logs.setdefault(session, ScalarLog())).add_table(table, rows)
 
     def _by_session(self, table: LineTable) -> list[tuple[ScalarLog | None, Mask | None]]:
         """Return the log and the rows of each session in a table; None: all rows."""

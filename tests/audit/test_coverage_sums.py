@@ -9,6 +9,7 @@ import pytest
 from ckaudit.audit.best_metric import best_metric
 from ckaudit.audit.coverage import coverage, coverage_of
 from ckaudit.audit.report import triage
+from ckaudit.contract.choice import Choice
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.missed import needed
 from ckaudit.metrics import metrics
@@ -107,7 +108,7 @@ def test_the_losses_of_a_table_are_a_column_too():
     assert "--map microbench_score/hellaswag=COLUMN" in besides
     assert "--map microbench_score/hellaswag=COLUMN" in words_of(found).partition("What to record next")[0]
     columns = {"microbench_score/hellaswag": "eval/downstream/hellaswag_len_norm"}
-    assert "benchmark_regression" not in {each.name for each in coverage(PETEISH, columns=columns).waiting}
+    assert "benchmark_regression" not in {each.name for each in coverage(PETEISH, choice=Choice(columns=columns)).waiting}
     assert "microbench_score" not in coverage_of(logged(["train_loss_raw"], source="CSV")).remedies[0].besides
 
 

@@ -291,7 +291,7 @@ def test_a_log_is_no_folder_to_add_to():
 
 def test_a_folder_that_holds_a_log_says_which_file_to_name():
     with pytest.raises(UnreadableError) as caught:
-        open_run(RESNET.parent, reads=(), columns={})
+        open_run(RESNET.parent, reads=())
     assert "measurements.csv; name that file" in caught.value.hint
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ckaudit.audit.coverage import coverage, coverage_of
 from ckaudit.audit.remedies import attention_weights
 from ckaudit.audit.report import triage
+from ckaudit.contract.choice import Choice
 from ckaudit.contract.manifest import Manifest, TensorFacts
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import RANKS, actions, entries
@@ -234,7 +235,7 @@ def test_columns_that_were_left_out_are_named_with_the_way_to_read_them(tmp_path
     text = render(coverage(log), "terminal", PLAIN)
     assert "heldout_nll" in text
     assert "--map val_loss=COLUMN" in text
-    assert row(coverage(log, columns={"val_loss": "heldout_nll"}), "val_loss").recorded
+    assert row(coverage(log, choice=Choice(columns={"val_loss": "heldout_nll"})), "val_loss").recorded
 
 
 def test_a_broken_file_is_named(tmp_path):

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.run.rows import run_of_rows
+from ckaudit.run.rows import run_of_table
 
 
 def noted(run, words):
@@ -195,7 +195,7 @@ def test_a_replay_is_a_new_session_and_holds_from_its_first_step(imported):
 
 def test_what_a_replay_replaced_does_not_count_in_the_run(imported):
     run = imported("step,loss\n1,3.0\n2,2.0\n3,1.0\n5,0.5\n2,2.5\n3,2.25\n")
-    loss = run_of_rows("log", run.rows).scalar("train_loss_raw")
+    loss = run_of_table("log", run.table).scalar("train_loss_raw")
     assert loss.steps.tolist() == [1, 2, 3]
     assert loss.values[:, 0].tolist() == [3.0, 2.5, 2.25]
 

@@ -25,8 +25,8 @@ def test_formats_with_a_mark_of_their_own_are_asked_first():
         (b"\n  <HTML>", "web page"),
         (b"PAR1\0\0\0", "binary"),
         (b"\x89PNG\r\n\x1a\n\0\0", "binary"),
-        (b"step,loss\n1,2\0\0\0\0", "binary"),
-        (b'{"loss": 1}', "JSON document without log_history"),
+        (b"step\0loss\n1\0002", "binary"),
+        (b'{"loss": 1}', "a JSON document of another kind"),
         (b"[1, 2]", "no log that is known"),
         (b"Dear all, the run went fine.\nYours, B\n", "expected AlgoPerf measurements.csv"),
         (b"iteration 10/ 100 | lm loss: 2.0E+00 | lr: 1e-4 |\n" * 9, "no log that is known"),
@@ -47,6 +47,10 @@ def test_a_file_that_is_not_there_is_unreadable(tmp_path):
 
 def test_a_packed_file_is_unpacked(imported):
     assert imported(gzip.compress(b"step,loss\n1,2\n"), "log.csv.gz").rows == [{"step": 1, "train_loss_raw": 2.0}]
+
+
+def test_zeros_that_a_power_cut_left_at_the_end_are_no_text(imported):
+    assert imported(b"step,loss\n1,2\0\0\0\0").rows == [{"step": 1, "train_loss_raw": 2.0}]
 
 
 def test_the_content_decides_and_not_the_name(imported):
@@ -70,7 +74,7 @@ def test_a_folder_gives_its_own_state_else_that_of_its_latest_checkpoint(tmp_pat
 
 
 def test_a_folder_without_a_state_is_refused(tmp_path):
-    with pytest.raises(UnreadableError, match="without trainer_state"):
+    with pytest.raises(UnreadableError, match=r"a folder in which no log is known: expected .*trainer_state"):
         import_source(tmp_path)
 
 

@@ -73,7 +73,7 @@ def test_checkpoints_come_in_the_distance_of_the_row(row):
     first, last, every = CADENCE[row]
     due = [step for step in range(first, last + 1) if is_due(step)]
     assert due == [step for step in range(1, last + 1) if step >= first and step % every == 0]
-    run = open_run(FIXTURES / "runs" / "healthy", reads=frozenset({"loss"}), columns={}, progress=None)
+    run = open_run(FIXTURES / "runs" / "healthy", reads=frozenset({"loss"}), progress=None)
     assert {step for step in due if step <= 2_000} <= set(run.checkpoint_steps.tolist())
 
 
@@ -100,9 +100,7 @@ def test_an_event_asks_for_a_checkpoint(row, calm, event):
 
 @pytest.mark.parametrize(("row", "run"), [("TRG-1", "lr_too_high"), ("TRG-2", "no_warmup_spike"), ("TRG-3", "zeroed_projection")])
 def test_recorded_trainings_have_the_checkpoint_of_their_event(row, run):
-    opened = [
-        open_run(FIXTURES / "runs" / each, reads=frozenset({"loss"}), columns={}, progress=None) for each in (run, "healthy")
-    ]
+    opened = [open_run(FIXTURES / "runs" / each, reads=frozenset({"loss"}), progress=None) for each in (run, "healthy")]
     ill, well = ({trigger for event in each.events for trigger in event.triggers} for each in opened)
     assert TRIGGERS[row] in ill
     assert not well

@@ -32,7 +32,7 @@ def recorded(source):
     kind, _, name = source.partition("/")
     assert kind == "run"
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
-    return open_run(FIXTURES / "runs" / name, reads=reads, columns={}, progress=None)
+    return open_run(FIXTURES / "runs" / name, reads=reads, progress=None)
 
 
 def with_key(key):

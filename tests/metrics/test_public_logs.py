@@ -47,7 +47,7 @@ def curve(file, column):
 
 
 def run(file):
-    return open_run(REAL / file, reads=[], columns={})
+    return open_run(REAL / file, reads=[])
 
 
 def decimals(value):

@@ -36,7 +36,7 @@ def autopsy(path: Path, *, event: int | None = None, gate: Gate = OPEN, progress
         UsageError: Where there is no such event.
     """
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
-    run = open_run(path, reads=reads, columns={}, progress=progress)
+    run = open_run(path, reads=reads, progress=progress)
     if not len(run.checkpoint_steps):
         raise UsageError(f"{run.name} has no checkpoints", hint="Only a recorder's event checkpoints have a black box.")
     files = with_history(path)

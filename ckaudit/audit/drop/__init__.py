@@ -1,6 +1,6 @@
 """Why a benchmark fell: evaluation, data, behaviour and architecture asked in strict order (SR-1 to SR-4)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from ckaudit.audit.drop.result import Advice, Drop, Evidence, Fall, Gate, Outcom
 from ckaudit.audit.drop.watched import amount
 from ckaudit.audit.measure import notes_on_files
 from ckaudit.audit.open import open_run
+from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.metrics import metrics
 from ckaudit.policy.gate import OPEN
 from ckaudit.policy.gate import Gate as Policed
@@ -30,7 +31,7 @@ def benchmark_drop(
     path: Path,
     *,
     since: int | None = None,
-    columns: Mapping[str, str] | None = None,
+    choice: Choice = NOTHING_SAID,
     gate: Policed = OPEN,
     progress: Progress | None = None,
 ) -> Drop:
@@ -39,7 +40,7 @@ def benchmark_drop(
     Args:
         path: A run folder, a checkpoint file, or a log that an importer knows.
         since: The step from which it is worse; None: that of the largest fall of a recorded score.
-        columns: Names that a foreign log gives to catalogue names.
+        choice: What a foreign log does not say itself, such as which of its columns holds the loss.
         gate: Which policy holds.
         progress: Called with files done and files in all.
 
@@ -48,7 +49,7 @@ def benchmark_drop(
         UsageError: Where nobody can tell when it fell.
     """
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
-    run = open_run(path, reads=reads, columns=columns or {}, progress=progress)
+    run = open_run(path, reads=reads, choice=choice, progress=progress)
     return benchmark_drop_of(run, since=since, gate=gate)
 
 

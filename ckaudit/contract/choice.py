@@ -1,0 +1,23 @@
+"""What a user says of a foreign log that does not say it itself."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+
+
+class Choice(Struct, frozen=True):
+    """How another program's log is to be read.
+
+    Attributes:
+        columns: The log's own name for a catalogue name or its short form, such as {"loss": "train/loss"}.
+        run: Which of several runs in it, by its name or its number from 1; empty: the only one.
+        format: Name of the importer; empty: told by content.
+    """
+
+    columns: Mapping[str, str] = MappingProxyType({})
+    run: str = ""
+    format: str = ""
+
+
+NOTHING_SAID = Choice()
