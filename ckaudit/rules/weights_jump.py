@@ -146,7 +146,8 @@ def _roots(series: Series, facts: Manifest | None) -> Floats:
     """Return the root of each tensor's number of elements, shape (P,); infinity where that is not known."""
     known = table_of(facts).facts
     shapes = [known[name].shape if name in known else None for name in series.labels]
-    return np.asarray(np.sqrt([np.prod(shape) if shape else np.inf for shape in shapes]))
+    elements: Floats = np.array([float(np.prod(shape)) if shape else np.inf for shape in shapes])
+    return np.asarray(np.sqrt(elements))
 
 
 def _rates(steps: Steps, rate: Series | None) -> Floats:
