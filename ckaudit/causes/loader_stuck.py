@@ -6,7 +6,7 @@ from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.of_batches import repeats
 from ckaudit.causes.of_curves import lost_noise
 from ckaudit.contract.report import Evidence
-from ckaudit.metrics.data import batch_repeat_distance
+from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.entropy_collapse import entropy_collapse
 from ckaudit.rules.exploding_gradient import exploding_gradient
@@ -29,13 +29,13 @@ from ckaudit.run.series import Series
         entropy_collapse, exploding_gradient, frequent_clipping, logit_growth, loss_below_floor, memorization_rising,
         slice_regression, update_out_of_band, vanishing_gradient,
     ],
-    wants=[batch_repeat_distance, train_loss_raw],
+    wants=[batch_repeat_distance, batch_duplicate_share, train_loss_raw],
     knob="Make the iterator once, outside the training loop, and draw the next batch at each step.",
     inspect="Hashes of the batches from the first repeated step on, and where the loader's iterator is made.",
     runbook="Keep the last checkpoint before the first repeat; resume from it with a loader that is seen to move.",
 )  # fmt: skip
 def loader_stuck(
-    found: Findings, distance: Series | None, loss: Series | None, *,
+    found: Findings, distance: Series | None, duplicates: Series | None, loss: Series | None, *,
     most: float = 0.9, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """The loader gives the same batch again and again.
@@ -44,6 +44,9 @@ def loader_stuck(
     Where batches were not told apart, their losses do it: those of different samples never agree to the last.
     Weights are starting values, to be fitted on runs of known truth.
     """
+    if distance is None and duplicates is not None:
+        yield contradicts(decisive, "batches were told apart by what is in them, and none came twice", duplicates.name)
+        return
     if distance is None:
         yield from _by_noise(loss, strong, medium)
         return

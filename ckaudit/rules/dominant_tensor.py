@@ -15,6 +15,7 @@ from ckaudit.run.spans import spans
 def dominant_tensor(
     share: Series, clip: Series | None, relative: Series | None, *,
     most: float = 0.95, min_points: int = 3, warmup: int = 20, deep: float = 0.1, large: float = 10.0, shock: float = 100.0,
+    little: float = 0.1, history: int = 5,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """One tensor holds nearly all of the gradient norm.
 
@@ -22,7 +23,8 @@ def dominant_tensor(
     The largest tensor's share in the squared gradient norm, after the first `warmup` steps: over `most` at `min_points`
     checkpoints in a row. It is sev2 where clipping then leaves less than `deep` of the gradient, so that this tensor
     decides how far all others move (TRI-3), or where its gradient is over `large` times its own weights (F16: usual up to
-    0.1); else a note. A gradient over `shock` times the weights, with that share, is sev2 at a single checkpoint.
+    0.1), or where it had less than `little` in the median of `history` checkpoints and more before (lab: healthy runs from
+    0.28); else a note. A gradient over `shock` times the weights, with that share, is sev2 at a single checkpoint.
     ## Why it matters
     Clipping by the global norm then scales every tensor down because of one.
     ## False alarms
@@ -36,7 +38,9 @@ def dominant_tensor(
     for span in spans(share, high, min_points=1):
         inside = (span.rows, span.column)
         sizes = np.nan_to_num(size[inside])
-        grave = bool(span.points >= min_points and ((sizes > large) | clipped[inside]).sum() >= min_points)
+        before = share.values[: span.rows[0], span.column]
+        is_new = len(before) >= history and float(np.median(np.nan_to_num(before))) < little
+        grave = bool(span.points >= min_points and (is_new or ((sizes > large) | clipped[inside]).sum() >= min_points))
         if not grave and not (sizes > shock).any() and span.points < min_points:
             continue
         yield Hit.over(
