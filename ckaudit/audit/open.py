@@ -13,6 +13,8 @@ from ckaudit.run.run import Run
 
 _HEAD = 4096
 TRAINER_STATE = "trainer_state.json"
+LOSS_CURVES = "training_loss_curve*.json"
+MERGED = b'"checkpoints"'  # a viewer's file of several checkpoints, which an importer reads
 LOGS = (".csv", ".csv.gz", ".csv.zst", ".tsv", TRAINER_STATE)
 
 
@@ -60,9 +62,10 @@ def is_ours(path: Path) -> bool:
         return True
     try:
         with path.open("rb") as stream:
-            return b'"ck.analysis.v' in stream.read(_HEAD)
+            head = stream.read(_HEAD)
     except OSError:
         return False
+    return b'"ck.analysis.v' in head and MERGED not in head
 
 
 def is_run_folder(path: Path) -> bool:
@@ -76,7 +79,10 @@ def whole_of(path: Path) -> str:
 
 
 def _is_trainers_folder(path: Path) -> bool:
-    return (path / TRAINER_STATE).is_file() and not (path / MANIFEST_NAME).exists()
+    """Tell a folder in which another program wrote its log beside checkpoints, so that an importer reads both."""
+    if (path / MANIFEST_NAME).exists():
+        return False
+    return (path / TRAINER_STATE).is_file() or any(path.glob(LOSS_CURVES))
 
 
 def _is_known(folder: Path) -> bool:
