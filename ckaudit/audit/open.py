@@ -10,6 +10,7 @@ from ckaudit.errors import UnreadableError
 from ckaudit.run.read import Progress, read_run
 from ckaudit.run.rows import run_of_table
 from ckaudit.run.run import Run
+from ckaudit.run.scalars import SessionLogs
 
 _HEAD = 4096
 TRAINER_STATE = "trainer_state.json"
@@ -24,6 +25,7 @@ def open_run(
     reads: Iterable[str],
     choice: Choice = NOTHING_SAID,
     progress: Progress | None = None,
+    logs: SessionLogs | None = None,
 ) -> Run:
     """Read the run at `path`.
 
@@ -32,6 +34,7 @@ def open_run(
         reads: Checkpoint paths that are wanted.
         choice: What a foreign log does not say itself, such as which of its columns holds the loss.
         progress: Called with files done and files in all.
+        logs: Gathers the lines of each session by itself, for who wants them so.
 
     Raises:
         UnreadableError: Where there is no run.
@@ -40,13 +43,14 @@ def open_run(
     if not path.exists() and not path.is_symlink():
         raise UnreadableError(f"{path} does not exist", hint="Name a run folder, a checkpoint file or a trainer's log.")
     if is_ours(path):
-        return read_run(path, reads=reads, progress=progress)
+        return read_run(path, reads=reads, progress=progress, logs=logs)
     from ckaudit.importers import import_source
 
     imported = import_source(path, choice=choice)
     return run_of_table(
-        str(path), imported.table, documents=imported.documents, reads=reads, manifest=imported.manifest, notes=imported.notes
-    )
+        str(path), imported.table, documents=imported.documents, reads=reads, manifest=imported.manifest, notes=imported.notes,
+        logs=logs,
+    )  # fmt: skip
 
 
 def is_ours(path: Path) -> bool:
