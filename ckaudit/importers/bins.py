@@ -43,7 +43,7 @@ class Moments(Struct, frozen=True):
         >>> Moments(4, 4.0, 20.0).statistics()
         {'norm': 4.47213595499958, 'numel': 4, 'mean': 1.0, 'std': 2.0}
         """
-        if not self.count > 0:
+        if not 1 <= self.count < inf:
             return {}
         known: dict[str, float] = {"norm": sqrt(self.squares) if self.squares >= 0 else self.squares, "numel": int(self.count)}
         mean = self.total / self.count

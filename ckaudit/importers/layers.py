@@ -107,6 +107,11 @@ class Layers:
         self._spread(step, place, known | (moments.statistics() if moments else {}))
         return True
 
+    def put(self, step: int, section: str, name: str, field: str, value: float, *, index: int = -1) -> None:
+        """Take a value whose place is known already, such as ("gradients", "fc1.weight", "norm"); of a list with its index."""
+        if index < MAX_ENTRIES:
+            self._add(step, Place(section, bare(name), field, index), value)
+
     def take_moments(self, step: int, section: str, name: str, moments: Moments) -> None:
         """Take sums over the values of a tensor or layer, for one of the sections of a checkpoint."""
         known = moments.statistics()

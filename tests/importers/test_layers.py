@@ -180,6 +180,13 @@ def test_sums_over_the_values_give_exact_statistics():
     assert (known["mean"], known["min"], known["max"]) == (pytest.approx(values.mean()), values.min(), values.max())
 
 
+@pytest.mark.parametrize("count", [0, 0.5, -1, math.nan, math.inf])
+def test_sums_over_no_whole_number_of_values_say_nothing(count):
+    layers = Layers()
+    layers.take_moments(1, "activations", "h.0", Moments(count, 1.0, 1.0))
+    assert not layers
+
+
 @pytest.mark.parametrize(
     ("edges", "counts"),
     [([], []), ([0, 1], []), ([0, 1], [0]), ([0, 1, 2], [1, -1]), ([1, 0], [1]), ([0, math.nan], [1]), ([-1e308, 0], [1]),
