@@ -147,7 +147,7 @@ def _object(value: Any) -> Object:
 def _document(file: Source) -> Object:
     """Return the JSON object of a file; bare NaN and Infinity, as Python and C print them, are read."""
     try:
-        document = decode(file.data, _DECODER).document
+        document = decode(file.document, _DECODER).document
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         cut = "truncated" in str(error) or not file.data.rstrip().endswith(b"}")
         what = "ends in the middle, so it was only half written" if cut else f"is not JSON that can be read: {error}"

@@ -17,7 +17,7 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.bins import Moments
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.layers import Layers
-from ckaudit.importers.points import Points
+from ckaudit.importers.points import NO_TIME, Points
 from ckaudit.importers.source import Source
 from ckaudit.importers.tensorboard_runs import Part, tracked_runs
 from ckaudit.importers.tfevents import MARK, START, STRING, cells_of, messages, records, scalar_of
@@ -49,6 +49,7 @@ class _Reading(Struct):
     plugins: dict[bytes, bytes] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
     clock: float = 0.0
+    moment: float = NO_TIME
     odd: dict[str, int] = field(default_factory=dict)
 
 
@@ -133,6 +134,7 @@ def _read_file(reading: _Reading, shown: str, data: bytes) -> None:
             continue
         time = event.wall_time
         reading.clock = max(reading.clock, time) if isfinite(time) else reading.clock
+        reading.moment = reading.clock if time else NO_TIME
         if event.HasField("session_log") and event.session_log.status == START:
             reading.part.starts.append((reading.clock, event.step))
         for value in event.summary.value:
@@ -148,7 +150,7 @@ def _take(reading: _Reading, step: int, value: Any) -> None:
     tag = value.tag or value.node_name
     name = reading.names.get(tag) or reading.names.setdefault(tag, tag.decode("utf-8", errors="replace"))
     if value.HasField("simple_value"):
-        reading.part.points.add(name, step, value.simple_value, reading.clock)
+        reading.part.points.add(name, step, value.simple_value, reading.moment)
         return
     if value.HasField("metadata"):
         plugin = value.metadata.plugin_data
@@ -166,7 +168,7 @@ def _take(reading: _Reading, step: int, value: Any) -> None:
 def _take_tensor(reading: _Reading, step: int, name: str, tensor: Any) -> None:
     number = scalar_of(tensor)
     if number is not None:
-        reading.part.points.add(name, step, number, reading.clock)
+        reading.part.points.add(name, step, number, reading.moment)
         return
     cells = cells_of(tensor)
     if cells is None or cells.ndim != 2 or cells.shape[1] != 3 or not len(cells):

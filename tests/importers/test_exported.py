@@ -59,7 +59,7 @@ def lines(seed: int, *, count: int = 60) -> Lines:
             step += source.choice([1, 1, 1, 7, 10_000])
             line: dict[str, float | str] = {name: source.choice(ODD) for name in NAMES if source.random() < 0.6}
             if source.random() < 0.7:
-                line["time"] = 1.7e9 + step + source.random()
+                line["time"] = 1.7e9 + 1e7 * session + step + source.random()
             if source.random() < 0.3:
                 line["batch_hash"] = source.choice(WORDS)
             if source.random() < 0.2:
@@ -290,7 +290,7 @@ def of_tensorboard(folder: Path) -> Lines:
                 parts = dict(fields(value))
                 tensor = dict(fields(parts[8]))
                 tag = parts[1].decode()
-                line[tag] = struct.unpack("<d", tensor[6])[0] if tensor[1] == 2 else tensor[8].decode()
+                line[tag.removesuffix(":text")] = struct.unpack("<d", tensor[6])[0] if tensor[1] == 2 else tensor[8].decode()
     return found
 
 
@@ -300,6 +300,31 @@ def test_event_files_hold_every_value(tmp_path, seed):
     (tmp_path / "tb").mkdir()
     write_folder(scalars_of(recorded(tmp_path / "run", made)), "tensorboard", tmp_path / "tb")
     same(dict(sorted(of_tensorboard(tmp_path / "tb").items())), made)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_event_files_come_back_through_the_importer_of_tensorboard(tmp_path, seed):
+    """A resume that goes back is a session there; one that only goes on leaves no trace in event files."""
+    pytest.importorskip("google.protobuf")
+    source = random.Random(seed)
+    made: Lines = {}
+    for session, steps in enumerate((range(1, 41), range(30, 61, 3), range(50, 71))):
+        for step in steps:
+            line: dict[str, float | str] = {name: source.choice(ODD) for name in NAMES if source.random() < 0.6}
+            made[session, step] = {**line, "train_loss_raw": session + 0.5, "time": 1.7e9 + 1e6 * session + step}
+    (tmp_path / "tb").mkdir()
+    write_folder(scalars_of(recorded(tmp_path / "run", made)), "tensorboard", tmp_path / "tb")
+    same(read_back(tmp_path / "tb"), made)
+
+
+def test_lines_without_a_time_get_none_from_tensorboard(tmp_path):
+    pytest.importorskip("google.protobuf")
+    made: Lines = {(0, step): {"train_loss_raw": 1 / step} for step in range(1, 5)} | {
+        (0, 5): {"learning_rate": math.nan, "time": 1.7e9}
+    }
+    (tmp_path / "tb").mkdir()
+    write_folder(scalars_of(recorded(tmp_path / "run", made)), "tensorboard", tmp_path / "tb")
+    same(read_back(tmp_path / "tb"), made)
 
 
 def slow_crc(data: bytes) -> int:

@@ -1,6 +1,7 @@
 """TensorBoard event files: one for each session, as a trainer that resumes writes them; a resume says from which step on.
 
-Values are tensors of 64 bits, so that nothing is rounded; words are text. A line without a time has the wall time 0.
+Values are tensors of 64 bits, so that nothing is rounded; words are text under `name:text`. A line without a time has the
+wall time 0.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ckaudit.contract.exported import WORDS
 from ckaudit.contract.tabulate import LineTable
 from ckaudit.reports.scalars.records import Bytes, double, field, fixed, framed, varint
 from ckaudit.run.logged import Logged
@@ -28,14 +30,24 @@ def write(logged: Logged, folder: Path, progress: Progress | None = None) -> Non
             tables = logged.tables(only=session)
             first = next(tables, None)
             step = int(first.steps[0]) if first is not None else 0
-            sink.write(framed([fixed(_WALL, double(0.0)) + field(_FILE, _VERSION)]))
+            begun = fixed(_WALL, double(_first_time(first)))
+            sink.write(framed([begun + field(_FILE, _VERSION)]))
             if number:
-                sink.write(framed([fixed(_WALL, double(0.0)) + varint(_STEP, step) + field(_LOG, varint(1, _START))]))
+                sink.write(framed([begun + varint(_STEP, step) + field(_LOG, varint(1, _START))]))
             for table in [first, *tables] if first is not None else ():
                 sink.write(_lines(table))
                 done += len(table.steps)
                 if progress:
                     progress(done, total)
+
+
+def _first_time(table: LineTable | None) -> float:
+    """Return the first time that was logged, 0 where there is none."""
+    if table is None or "time" not in table.names:
+        return 0.0
+    index = table.names.index("time")
+    known = table.values[index] if table.recorded is None else table.values[index][table.recorded[index]]
+    return float(known.min()) if len(known) and np.isfinite(known.min()) else 0.0
 
 
 def _lines(table: LineTable) -> bytes:
@@ -105,7 +117,7 @@ def _words(table: LineTable, times: NDArray[np.float64]) -> Iterator[tuple[int, 
         for row, word in enumerate(said):
             if word is not None:
                 tensor = varint(1, _STRING) + field(2, field(2, varint(1, 1))) + field(8, _text(word))
-                value = field(1, field(1, _text(name)) + metadata + field(8, tensor))
+                value = field(1, field(1, _text(name + WORDS)) + metadata + field(8, tensor))
                 event = fixed(_WALL, double(float(times[row]))) + varint(_STEP, int(table.steps[row])) + field(_SUMMARY, value)
                 yield row, framed([event])
 
