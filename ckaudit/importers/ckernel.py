@@ -21,9 +21,10 @@ from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.cells import number, step_number
 from ckaudit.importers.ckernel_ledger import LEDGER, manifest_of, read_ledger, stages_of
 from ckaudit.importers.ckernel_parts import (
+    Curve,
     Object,
     Placeholders,
-    curve_entries,
+    curve_of,
     norm_rows,
     objects,
     parity_sections,
@@ -32,7 +33,7 @@ from ckaudit.importers.ckernel_parts import (
 )
 from ckaudit.importers.imported import Document, Imported
 from ckaudit.importers.layers import Layers
-from ckaudit.importers.merge import Entry, merge, merge_notes
+from ckaudit.importers.merge import Merged, merge_columns, merge_notes
 from ckaudit.importers.names import listed
 from ckaudit.importers.source import Source
 
@@ -44,6 +45,9 @@ _MARKS = re.compile(rb'"loss_ck"|"max_param_diff"|"ck_total_ms"|"final_ck_loss"|
 _STEP_LIST = re.compile(rb'\s*\{\s*"steps"\s*:\s*\[\s*\d')
 _DECODER = msgspec.json.Decoder()
 _LEFT = ("logits_max_abs_diff", "first_bad_tensor", "mean_param_diff", "torch_step_ms", "decode_tok_s")
+
+
+Line = tuple[int, dict[str, float]]
 
 
 class Parts(Struct):
@@ -173,17 +177,10 @@ def _run(parts: Parts, rows: list[Object], name: str) -> Imported:
     empty, layers = Placeholders(), Layers()
     span = updates_per_row(rows, parts.profile, parts.summary)
     totals = _norms(parts.norms, span, layers, empty) if not name else {}
-    entries = [
-        (step, {"grad_global_norm": totals[step], **values} if step in totals else values)
-        for step, values in curve_entries(rows, parts.curve_source, span, empty)
-    ]
-    logged = {step for step, _ in entries}
-    entries += [(step, {"grad_global_norm": total}) for step, total in sorted(totals.items()) if step not in logged]
+    curve = curve_of(rows, parts.curve_source, span, empty)
     profiled = _profiled(parts.profile, span, with_curve=bool(rows))
-    if not entries or (profiled and profiled[0][0] == entries[-1][0]):
-        entries += profiled
+    merged = _merged(curve, totals, profiled)
     documents, said = _documents(parts, rows, span, layers, empty, alone=not name)
-    merged = merge(entries)
     notes = [
         f"read as {NAME}: {_summary(parts, rows)}",
         *([f"the curve has a row for each of {span} micro-steps of an update: they were joined"] if span > 1 else []),
@@ -192,6 +189,27 @@ def _run(parts: Parts, rows: list[Object], name: str) -> Imported:
     return Imported(
         merged.table, manifest_of(NAME, parts.ledger, parts.summary, layers.tensors()), tuple(notes), NAME, name, documents
     )
+
+
+def _merged(curve: Curve, totals: dict[int, float], profiled: list[Line]) -> Merged:
+    """Return the lines of a curve, with the norms that it lacks, and with the profile where that is of its last step."""
+    steps, values = curve.steps, curve.values
+    values["grad_global_norm"] = [
+        totals.get(step) if norm is None else norm for step, norm in zip(steps, values["grad_global_norm"], strict=True)
+    ]
+    logged = set(steps)
+    more: list[Line] = [(step, {"grad_global_norm": total}) for step, total in sorted(totals.items()) if step not in logged]
+    if not steps or (profiled and profiled[0][0] == steps[-1]):
+        more += profiled
+    if not more:
+        return merge_columns(steps, values)
+    names = list(dict.fromkeys([*values, *(name for _, line in more for name in line)]))
+    blank: list[float | None] = [None] * len(steps)
+    columns = {name: [*values.get(name, blank), *(line.get(name) for _, line in more)] for name in names}
+    if len(more) == 1 and steps and more[0][0] == steps[-1]:
+        columns = {name: [*column[:-2], column[-2] if column[-1] is None else column[-1]] for name, column in columns.items()}
+        return merge_columns(steps, columns)
+    return merge_columns([*steps, *(step for step, _ in more)], columns)
 
 
 def _norms(norms: Object, span: int, layers: Layers, empty: Placeholders) -> dict[int, float]:
@@ -206,7 +224,7 @@ def _norms(norms: Object, span: int, layers: Layers, empty: Placeholders) -> dic
     return totals
 
 
-def _profiled(profile: Object, span: int, *, with_curve: bool) -> list[Entry]:
+def _profiled(profile: Object, span: int, *, with_curve: bool) -> list[Line]:
     """Return what the step profile knows at the last step: the tokens seen, and the speed where no row has a time."""
     steps = step_number(number(profile.get("optimizer_steps", profile.get("steps"))))
     if not steps:

@@ -6,14 +6,13 @@ writes one step made of `or 0.0`. None of these was recorded. A norm of 0 beside
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil, fsum, isnan
+from math import fsum, isnan
 from typing import Any
 
 from msgspec import Struct
 
 from ckaudit.contract.numbers import to_word
 from ckaudit.importers.cells import number, step_number
-from ckaudit.importers.merge import Entry
 
 Object = Mapping[str, Any]
 SUMMARY = "train_e2e_summary"
@@ -76,8 +75,20 @@ def updates_per_row(rows: Sequence[Object], profile: Object, summary: Object) ->
     return int(whole // part)
 
 
-def curve_entries(rows: Sequence[Object], source: str, span: int, empty: Placeholders) -> Iterator[Entry]:
-    """Yield step and values of each update of a curve.
+class Curve(Struct, frozen=True):
+    """Updates of a curve as columns.
+
+    Attributes:
+        steps: Of each update.
+        values: By catalogue name; None: not recorded.
+    """
+
+    steps: list[int]
+    values: dict[str, list[float | None]]
+
+
+def curve_of(rows: Sequence[Object], source: str, span: int, empty: Placeholders) -> Curve:
+    """Return the updates of a curve.
 
     Args:
         rows: Steps as the artifact has them.
@@ -85,48 +96,59 @@ def curve_entries(rows: Sequence[Object], source: str, span: int, empty: Placeho
         span: Rows to one update.
         empty: Counts what stood for nothing.
     """
-    together: dict[int, list[Object]] = {}
-    for row in rows:
-        step = step_number(number(row.get("step")))
-        if step is None:
-            continue
-        update = ceil(step / span)
-        if span == 1 or update not in together:
-            yield from _joined(together, source, empty)
-            together = {}
-        together.setdefault(update, []).append(row)
-    yield from _joined(together, source, empty)
-
-
-def _joined(together: Mapping[int, Sequence[Object]], source: str, empty: Placeholders) -> Iterator[Entry]:
-    for update, rows in together.items():
-        parts = [_values(row, source, empty) for row in rows]
-        names = dict.fromkeys(name for part in parts for name in part)
-        values = {name: _over(name, [part[name] for part in parts if name in part]) for name in names}
-        if values:
-            yield update, values
-
-
-def _over(name: str, values: Sequence[float]) -> float:
-    """Return what the micro-steps of an update make together."""
-    if name == "train_loss_raw":
-        return fsum(values) / len(values) if len(values) > 1 else values[0]
-    return sum(values) if name in ("step_time", "tokens_per_update") else values[-1]
-
-
-def _values(row: Object, source: str, empty: Placeholders) -> dict[str, float]:
-    found = {"train_loss_raw": number(row.get("loss_ck", row.get("loss"))), "learning_rate": number(row.get("lr"))}
-    norm = number(row.get("grad_norm"))
-    if norm == 0 and not any(positive(row.get(name)) for name in _TIMES):
-        empty.norms += 1
-        norm = None
-    found |= {"grad_global_norm": norm, "tokens_per_update": positive(row.get("tokens"))}
-    time = positive(row.get("step_ms"))
-    found["step_time"] = None if time is None else time / 1000
+    kept = [row for row, step in zip(rows, members(rows, "step"), strict=True) if step_number(step) is not None]
+    steps = [-(-int(step) // span) for step in members(kept, "step") if step is not None]
+    values = _columns(kept, empty)
     if source == SUMMARY:
-        empty.summary += sum(value == 0 for value in found.values())
-        found = {name: None if value == 0 else value for name, value in found.items()}
-    return {name: value for name, value in found.items() if value is not None}
+        for name, column in values.items():
+            empty.summary += column.count(0.0)
+            values[name] = [None if value == 0 else value for value in column]
+    return _joined(steps, values) if span > 1 else Curve(steps, values)
+
+
+def members(rows: Sequence[Object], key: str) -> list[float | None]:
+    """Return a member of each row as a number, None where it is none."""
+    found = [row.get(key) for row in rows]
+    return found if set(map(type, found)) == {float} else list(map(number, found))
+
+
+def _columns(rows: Sequence[Object], empty: Placeholders) -> dict[str, list[float | None]]:
+    losses = members(rows, "loss_ck")
+    if None in losses:
+        losses = [other if loss is None else loss for loss, other in zip(losses, members(rows, "loss"), strict=True)]
+    norms = members(rows, "grad_norm")
+    if 0.0 in norms:
+        unknown = [
+            norm == 0 and not any(positive(row.get(name)) for name in _TIMES) for row, norm in zip(rows, norms, strict=True)
+        ]
+        empty.norms += sum(unknown)
+        norms = [None if none else norm for none, norm in zip(unknown, norms, strict=True)]
+    times = [None if time is None or time <= 0 else time / 1000 for time in members(rows, "step_ms")]
+    tokens = [None if count is None or count <= 0 else count for count in members(rows, "tokens")]
+    return {
+        "grad_global_norm": norms, "train_loss_raw": losses, "learning_rate": members(rows, "lr"), "tokens_per_update": tokens,
+        "step_time": times,
+    }  # fmt: skip
+
+
+def _joined(steps: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> Curve:
+    """Return the micro-steps of each update as one; where an update comes again, the run went back."""
+    starts = [place for place, step in enumerate(steps) if not place or step != steps[place - 1]]
+    ends = [*starts[1:], len(steps)]
+    made = {
+        name: [_over(name, column[start:end]) for start, end in zip(starts, ends, strict=True)] for name, column in values.items()
+    }
+    return Curve([steps[start] for start in starts], made)
+
+
+def _over(name: str, values: Sequence[float | None]) -> float | None:
+    """Return what the micro-steps of an update make together."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    if name == "train_loss_raw":
+        return fsum(known) / len(known)
+    return sum(known) if name in ("step_time", "tokens_per_update") else known[-1]
 
 
 def parity_sections(rows: Sequence[Object], curve: Sequence[Object], source: str, empty: Placeholders) -> dict[int, Object]:
@@ -139,9 +161,9 @@ def parity_sections(rows: Sequence[Object], curve: Sequence[Object], source: str
         empty: Counts what stood for nothing.
     """
     found: dict[int, Object] = {}
-    for row in curve:
-        own, other = number(row.get("loss_ck")), number(row.get("loss_pt"))
-        if (step := step_number(number(row.get("step")))) is None or own is None or other is None:
+    places = members(curve, "step")
+    for place, own, other in zip(places, members(curve, "loss_ck"), members(curve, "loss_pt"), strict=True):
+        if own is None or other is None or (step := step_number(place)) is None:
             continue
         if own == other or (isnan(own) and isnan(other)):
             empty.losses += 1

@@ -112,12 +112,24 @@ class Layers:
         if index < MAX_ENTRIES:
             self._add(step, Place(section, bare(name), field, index), value)
 
-    def take_moments(self, step: int, section: str, name: str, moments: Moments) -> None:
-        """Take sums over the values of a tensor or layer, for one of the sections of a checkpoint."""
-        known = moments.statistics()
-        if section == "activations" and known:
-            known["rms"] = known["norm"] / float(known["numel"]) ** 0.5
-        self._spread(step, Place(section, bare(name), ""), known)
+    def extend(self, section: str, field: str, names: Sequence[str], steps: Whole, owners: Whole, values: Floats) -> None:
+        """Take many values of one field.
+
+        Args:
+            section: Section of a checkpoint.
+            field: Its field.
+            names: Tensors or layers.
+            steps: Shape (N,); update attempts finished.
+            owners: Shape (N,); whose value each is, as a place in `names`.
+            values: Shape (N,).
+        """
+        signed = field in _SIGNED
+        kept = np.ones(len(values), bool) if signed else ~(values < 0)
+        self._negative += int((~kept).sum())
+        targets = [self._targets.setdefault(Place(section, bare(name), field), len(self._targets)) for name in names]
+        self._steps.frombytes(np.ascontiguousarray(steps[kept], np.int64).tobytes())
+        self._owners.frombytes(np.array(targets, np.int64)[owners[kept]].tobytes())
+        self._values.frombytes(np.ascontiguousarray(values[kept], np.float64).tobytes())
 
     def documents(self) -> Sequence[Document]:
         """Return the checkpoints in the order of steps; each is made when it is asked for."""

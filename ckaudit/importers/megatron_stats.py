@@ -8,14 +8,19 @@ finished iterations. Gradients of activations have no place in a checkpoint.
 
 import json
 import re
+from array import array
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+import numpy as np
+from msgspec import Struct
+
 from ckaudit.contract.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.importers.bins import Moments
-from ckaudit.importers.cells import number, step_number
+from ckaudit.importers.cells import MAX_STEP, number, step_number
 from ckaudit.importers.imported import Imported
+from ckaudit.importers.layer_names import NORMS
 from ckaudit.importers.layers import Layers
 from ckaudit.importers.merge import merge
 from ckaudit.importers.names import listed, writable
@@ -50,17 +55,20 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if columns:
         raise UsageError(f"{NAME} have no columns to map", hint="Leave --map out.")
     layers, files, torn, left = Layers(), 0, 0, dict[str, None]()
-    of_experts = set()
+    of_experts, tables = False, dict[str, Table]()
     for file in _files(source):
         files += 1
         for line in file.data.splitlines():
             record = _record(line)
-            torn += record is None and bool(line.strip())
-            if record is not None and "tpe" in record:
-                of_experts.add(file.path.name)
+            if record is None:
+                torn += bool(line.strip())
+            elif isinstance(record, dict) and "tpe" in record:
+                of_experts = True
                 _take_experts(layers, record)
-            elif record is not None and not _take(layers, record):
-                left.setdefault(str(record.get("stat")))
+            elif not _take(tables, record):
+                left.setdefault(record.stat if isinstance(record, _Line) else str(record.get("stat")))
+    for section, table in tables.items():
+        table.hand(layers, section)
     if not layers:
         raise UnreadableError(f"{source.shown} holds no statistic of a tensor", hint="See --log-grad-raw-moments-by-param.")
     notes = [f"read as {NAME}: {files:,} files", *layers.notes()]
@@ -92,7 +100,58 @@ def _files(source: Source) -> Iterator[Source]:
                 yield found
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
+class _Sums(Struct, gc=False):
+    count: float
+    sum_1: float
+    sum_2: float
+
+
+class _Line(Struct, gc=False):
+    """A line as Megatron writes it; what else stands there is passed over."""
+
+    iter: int
+    stat: str
+    values: dict[str, _Sums]
+
+
+class Table:
+    """Sums of all tensors of one section, a row each."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.steps, self.owners = array("q"), array("q")
+        self.sums = array("d")  # count, sum and sum of squares in turn
+
+    def add(self, step: int, name: str, count: float, total: float, squares: float) -> None:
+        """Take the sums of one tensor."""
+        self.steps.append(step)
+        self.owners.append(self.names.setdefault(name, len(self.names)))
+        self.sums.extend((count, total, squares))
+
+    def hand(self, layers: Layers, section: str) -> None:
+        """Hand on what follows from the sums: norm, mean, population deviation and size; of activations the root mean square."""
+        sums = np.array(self.sums).reshape(-1, 3)
+        steps, owners = np.array(self.steps), np.array(self.owners)
+        known = (sums[:, 0] >= 1) & np.isfinite(sums[:, 0]) & ~(sums[:, 2] < 0)
+        count, total, squares = sums[known].T
+        with np.errstate(all="ignore"):
+            mean, square = total / count, squares / count
+            spread = np.maximum(square - mean * mean, 0.0)
+            found = {"mean": mean, "std": np.sqrt(np.where(np.isnan(square - mean * mean), np.nan, spread))}
+            if section == "activations":
+                found["rms"] = np.sqrt(square)
+            else:
+                found |= {NORMS[section]: np.sqrt(squares), "numel": count}
+        for field, values in found.items():
+            layers.extend(section, field, list(self.names), steps[known], owners[known], values)
+
+
+def _record(line: bytes) -> "_Line | dict[str, Any] | None":
+    """Return a line, as Megatron writes it or whatever object it is; None of what is none."""
+    try:
+        return _DECODER.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -100,19 +159,36 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _take(layers: Layers, record: Mapping[str, Any]) -> bool:
+def _take(tables: dict[str, Table], record: "_Line | Mapping[str, Any]") -> bool:
     """Take the sums of one line; tell whether a checkpoint has a section for its kind."""
-    section, step = _SECTIONS.get(str(record.get("stat"))), step_number(number(record.get("iter")))
-    values = record.get("values")
-    if section is None or step is None or not isinstance(values, dict):
+    if isinstance(record, _Line):
+        stat, step, values = record.stat, record.iter, record.values
+        rows = [(name, each.count, each.sum_1, each.sum_2) for name, each in values.items()]
+    else:
+        stat, number_of, found = str(record.get("stat")), step_number(number(record.get("iter"))), record.get("values")
+        step = -1 if number_of is None else number_of
+        rows = list(_read_sums(found if isinstance(found, dict) else {}))
+    section = _SECTIONS.get(stat)
+    if section is None or not 0 <= step <= MAX_STEP:
         return False
-    for name, sums in values.items():
-        if not isinstance(sums, dict) or (section == "activations" and not name.endswith(_OUTPUT)):
-            continue
-        parts = [number(sums.get(key)) for key in ("count", "sum_1", "sum_2")]
-        if None not in parts and parts[0] != 0:
-            layers.take_moments(step, section, name.removesuffix(_OUTPUT), Moments(*map(float, parts)))  # type: ignore[arg-type]
+    table = tables.setdefault(section, Table())
+    for name, count, total, squares in rows:
+        if section != "activations":
+            table.add(step, name, count, total, squares)
+        elif name.endswith(_OUTPUT):
+            table.add(step, name.removesuffix(_OUTPUT), count, total, squares)
     return True
+
+
+def _read_sums(values: Mapping[str, Any]) -> Iterator[tuple[str, float, float, float]]:
+    for name, sums in values.items():
+        parts = [number(sums.get(key)) for key in ("count", "sum_1", "sum_2")] if isinstance(sums, dict) else [None]
+        if None not in parts:
+            count, total, squares = (float(part) for part in parts if part is not None)
+            yield writable(name), count, total, squares
+
+
+_DECODER = msgspec.json.Decoder(_Line)
 
 
 def _take_experts(layers: Layers, record: Mapping[str, Any]) -> None:

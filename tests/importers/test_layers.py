@@ -182,9 +182,18 @@ def test_sums_over_the_values_give_exact_statistics():
 
 @pytest.mark.parametrize("count", [0, 0.5, -1, math.nan, math.inf])
 def test_sums_over_no_whole_number_of_values_say_nothing(count):
-    layers = Layers()
-    layers.take_moments(1, "activations", "h.0", Moments(count, 1.0, 1.0))
-    assert not layers
+    assert Moments(count, 1.0, 1.0).statistics() == {}
+
+
+def test_many_values_at_once_are_those_taken_one_by_one():
+    one, many = Layers(), Layers()
+    cells = [(1, "a.weight", 0.5), (1, "b.weight", -1.0), (2, "a.weight", math.nan), (2, "b.weight", 2.0)]
+    for step, name, value in cells:
+        one.put(step, "gradients", name, "norm", value)
+    steps, owners, values = np.array([1, 1, 2, 2]), np.array([0, 1, 0, 1]), np.array([0.5, -1.0, math.nan, 2.0])
+    many.extend("gradients", "norm", ["a.weight", "b.weight"], steps, owners, values)
+    assert list(many.documents()) == list(one.documents())
+    assert many.notes() == one.notes()
 
 
 @pytest.mark.parametrize(
