@@ -1,5 +1,6 @@
 """JSON objects, one to a line, as columns; torn lines, bare NaN and nested members are forgiven."""
 
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -123,7 +124,7 @@ def _objects(block: bytes, first: int, odd: _Odd) -> tuple[list[Object], Sequenc
     for text in (block, None):
         try:
             rows = _DECODER.decode_lines(quote_everywhere(block)[0] if text is None else text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             continue
         if len(rows) == count and set(map(type, rows)) == {dict}:
             return rows, range(first, first + count)
@@ -149,13 +150,18 @@ def _each(block: bytes, first: int, odd: _Odd) -> tuple[list[Object], Sequence[i
 
 
 def _object(line: bytes) -> Object | None:
-    for text in (line, None):
+    """Return the object of a line, None where there is none; Python's reader forgives halves of surrogate pairs."""
+    for decode in (_DECODER.decode, json.loads, _forgiving):
         try:
-            row = _DECODER.decode(quote_bare_words(line)[0] if text is None else text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            row = decode(line)
+        except (ValueError, RecursionError):
             continue
         return row if isinstance(row, dict) else None
     return None
+
+
+def _forgiving(line: bytes) -> Any:
+    return _DECODER.decode(quote_bare_words(line)[0])
 
 
 def flat(row: Object) -> Object:

@@ -27,18 +27,18 @@ NAME = "Keras history JSON"
 GENERIC = False
 
 _LIST = re.compile(rb'"([^"\\]{1,80})"\s*:\s*(?:\[\s*(?:-?\d|NaN|null|"|\])|\{\s*"0"\s*:)')
-_WHOLE = re.compile(rb'^\s*\{\s*(?:"[^"]*"\s*:\s*[^{}\[\]]*,\s*)*"history"\s*:\s*\{')
+_WHOLE = re.compile(rb'"history"\s*:\s*\{')
 _NAMES: Names = {"epoch": As("")}
 _DECODER = msgspec.json.Decoder(dict[str, Any])
 
 
 def detects(source: Source) -> bool:
     """Tell by a document whose first member is a list of numbers, and one of whose members has a known name."""
-    head = source.head.removeprefix(b"\xef\xbb\xbf")
-    start = _WHOLE.match(head)
-    body = head[start.end() :] if start else head.lstrip().removeprefix(b"{")
-    if not start and not head.lstrip().startswith(b"{"):
+    head = source.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not head.startswith(b"{"):
         return False
+    start = _WHOLE.search(head) if b'"params"' in head else None
+    body = head[start.end() if start else 1 :]
     first = _LIST.match(body.lstrip())
     names = [found[1].decode(errors="replace") for found in _LIST.finditer(head)]
     return first is not None and any(name_of(name, _NAMES) not in ("", "step", "time") for name in names)

@@ -49,14 +49,12 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     wanted = is_wanted(columns, _NAMES)
     rows = read_rows(source.data, source.shown, lambda key: key == "total_steps" or wanted(key))
-    found = taken(rows, columns, _NAMES, silent=_SILENT)
+    tokens = rows.column("total_tokens")
+    counted = not tokens.count or bool((tokens.values > 0).any())
+    found = taken(rows, columns, _NAMES if counted else {**_NAMES, "total_tokens": As("")}, silent=_SILENT)
     series = dict(found.series)
     steps, said = steps_of(series.pop("step", rows.column("current_steps")), rows.lines)
-    notes = [*found.notes, *said]
-    tokens = series.get("tokens_seen")
-    if tokens is not None and not (tokens.values[tokens.recorded] > 0).any():
-        del series["tokens_seen"]
-        notes.append("total_tokens is 0 all along: tokens were not counted")
+    notes = [*found.notes, *said, *([] if counted else ["total_tokens is 0 all along: tokens were not counted"])]
     made = joined(Curves(steps, series, notes), source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST)
     if planned := _last(rows.column("total_steps")):
         made.manifest.planned_steps = planned

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from msgspec import Struct
 
 from ckaudit.importers.jsonrows import Rows
-from ckaudit.importers.names import catalogue_name, listed, resolved, short
+from ckaudit.importers.names import catalogue_name, listed, resolved, short, writable
 from ckaudit.importers.numbers import Numbers, fullest, without_placeholders
 
 WRAPPERS = ("metrics/", "data/", "scalars/", "log/", "logs/")
@@ -57,7 +57,7 @@ def name_of(key: str, names: Names) -> str:
     if key in names:
         return names[key].name
     inner = next((key.removeprefix(each) for each in WRAPPERS if key.startswith(each)), key)
-    return catalogue_name(key) or catalogue_name(inner) or ""
+    return writable(catalogue_name(key) or catalogue_name(inner) or "")
 
 
 def taken(rows: Rows, columns: Mapping[str, str], names: Names, *, silent: Collection[str] = ()) -> Taken:
