@@ -74,6 +74,26 @@ class Layers:
             self._add(step, place, place.convert(value) if place.convert else value)
         return True
 
+    def take_series(self, name: str, steps: Whole, values: Floats) -> bool:
+        """Take many scalars of one name in the order of the log, as `take` takes each.
+
+        Args:
+            name: As the log has it.
+            steps: Shape (N,); update attempts finished.
+            values: Shape (N,).
+
+        Returns:
+            Whether the name says a statistic of one tensor or layer.
+        """
+        place = place_of(name)
+        if place is None or place.index >= 0 or place.convert or place.zero_is_absent or not place.field:
+            for step, value in zip(steps.tolist(), values.tolist(), strict=True):
+                self.take(step, name, value)
+            return place is not None
+        kept = (steps >= 0) & (steps <= MAX_STEP)
+        self._extend(place, steps[kept], values[kept])
+        return True
+
     def take_histogram(
         self, step: int, name: str, edges: Sequence[float], counts: Sequence[float], moments: Moments | None = None
     ) -> bool:
@@ -123,13 +143,9 @@ class Layers:
             owners: Shape (N,); whose value each is, as a place in `names`.
             values: Shape (N,).
         """
-        signed = field in _SIGNED
-        kept = np.ones(len(values), bool) if signed else ~(values < 0)
-        self._negative += int((~kept).sum())
-        targets = [self._targets.setdefault(Place(section, bare(name), field), len(self._targets)) for name in names]
-        self._steps.frombytes(np.ascontiguousarray(steps[kept], np.int64).tobytes())
-        self._owners.frombytes(np.array(targets, np.int64)[owners[kept]].tobytes())
-        self._values.frombytes(np.ascontiguousarray(values[kept], np.float64).tobytes())
+        for owner, name in enumerate(names):
+            own = owners == owner
+            self._extend(Place(section, bare(name), field), steps[own], values[own])
 
     def documents(self) -> Sequence[Document]:
         """Return the checkpoints in the order of steps; each is made when it is asked for."""
@@ -168,6 +184,16 @@ class Layers:
         said = f"histograms without the sums of their values: of {self._estimated:,} the norm was taken from the bins"
         said += f", at most {self._worst:.0%} off" if self._estimated else ""
         return said + (f"; of {self._normless:,} the bins are too wide for one" if self._normless else "")
+
+    def _extend(self, place: Place, steps: Whole, values: Floats) -> None:
+        if place.field not in _SIGNED:
+            kept = ~(values < 0)
+            self._negative += int((~kept).sum())
+            steps, values = steps[kept], values[kept]
+        target = self._targets.setdefault(place, len(self._targets))
+        self._steps.frombytes(np.ascontiguousarray(steps, np.int64).tobytes())
+        self._owners.frombytes(np.full(len(steps), target, np.int64).tobytes())
+        self._values.frombytes(np.ascontiguousarray(values, np.float64).tobytes())
 
     def _add(self, step: int, place: Place, value: float) -> None:
         if value < 0 and place.field not in _SIGNED:

@@ -185,6 +185,18 @@ def test_sums_over_no_whole_number_of_values_say_nothing(count):
     assert Moments(count, 1.0, 1.0).statistics() == {}
 
 
+def test_a_series_at_once_is_what_its_values_are_one_by_one():
+    names = ["grad_norm/a.weight", "params/a.weight/var", "moe/layer_1/expert_0/load", "moe/load_balancing_loss_layer_0",
+             "cosine/update_grad/a.weight", "loss"]  # fmt: skip
+    steps, values = np.array([-1, 1, 2, 3]), np.array([0.25, 0.25, 0.0, math.nan])
+    one, many = Layers(), Layers()
+    for name in names:
+        taken = [one.take(step, name, value) for step, value in zip(steps.tolist(), values.tolist(), strict=True)]
+        assert many.take_series(name, steps, values) == taken[0]
+    assert list(many.documents()) == list(one.documents())
+    assert many.notes() == one.notes()
+
+
 def test_many_values_at_once_are_those_taken_one_by_one():
     one, many = Layers(), Layers()
     cells = [(1, "a.weight", 0.5), (1, "b.weight", -1.0), (2, "a.weight", math.nan), (2, "b.weight", 2.0)]
