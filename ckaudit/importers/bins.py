@@ -16,6 +16,7 @@ _EQUAL = 1e-4  # edges are often written with 32 bits
 _HUGE = 1e300  # TensorBoard's own outermost limits
 
 Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
 
 
 class Moments(Struct, frozen=True):

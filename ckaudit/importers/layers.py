@@ -6,22 +6,19 @@ alone a norm is taken only where it cannot be far off, and the notes say how far
 """
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from math import isnan
-from typing import Any, overload
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.contract.manifest import TensorFacts
-from ckaudit.contract.numbers import to_word
-from ckaudit.importers.bins import Bins, Floats, Moments, bins_of
+from ckaudit.importers.bins import Bins, Floats, Moments, Whole, bins_of
 from ckaudit.importers.cells import MAX_STEP
 from ckaudit.importers.imported import Document
+from ckaudit.importers.layer_documents import Checkpoints
 from ckaudit.importers.layer_names import NORMS, Place, bare, place_of, place_of_histogram, tensor_facts
 from ckaudit.importers.names import listed
-
-Whole = NDArray[np.int64]
 
 _SIGNED = frozenset({"mean", "min", "max", "percentiles", "max_logit_per_head", "entropy_per_head", "aux_loss"})
 _KEPT = {
@@ -30,7 +27,6 @@ _KEPT = {
     "weight_deltas": {"norm"},
     "activations": {"mean", "std", "rms", "min", "max", "histogram"},
 }
-_COUNTS = frozenset({"numel"})
 MAX_ENTRIES = 4096  # experts of a layer or heads
 
 
@@ -143,13 +139,15 @@ class Layers:
             owners: Shape (N,); whose value each is, as a place in `names`.
             values: Shape (N,).
         """
-        for owner, name in enumerate(names):
-            own = owners == owner
+        order = np.argsort(owners, kind="stable")
+        bounds = np.searchsorted(owners[order], np.arange(len(names) + 1))
+        for name, start, end in zip(names, bounds[:-1], bounds[1:], strict=True):
+            own = order[start:end]
             self._extend(Place(section, bare(name), field), steps[own], values[own])
 
     def documents(self) -> Sequence[Document]:
         """Return the checkpoints in the order of steps; each is made when it is asked for."""
-        return _Documents(list(self._targets), self._bins, *self._sorted())
+        return Checkpoints(list(self._targets), self._bins, *self._sorted())
 
     def tensors(self) -> dict[str, TensorFacts]:
         """Return what the tensors' names say of them, for the tensor table of `run.json`."""
@@ -241,59 +239,6 @@ def _replaced(steps: Whole, changed: NDArray[np.bool_]) -> NDArray[np.bool_]:
     back = np.where(changed, steps, MAX_STEP + 1)
     lowest_after = np.append(np.minimum.accumulate(back[::-1])[::-1][1:], MAX_STEP + 1)
     return np.asarray(lowest_after <= steps)
-
-
-class _Documents(Sequence[Document]):
-    """Checkpoints that are made when they are asked for: the values of a long log fill far less room than they do."""
-
-    def __init__(
-        self,
-        places: list[Place],
-        bins: list[Bins],
-        steps: NDArray[np.int64],
-        owners: NDArray[np.int64],
-        values: NDArray[np.float64],
-    ) -> None:
-        self._places, self._bins, self._owners, self._values = places, bins, owners, values
-        self._steps, self._starts = np.unique(steps, return_index=True)
-
-    def __len__(self) -> int:
-        return len(self._steps)
-
-    @overload
-    def __getitem__(self, index: int) -> Document: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Document]: ...
-    def __getitem__(self, index: int | slice) -> Document | Sequence[Document]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        index %= len(self)
-        end = self._starts[index + 1] if index + 1 < len(self) else len(self._owners)
-        return self._made(int(self._steps[index]), slice(int(self._starts[index]), int(end)))
-
-    def __iter__(self) -> Iterator[Document]:
-        return (self[index] for index in range(len(self)))
-
-    def _made(self, step: int, part: slice) -> Document:
-        document: dict[str, Any] = {"step": step}
-        lists: dict[tuple[str, str, str], dict[int, Any]] = {}
-        for owner, value in zip(self._owners[part].tolist(), self._values[part].tolist(), strict=True):
-            place = self._places[owner]
-            entry = document.setdefault(place.section, {}).setdefault(place.name, {})
-            if place.source:
-                document.setdefault("gradients_source", place.source)
-            if place.index >= 0:
-                lists.setdefault((place.section, place.name, place.field), {})[place.index] = to_word(value)
-            elif place.field == "histogram":
-                entry[place.field] = self._bins[int(value)].document()
-            else:
-                entry[place.field] = int(value) if place.field in _COUNTS and not isnan(value) else to_word(value)
-        for (section, name, field), found in lists.items():
-            if len(found) == max(found) + 1:
-                document[section][name][field] = [found[index] for index in range(len(found))]
-        return document
 
 
 def _at(place: Place, field: str, index: int = -1) -> Place:
