@@ -8,7 +8,7 @@ from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.places import places_of
 from ckaudit.contract.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw
-from ckaudit.metrics.weights import update_norm, weight_max_abs
+from ckaudit.metrics.weights import update_norm, weight_max_abs, weight_norm
 from ckaudit.rules.activation_drift import activation_drift
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.contradicted_claim import contradicted_claim
@@ -38,13 +38,13 @@ from ckaudit.run.series import Series
         frequent_clipping, logit_growth, loss_rises, loss_spike, nonfinite_values, saturated_units, update_out_of_band,
         vanishing_gradient, zero_gradients,
     ],
-    wants=[weight_max_abs, update_norm, train_loss_raw],
+    wants=[weight_max_abs, update_norm, weight_norm, train_loss_raw],
     knob="Take the device out of service and go back to the last checkpoint before it; no setting of the training is to blame.",
     inspect="ECC and machine-check logs of the device that holds the tensor; the element's value and place.",
     runbook="Stop. Keep the checkpoints around the step; replay it from the one before on another device and compare bits.",
 )  # fmt: skip
 def silent_data_corruption(
-    found: Findings, largest: Series | None, moved: Series | None, loss: Series | None, *,
+    found: Findings, largest: Series | None, moved: Series | None, size: Series | None, loss: Series | None, *,
     alone: float = 0.9, calm: float = 1.5, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """Hardware has changed a number: one element is absurd, and nothing else.
@@ -55,7 +55,7 @@ def silent_data_corruption(
     """
     jump = found.first(weights_jump)
     if jump is not None:
-        share = largest_share(jump, largest, moved)
+        share = largest_share(jump, largest, moved, size)
         if share is not None and share > alone:
             yield supports(decisive, f"one element makes up {share:.1%} of the change of {jump.where}", jump)
         elif share is not None:
@@ -71,20 +71,24 @@ def silent_data_corruption(
         yield from _shock(found, shock, loss, calm, strong, medium)
 
 
-def largest_share(jump: Finding, largest: Series | None, moved: Series | None) -> float | None:
-    """Return the largest element's magnitude after a jump over the length of the change, at most 1."""
-    values = [_cell(each, jump) for each in (largest, moved)]
-    if values[0] is None or not values[1]:
-        return None
-    return min(1.0, values[0] / values[1])
+def largest_share(jump: Finding, largest: Series | None, moved: Series | None, size: Series | None) -> float | None:
+    """Return the largest element's magnitude after a jump over the length of the change, at most 1.
+
+    Where it came between two checkpoints, the change is that of the norm.
+    """
+    element, step, norm = (_cell(each, jump) for each in (largest, moved, size))
+    before = None if size is None else _cell(size, jump, earlier=1)
+    change = max(step or 0.0, 0.0 if norm is None or before is None else abs(norm - before))
+    return None if element is None or not change else min(1.0, element / change)
 
 
-def _cell(series: Series | None, jump: Finding) -> float | None:
+def _cell(series: Series | None, jump: Finding, *, earlier: int = 0) -> float | None:
+    """Return the place's value at the step of a jump, or so many rows earlier."""
     if series is None or jump.where not in series.labels:
         return None
     rows = np.flatnonzero(series.steps == (jump.worst_step if jump.worst_step is not None else jump.first_step))
-    column = series.labels.index(jump.where)
-    return float(series.values[rows[0], column]) if len(rows) and series.finite[rows[0], column] else None
+    column, row = series.labels.index(jump.where), int(rows[0]) - earlier if len(rows) else -1
+    return float(series.values[row, column]) if row >= 0 and series.finite[row, column] else None
 
 
 def _shock(found: Findings, shock: Finding, loss: Series | None, calm: float, strong: float, medium: float) -> Iterator[Evidence]:

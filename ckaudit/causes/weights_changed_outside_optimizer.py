@@ -73,7 +73,7 @@ def weights_changed_outside_optimizer(
     if tiny := found.before(jump.first_step + 1).first(weight_scale_off):
         yield contradicts(strong, f"any update is large here: {tiny.message}", tiny)
         return
-    share = largest_share(jump, largest, moved)
+    share = largest_share(jump, largest, moved, size)
     if share is not None and share > alone:
         yield contradicts(strong, f"one element makes up {share:.1%} of the change of {jump.where}: that is no code", jump)
     elif share is not None:

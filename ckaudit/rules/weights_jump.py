@@ -1,10 +1,12 @@
-"""RESUME003: weights change more in one step than the optimizer can move them."""
+"""RESUME003: weights change more than the optimizer can move them."""
 
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
 from ckaudit.metrics.weights import update_norm, weight_norm
@@ -18,9 +20,9 @@ from ckaudit.run.tensors import table_of
 @rule("RESUME003", severity="sev0", needs=[update_norm, weight_norm], wants=[learning_rate, optimizer_adapts, FACTS], unit="1")
 def weights_jump(
     moved: Series, size: Series, rate: Series | None, adapts: Series | None, facts: Manifest | None, *,
-    share: float = 0.3, times: float = 10.0, reach: float = 10.0, window: int = 10, min_points: int = 4,
+    share: float = 0.3, times: float = 10.0, reach: float = 10.0, window: int = 10, min_points: int = 4, rest: float = 0.1,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
-    """Weights change more in one step than the optimizer can move them.
+    """Weights change more than the optimizer can move them.
 
     ## What it checks
     The change of each tensor over one step. It is no update where it is more than `share` of the tensor, and more than `times`
@@ -28,6 +30,10 @@ def weights_jump(
     `min_points` checkpoints on). In the lab's dev split weights that are overwritten give 113 times and more; healthy runs
     reach 13 once, in an update of a fiftieth of its tensor. Adam moves no element by more than (1 - beta1) / sqrt(1 - beta2)
     learning rates, 3.2 by its defaults (Kingma & Ba 2015, section 2.1): what lies within `reach` of them is its own doing.
+    Between two checkpoints it is the norm of each tensor, under Adam: where it grows by more than `share` of itself, by
+    `times` its past as above, at once, and by more than all learning rates on the way together, in every element to the same
+    side, which is as far as steady gradients take it (lab: 0.7 of that in healthy runs, 1.1 where it was written to); or where
+    less than `rest` of it is left while the median tensor stays as it was.
     ## Why it matters
     Memory was corrupted, or something other than the optimizer wrote to the weights: what was learnt there is gone.
     ## False alarms
@@ -35,6 +41,7 @@ def weights_jump(
     large shares at first, and by one element where the others get no gradient: it has no past then, or moves within reach.
     """
     yield from too_few(moved, min_points)
+    every = size
     moved, size = together(moved, size)
     if len(moved.steps) < min_points:
         return
@@ -42,13 +49,66 @@ def weights_jump(
     large = relative > share
     excess = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), window=window, min_points=min_points)
     jumps = large & (np.nan_to_num(excess, posinf=np.inf) > times)
-    if adapts is not None and rate is not None and (adapts.values[adapts.finite] == 1).any():
+    is_adam = adapts is not None and bool((adapts.values[adapts.finite] == 1).any())
+    if is_adam and rate is not None:
         jumps &= moved.values > reach * _farthest(moved, rate, facts)
+        seen = {(label, int(step)) for label, rows in zip(moved.labels, jumps.T, strict=True) for step in moved.steps[rows]}
+        for hit in _between(every, rate, facts, share=share, times=times, window=window, min_points=min_points, rest=rest):
+            if (hit.where, hit.first) not in seen:
+                yield hit
     for span in spans(moved, jumps):
         yield Hit.over(
             span, "sev0", "{where} changes by {value:.2g} of its size in one step: no update of the optimizer can be so large",
             badness=relative, limit=share,
         )  # fmt: skip
+
+
+def _between(
+    size: Series, rate: Series, facts: Manifest | None, *,
+    share: float, times: float, window: int, min_points: int, rest: float,
+) -> Iterator[Hit]:  # fmt: skip
+    """Yield norms that changed between two checkpoints by more than the learning rates on the way allow."""
+    values, way = size.values, _way(size.steps, rate)
+    grown = np.diff(values, axis=0)
+    excess = _beyond_past(np.abs(grown) / way[:, None], np.arange(len(grown)), window=window, min_points=min_points)
+    rises = (grown > share * values[1:]) & (np.nan_to_num(excess, posinf=np.inf) > times)
+    rises &= (grown > way[:, None] * _roots(size, facts)) & _is_step(size.steps, values)
+    falls = (values[1:] < rest * values[:-1]) & (row_medians(np.abs(grown) / np.maximum(values[:-1], 1e-300)) < share / 3)[
+        :, None
+    ]
+    for row, column in zip(*np.nonzero(rises | falls), strict=True):
+        yield _stretch(size, int(row), int(column), rest if falls[row, column] else share)
+
+
+def _is_step(steps: Steps, values: Floats, *, calm: int = 3, more: float = 3.0) -> NDArray[np.bool_]:
+    """Tell which norms, (T, P), grew `more` times as fast as in the `calm` stretches before and after, shape (T-1, P)."""
+    with np.errstate(all="ignore"):
+        logs, times = np.log(values), steps[:, None].astype(float)
+        speed = np.diff(logs, axis=0) / np.diff(times, axis=0)
+        around = (logs[calm:] - logs[:-calm]) / (times[calm:] - times[:-calm])
+        found = np.ones(speed.shape, bool)
+        found[calm:] &= speed[calm:] > more * around[:-1]
+        found[:-calm] &= speed[:-calm] > more * around[1:]
+    return found
+
+
+def _stretch(size: Series, row: int, column: int, limit: float) -> Hit:
+    since, step = int(size.steps[row]), int(size.steps[row + 1])
+    before, after = size.values[row, column], size.values[row + 1, column]
+    what = f"goes from {before:.3g} to {after:.3g} since step {since}"
+    return Hit(
+        severity="sev0", where=size.labels[column], first=step, last=step, worst=step, points=1, limit=limit,
+        value=float(abs(after - before) / max(after, before)),
+        message=f"the norm of {{where}} {what}: no learning rates on the way take it so far",
+    )  # fmt: skip
+
+
+def _way(steps: Steps, rate: Series) -> Floats:
+    """Return the learning rates from each checkpoint to the next together, one step of the largest at least, shape (T-1,)."""
+    known = rate.finite[:, 0]
+    rates = rate.values[known, 0]
+    summed = np.cumsum(rates * np.diff(rate.steps[known], prepend=0))
+    return np.asarray(np.maximum(np.diff(np.interp(steps, rate.steps[known], summed)), rates.max(initial=1e-300)))
 
 
 def _before(values: Floats) -> Floats:
@@ -61,7 +121,11 @@ def _excess(moved: Series, rate: Series | None, rows: Steps, *, window: int, min
 
     It is looked for in some rows only; NaN in all others, and in those with too short a past.
     """
-    per_rate = moved.values / _rates(moved.steps, rate)[:, None]
+    return _beyond_past(moved.values / _rates(moved.steps, rate)[:, None], rows, window=window, min_points=min_points)
+
+
+def _beyond_past(per_rate: Floats, rows: Steps, *, window: int, min_points: int) -> Floats:
+    """Return each cell over the median of those above it, and that over what the median column's is, shape (T, P)."""
     excess = np.full(per_rate.shape, np.nan)
     with np.errstate(all="ignore"):
         for row in rows[rows >= min_points - 1]:
@@ -75,10 +139,15 @@ def _excess(moved: Series, rate: Series | None, rows: Steps, *, window: int, min
 
 def _farthest(moved: Series, rate: Series, facts: Manifest | None) -> Floats:
     """Return the norm of an update that moves each element by one learning rate, shape (T, P); 0 where that is not known."""
+    return np.asarray(np.nan_to_num(at(rate, moved.steps).values) * np.nan_to_num(_roots(moved, facts), posinf=0.0))
+
+
+def _roots(series: Series, facts: Manifest | None) -> Floats:
+    """Return the root of each tensor's number of elements, shape (P,); infinity where that is not known."""
     known = table_of(facts).facts
-    shapes = [known[name].shape if name in known else None for name in moved.labels]
-    elements = np.array([np.prod(shape) if shape else 0 for shape in shapes], dtype=float)
-    return np.asarray(np.nan_to_num(at(rate, moved.steps).values) * np.sqrt(elements))
+    shapes = [known[name].shape if name in known else None for name in series.labels]
+    elements: Floats = np.array([float(np.prod(shape)) if shape else np.inf for shape in shapes])
+    return np.asarray(np.sqrt(elements))
 
 
 def _rates(steps: Steps, rate: Series | None) -> Floats:
