@@ -13,7 +13,7 @@ FLOORS = {
 }  # fmt: skip
 SAMPLES = {"phonenumbers", "py3langid", "rensa", "tokenizers"}
 TRAINERS = {"transformers", "lightning", "pytorch_lightning", "accelerate"}
-LAZY = {"torch", "pyarrow", "jsonschema", "rich", "typer", "zstandard", *TRAINERS, *SAMPLES}
+LAZY = {"torch", "google", "pyarrow", "jsonschema", "rich", "typer", "zstandard", *TRAINERS, *SAMPLES}
 AT_HOME = {"torch": {"recorder", "lab"}, "typer": {"cli"}, "rich": {"reports"}} | {name: {"recorder"} for name in TRAINERS}
 
 

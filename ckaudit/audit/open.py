@@ -10,9 +10,12 @@ from ckaudit.errors import UnreadableError
 from ckaudit.run.read import Progress, read_run
 from ckaudit.run.rows import run_of_table
 from ckaudit.run.run import Run
+from ckaudit.run.scalars import SessionLogs
 
 _HEAD = 4096
 TRAINER_STATE = "trainer_state.json"
+LOSS_CURVES = "training_loss_curve*.json"
+MERGED = b'"checkpoints"'  # a viewer's file of several checkpoints, which an importer reads
 LOGS = (".csv", ".csv.gz", ".csv.zst", ".tsv", TRAINER_STATE)
 
 
@@ -22,6 +25,7 @@ def open_run(
     reads: Iterable[str],
     choice: Choice = NOTHING_SAID,
     progress: Progress | None = None,
+    logs: SessionLogs | None = None,
 ) -> Run:
     """Read the run at `path`.
 
@@ -30,6 +34,7 @@ def open_run(
         reads: Checkpoint paths that are wanted.
         choice: What a foreign log does not say itself, such as which of its columns holds the loss.
         progress: Called with files done and files in all.
+        logs: Gathers the lines of each session by itself, for who wants them so.
 
     Raises:
         UnreadableError: Where there is no run.
@@ -38,13 +43,14 @@ def open_run(
     if not path.exists() and not path.is_symlink():
         raise UnreadableError(f"{path} does not exist", hint="Name a run folder, a checkpoint file or a trainer's log.")
     if is_ours(path):
-        return read_run(path, reads=reads, progress=progress)
+        return read_run(path, reads=reads, progress=progress, logs=logs)
     from ckaudit.importers import import_source
 
     imported = import_source(path, choice=choice)
     return run_of_table(
-        str(path), imported.table, documents=imported.documents, reads=reads, manifest=imported.manifest, notes=imported.notes
-    )
+        str(path), imported.table, documents=imported.documents, reads=reads, manifest=imported.manifest, notes=imported.notes,
+        logs=logs,
+    )  # fmt: skip
 
 
 def is_ours(path: Path) -> bool:
@@ -60,9 +66,10 @@ def is_ours(path: Path) -> bool:
         return True
     try:
         with path.open("rb") as stream:
-            return b'"ck.analysis.v' in stream.read(_HEAD)
+            head = stream.read(_HEAD)
     except OSError:
         return False
+    return b'"ck.analysis.v' in head and MERGED not in head
 
 
 def is_run_folder(path: Path) -> bool:
@@ -76,7 +83,10 @@ def whole_of(path: Path) -> str:
 
 
 def _is_trainers_folder(path: Path) -> bool:
-    return (path / TRAINER_STATE).is_file() and not (path / MANIFEST_NAME).exists()
+    """Tell a folder in which another program wrote its log beside checkpoints, so that an importer reads both."""
+    if (path / MANIFEST_NAME).exists():
+        return False
+    return (path / TRAINER_STATE).is_file() or any(path.glob(LOSS_CURVES))
 
 
 def _is_known(folder: Path) -> bool:

@@ -5,15 +5,17 @@ metrics over a part of each split, the training split included. Both carry `glob
 """
 
 from collections.abc import Mapping, Sequence
-from math import nan
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.cells import Column
-from ckaudit.importers.curves import Curves, Values, joined, parsed, steps_of
+from ckaudit.importers.curves import Curves, Parsed, joined, parsed, steps_of
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.names import listed, resolved, short
+from ckaudit.importers.numbers import Numbers
 from ckaudit.importers.source import Source
-from ckaudit.importers.table import Table, read_table, sniffed
+from ckaudit.importers.table import sniffed
 
 NAME = "AlgoPerf measurements.csv"
 GENERIC = False
@@ -37,15 +39,15 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where nothing was measured.
         UsageError: Where `columns` names what is not there.
     """
-    shown, data = source.shown, source.data
-    found = sniffed(data)
+    shown = source.shown
+    found = sniffed(source.head)
     if found is None:
         raise UnreadableError(f"{shown} has no header line", hint="Write the names of the columns in its first line.")
     delimiter, header, _ = found
     usual = {name: header.index(column) for name, column in _usual(header).items() if column in header}
     chosen = usual | resolved(columns, header)
-    table = read_table(data, shown, {*usual.values(), *chosen.values()}, delimiter)
-    made = joined(_curves(table, usual, chosen), table, shown, NAME)
+    table = parsed(source.data, shown, header, {*usual.values(), *chosen.values()}, delimiter)
+    made = joined(_curves(table, usual, chosen), shown, NAME, found=table.found, notes=table.notes)
     if _SCORE in header:
         made.manifest.model = {"task": "translation"}
     return [made]
@@ -60,12 +62,12 @@ def _usual(header: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _curves(table: Table, usual: Mapping[str, int], chosen: Mapping[str, int]) -> Curves:
-    columns, notes = parsed(table)
-    series = {name: columns[position].values for name, position in chosen.items() if name != _COUNT}
+def _curves(table: Parsed, usual: Mapping[str, int], chosen: Mapping[str, int]) -> Curves:
+    notes = []
+    series = {name: table.columns[position] for name, position in chosen.items() if name != _COUNT}
     steps, said = steps_of(series.pop("step"), table.lines)
     for group in (tuple(_TRAINING), ("val_loss", _COUNT)):
-        rows = _rows_with(columns, [usual[name] for name in group if name in usual])
+        rows = _rows_with(table, [usual[name] for name in group if name in usual])
         for name in group:
             if name in series and chosen[name] == usual.get(name) and (filled := _fill(series[name], rows)):
                 series[name], count = filled
@@ -74,7 +76,7 @@ def _curves(table: Table, usual: Mapping[str, int], chosen: Mapping[str, int]) -
     return Curves(steps, series, [*_taken(table, chosen), *said, *notes])
 
 
-def _taken(table: Table, chosen: Mapping[str, int]) -> list[str]:
+def _taken(table: Parsed, chosen: Mapping[str, int]) -> list[str]:
     pairs = ", ".join(f"{name} from {short(table.header[position])}" for name, position in chosen.items() if name != _COUNT)
     notes = [f"taken: {pairs}; training rows count steps from 0"]
     unused = [name for position, name in enumerate(table.header) if position not in chosen.values() and "loss" in name]
@@ -83,14 +85,15 @@ def _taken(table: Table, chosen: Mapping[str, int]) -> list[str]:
     return notes
 
 
-def _rows_with(columns: Mapping[int, Column], positions: list[int]) -> list[bool]:
+def _rows_with(table: Parsed, positions: Sequence[int]) -> NDArray[np.bool_]:
     """Return for each row whether any of the columns holds a value there."""
-    return [any(value is not None for value in row) for row in zip(*(columns[each].values for each in positions), strict=True)]
+    known = [table.columns[each].recorded for each in positions]
+    return np.logical_or.reduce(known) if known else np.zeros(len(table.lines), bool)
 
 
-def _fill(values: Values, rows: list[bool]) -> tuple[Values, int] | None:
+def _fill(column: Numbers, rows: NDArray[np.bool_]) -> tuple[Numbers, int] | None:
     """Return the column with NaN in the empty cells of `rows`, and how many; None where there are none, or no value at all."""
-    empty = [here and value is None for here, value in zip(rows, values, strict=False)]
-    if not any(empty) or all(value is None for value in values):
+    holes = int(np.count_nonzero(rows & ~column.recorded))
+    if not holes or not column.count:
         return None
-    return [nan if hole else value for hole, value in zip(empty, values, strict=True)], sum(empty)
+    return Numbers(column.values, column.recorded | rows), holes

@@ -79,27 +79,3 @@ def step_number(value: float | None) -> int | None:
     if value is None or not 0 <= value <= MAX_STEP or value != int(value):
         return None
     return int(value)
-
-
-def without_placeholders(values: Sequence[float | None], *, share: float = 0.3, least: int = 3) -> list[float | None] | None:
-    """Return the column without its NaN where NaN only says *nothing was recorded here*, None where NaN means NaN.
-
-    A loss that blew up is NaN from some step to the end, or now and then. A column of rare evaluations written by a data
-    frame is NaN between its numbers.
-
-    Args:
-        values: One column, in the order of the file.
-        share: Share of NaN, among the cells up to the last number, from which on NaN means nothing. Evaluating every
-            second row gives nearly 0.5; losses that overflow under a loss scaler stay below 0.1. A column without a
-            number says nothing at all.
-        least: Fewer NaN than this before the last number show no habit.
-    """
-    broken = [value is not None and math.isnan(value) for value in values]
-    if not any(broken):
-        return None
-    end = max((position for position, value in enumerate(values) if value is not None and not broken[position]), default=0)
-    between = sum(broken[:end])
-    filled = end + 1 - values[: end + 1].count(None)
-    if not broken[end] and (between < least or between <= share * filled):
-        return None
-    return [None if nan else value for nan, value in zip(broken, values, strict=True)]

@@ -1,94 +1,150 @@
-"""Columns of a table turned to entries: a step and the values recorded there."""
+"""Columns of a table turned to lines: a step and the values recorded there."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+import numpy as np
 from msgspec import Struct, field
+from numpy.typing import NDArray
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.cells import Column, column, step_number
+from ckaudit.importers.cells import column
 from ckaudit.importers.imported import Imported
-from ckaudit.importers.merge import merge, merge_columns, merge_notes
+from ckaudit.importers.merge import merge_notes, merge_numbers
 from ckaudit.importers.names import listed, short
-from ckaudit.importers.table import DELIMITERS, Table
+from ckaudit.importers.numbers import NO_STEP, Numbers, numbers, steps_from
+from ckaudit.importers.plain import plain_columns
+from ckaudit.importers.table import DELIMITERS, Table, read_table
 
-Values = list[float | None]
 UNIX_TIME = (1e8, 1e11)  # s; 1973 and 5138: a clock of another kind counts from zero, or in milliseconds
+SCALARS_ONLY = "a table holds scalars only: weights, gradients, activations and attention of single tensors were not recorded"
+
+
+class Parsed(Struct, frozen=True):
+    """The wanted columns of a table as numbers.
+
+    Attributes:
+        header: Every column's name, as written.
+        columns: The wanted columns by their position in the header.
+        lines: Line of the file on which each row ends, from 1.
+        delimiter: What stands between cells; empty: the file is no text.
+        notes: Cells that are no numbers, and rows that could not be read.
+    """
+
+    header: Sequence[str]
+    columns: Mapping[int, Numbers]
+    lines: Sequence[int]
+    delimiter: str
+    notes: list[str]
+
+    @property
+    def found(self) -> str:
+        """What was found, in a few words."""
+        between = f", {DELIMITERS[self.delimiter]} between cells" if self.delimiter else ""
+        return f"{len(self.lines):,} rows{between}"
 
 
 class Curves(Struct):
     """The series of one file before they are joined.
 
     Attributes:
-        steps: Step of each row, None where the row has none.
-        series: Values of each row by catalogue name.
+        steps: Shape (N,); step of each row, `NO_STEP` where the row has none.
+        series: Columns of N cells by catalogue name.
         notes: What was done to get them.
     """
 
-    steps: list[int | None]
-    series: dict[str, Values]
+    steps: NDArray[np.int64]
+    series: dict[str, Numbers]
     notes: list[str] = field(default_factory=list)
 
 
-def parsed(table: Table) -> tuple[dict[int, Column], list[str]]:
-    """Read the numbers of every wanted column, and say which cells were none."""
-    columns = {position: column(cells, decimal_comma=table.delimiter != ",") for position, cells in table.cells.items()}
-    notes = []
-    for position, read in columns.items():
+def parsed(data: bytes, shown: str, header: Sequence[str], wanted: Collection[int], delimiter: str) -> Parsed:
+    """Read the numbers of the wanted columns, and say which cells were none.
+
+    Raises:
+        UnreadableError: Where no row stands below the header.
+    """
+    if plain := plain_columns(data, len(header), wanted, delimiter):
+        columns, rows = plain
+        return Parsed(header, columns, range(2, rows + 2), delimiter, [])
+    return _with_care(read_table(data, shown, set(wanted), delimiter))
+
+
+def _with_care(table: Table) -> Parsed:
+    columns, notes = {}, []
+    for position, cells in table.cells.items():
+        read = column(cells, decimal_comma=table.delimiter != ",")
+        columns[position] = numbers(read.values)
         if read.faulty:
             first = read.faulty[0]
             notes.append(
                 f"{len(read.faulty):,} cells of {short(table.header[position])} are no numbers and count as not recorded, "
-                f"first {short(table.cells[position][first])!r} in line {table.lines[first]:,}"
+                f"first {short(cells[first])!r} in line {table.lines[first]:,}"
             )
         if read.commas:
             notes.append(f"{read.commas:,} cells of {short(table.header[position])} were read with a decimal comma")
-    return columns, notes
+    return Parsed(table.header, columns, table.lines, table.delimiter, [*notes, *table.notes])
 
 
-def steps_of(values: Sequence[float | None], lines: Sequence[int]) -> tuple[list[int | None], list[str]]:
+def steps_of(values: Numbers, lines: Sequence[int]) -> tuple[NDArray[np.int64], list[str]]:
     """Return steps, and say which rows had none."""
-    steps = [step_number(value) for value in values]
-    lost = [line for line, step in zip(lines, steps, strict=True) if step is None]
-    if not lost:
+    steps = steps_from(values)
+    lost = np.flatnonzero(steps == NO_STEP)
+    if not len(lost):
         return steps, []
-    return steps, [f"{len(lost):,} rows have no whole step of 0 or more and were left out, first line {lost[0]:,}"]
+    return steps, [f"{len(lost):,} rows have no whole step of 0 or more and were left out, first line {lines[lost[0]]:,}"]
 
 
-def steps_of_tokens(tokens: Sequence[float | None], per_update: Sequence[float | None]) -> list[int | None] | None:
+def steps_of_tokens(tokens: Numbers, per_update: Numbers) -> NDArray[np.int64] | None:
     """Return tokens / tokens_per_update where both are known in every row and the quotient is whole, else None."""
-    steps = []
-    for seen, each in zip(tokens, per_update, strict=True):
-        step = step_number(seen / each) if seen is not None and each else None
-        if step is None:
-            return None
-        steps.append(step)
-    return list(steps)
+    if not (tokens.recorded & per_update.recorded & (per_update.values != 0)).all():
+        return None
+    with np.errstate(invalid="ignore"):
+        steps = steps_from(Numbers(tokens.values / per_update.values, tokens.recorded))
+    return None if (steps == NO_STEP).any() else steps
 
 
-def joined(curves: Curves, table: Table, shown: str, source: str) -> Imported:
+def drop_other_clock(series: dict[str, Numbers]) -> None:
+    """Take out a `time` that does not tell Unix time."""
+    low, high = UNIX_TIME
+    if "time" in series:
+        times = series["time"].values[series["time"].recorded]
+        if not ((times >= low) & (times <= high)).all():
+            del series["time"]
+
+
+def joined(
+    curves: Curves, shown: str, source: str, *, found: str, notes: Iterable[str] = (), last: str = SCALARS_ONLY, name: str = ""
+) -> Imported:
     """Join the curves to lines, and say what they are.
+
+    Args:
+        curves: Steps and series.
+        shown: The file's name in messages.
+        source: Name of the format.
+        found: What was found, in a few words.
+        notes: What was said of the file as a whole.
+        last: What the format cannot hold.
+        name: Which of several runs.
 
     Raises:
         UnreadableError: Where no value is left.
     """
-    series = {name: values for name, values in curves.series.items() if any(value is not None for value in values)}
-    merged = merge_columns(curves.steps, series) if series else merge(())
+    merged = merge_numbers(curves.steps, curves.series)
     if not len(merged.table.steps):
         raise UnreadableError(
             f"{shown} holds no value at any step", hint="Name the columns: --map step=COLUMN --map loss=COLUMN."
         )
-    empty = sorted(set(curves.series) - set(series))
-    notes = [
-        f"read as {source}: {len(table.lines):,} rows, {DELIMITERS[table.delimiter]} between cells",
+    empty = sorted(each for each, values in curves.series.items() if not values.count)
+    said = [
+        f"read as {source}: {found}",
         *curves.notes,
-        *table.notes,
+        *notes,
         *([f"no value was recorded in {listed(empty)}"] if empty else []),
         *merge_notes(merged),
-        "a table holds scalars only: weights, gradients, activations and attention of single tensors were not recorded",
+        last,
     ]
-    slices = sorted(name.partition("/")[2] for name in series if name.startswith("slice_val_loss/"))
     manifest = Manifest(schema_version="ck.run.v1", source=source)
-    if slices:
+    if slices := sorted(each.partition("/")[2] for each in merged.table.names if each.startswith("slice_val_loss/")):
         manifest.slices = slices
-    return Imported(merged.table, manifest, tuple(notes), source)
+    return Imported(merged.table, manifest, tuple(said), source, name)

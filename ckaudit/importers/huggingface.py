@@ -19,6 +19,7 @@ from ckaudit.contract.tabulate import LineTable
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.cells import number, step_number
 from ckaudit.importers.imported import Imported
+from ckaudit.importers.jsonrows import sample
 from ckaudit.importers.merge import merge, merge_notes
 from ckaudit.importers.names import listed, resolved, writable
 from ckaudit.importers.source import Source
@@ -49,7 +50,9 @@ def detects(source: Source) -> bool:
     if source.is_folder:
         return _state_in(source) is not None
     start = source.head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return start.startswith(b"{") and (b'"log_history"' in source.head or b'"best_metric"' in source.head)
+    if not start.startswith(b"{"):
+        return False
+    return b'"log_history"' in source.head or (b'"best_metric"' in source.head and not sample(source.head))
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -61,7 +64,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     file = _state_in(source) or source
     shown = file.shown
-    state = _state(file.data, shown)
+    state = _state(file.document, shown)
     history = state.get("log_history")
     entries: list[Entry] = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
     keys = list(dict.fromkeys(str(key) for entry in entries for key in entry))

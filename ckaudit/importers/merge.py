@@ -5,9 +5,11 @@ from math import nan
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from ckaudit.contract.tabulate import LineTable
 from ckaudit.importers.imported import Row, rows_of
+from ckaudit.importers.numbers import NO_STEP, Numbers, numbers
 
 Entry = tuple[int, Mapping[str, float | str]]
 Values = Sequence[float | None]
@@ -69,42 +71,72 @@ def merge(entries: Iterable[Entry]) -> Merged:
 
 
 def merge_columns(steps: Sequence[int | None], series: Mapping[str, Values]) -> Merged:
-    """Join rows by step as `merge` does, in a fraction of its time where each row has a step above the one before.
+    """Join rows by step as `merge` does, in a fraction of its time where no row has a step below the one before.
 
     Args:
         steps: Step of each row; a row without one is left out.
         series: Values of each row by catalogue name, None where nothing was recorded.
     """
-    if None in steps or not _rises(numbers := np.array(steps, np.int64)):
+    places = np.array([NO_STEP if step is None else step for step in steps], np.int64)
+    return merge_numbers(places, {name: numbers(values) for name, values in series.items()})
+
+
+def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Merged:
+    """Join columns by step, as `merge_columns` does.
+
+    Args:
+        steps: Shape (N,), of each row; `NO_STEP`: the row is left out.
+        series: Columns of N cells by catalogue name.
+    """
+    said = np.logical_or.reduce([column.recorded for column in series.values()]) if series else np.zeros(len(steps), bool)
+    kept = (steps != NO_STEP) & said
+    if not kept.all():
+        steps = steps[kept]
+        series = {name: Numbers(column.values[kept], column.recorded[kept]) for name, column in series.items()}
+    rise = np.diff(steps)
+    if (rise < 0).any():
         return merge(_entries(steps, series))
-    sparse = {name for name, values in series.items() if None in values}
-    shape = len(series), len(numbers)
-    columns = [_filled(values) if name in sparse else values for name, values in series.items()]
-    recorded = np.ones(shape, bool)
-    for index, (name, values) in enumerate(series.items()):
-        if name in sparse:
-            recorded[index] = [value is not None for value in values]
-    kept = recorded.any(axis=0)
-    table = LineTable(
-        numbers[kept], np.zeros(int(kept.sum()), np.int64), tuple(series),
-        np.array(columns, np.float64).reshape(shape)[:, kept], recorded[:, kept] if sparse else None, {},
-    )  # fmt: skip
-    return Merged(table, (), 0, 0)
+    names = tuple(name for name, column in series.items() if column.recorded.any())
+    columns, replaced = [series[name] for name in names], 0
+    if not rise.all():
+        lines = np.concatenate([[0], np.cumsum(rise > 0)])  # (N,) which line a row falls into
+        steps = steps[np.concatenate([[True], rise > 0])]
+        fallen = [_fallen(column, lines, len(steps)) for column in columns]
+        columns, replaced = [column for column, _ in fallen], sum(changed for _, changed in fallen)
+    return Merged(_table(steps, names, columns), (), replaced, 0)
+
+
+def _fallen(column: Numbers, lines: NDArray[np.int64], count: int) -> tuple[Numbers, int]:
+    """Return a column by lines, the later of two cells of a line held, and how many cells it replaced."""
+    values, places = column.values[column.recorded], lines[column.recorded]
+    again = places[1:] == places[:-1]
+    before, after = values[:-1][again], values[1:][again]
+    replaced = int(np.count_nonzero((before != after) & ~(np.isnan(before) & np.isnan(after))))
+    last = np.ones(len(places), bool)
+    last[:-1] = ~again
+    made = Numbers(np.full(count, np.nan), np.zeros(count, bool))
+    made.values[places[last]] = values[last]
+    made.recorded[places[last]] = True
+    return made, replaced
+
+
+def _table(steps: NDArray[np.int64], names: tuple[str, ...], columns: Sequence[Numbers]) -> LineTable:
+    shape = len(names), len(steps)
+    values = np.array([column.values for column in columns], np.float64).reshape(shape)
+    recorded = np.array([column.recorded for column in columns], bool).reshape(shape)
+    return LineTable(steps, np.zeros(len(steps), np.int64), names, values, None if recorded.all() else recorded, {})
+
+
+def _entries(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Iterator[Entry]:
+    names = list(series)
+    cells = zip(*(column.values.tolist() for column in series.values()), strict=True)
+    known = zip(*(column.recorded.tolist() for column in series.values()), strict=True)
+    for step, row, there in zip(steps.tolist(), cells, known, strict=True):
+        yield step, {name: value for name, value, here in zip(names, row, there, strict=True) if here}
 
 
 def _filled(values: Iterable[float | str | None]) -> list[float | str]:
     return [nan if value is None else value for value in values]
-
-
-def _rises(steps: np.ndarray) -> bool:
-    return bool((steps[1:] > steps[:-1]).all())
-
-
-def _entries(steps: Sequence[int | None], series: Mapping[str, Values]) -> Iterator[Entry]:
-    names = list(series)
-    for step, row in zip(steps, zip(*series.values(), strict=True), strict=True):
-        if step is not None and (values := {name: value for name, value in zip(names, row, strict=True) if value is not None}):
-            yield step, values
 
 
 def _changed(row: Row, values: Mapping[str, float | str]) -> int:

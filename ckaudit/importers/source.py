@@ -1,9 +1,11 @@
 """What the user named: a file, packed or not, or a folder; read once, when somebody asks."""
 
+import os
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from ckaudit.contract.files import MAX_BYTES, BrokenFile, read_bytes
+from ckaudit.contract.files import MAX_BYTES, BrokenFile, raw_bytes, refuse_crowds
 from ckaudit.contract.folder import shown_name
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.table import HEAD_BYTES, text_of
@@ -36,9 +38,25 @@ class Source:
         if self.is_folder:
             return b""
         try:
-            return read_bytes(self.path, self.shown, max_bytes=MAX_IMPORT_BYTES)
+            return raw_bytes(self.path, self.shown, max_bytes=MAX_IMPORT_BYTES)
         except BrokenFile as broken:
-            raise UnreadableError(f"{self.shown} {broken.finding.message}", hint=broken.finding.help or "") from None
+            raise self._unreadable(broken) from None
+
+    @property
+    def document(self) -> bytes:
+        """All bytes of a file that is one JSON document.
+
+        Raises:
+            UnreadableError: Where they cannot be had, or would take a hundred times their memory once they are parsed.
+        """
+        try:
+            refuse_crowds(self.data, self.shown)
+        except BrokenFile as broken:
+            raise self._unreadable(broken) from None
+        return self.data
+
+    def _unreadable(self, broken: BrokenFile) -> UnreadableError:
+        return UnreadableError(f"{self.shown} {broken.finding.message}", hint=broken.finding.help or "")
 
     @property
     def head(self) -> bytes:
@@ -56,3 +74,46 @@ class Source:
         if not self.is_folder or not found.exists() or not found.resolve().is_relative_to(self.path.resolve()):
             return None
         return Source(found)
+
+    def folders(self) -> Iterator["Source"]:
+        """Yield the folders right inside this one, by name; links that lead out of it and hidden ones do not count."""
+        for name in self._names():
+            found = None if name.startswith(".") else self.inside(name)
+            if found is not None and found.is_folder:
+                yield found
+
+    def first(self, size: int) -> bytes:
+        """Return the first bytes as they lie on the disk, without reading the rest; none where they cannot be had."""
+        try:
+            if not self.path.is_file():
+                return b""
+            with self.path.open("rb") as stream:
+                return stream.read(size)
+        except OSError:
+            return b""
+
+    def files(self, *, most: int, part_of_name: str = "") -> Iterator[tuple[str, "Source"]]:
+        """Yield the files in this folder and in those inside it, by name; links to folders are not followed.
+
+        Args:
+            most: How many at the most.
+            part_of_name: What their names must contain.
+        """
+        number = 0
+        for folder, inner, names in os.walk(self.path):
+            inner.sort()
+            for name in sorted(name for name in names if part_of_name in name):
+                relative = Path(folder, name).relative_to(self.path).as_posix()
+                found = self.inside(relative)
+                if found is None or found.is_folder:
+                    continue
+                if number == most:
+                    return
+                number += 1
+                yield relative, found
+
+    def _names(self) -> list[str]:
+        try:
+            return sorted(each.name for each in self.path.iterdir()) if self.is_folder else []
+        except OSError:
+            return []

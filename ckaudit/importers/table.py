@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 
 from msgspec import Struct, field
@@ -47,12 +48,13 @@ def text_of(data: bytes) -> str:
     return data.rstrip(b"\0").decode("utf-8-sig", errors="replace")
 
 
-def sniffed(data: bytes) -> tuple[str, list[str], list[list[str]]] | None:
-    """Return delimiter, header and first rows of a table, None where the text is no table.
+@lru_cache(maxsize=8)
+def sniffed(head: bytes) -> tuple[str, list[str], list[list[str]]] | None:
+    """Return delimiter, header and first rows of a table, None where the text is no table; every importer of tables asks.
 
     The header has at least two names and none of its cells is a number; the delimiter is the one that gives most of them.
     """
-    lines = [line for line in _LINE_END.split(text_of(data[:HEAD_BYTES]))[:_SAMPLE_LINES] if line.strip()]
+    lines = [line for line in _LINE_END.split(text_of(head[:HEAD_BYTES]))[:_SAMPLE_LINES] if line.strip()]
     if not lines or lines[0].lstrip()[:1] in ("{", "[", "<"):
         return None
     rows = {mark: list(csv.reader(lines, delimiter=mark)) for mark in DELIMITERS}

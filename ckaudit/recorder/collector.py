@@ -11,6 +11,7 @@ from ckaudit.contract.analysis import Checkpoint, GradientsSource
 from ckaudit.contract.budget import Plan
 from ckaudit.contract.left_out import keep
 from ckaudit.contract.sizes import tensor_part
+from ckaudit.contract.tensor_names import depth_of
 from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.contract.training import OptimizerState
 from ckaudit.recorder.attempt import Attempt, lowest
@@ -19,7 +20,6 @@ from ckaudit.recorder.digits import shorten, shortest
 from ckaudit.recorder.gradient_stats import gradient_stats, total_norm
 from ckaudit.recorder.gradients import LONG, VERY_LONG, loss_scale_left, present, versions
 from ckaudit.recorder.moe import moe_scalars
-from ckaudit.recorder.names import depth_of
 from ckaudit.recorder.observer import Observer
 from ckaudit.recorder.optimizers import as_sequence, clip_coefficient, held_by, learning_rates, optimizer_state, undone_clipping
 from ckaudit.recorder.planner import Planner, layer_parts, module_parts

@@ -12,11 +12,11 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from ckaudit.contract.tensor_names import ATTENTION
 from ckaudit.recorder.arrays import is_sharded
 from ckaudit.recorder.fused import Call, fused_call, softmax_call
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks import Hook
-from ckaudit.recorder.names import ATTENTION
 
 FUSED = functional.scaled_dot_product_attention
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads")

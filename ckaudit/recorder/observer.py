@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ckaudit.contract.sizes import Part
+from ckaudit.contract.tensor_names import depth_of, layer_names
 from ckaudit.recorder.activation_stats import Output, activation_stats, note
 from ckaudit.recorder.activations import chosen_modules, is_function, matches, output_tensor
 from ckaudit.recorder.attention import attention_stats, four_dimensional, max_logits
@@ -19,7 +20,6 @@ from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.intercept import AttentionWatch
 from ckaudit.recorder.moe import CAPACITY, CHOICES, may_route, moe_stats, told
-from ckaudit.recorder.names import depth_of, layer_names
 from ckaudit.recorder.put_off import PutOff
 from ckaudit.recorder.seen import Seen
 from ckaudit.recorder.vitals import Readings, Vitals, blocks

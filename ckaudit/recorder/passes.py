@@ -9,9 +9,9 @@ from msgspec import Struct
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from ckaudit.contract.tensor_names import depth_of
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks import Hook
-from ckaudit.recorder.names import depth_of
 
 
 class Pass(Struct, frozen=True):

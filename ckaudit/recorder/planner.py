@@ -13,9 +13,9 @@ from ckaudit.contract.encode import encode
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
 from ckaudit.contract.sizes import SIZES, WEIGHTS_ONLY, Part, Sizes, beyond
+from ckaudit.contract.tensor_names import depth_of
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.history import fitted
-from ckaudit.recorder.names import depth_of
 
 
 class Planner(Struct, frozen=True, kw_only=True):

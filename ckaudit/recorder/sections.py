@@ -16,6 +16,7 @@ from ckaudit.contract.budget import Plan
 from ckaudit.contract.left_out import keep
 from ckaudit.contract.manifest import TensorFacts
 from ckaudit.contract.sizes import Part, tensor_part
+from ckaudit.contract.tensor_names import depth_of, kind_by_name
 from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.recorder.activation_stats import activation_stats, note
 from ckaudit.recorder.arrays import dtype_name
@@ -25,7 +26,6 @@ from ckaudit.recorder.digits import shorten, shortest
 from ckaudit.recorder.gradient_stats import gradient_stats
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.movement import movement
-from ckaudit.recorder.names import depth_of, kind_by_name
 from ckaudit.recorder.planner import Planner, layer_parts, module_parts
 from ckaudit.recorder.reference import Reference
 from ckaudit.recorder.spectral import SpectralNorms

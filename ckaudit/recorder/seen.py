@@ -5,8 +5,8 @@ from collections.abc import Container
 from msgspec import Struct, field
 
 from ckaudit.contract.behaviour import ActivationStats, AttentionStats, MoeStats
+from ckaudit.contract.tensor_names import layer_names
 from ckaudit.recorder.digits import shortest
-from ckaudit.recorder.names import layer_names
 
 
 class Seen(Struct):

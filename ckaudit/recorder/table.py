@@ -9,11 +9,11 @@ from msgspec import UNSET
 from torch import Tensor, nn
 
 from ckaudit.contract.manifest import TensorFacts, TensorKind
+from ckaudit.contract.tensor_names import depth_of, kind_by_name
 from ckaudit.recorder.arrays import dense, dtype_name, is_sharded, local
 from ckaudit.recorder.dropout import dropout_facts
 from ckaudit.recorder.guard import logger
 from ckaudit.recorder.hooks import Hook
-from ckaudit.recorder.names import depth_of, kind_by_name
 from ckaudit.recorder.paths import PathTrace
 from ckaudit.recorder.spread import stride_of
 

@@ -9,13 +9,13 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ckaudit.contract.tensor_names import depth_of
 from ckaudit.recorder.activation_stats import dead_units
 from ckaudit.recorder.arrays import dense
 from ckaudit.recorder.attempt import lowest
 from ckaudit.recorder.attention import entropies, later_sum
 from ckaudit.recorder.digits import shorten
 from ckaudit.recorder.fused import Call, sampled, take
-from ckaudit.recorder.names import depth_of
 from ckaudit.recorder.spread import quantiles_of
 
 QUERIES, TOKENS = 16, 256

@@ -27,7 +27,9 @@ Progress = Callable[[int, int], None]
 Source = Path | str | Sequence[Path] | RunFolder
 
 
-def read_run(source: Source, *, reads: Iterable[str] | None = None, progress: Progress | None = None) -> Run:
+def read_run(
+    source: Source, *, reads: Iterable[str] | None = None, progress: Progress | None = None, logs: SessionLogs | None = None
+) -> Run:
     """Read one run.
 
     Args:
@@ -35,6 +37,7 @@ def read_run(source: Source, *, reads: Iterable[str] | None = None, progress: Pr
         reads: Paths into the checkpoints, such as "gradients.*.norm"; what is not asked for is not kept.
             Default: every number but grids and histograms.
         progress: Called with pieces done and pieces in all: files, and blocks of a long log.
+        logs: Gathers the lines of each session by itself, for who wants them so.
 
     Raises:
         UnreadableError: Where there is nothing to read at all. A broken file among others is a finding of the run.
@@ -44,7 +47,7 @@ def read_run(source: Source, *, reads: Iterable[str] | None = None, progress: Pr
         raise UnreadableError(
             f"{_name(source)} holds no checkpoint and no scalars.jsonl", hint="Name a folder that a recorder wrote."
         )
-    reader = _Reader(folder, frozenset(every_path() if reads is None else reads))
+    reader = _Reader(folder, frozenset(every_path() if reads is None else reads), logs or SessionLogs())
     return reader.run(_name(source), progress)
 
 
@@ -67,10 +70,10 @@ def _name(source: Source) -> str:
 class _Reader:
     """What is gathered while one run is read."""
 
-    def __init__(self, folder: RunFolder, paths: frozenset[str]) -> None:
+    def __init__(self, folder: RunFolder, paths: frozenset[str], logs: SessionLogs) -> None:
         self.folder = folder
         self.gatherer = Gatherer(paths)
-        self.log = SessionLogs()
+        self.log = logs
         self.tabulator = Tabulator()
         self.notes: list[str] = []
         self.findings: list[Finding] = []

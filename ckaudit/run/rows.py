@@ -22,6 +22,7 @@ def run_of_table(
     reads: Iterable[str] | None = None,
     manifest: Manifest | None = None,
     notes: Iterable[str] = (),
+    logs: SessionLogs | None = None,
 ) -> Run:
     """Return the run that lines and checkpoints describe.
 
@@ -32,11 +33,12 @@ def run_of_table(
         reads: Paths into the checkpoints that are wanted; default: every number but grids and histograms.
         manifest: What is known of the run as a whole.
         notes: What a reader must know of how it was read.
+        logs: Gathers the lines of each session by itself, for who wants them so.
     """
     gatherer = Gatherer(frozenset(every_path() if reads is None else reads))
     for document in documents:
         gatherer.take(msgspec.convert({"schema_version": VERSION, **document}, gatherer.decoder.type, strict=False))
-    logs = SessionLogs()
+    logs = logs or SessionLogs()
     if len(table.steps):
         logs.add_table(table)
     log, branches = logs.merged()

@@ -144,6 +144,16 @@ class SessionLogs:
         self._logs: dict[int, ScalarLog] = {}
         self._starts: dict[int, int] = {}
 
+    @property
+    def sessions(self) -> dict[int, ScalarLog]:
+        """The log of each session, in their order, with what a later one replaced."""
+        return dict(sorted(self._logs.items()))
+
+    def session_of(self, step: int) -> int:
+        """Return the session that counts at a step; before all of them the first, 0 where there is none."""
+        begun = [session for session, start in self._starts.items() if start <= step]
+        return max(begun, default=min(self._starts, default=0))
+
     def add(self, row: Mapping[str, Any]) -> None:
         """Add one line."""
         session, step = int(row.get("session") or 0), int(row["step"])

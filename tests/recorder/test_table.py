@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from ckaudit.contract.tensor_names import depth_of
 from ckaudit.recorder import table
-from ckaudit.recorder.names import depth_of
 from ckaudit.recorder.table import kind_of, tensor_table, trainable_count
 
 LINEAR = nn.Linear(4, 4)

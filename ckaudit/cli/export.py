@@ -1,0 +1,147 @@
+"""`ckaudit export`: the scalars of a run as a table or log for other programs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ckaudit.cli import options
+from ckaudit.cli.output import check_folder, opened
+from ckaudit.cli.progress import progress
+from ckaudit.cli.say import say
+from ckaudit.cli.triage import Map, Run, Which
+from ckaudit.errors import CkauditError, UsageError
+
+if TYPE_CHECKING:
+    from ckaudit.run.logged import Logged
+
+EPILOG = """
+\b
+Examples:
+  ckaudit export runs/nano --to parquet -o nano.parquet
+  ckaudit export trainer_state.json --to tensorboard -o events/
+  ckaudit export runs/nano -o nano.csv
+\b
+Formats:
+  parquet      a row per line, a column per name; null is not recorded, NaN
+  arrow        was NaN; sessions, words and run.json are kept
+  csv          the same without run.json; an empty cell is not recorded
+  tensorboard  a folder with an event file for each session, in 64 bits
+  wandb-csv    a history with _step; without what a resume replaced
+Without --to the end of FILE tells: .parquet, .arrow, .feather or .csv.
+\b
+In DuckDB:
+  SELECT step, train_loss_raw FROM 'nano.parquet'
+  WHERE train_loss_raw IS NOT NULL AND NOT isnan(train_loss_raw);
+\b
+Exit codes:
+  0  written
+  2  nothing could be read or written, or something stands there already
+"""
+
+FORMATS = ("parquet", "arrow", "csv", "tensorboard", "wandb-csv")
+_BY_SUFFIX = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".csv": "csv"}
+
+To = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        metavar="FORMAT",
+        help=f"One of {', '.join(FORMATS)}.",
+        show_default=False,
+        autocompletion=lambda: list(FORMATS),
+    ),
+]
+Output = Annotated[
+    str,
+    typer.Option("--output", "-o", metavar="FILE", help="File to write; of tensorboard the folder.", show_default=False),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace what stands there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes and no summary.")]
+
+
+def command(
+    run: Run,
+    *,
+    to: To = "",
+    output: Output = "",
+    which: Which = "",
+    map: Map = None,  # noqa: A002  what the option is called
+    force: Force = False,
+    quiet: Quiet = False,
+) -> int:
+    """Write the scalars of a run for other programs; nothing is rounded, and what was not recorded stays so."""
+    format, target = _target(to, output)  # noqa: A001  what the option is called
+    _refuse_to_replace(format, target, force=force)
+    choice = options.choice(map, which)
+    from ckaudit.audit.scalars import scalars_of
+
+    with progress("reading", quiet=quiet) as tick:
+        found = scalars_of(Path(run), choice=choice, progress=tick)
+    _write(found, format, target, quiet=quiet)
+    if not quiet:
+        _tell(found, format, target)
+    return 0
+
+
+def _target(to: str, output: str) -> tuple[str, Path]:
+    """Return format and place, or raise `UsageError`."""
+    if not output:
+        raise UsageError("there is nothing to write to", hint="name it: -o FILE")
+    path = Path(output)
+    found = to or _BY_SUFFIX.get(path.suffix.lower(), "")
+    if not found:
+        raise UsageError(f"the end of {path.name} tells no format", hint=f"name one: --to {', '.join(FORMATS)}")
+    check_folder(output)
+    return options.one_of(found, FORMATS, "format"), path
+
+
+def _refuse_to_replace(format: str, target: Path, *, force: bool) -> None:  # noqa: A002  what the option is called
+    """Raise `UsageError` where something stands that may not be replaced, or that cannot be."""
+    if format != "tensorboard":
+        if target.is_dir():
+            raise UsageError(f"{target} is a folder", hint="name a file")
+        if target.exists() and not force:
+            raise UsageError(f"{target} stands there already", hint="choose another -o, or replace it with --force")
+        return
+    if target.exists() and not target.is_dir():
+        raise UsageError(f"{target} is no folder", hint="tensorboard reads folders of event files; name one")
+    if _events(target) and not force:
+        raise UsageError(f"{target} holds event files already", hint="choose another -o, or replace them with --force")
+
+
+def _events(folder: Path) -> list[Path]:
+    return sorted(folder.glob("events.out.tfevents.*")) if folder.is_dir() else []
+
+
+def _write(found: "Logged", format: str, target: Path, *, quiet: bool) -> None:  # noqa: A002  what the option is called
+    from ckaudit.reports.scalars import write, write_folder
+
+    with progress("writing", quiet=quiet) as tick:
+        if format != "tensorboard":
+            with opened(str(target)) as stream:
+                write(found, format, stream, tick)
+            return
+        old = _events(target)
+        try:
+            target.mkdir(exist_ok=True)
+            for path in old:
+                path.unlink()
+            write_folder(found, format, target, tick)
+        except OSError as error:
+            raise CkauditError(f"cannot write to {target}: {error.strerror or error}", hint="choose another --output") from None
+
+
+def _tell(found: "Logged", format: str, target: Path) -> None:  # noqa: A002  what the option is called
+    """Say what was written, and what the format has no room for."""
+    names = len(found.numbers) + len(found.words)
+    sessions = f" of {len(found.sessions):,} sessions" if len(found.sessions) > 1 else ""
+    say(f"wrote {target}: {found.lines:,} lines of {names:,} names{sessions}")
+    for note in found.notes:
+        say(f"note: {note}")
+    if found.checkpoints:
+        say(f"note: of {found.checkpoints:,} checkpoints only the scalars are exported; ckaudit metrics writes the rest")
+    if found.findings:
+        say(f"note: {len(found.findings):,} faults in its files: ckaudit validate names them")
+    if format == "wandb-csv" and len(found.sessions) > 1:
+        say("note: a W&B history only goes on: what a resume replaced was left out")

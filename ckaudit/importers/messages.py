@@ -1,0 +1,46 @@
+"""Messages of Protocol Buffers, read by Google's library from a list of the fields that are wanted.
+
+Numbers and types of fields never change once a format is out. Text is taken as bytes: broken characters are replaced where it
+is shown, and never an error.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ckaudit.errors import UsageError
+
+Fields = Mapping[int, tuple[str, str]]
+"""Name and type of each field by its number; a type with a star before it repeats, one with a capital is a message."""
+
+
+def message_classes(package: str, messages: Mapping[str, Fields], *, extra: str, what: str) -> dict[str, Any]:
+    """Return a class for each message.
+
+    Args:
+        package: Name of the format.
+        messages: Fields of each message by its name.
+        extra: The extra of this package that brings the library.
+        what: What would be read, for the message where the library is missing.
+
+    Raises:
+        UsageError: Where the library is not installed.
+    """
+    try:
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    except ImportError:
+        raise UsageError(f"reading {what} needs protobuf", hint=f"pip install 'ckaudit[{extra}]'") from None
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name=f"ckaudit/{package}.proto", package=f"ckaudit.{package}", syntax="proto2")
+    for name, fields in messages.items():
+        message = file.message_type.add(name=name)
+        for number, (field, kind) in fields.items():
+            plain = kind.removeprefix("*")
+            label = kinds.LABEL_REPEATED if kind != plain else kinds.LABEL_OPTIONAL
+            made = message.field.add(name=field, number=number, label=label)
+            if plain[0].isupper():
+                made.type, made.type_name = kinds.TYPE_MESSAGE, f".ckaudit.{package}.{plain}"
+            else:
+                made.type = kinds.Type.Value(f"TYPE_{plain.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"ckaudit.{package}.{name}")) for name in messages}

@@ -1,0 +1,59 @@
+"""Databases of SQLite that other programs wrote, read from a copy: a reader would otherwise write beside the original."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.source import Source
+
+MAGIC = b"SQLite format 3\0"
+_MAX_CELL = 16 * 2**20
+_LOG = "-wal"
+
+
+def is_database(source: Source) -> bool:
+    """Tell whether a file is a database."""
+    return not source.is_folder and source.head.startswith(MAGIC)
+
+
+def tables(source: Source) -> dict[str, list[str]]:
+    """Return the columns of each table; none where the file cannot be read."""
+    try:
+        with opened(source) as database:
+            names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            return {name: [row[1] for row in database.execute("SELECT * FROM pragma_table_info(?)", (name,))] for name in names}
+    except UnreadableError:
+        return {}
+
+
+@contextmanager
+def opened(source: Source) -> Iterator[sqlite3.Connection]:
+    """Open a database with what its writer has not yet moved into it from the log beside it.
+
+    Raises:
+        UnreadableError: Where it is broken.
+    """
+    with TemporaryDirectory(prefix="ckaudit-") as folder:
+        copy = Path(folder) / "copy.db"
+        copy.write_bytes(source.data)
+        log = Source(source.path.parent).inside(source.path.name + _LOG)
+        if log is not None and not log.is_folder:
+            copy.with_name(copy.name + _LOG).write_bytes(log.data)
+        try:
+            with closing(sqlite3.connect(copy, isolation_level=None)) as database:
+                database.execute("PRAGMA trusted_schema = OFF")
+                database.execute("PRAGMA cell_size_check = ON")
+                database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL)
+                database.text_factory = _text
+                yield database
+        except sqlite3.Error as error:
+            raise UnreadableError(
+                f"{source.shown} is a database that is broken: {error}", hint="Copy it again, when nothing writes to it."
+            ) from None
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", errors="replace")
