@@ -123,7 +123,8 @@ def fact(run, path, kind, value):
 
 
 POINTS = [
-    fact("RUN-1", "sys/name", "string", "calm"), fact("RUN-1", "config/lr", "float", 0.1), fact("RUN-1", "config/layers", "int", 4),
+    fact("RUN-1", "sys/name", "string", "calm"), fact("RUN-1", "config/lr", "float", 0.1),
+    fact("RUN-1", "config/layers", "int", 4),
     point("RUN-1", "metrics/train/loss", 1, 3.0), point("RUN-1", "metrics/train/loss", 2, 2.0),
     point("RUN-1", "metrics/train/loss", 2.5, 9.0), point("RUN-1", "metrics/train/loss", 3, None),
     point("RUN-1", "metrics/val/loss", 2, 2.5), point("RUN-1", "monitoring/0/gpu", 1, 50.0),
