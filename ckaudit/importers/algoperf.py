@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.curves import Curves, Parsed, joined, parsed, steps_of
+from ckaudit.importers.axis import steps_of
+from ckaudit.importers.curves import Curves, Parsed, joined, parsed
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.names import listed, resolved, short
 from ckaudit.importers.numbers import Numbers

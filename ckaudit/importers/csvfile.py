@@ -3,16 +3,27 @@
 Where no column holds the step but one counts epochs, as Keras' CSVLogger writes it, epochs are the axis.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.curves import Curves, Parsed, drop_other_clock, joined, parsed, steps_of, steps_of_tokens
+from ckaudit.importers.axis import (
+    CALLS,
+    CARRIED,
+    ONLY_CALLS,
+    counted_from_zero,
+    counter_of_updates,
+    steps_of,
+    steps_of_epochs,
+    steps_of_tokens,
+)
+from ckaudit.importers.curves import Curves, Parsed, drop_other_clock, joined, parsed
 from ckaudit.importers.imported import Imported
-from ckaudit.importers.names import listed, recognised, resolved, short
-from ckaudit.importers.numbers import NO_STEP, Numbers, fullest, steps_from, without_placeholders
+from ckaudit.importers.layer_names import place_of
+from ckaudit.importers.names import factor_of, listed, recognised, resolved, short
+from ckaudit.importers.numbers import NO_STEP, Numbers, carried, fullest, steps_from, without_placeholders
 from ckaudit.importers.source import Source
 from ckaudit.importers.table import holds_numbers, sniffed
 
@@ -59,12 +70,16 @@ def table_of(source: Source, columns: Mapping[str, str]) -> tuple[Parsed, Curves
         raise UnreadableError(f"{shown} has no header line", hint="Write the names of the columns in its first line.")
     delimiter, header, _ = found
     choices = choices_of(header, columns, shown)
-    wanted = {each for positions in choices.values() for each in positions}
-    epoch = epoch_of(header)
-    if "step" not in choices and epoch is not None:
-        wanted.add(epoch)
-    table = parsed(source.data, shown, header, wanted, delimiter)
+    table = parsed(source.data, shown, header, wanted_of(header, choices), delimiter)
     return table, curves_of(table, choices)
+
+
+def wanted_of(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> set[int]:
+    """Return the columns to read: those of `choices`, of single tensors and layers, and where no step is told of epochs."""
+    taken = {each for positions in choices.values() for each in positions}
+    epoch = epoch_of(header)
+    axis = {epoch} if epoch is not None and "step" not in choices else set()
+    return taken | axis | {position for position, name in enumerate(header) if place_of(name) is not None}
 
 
 def epoch_of(header: Sequence[str]) -> int | None:
@@ -86,7 +101,7 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
         for name, positions in recognised(header).items()
         if (kept := [each for each in positions if each not in taken])
     } | mapped
-    if not set(choices) - {"step", "time"}:
+    if not set(choices) - {"step", "time"} and not any(place_of(name) for name in header):
         raise UnreadableError(
             f"{shown} is a table, but none of its columns has a name that is known: {listed(header)}",
             hint="Name them, as in --map loss=COLUMN --map step=COLUMN.",
@@ -102,67 +117,61 @@ def curves_of(table: Parsed, choices: Mapping[str, Sequence[int]]) -> Curves:
     notes = []
     for name, position in chosen.items():
         values = table.columns[position]
+        if (factor := factor_of(table.header[position])) != 1:
+            values = values.times(factor)
         if name != "step" and (real := without_placeholders(values)) is not None:
             notes.append(f"nan in {short(table.header[position])} stands between numbers all along: read as not recorded")
             values = real
         series[name] = values
     drop_other_clock(series)
-    epochs = table.columns.get(epoch) if epoch is not None else None
-    steps, said = _steps(series, table, epochs)
-    passed = _passed_over(table.header, chosen, choices, () if epochs is None else (epoch,))
-    notes = [_taken(table.header, chosen), *passed, *said, *notes]
-    return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes)
+    steps, said = _steps(table, series, chosen, choices.get("step", ()))
+    used = {each for positions in choices.values() for each in positions}
+    layers = {table.header[each]: column for each, column in table.columns.items() if each not in used and each != epoch}
+    passed = _passed_over(table.header, chosen, choices, table.columns)
+    notes = [*_taken(table.header, chosen), *passed, *said, *notes]
+    return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes, layers)
 
 
-def _steps(series: Mapping[str, Numbers], table: Parsed, epochs: Numbers | None) -> tuple[NDArray[np.int64], list[str]]:
+def _steps(
+    table: Parsed, series: Mapping[str, Numbers], chosen: Mapping[str, int], counters: Sequence[int]
+) -> tuple[NDArray[np.int64], list[str]]:
     if "step" in series:
+        named = {table.header[position]: table.columns[position] for position in counters}
         steps, notes = steps_of(series["step"], table.lines)
-        loss = series.get("train_loss_raw")
-        if loss is not None and len(steps) and steps[0] == 0 and loss.recorded[0]:
-            notes.append("its steps count from 0 and were kept: step N here may be update N + 1")
-        return steps, notes
+        if better := counter_of_updates(named, series):
+            steps = steps_from(named[better])
+            steps, notes = carried(steps, steps != NO_STEP), [CARRIED.format(better)]
+        elif table.header[chosen["step"]] == CALLS:
+            notes.append(ONLY_CALLS)
+        return steps, [*notes, *counted_from_zero(steps, series)]
     if "tokens_seen" in series and "tokens_per_update" in series:
         derived = steps_of_tokens(series["tokens_seen"], series["tokens_per_update"])
         if derived is not None:
             return derived, ["no column holds the step: it was computed as tokens seen over tokens per update"]
-    if epochs is not None and (axis := steps_of_epochs(epochs)):
+    epoch = epoch_of(table.header)
+    if epoch is not None and (axis := steps_of_epochs(table.columns[epoch])):
         return axis
     rows = np.arange(1, len(table.lines) + 1)
     return rows, ["no column holds the step: rows were numbered from 1; name one with --map step=COLUMN"]
 
 
-def steps_of_epochs(epochs: Numbers) -> tuple[NDArray[np.int64], list[str]] | None:
-    """Return one step for each epoch, and say so; None where a row is no whole epoch of its own.
-
-    Epochs that count from 0 are counted from 1: step N is the end of the N-th.
-    """
-    steps = steps_from(epochs)
-    if (steps == NO_STEP).any() or (steps[1:] == steps[:-1]).any():
-        return None
-    shift = int(steps.min() == 0)
-    counted = ", which the file counts from 0" if shift else ""
-    note = f"no column holds the step: epochs are the axis, step N here is the end of epoch N{counted}"
-    return steps + shift, [f"{note}; how many updates an epoch took is not recorded"]
-
-
-def _taken(header: Sequence[str], chosen: Mapping[str, int]) -> str:
+def _taken(header: Sequence[str], chosen: Mapping[str, int]) -> list[str]:
     slices = [header[position] for name, position in chosen.items() if name.startswith(SLICE)]
     pairs = [f"{name} from {short(header[position])}" for name, position in chosen.items() if not name.startswith(SLICE)]
     if slices:
         pairs.append(f"{len(slices)} columns of slice_val_loss from {listed(slices, most=2)}")
-    return f"taken: {', '.join(pairs)}"
+    return [f"taken: {', '.join(pairs)}"] if pairs else []
 
 
 def _passed_over(
-    header: Sequence[str], chosen: Mapping[str, int], choices: Mapping[str, Sequence[int]], read: Sequence[int | None]
+    header: Sequence[str], chosen: Mapping[str, int], choices: Mapping[str, Sequence[int]], read: Collection[int]
 ) -> list[str]:
     notes = []
     for name, positions in choices.items():
         if len(positions) > 1:
             others = [header[each] for each in positions if each != chosen[name]]
             notes.append(f"{name} could also be {listed(others)}, which holds no more values; --map decides otherwise")
-    used = {*chosen.values(), *read, *(each for positions in choices.values() for each in positions)}
-    left = [name or "(no name)" for position, name in enumerate(header) if position not in used]
+    left = [name or "(no name)" for position, name in enumerate(header) if position not in read]
     if left:
         notes.append(f"left out, because no common name says what they are: {listed(left)}")
     return notes

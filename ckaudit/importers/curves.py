@@ -10,9 +10,10 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.cells import column
 from ckaudit.importers.imported import Imported
+from ckaudit.importers.layers import Layers
 from ckaudit.importers.merge import merge_notes, merge_numbers
 from ckaudit.importers.names import listed, short
-from ckaudit.importers.numbers import NO_STEP, Numbers, numbers, steps_from
+from ckaudit.importers.numbers import NO_STEP, Numbers, numbers
 from ckaudit.importers.plain import plain_columns
 from ckaudit.importers.table import DELIMITERS, Table, read_table
 
@@ -51,11 +52,13 @@ class Curves(Struct):
         steps: Shape (N,); step of each row, `NO_STEP` where the row has none.
         series: Columns of N cells by catalogue name.
         notes: What was done to get them.
+        layers: Columns of N cells by the file's own name of a statistic of one tensor or layer.
     """
 
     steps: NDArray[np.int64]
     series: dict[str, Numbers]
     notes: list[str] = field(default_factory=list)
+    layers: dict[str, Numbers] = field(default_factory=dict)
 
 
 def parsed(data: bytes, shown: str, header: Sequence[str], wanted: Collection[int], delimiter: str) -> Parsed:
@@ -86,24 +89,6 @@ def _with_care(table: Table) -> Parsed:
     return Parsed(table.header, columns, table.lines, table.delimiter, [*notes, *table.notes])
 
 
-def steps_of(values: Numbers, lines: Sequence[int]) -> tuple[NDArray[np.int64], list[str]]:
-    """Return steps, and say which rows had none."""
-    steps = steps_from(values)
-    lost = np.flatnonzero(steps == NO_STEP)
-    if not len(lost):
-        return steps, []
-    return steps, [f"{len(lost):,} rows have no whole step of 0 or more and were left out, first line {lines[lost[0]]:,}"]
-
-
-def steps_of_tokens(tokens: Numbers, per_update: Numbers) -> NDArray[np.int64] | None:
-    """Return tokens / tokens_per_update where both are known in every row and the quotient is whole, else None."""
-    if not (tokens.recorded & per_update.recorded & (per_update.values != 0)).all():
-        return None
-    with np.errstate(invalid="ignore"):
-        steps = steps_from(Numbers(tokens.values / per_update.values, tokens.recorded))
-    return None if (steps == NO_STEP).any() else steps
-
-
 def drop_other_clock(series: dict[str, Numbers]) -> None:
     """Take out a `time` that does not tell Unix time."""
     low, high = UNIX_TIME
@@ -131,7 +116,8 @@ def joined(
         UnreadableError: Where no value is left.
     """
     merged = merge_numbers(curves.steps, curves.series)
-    if not len(merged.table.steps):
+    layers = layers_of(curves)
+    if not len(merged.table.steps) and not layers:
         raise UnreadableError(
             f"{shown} holds no value at any step", hint="Name the columns: --map step=COLUMN --map loss=COLUMN."
         )
@@ -142,9 +128,22 @@ def joined(
         *notes,
         *([f"no value was recorded in {listed(empty)}"] if empty else []),
         *merge_notes(merged),
-        last,
+        *layers.notes(),
+        *([] if layers else [last]),
     ]
     manifest = Manifest(schema_version="ck.run.v1", source=source)
     if slices := sorted(each.partition("/")[2] for each in merged.table.names if each.startswith("slice_val_loss/")):
         manifest.slices = slices
-    return Imported(merged.table, manifest, tuple(said), source, name)
+    if tensors := layers.tensors():
+        manifest.tensors = tensors
+    return Imported(merged.table, manifest, tuple(said), source, name, layers.documents())
+
+
+def layers_of(curves: Curves) -> Layers:
+    """Return the statistics of single tensors and layers among the columns."""
+    layers = Layers()
+    for name, statistic in curves.layers.items():
+        kept = statistic.recorded & (curves.steps != NO_STEP)
+        for step, value in zip(curves.steps[kept].tolist(), statistic.values[kept].tolist(), strict=True):
+            layers.take(step, name, value)
+    return layers

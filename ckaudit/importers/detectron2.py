@@ -10,7 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ckaudit.importers.curves import Curves, joined, steps_of
+from ckaudit.importers.axis import steps_of
+from ckaudit.importers.curves import Curves, joined
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.jsonrows import read_rows, sample
 from ckaudit.importers.members import SCALARS_ONLY, As, Names, is_wanted, taken
@@ -56,7 +57,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if share := ratio(rows.column("data_time"), rows.column("time")):
         series["dataloader_stall_frac"] = share
     said.append("losses, times and the learning rate are medians of the last 20 iterations, as this writer smooths them")
-    curves = Curves(steps, series, [*found.notes, *said])
+    curves = Curves(steps, series, [*found.notes, *said], found.layers)
     return [joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)]
 
 

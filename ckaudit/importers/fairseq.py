@@ -17,7 +17,8 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.curves import Curves, joined, steps_of
+from ckaudit.importers.axis import steps_of
+from ckaudit.importers.curves import Curves, joined
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.jsonrows import Rows, read_rows
 from ckaudit.importers.members import SCALARS_ONLY, As, Names, is_wanted, taken
@@ -86,7 +87,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         series["time"] = times
         notes.append("times were logged without their zone: read as UTC")
     said.extend(["means of whole epochs were left out: the log has those of its intervals"] if "train" in lines.tags else [])
-    curves = Curves(steps, series, [*notes, *said])
+    curves = Curves(steps, series, [*notes, *said], found.layers)
     return [joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)]
 
 

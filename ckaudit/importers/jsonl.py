@@ -12,20 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.csvfile import steps_of_epochs
-from ckaudit.importers.curves import Curves, drop_other_clock, joined, steps_of
+from ckaudit.importers.axis import CALLS, CARRIED, ONLY_CALLS, counted_from_zero, counter_of_updates, steps_of, steps_of_epochs
+from ckaudit.importers.curves import Curves, drop_other_clock, joined
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.jsonrows import Object, Rows, read_rows, sample
 from ckaudit.importers.members import SCALARS_ONLY, As, Names, Taken, is_wanted, name_of, taken
 from ckaudit.importers.names import listed
-from ckaudit.importers.numbers import Numbers
+from ckaudit.importers.numbers import NO_STEP, Numbers, carried
 from ckaudit.importers.source import Source
 
 NAME = "JSON lines"
 GENERIC = True
 EPOCH = "epoch"
 ENDINGS = (".jsonl", ".ndjson")
-CALLS = "_step"  # of Weights & Biases
 
 _NAMES: Names = {EPOCH: As(""), "_runtime": As("")}
 
@@ -59,7 +58,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         data = _as_lines(source.document)
     rows = read_rows(data, source.shown, is_wanted({**columns, EPOCH: EPOCH}, _NAMES))
     found = taken(rows, columns, _NAMES)
-    if not set(found.series) - {"step", "time"}:
+    if not set(found.series) - {"step", "time"} and not found.layers:
         raise UnreadableError(
             f"{source.shown} holds JSON entries, but none of their members has a name that is known: {listed(list(rows.keys))}",
             hint="Name them, as in --map loss=MEMBER --map step=MEMBER.",
@@ -71,40 +70,25 @@ def _told(rows: Rows, found: Taken, columns: Mapping[str, str], shown: str) -> I
     series = dict(found.series)
     drop_other_clock(series)
     steps, said = _steps(rows, series, found, asked="step" in columns)
-    curves = Curves(steps, {name: values for name, values in series.items() if name != "step"}, [*found.notes, *said])
+    plain = {name: values for name, values in series.items() if name != "step"}
+    curves = Curves(steps, plain, [*found.notes, *said], found.layers)
     return joined(curves, shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)
 
 
 def _steps(rows: Rows, series: Mapping[str, Numbers], found: Taken, *, asked: bool) -> tuple[NDArray[np.int64], list[str]]:
     if "step" in series:
-        key = found.keys["step"]
-        if not asked and (better := _counter_of_updates(rows, series)):
-            key = better
-        steps, notes = steps_of(rows.column(key), rows.lines)
-        if key == CALLS:
-            notes.append(
-                "_step counts calls of log, which may be more or fewer than updates; --map step=MEMBER decides otherwise"
-            )
-        elif key != found.keys["step"]:
-            notes.append(f"steps are those of {key}")
-        loss = series.get("train_loss_raw")
-        if loss is not None and len(steps) and steps[0] == 0 and loss.recorded[0]:
-            notes.append("its steps count from 0 and were kept: step N here may be update N + 1")
-        return steps, notes
+        counters = {key: column for key, column in rows.columns.items() if name_of(key, _NAMES) == "step"}
+        better = "" if asked else counter_of_updates(counters, series)
+        steps, notes = steps_of(counters[better] if better else series["step"], rows.lines)
+        if better:
+            steps, notes = carried(steps, steps != NO_STEP), [CARRIED.format(better)]
+        elif found.keys["step"] == CALLS:
+            notes.append(ONLY_CALLS)
+        return steps, [*notes, *counted_from_zero(steps, series)]
     if axis := steps_of_epochs(rows.column(EPOCH)):
         return axis
     note = "no member holds the step: entries were numbered from 1; name one with --map step=MEMBER"
     return np.arange(1, len(rows.lines) + 1), [note]
-
-
-def _counter_of_updates(rows: Rows, series: Mapping[str, Numbers]) -> str:
-    """Return the member that counts updates wherever a loss was logged, not calls; empty: none does, or there is no choice."""
-    counters = [key for key in rows.columns if key != CALLS and name_of(key, _NAMES) == "step"]
-    losses = [column.recorded for name, column in series.items() if name in ("train_loss_raw", "val_loss")]
-    if not losses or CALLS not in rows.columns:
-        return ""
-    there = np.logical_or.reduce(losses)
-    return next((key for key in counters if rows.columns[key].recorded[there].all()), "")
 
 
 def _as_lines(data: bytes) -> bytes:

@@ -47,7 +47,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if columns.get("step", "step") == "step":
         steps = np.where(steps == NO_STEP, NO_STEP, steps + 1)
         notes.append("steps count from 0: step N of the file is step N + 1")
-    return [joined(Curves(steps, curves.series, notes), source.shown, NAME, found=table.found, notes=table.notes)]
+    return [joined(Curves(steps, curves.series, notes, curves.layers), source.shown, NAME, found=table.found, notes=table.notes)]
 
 
 def _is_sparse(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

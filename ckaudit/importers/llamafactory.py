@@ -7,7 +7,8 @@ was not told to count them; times are whole seconds since the start.
 
 from collections.abc import Mapping
 
-from ckaudit.importers.curves import Curves, joined, steps_of
+from ckaudit.importers.axis import steps_of
+from ckaudit.importers.curves import Curves, joined
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.jsonrows import read_rows, sample
 from ckaudit.importers.members import As, Names, is_wanted, taken
@@ -55,7 +56,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     series = dict(found.series)
     steps, said = steps_of(series.pop("step", rows.column("current_steps")), rows.lines)
     notes = [*found.notes, *said, *([] if counted else ["total_tokens is 0 all along: tokens were not counted"])]
-    made = joined(Curves(steps, series, notes), source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST)
+    made = joined(Curves(steps, series, notes, found.layers), source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST)
     if planned := _last(rows.column("total_steps")):
         made.manifest.planned_steps = planned
     return [made]

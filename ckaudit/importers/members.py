@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Mapping
 from msgspec import Struct
 
 from ckaudit.importers.jsonrows import Rows
-from ckaudit.importers.names import catalogue_name, listed, resolved, short, writable
+from ckaudit.importers.layer_names import place_of
+from ckaudit.importers.names import catalogue_name, factor_of, listed, resolved, short, writable
 from ckaudit.importers.numbers import Numbers, fullest, without_placeholders
 
 WRAPPERS = ("metrics/", "data/", "scalars/", "log/", "logs/")
@@ -34,11 +35,13 @@ class Taken(Struct, frozen=True):
         series: By catalogue name; `step` among them where a member says it.
         keys: The member each of them came from.
         notes: What was taken, and what was left out.
+        layers: Statistics of single tensors and layers, by their own names without a wrapper's.
     """
 
     series: dict[str, Numbers]
     keys: Mapping[str, str]
     notes: list[str]
+    layers: dict[str, Numbers]
 
 
 def mapped_keys(columns: Mapping[str, str]) -> dict[str, str]:
@@ -49,15 +52,23 @@ def mapped_keys(columns: Mapping[str, str]) -> dict[str, str]:
 def is_wanted(columns: Mapping[str, str], names: Names) -> Callable[[str], bool]:
     """Return a function that tells whether a member's numbers are needed."""
     mapped = mapped_keys(columns)
-    return lambda key: key in mapped or bool(name_of(key, names))
+    return lambda key: key in mapped or bool(name_of(key, names)) or is_of_layer(key, names)
+
+
+def is_of_layer(key: str, names: Names) -> bool:
+    """Tell whether a member is a statistic of one tensor or layer."""
+    return key not in names and place_of(_unwrapped(key)) is not None
+
+
+def _unwrapped(key: str) -> str:
+    return next((key.removeprefix(each) for each in WRAPPERS if key.startswith(each)), key)
 
 
 def name_of(key: str, names: Names) -> str:
     """Return the catalogue name of a member; empty: there is none. A member that only wraps others does not count."""
     if key in names:
         return names[key].name
-    inner = next((key.removeprefix(each) for each in WRAPPERS if key.startswith(each)), key)
-    return writable(catalogue_name(key) or catalogue_name(inner) or "")
+    return writable(catalogue_name(key) or catalogue_name(_unwrapped(key)) or "")
 
 
 def taken(rows: Rows, columns: Mapping[str, str], names: Names, *, silent: Collection[str] = ()) -> Taken:
@@ -81,13 +92,16 @@ def taken(rows: Rows, columns: Mapping[str, str], names: Names, *, silent: Colle
     keys, series, notes = {}, {}, []
     for name, candidates in choices.items():
         key = _fullest(candidates, rows)
-        factor = names[key].factor if key in names and key not in mapped.values() else 1.0
+        factor = names[key].factor if key in names and key not in mapped.values() else factor_of(key)
         values = rows.columns[key]
         keys[name], series[name] = key, values if factor == 1 else values.times(factor)
         if name != "step" and (real := without_placeholders(values)) is not None:
             notes.append(f"NaN in {short(key)} stands between numbers all along: read as not recorded")
             series[name] = real
-    return Taken(series, keys, [*_said(rows, keys, choices, {*silent, *names}), *notes])
+    offered = {key for candidates in choices.values() for key in candidates}
+    layers = {_unwrapped(key): rows.columns[key] for key in rows.columns if key not in offered and is_of_layer(key, names)}
+    known = {*silent, *names, *(key for key in rows.keys if is_of_layer(key, names))}
+    return Taken(series, keys, [*_said(rows, keys, choices, known), *notes], layers)
 
 
 def _resolved(rows: Rows, columns: Mapping[str, str]) -> dict[str, str]:

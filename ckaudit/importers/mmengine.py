@@ -8,7 +8,8 @@ training, so that it belongs to the update that was logged before it. `loss` and
 import re
 from collections.abc import Mapping
 
-from ckaudit.importers.curves import joined, steps_of
+from ckaudit.importers.axis import steps_of
+from ckaudit.importers.curves import joined
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.jsonrows import Object, read_rows, sample
 from ckaudit.importers.members import SCALARS_ONLY, is_wanted, taken

@@ -33,9 +33,12 @@ _PATTERNS = {
     "grad_global_norm": r"(?:train_|optim_)?(?:total_|global_)?(?:grad|gradient)_(?:global_|2_0_)?norm(?:_total)?|gnorm",
     "tokens_seen": r"(?:train_|throughput_)?(?:num_|n_|total_|consumed_|num_input_)?tokens(?:_seen)?",
     "tokens_per_update": r"tokens_per_(?:update|step|batch)|batch_size_in_tokens",
-    "tokens_per_sec": r"(?:train_)?(?:tokens|tok)(?:_per)?_(?:sec|second|s)",
+    "tokens_per_sec": r"(?:train_|throughput_)?(?:tokens|tok)(?:_per)?_(?:sec|second|s)",
     "time": r"_timestamp|wall_time|timestamp",
+    "step_time": r"throughput_duration",
+    "mfu": r"throughput_mfu",
 }
+_PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
 _ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
 _UNLIKE_LETTERS = re.compile(r"[\s./\-]+")
@@ -82,6 +85,15 @@ def catalogue_name(header: str) -> str | None:
         return f"slice_val_loss/{found[1]}"
     plain = _UNLIKE_LETTERS.sub("_", own.lower())
     return next((name for name, alias in _ALIASES.items() if alias.fullmatch(plain)), None)
+
+
+def factor_of(header: str) -> float:
+    """Return what the values of a column are multiplied with to be in the catalogue's unit.
+
+    >>> factor_of("throughput/mfu")
+    0.01
+    """
+    return 0.01 if header.rsplit(" - ", 1)[-1].strip() in _PERCENT else 1.0
 
 
 def recognised(headers: Iterable[str]) -> dict[str, list[int]]:

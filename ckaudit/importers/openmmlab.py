@@ -1,4 +1,4 @@
-"""What MMEngine's and MMCV's JSON logs share: names, and where an evaluation belongs that does not say its update."""
+"""What MMEngine's and MMCV's JSON logs share: names, and that an evaluation belongs to the update logged before it."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from ckaudit.importers.curves import Curves
 from ckaudit.importers.jsonrows import Rows
 from ckaudit.importers.members import As, Names, Taken
-from ckaudit.importers.numbers import NO_STEP, ratio
+from ckaudit.importers.numbers import carried, ratio
 
 MEGABYTE = 2**20
 OF_TRAINING = ("train_loss_raw", "learning_rate", "grad_global_norm", "gpu_mem_used", "step_time", "dataloader_stall_frac")
@@ -18,18 +18,6 @@ NAMES: Names = {
     "memory": As("gpu_mem_used", MEGABYTE),
     **dict.fromkeys(("base_lr", "data_time", "epoch", "iter"), As("")),
 }
-
-
-def after_training(steps: NDArray[np.int64], training: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the steps, with the last one of training above it for each entry of another kind; 0 where there is none yet.
-
-    Args:
-        steps: Shape (N,), of each entry, right for those of training.
-        training: Shape (N,), whether the entry is of training.
-    """
-    known = training & (steps != NO_STEP)
-    latest = np.maximum.accumulate(np.where(known, np.arange(len(steps)), -1)) if len(steps) else steps
-    return np.where(training, steps, np.where(latest >= 0, steps[latest], 0))
 
 
 def curves_of(rows: Rows, found: Taken, steps: NDArray[np.int64], training: NDArray[np.bool_], notes: list[str]) -> Curves:
@@ -50,4 +38,4 @@ def curves_of(rows: Rows, found: Taken, steps: NDArray[np.int64], training: NDAr
     for name in OF_TRAINING:
         if name in series:
             series[name] = series[name].only(training)
-    return Curves(after_training(steps, training), series, [*found.notes, *notes])
+    return Curves(np.where(training, steps, carried(steps, training)), series, [*found.notes, *notes], found.layers)

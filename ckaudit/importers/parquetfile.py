@@ -13,7 +13,7 @@ from msgspec import UNSET
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.csvfile import choices_of, curves_of, epoch_of
+from ckaudit.importers.csvfile import choices_of, curves_of, wanted_of
 from ckaudit.importers.curves import Parsed, joined
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.names import writable
@@ -44,9 +44,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     file = opened(source)
     header = [name for name, _ in _leaves(file.schema_arrow)]
     choices = choices_of(header, columns, source.shown)
-    wanted = {each for positions in choices.values() for each in positions} | {
-        each for each in [epoch_of(header)] if each is not None
-    }
+    wanted = wanted_of(header, choices)
     runs = next((name for name in _RUNS if name in header), None)
     table = columns_of(file, [header[each] for each in sorted(wanted)] + ([runs] if runs else []), source.shown)
     values = {position: numbers_of(table[header[position]]) for position in wanted}

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ckaudit.errors import UsageError
-from ckaudit.importers.curves import Curves, joined, steps_of
+from ckaudit.importers.axis import steps_of
+from ckaudit.importers.curves import Curves, joined
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.jsonrows import read_rows, sample
 from ckaudit.importers.members import As, Names, is_wanted, taken
@@ -56,7 +57,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     progress = rows.texts.get(_STEP)
     old = series.pop("step", rows.column(_OLD_STEP))
     steps, said = steps_of(old if progress is None else numbers([_part(cell, 0) for cell in progress]), rows.lines)
-    curves = Curves(steps, series, [*found.notes, *said])
+    curves = Curves(steps, series, [*found.notes, *said], found.layers)
     made = joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST)
     if planned := _planned(progress or ()):
         made.manifest.planned_steps = planned

@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.csvfile import steps_of_epochs
-from ckaudit.importers.curves import Curves, Parsed, joined, parsed, steps_of
+from ckaudit.importers.axis import steps_of, steps_of_epochs
+from ckaudit.importers.curves import Curves, Parsed, joined, parsed
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.names import catalogue_name, listed, resolved, short, writable
 from ckaudit.importers.numbers import Numbers

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.csvfile import epoch_of, steps_of_epochs
-from ckaudit.importers.curves import Curves, Parsed, joined, parsed, steps_of
+from ckaudit.importers.axis import steps_of, steps_of_epochs
+from ckaudit.importers.csvfile import epoch_of
+from ckaudit.importers.curves import Curves, Parsed, joined, parsed
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.names import listed, resolved
 from ckaudit.importers.numbers import Numbers

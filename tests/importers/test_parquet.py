@@ -1,14 +1,16 @@
 """Parquet files, and those of Neptune's exporter."""
 
+import contextlib
 import datetime as dt
 import math
+import random
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import Choice, import_runs, import_source, parquetfile
 
 NAN = float("nan")
@@ -123,7 +125,8 @@ def fact(run, path, kind, value):
 
 
 POINTS = [
-    fact("RUN-1", "sys/name", "string", "calm"), fact("RUN-1", "config/lr", "float", 0.1), fact("RUN-1", "config/layers", "int", 4),
+    fact("RUN-1", "sys/name", "string", "calm"), fact("RUN-1", "config/lr", "float", 0.1),
+    fact("RUN-1", "config/layers", "int", 4),
     point("RUN-1", "metrics/train/loss", 1, 3.0), point("RUN-1", "metrics/train/loss", 2, 2.0),
     point("RUN-1", "metrics/train/loss", 2.5, 9.0), point("RUN-1", "metrics/train/loss", 3, None),
     point("RUN-1", "metrics/val/loss", 2, 2.5), point("RUN-1", "monitoring/0/gpu", 1, 50.0),
@@ -173,3 +176,22 @@ def test_neptune_a_mapped_path_and_none_known(tmp_path):
 def test_neptune_without_a_row_is_refused(tmp_path):
     with pytest.raises(UnreadableError, match="holds 0 runs"):
         import_source(exported(tmp_path / "part_0.parquet", []))
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("neptune", [False, True])
+def test_flipped_bytes_and_cut_files(tmp_path, seed, neptune):
+    source = random.Random(seed)
+    path = tmp_path / "log.parquet"
+    if neptune:
+        exported(path, POINTS)
+    else:
+        columns = {"step": list(range(50)), "loss": [1.5] * 50, "run": ["a", "b"] * 25, "deep": [{"x": 1.0}] * 50}
+        parquet.write_table(pa.table(columns), path, compression=source.choice(["snappy", "zstd", "none"]))
+    data = bytearray(path.read_bytes())
+    for _ in range(source.choice([1, 3, 30])):
+        data[source.randrange(4, len(data))] = source.randrange(256)
+    path.write_bytes(data[: source.choice([len(data), len(data) - source.randrange(len(data) - 4)])])
+    with contextlib.suppress(CkauditError):
+        for run in import_runs(path):
+            assert len(run.table.steps)

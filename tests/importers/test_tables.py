@@ -140,3 +140,28 @@ def test_levanter_under_its_own_names(imported):
             "tokens_per_sec": 100.0, "val_loss": 3.0, "step_time": 0.5, "slice_val_loss/paloma/c4_en": 4.0,
         }
     ]  # fmt: skip
+
+
+def test_a_table_of_wandb_has_a_counter_of_updates_before_its_calls(imported):
+    text = "_step,train/global_step,train/loss,lr\n0,10,3,\n1,,,0.5\n2,20,2,\n"
+    run = imported(text, "history.csv")
+    assert run.rows == [{"step": 10, "train_loss_raw": 3.0, "learning_rate": 0.5}, {"step": 20, "train_loss_raw": 2.0}]
+    assert [row["step"] for row in imported(text, "history.csv", step="_step").rows] == [0, 1, 2]
+    assert noted(imported("_step,loss\n1,2\n", "history.csv"), "_step counts calls")
+
+
+def test_the_share_of_the_peak_is_no_percentage(imported):
+    assert curve(imported("step,loss,throughput/mfu\n1,2,45\n", "levanter.csv"), "mfu") == {1: pytest.approx(0.45)}
+
+
+def test_statistics_of_layers_become_checkpoints(imported):
+    header = "step,train/loss,grad/norm/total,grad/norm/layers.0.weight,grad/norm/layers.1.weight,odd"
+    run = imported(f"{header}\n1,2,1.5,0.5,,1\n2,1,1.25,0.25,0.75,1\n", "levanter.csv")
+    assert curve(run, "grad_global_norm") == {1: 1.5, 2: 1.25}
+    assert [(each["step"], sorted(each["gradients"])) for each in run.documents] == [
+        (1, ["layers.0.weight"]), (2, ["layers.0.weight", "layers.1.weight"])
+    ]  # fmt: skip
+    assert run.documents[1]["gradients"]["layers.1.weight"]["norm"] == 0.75
+    assert noted(run, "left out, because no common name says what they are: odd")
+    lines = "".join(f'{{"step": {step}, "loss": 1, "grad/norm/layers.0.weight": 0.5}}\n' for step in (1, 2))
+    assert len(imported(lines, "log.jsonl").documents) == 2
