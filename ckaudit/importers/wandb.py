@@ -78,7 +78,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where protobuf is missing, or `columns` names what is not there.
     """
     runs: dict[str, _Run] = {}
-    for file in _files(source):
+    files = list(_files(source))
+    for file in files:
         if file.first(len(MARK)) == MARK:
             _read_log(runs, file)
         else:
@@ -87,6 +88,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if not with_rows:
         raise UnreadableError(f"{source.shown} is of W&B, but no call of log is in it", hint="Look whether the run got that far.")
     made = [_tracked(each, columns) for each in with_rows]
+    if len(files) == MAX_FILES:
+        made[0].notes.append(f"only the first {MAX_FILES:,} logs were read: name the folder of a run")
     named(made)
     return runs_of(made, {name: each for name, each in columns.items() if name != "step"}, source.shown, NAME)
 

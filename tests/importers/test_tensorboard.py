@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from ckaudit.audit import triage
+from ckaudit.cli.run import run as command
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import Choice, import_runs, import_source
 from ckaudit.importers.crc32c import masked
 from ckaudit.importers.tfevents import messages, records
 
 pytest.importorskip("tensorboardX")
-ALGOPERF = Path(__file__).parents[2] / "fixtures" / "real" / "algoperf"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+ALGOPERF, TRACKERS = FIXTURES / "real" / "algoperf", FIXTURES / "trackers"
 CRITEO, SPEECH = (ALGOPERF / name for name in ("criteo_genadam_inf_step73", "deepspeech_baseline_healthy"))
 
 
@@ -160,6 +162,24 @@ def test_scalars_of_a_writer(writer, tmp_path):
     assert set(run.table.names) == {"train_loss_raw", "grad_global_norm", "time"}
     assert noted(run, "epoch")
     assert import_source(events_in(tmp_path)).rows == run.rows
+
+
+@pytest.mark.parametrize(
+    ("tag", "name"),
+    [
+        ("Loss/train", "train_loss_raw"), ("Loss/val", "val_loss"), ("loss/validation", "val_loss"),
+        ("lr-AdamW", "learning_rate"), ("lr-AdamW/pg1", "learning_rate"), ("Train/Loss", "train_loss_raw"), ("eval/loss", "val_loss"), ("lr", "learning_rate"),
+    ],
+)  # fmt: skip
+def test_tags_that_guides_and_trainers_use(written, tag, name):
+    assert curve(written((1, {tag: simple(1.0)})), name) == {1: 1.0}
+
+
+def test_what_ckaudit_exports_comes_back_as_it_was(tmp_path):
+    source = TRACKERS / "wandb"
+    assert command(["export", str(source), "--run", "first", "--to", "tensorboard", "-q", "-o", str(tmp_path / "events")]) == 0
+    before, after = import_source(source, choice=Choice(run="first")), import_source(tmp_path / "events")
+    assert [sorted(map(str, row.items())) for row in after.rows] == [sorted(map(str, row.items())) for row in before.rows]
 
 
 def test_a_restart_writes_a_second_file_and_is_a_resume(writer, tmp_path):
