@@ -14,7 +14,7 @@ Words = NDArray[np.uint32]
 Whole = NDArray[np.int64]
 
 _POLYNOMIAL = 0x82F63B78
-_WIDTHS = (64, 128, 256, 512)
+_WIDTHS = (8, 48, 64, 96, 128, 256, 512)
 _ROW = _WIDTHS[-1]
 _ROWS_AT_ONCE = 8192
 _FIRST = 4

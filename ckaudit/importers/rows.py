@@ -4,6 +4,7 @@ Such a tracker counts its own calls unless the program passes a step. Many progr
 well, such as `train/global_step`: that is the step then. A row without it stands where the last one that had it stood.
 """
 
+import json
 import math
 from array import array
 from collections.abc import Mapping
@@ -113,6 +114,14 @@ class Rows:
         else:
             note = f"no series holds the update: steps are those that the program passed to {self._tracker}"
         return own, [*notes, note]
+
+
+def json_of(text: str | bytes) -> Any:
+    """Return JSON that may hold bare NaN and infinities, None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _finite_or_not(value: float) -> float:

@@ -10,6 +10,7 @@ from ckaudit.contract.folder import shown_name
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.table import HEAD_BYTES, text_of
 
+MAX_SEEN = 200_000
 MAX_IMPORT_BYTES = 4 * MAX_BYTES  # a million rows of 200 bytes, and a log of that size still fits in memory
 
 
@@ -95,13 +96,18 @@ class Source:
     def files(self, *, most: int, part_of_name: str = "") -> Iterator[tuple[str, "Source"]]:
         """Yield the files in this folder and in those inside it, by name; links to folders are not followed.
 
+        The search ends after `MAX_SEEN` files of any name: no store of a run lies deeper in a disk than that.
+
         Args:
             most: How many at the most.
             part_of_name: What their names must contain.
         """
-        number = 0
+        number = seen = 0
         for folder, inner, names in os.walk(self.path):
             inner.sort()
+            seen += len(names)
+            if seen > MAX_SEEN:
+                return
             for name in sorted(name for name in names if part_of_name in name):
                 relative = Path(folder, name).relative_to(self.path).as_posix()
                 found = self.inside(relative)

@@ -49,7 +49,7 @@ def opened(source: Source) -> Iterator[sqlite3.Connection]:
                 database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL)
                 database.text_factory = _text
                 yield database
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the text of an error can quote broken names
             raise UnreadableError(
                 f"{source.shown} is a database that is broken: {error}", hint="Copy it again, when nothing writes to it."
             ) from None

@@ -8,7 +8,7 @@ carry the sums of their values and so exact norms, those of the second only coun
 """
 
 from collections.abc import Iterator, Mapping
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from msgspec import Struct, field
@@ -17,7 +17,7 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.bins import Moments
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.layers import Layers
-from ckaudit.importers.points import NO_TIME, Points
+from ckaudit.importers.points import Points
 from ckaudit.importers.source import Source
 from ckaudit.importers.tensorboard_runs import Part, tracked_runs
 from ckaudit.importers.tfevents import MARK, START, STRING, cells_of, messages, records, scalar_of
@@ -27,6 +27,8 @@ NAME = "TensorBoard event files"
 GENERIC = False
 MAX_FILES = 5000
 
+_MARKED = 64
+_FIRST_BYTES = 1024  # the first event says the version and nothing more
 _PART_OF_NAME = "tfevents"  # by which TensorBoard itself finds its files in a folder
 _NO_CURVES = {
     b"images",
@@ -48,14 +50,12 @@ class _Reading(Struct):
     part: Part
     plugins: dict[bytes, bytes] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
-    clock: float = 0.0
-    moment: float = NO_TIME
     odd: dict[str, int] = field(default_factory=dict)
 
 
 def detects(source: Source) -> bool:
     """Tell by the version that the first event of a file says; in a folder by any such file."""
-    return _is_events(source) if not source.is_folder else next(_files(source), None) is not None
+    return next(_files(source), None) is not None if source.is_folder else MARK in source.head[:_MARKED]
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -70,6 +70,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     for name, file in _files(source) if source.is_folder else [(source.path.name, source)]:
         folders.setdefault(name.rpartition("/")[0], []).append(file)
     found = tracked_runs([_part(name, files) for name, files in folders.items()])
+    if sum(map(len, folders.values())) == MAX_FILES:
+        found[0].notes.append(f"only the first {MAX_FILES:,} event files were read: name the folder of a run")
     if not any(each.series or each.layers for each in found):
         raise UnreadableError(
             f"{source.shown} is of TensorBoard, but no event in it holds a number",
@@ -86,17 +88,14 @@ def _files(source: Source) -> Iterator[tuple[str, Source]]:
 
 
 def _is_events(file: Source) -> bool:
-    return MARK in file.first(64)
+    return MARK in file.first(_MARKED)
 
 
 def _part(name: str, files: list[Source]) -> Part:
     """Read the files of a folder in the order of their times."""
     reading = _Reading(Part(name, Points()))
-    loaded = [(file, file.data) for file in files]
-    firsts = [(_first_time(data), file.path.name, file, data) for file, data in loaded]
-    for _, _, file, data in sorted(firsts, key=lambda each: each[:2]):
-        reading.clock = 0.0
-        _read_file(reading, file.shown, data)
+    for file in sorted(files, key=lambda each: (_first_time(each), each.path.name)):
+        _read_file(reading, file.shown, Source(file.path).data)
     if len(files) > 1:
         reading.part.notes.append(f"{len(files):,} event files in the order of their times: the program was started again")
     for what, count in reading.odd.items():
@@ -104,41 +103,63 @@ def _part(name: str, files: list[Source]) -> Part:
     return reading.part
 
 
-def _first_time(data: bytes) -> float:
-    event = messages()["Event"]
-    for start, end in records(data[: 2**16]).events[:1]:
-        if (parsed := _parsed(event, data[start:end])) is not None and isfinite(parsed.wall_time):
-            return float(parsed.wall_time)
+def _first_time(file: Source) -> float:
+    data = file.first(_FIRST_BYTES)
+    for start, end in records(data).events[:1]:
+        if (event := _parsed("Event", data[start:end])) is not None and isfinite(event.wall_time):
+            return float(event.wall_time)
     return 0.0
 
 
-def _parsed(kind: Any, data: bytes) -> Any:
+def _parsed(name: str, data: bytes) -> Any:
+    """Return a message, None where the bytes are none."""
     from google.protobuf.message import DecodeError
 
     try:
-        return kind.FromString(data)
+        return messages()[name].FromString(data)
     except DecodeError:
         return None
 
 
 def _read_file(reading: _Reading, shown: str, data: bytes) -> None:
+    from google.protobuf.message import DecodeError
+
     found = records(data)
-    event_class = messages()["Event"]
     if found.torn:
         reading.part.notes.append(f"{shown} ends in the middle of an event: {found.torn:,} bytes at its end were left out")
     _count(reading, "events with a wrong checksum were left out", found.broken)
+    parse = messages()["Event"].FromString
+    slots: dict[bytes, int] = {}
+    put_slot, put_step, put_value, put_time = reading.part.points.appends()
+    clock = 0.0
     for start, end in found.events:
-        event = _parsed(event_class, data[start:end])
-        if event is None:
+        try:
+            event = parse(data[start:end])
+        except DecodeError:
             _count(reading, "events that cannot be decoded were left out", 1)
             continue
-        time = event.wall_time
-        reading.clock = max(reading.clock, time) if isfinite(time) else reading.clock
-        reading.moment = reading.clock if time else NO_TIME
-        if event.HasField("session_log") and event.session_log.status == START:
-            reading.part.starts.append((reading.clock, event.step))
+        if clock < (time := event.wall_time) < inf:
+            clock = time
+        step = event.step
         for value in event.summary.value:
-            _take(reading, event.step, value)
+            if value.HasField("simple_value"):
+                put_slot(slots[value.tag] if value.tag in slots else _slot(reading, slots, value))
+                put_step(step)
+                put_value(value.simple_value)
+                put_time(clock)
+            else:
+                _take(reading, step, value, clock)
+        if event.HasField("session_log") and event.session_log.status == START:
+            reading.part.starts.append((clock, step))
+
+
+def _slot(reading: _Reading, slots: dict[bytes, int], value: Any) -> int:
+    return slots.setdefault(value.tag, reading.part.points.slot(_name(reading, value)))
+
+
+def _name(reading: _Reading, value: Any) -> str:
+    tag = value.tag or value.node_name
+    return reading.names.get(tag) or reading.names.setdefault(tag, tag.decode("utf-8", errors="replace"))
 
 
 def _count(reading: _Reading, what: str, number: int) -> None:
@@ -146,12 +167,9 @@ def _count(reading: _Reading, what: str, number: int) -> None:
         reading.odd[what] = reading.odd.get(what, 0) + number
 
 
-def _take(reading: _Reading, step: int, value: Any) -> None:
-    tag = value.tag or value.node_name
-    name = reading.names.get(tag) or reading.names.setdefault(tag, tag.decode("utf-8", errors="replace"))
-    if value.HasField("simple_value"):
-        reading.part.points.add(name, step, value.simple_value, reading.moment)
-        return
+def _take(reading: _Reading, step: int, value: Any, clock: float) -> None:
+    """Take a value that is no plain number."""
+    tag, name = value.tag or value.node_name, _name(reading, value)
     if value.HasField("metadata"):
         plugin = value.metadata.plugin_data
         reading.plugins.setdefault(tag, plugin.plugin_name)
@@ -162,13 +180,13 @@ def _take(reading: _Reading, step: int, value: Any) -> None:
     elif value.HasField("tensor") and value.tensor.dtype == STRING:
         _take_text(reading, name, value.tensor)
     elif value.HasField("tensor") and reading.plugins.get(tag) not in _NO_CURVES:
-        _take_tensor(reading, step, name, value.tensor)
+        _take_tensor(reading, step, name, value.tensor, clock)
 
 
-def _take_tensor(reading: _Reading, step: int, name: str, tensor: Any) -> None:
+def _take_tensor(reading: _Reading, step: int, name: str, tensor: Any, clock: float) -> None:
     number = scalar_of(tensor)
     if number is not None:
-        reading.part.points.add(name, step, number, reading.moment)
+        reading.part.points.add(name, step, number, clock)
         return
     cells = cells_of(tensor)
     if cells is None or cells.ndim != 2 or cells.shape[1] != 3 or not len(cells):
@@ -200,7 +218,7 @@ def _take_text(reading: _Reading, name: str, tensor: Any) -> None:
 
 
 def _take_hparams(reading: _Reading, content: bytes) -> None:
-    found = _parsed(messages()["Hparams"], content)
+    found = _parsed("Hparams", content)
     for each in found.session_start_info.hparams if found is not None else ():
         setting = each.value
         known = [kind for kind in ("number_value", "string_value", "bool_value") if setting.HasField(kind)]

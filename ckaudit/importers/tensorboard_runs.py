@@ -1,12 +1,12 @@
 """Folders of event files made runs: what writers put beside a run belongs to it.
 
-PyTorch's `add_scalars(main, {key: ...})` makes a folder `<main>_<key>` for each key, with the points under `main`; Keras a
-folder `train` and one `validation`, an Estimator `eval` inside the run; `add_hparams` a folder named by the time. Every other
-folder is a run by itself.
+`add_scalars(main, {key: ...})` makes a folder `<main>_<key>` (PyTorch) or `<main>/<key>` (tensorboardX) for each key, with the
+points under `main`; Keras a folder `train` and one `validation`, an Estimator `eval` inside the run; `add_hparams` a folder
+named by the time. Every other folder is a run by itself.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -72,17 +72,26 @@ def _home(folder: str, series: dict[str, dict[str, Series]]) -> tuple[str, str |
     if not folder:
         return "", ""
     tags = series[folder]
+    for above, key in _together(folder, tags, series):
+        return above, f"{key}/"
     if own in _SIDES and (parent in series or any(other != own and _joined(parent, other) in series for other in _SIDES)):
         return parent, f"{_SIDES[own]}/"
     if parent not in series:
         return folder, ""
-    for tag in tags:
-        key = own.removeprefix(tag.replace("/", "_") + "_")
-        if len(tags) == 1 and key and key != own:
-            return parent, f"{key}/"
     if own.replace(".", "").isdecimal() and all(len(each.steps) == 1 for each in tags.values()):
         return parent, None
     return folder, ""
+
+
+def _together(folder: str, tags: Iterable[str], series: Container[str]) -> Iterator[tuple[str, str]]:
+    """Yield the run above whose `add_scalars` made a folder, and the key that it was made for."""
+    names = list(tags)
+    parts = folder.split("/")
+    for depth in range(len(parts) - 1, -1, -1):
+        above, own = "/".join(parts[:depth]), "/".join(parts[depth:])
+        for before in (f"{names[0]}/", names[0].replace("/", "_") + "_") if len(names) == 1 and above in series else ():
+            if own.startswith(before) and len(own) > len(before):
+                yield above, own.removeprefix(before)
 
 
 def _joined(parent: str, name: str) -> str:

@@ -4,17 +4,18 @@ Steps are what the program passed, else trackio's own count of calls from 0. NaN
 log is not in its row. Rows are written in batches, and several can carry the time of one batch.
 """
 
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from ckaudit.importers.cells import step_number
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.mlflow_runs import named
 from ckaudit.importers.points import NO_TIME
-from ckaudit.importers.rows import Rows
+from ckaudit.importers.rows import Rows, json_of
 from ckaudit.importers.settings import tell
 from ckaudit.importers.source import Source
 from ckaudit.importers.sqlite import is_database, opened, tables
@@ -73,9 +74,9 @@ def _object(text: Any) -> dict[str, Any] | None:
     if not isinstance(text, str | bytes):
         return None
     try:
-        found = json.loads(text)
+        found = msgspec.json.decode(text)
     except (ValueError, RecursionError):
-        return None
+        found = json_of(text)
     return found if isinstance(found, dict) else None
 
 

@@ -7,7 +7,6 @@ id: the folders of one id are one run. The package itself reads such files only 
 read here.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -21,7 +20,7 @@ from ckaudit.importers.imported import Imported
 from ckaudit.importers.messages import message_classes
 from ckaudit.importers.mlflow_runs import named
 from ckaudit.importers.points import NO_TIME
-from ckaudit.importers.rows import MAX_DEPTH, Rows
+from ckaudit.importers.rows import MAX_DEPTH, Rows, json_of
 from ckaudit.importers.settings import tell
 from ckaudit.importers.source import Source
 from ckaudit.importers.tracked import Tracked, runs_of
@@ -79,7 +78,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where protobuf is missing, or `columns` names what is not there.
     """
     runs: dict[str, _Run] = {}
-    for file in _files(source):
+    files = list(_files(source))
+    for file in files:
         if file.first(len(MARK)) == MARK:
             _read_log(runs, file)
         else:
@@ -88,6 +88,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if not with_rows:
         raise UnreadableError(f"{source.shown} is of W&B, but no call of log is in it", hint="Look whether the run got that far.")
     made = [_tracked(each, columns) for each in with_rows]
+    if len(files) == MAX_FILES:
+        made[0].notes.append(f"only the first {MAX_FILES:,} logs were read: name the folder of a run")
     named(made)
     return runs_of(made, {name: each for name, each in columns.items() if name != "step"}, source.shown, NAME)
 
@@ -149,7 +151,7 @@ def _read_log(runs: dict[str, _Run], file: Source) -> None:
             f"{file.shown} ends in the middle of a record, which was left out: the program was cut off, or still runs"
         )
     if damage.blocks:
-        run.notes.append(f"{damage.blocks:,} blocks of {file.shown} hold a wrong checksum: what follows in them was left out")
+        run.notes.append(f"{damage.blocks:,} blocks of {file.shown} have a wrong checksum: what follows in them was left out")
 
 
 def _text(data: bytes) -> str:
@@ -169,7 +171,7 @@ def _take_config(run: _Run, config: Any) -> None:
     for item in config.update:
         path = _path(item)
         if not path[0].startswith("_"):
-            _put(run.config, path, _value(item.value_json))
+            _put(run.config, path, json_of(item.value_json))
 
 
 def _path(item: Any) -> list[str]:
@@ -189,14 +191,6 @@ def _put(place: dict[str, Any], path: list[str], value: Any) -> None:
     place[path[-1]] = value
 
 
-def _value(text: bytes) -> Any:
-    """Return JSON that may hold bare NaN, None where it is none."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _take_history(run: _Run, history: Any) -> None:
     plain: dict[str, bytes] = {}
     nested: dict[str, Any] = {}
@@ -205,7 +199,7 @@ def _take_history(run: _Run, history: Any) -> None:
         if len(path) == 1:
             plain[path[0]] = item.value_json
         else:
-            _put(nested, path, _value(item.value_json))
+            _put(nested, path, json_of(item.value_json))
     step = history.step.num if history.HasField("step") else step_number(_number(plain.get("_step", b"")))
     time = _number(plain.get("_timestamp", b""))
     run.rows.begin(step if step is not None and step >= 0 else None, NO_TIME if time is None else time)
@@ -215,7 +209,7 @@ def _take_history(run: _Run, history: Any) -> None:
         if (value := _number(text)) is not None:
             run.rows.number(name, value)
         else:
-            run.rows.take(name, _value(text))
+            run.rows.take(name, json_of(text))
     run.rows.take("", nested)
 
 
@@ -232,7 +226,7 @@ def _read_history(run: _Run, file: Source) -> None:
     lines = file.data.split(b"\n")
     torn = lines.pop().strip()
     for line in lines:
-        row = _value(line) if line.strip() else None
+        row = json_of(line) if line.strip() else None
         if isinstance(row, dict):
             time = number(row.get("_timestamp"))
             run.rows.begin(step_number(number(row.get("_step"))), NO_TIME if time is None else time)

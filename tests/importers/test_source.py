@@ -8,6 +8,7 @@ import pytest
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers import import_source, importers
+from ckaudit.importers.source import Source
 
 
 def test_formats_with_a_mark_of_their_own_are_asked_first():
@@ -82,3 +83,14 @@ def test_a_folder_without_a_state_is_refused(tmp_path):
 def test_long_foreign_names_are_cut_in_notes(imported):
     run = imported(f"step,loss,{'x' * 5000}\n1,2,3\n")
     assert max(map(len, run.notes)) < 300
+
+
+def test_the_search_for_files_ends(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.log").write_text("1")
+    assert [name for name, _ in Source(tmp_path).files(most=9)] == ["a/x.log", "b/x.log"]
+    assert [name for name, _ in Source(tmp_path).files(most=1)] == ["a/x.log"]
+    assert [name for name, _ in Source(tmp_path).files(most=9, part_of_name="y")] == []
+    monkeypatch.setattr("ckaudit.importers.source.MAX_SEEN", 1)
+    assert [name for name, _ in Source(tmp_path).files(most=9)] == ["a/x.log"]
