@@ -54,6 +54,13 @@ def checkpoint_file_name(step: int, suffix: str = ".json", *, rank: int | None =
 
 
 def read_bytes(path: Path, shown: str, *, root: Path | None = None, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return the uncompressed bytes of a JSON document, as `raw_bytes` does; one of too many parts is broken as well."""
+    data = raw_bytes(path, shown, root=root, max_bytes=max_bytes)
+    refuse_crowds(data, shown)
+    return data
+
+
+def raw_bytes(path: Path, shown: str, *, root: Path | None = None, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the uncompressed bytes of `path`.
 
     Args:
@@ -67,16 +74,18 @@ def read_bytes(path: Path, shown: str, *, root: Path | None = None, max_bytes: i
     """
     with _open(path, shown, root, max_bytes) as stream:
         if path.suffix in PACKED:
-            data = b"".join(_unpacked_blocks(stream, path.suffix, shown, max_bytes))
-        else:
-            data = _read_all(stream, shown)
-    if len(data) > BLOCK_BYTES:
-        _refuse_crowds(data, shown)
-    return data
+            return b"".join(_unpacked_blocks(stream, path.suffix, shown, max_bytes))
+        return _read_all(stream, shown)
 
 
-def _refuse_crowds(data: bytes, shown: str) -> None:
-    """Refuse what would take a hundred times the memory of its text, as empty objects do."""
+def refuse_crowds(data: bytes, shown: str) -> None:
+    """Refuse a document that would take a hundred times the memory of its text, as empty objects do.
+
+    Raises:
+        BrokenFile: With the finding that says so.
+    """
+    if len(data) <= BLOCK_BYTES:
+        return
     if data.count(b":") + data.count(b"[") + data.count(b"{") > MAX_PARTS:
         message = f"holds more than {MAX_PARTS:,} keys, arrays and objects"
         raise BrokenFile(violations.TOO_LARGE.at(shown, message))

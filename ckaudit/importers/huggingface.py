@@ -61,7 +61,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     file = _state_in(source) or source
     shown = file.shown
-    state = _state(file.data, shown)
+    state = _state(file.document, shown)
     history = state.get("log_history")
     entries: list[Entry] = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
     keys = list(dict.fromkeys(str(key) for entry in entries for key in entry))

@@ -3,7 +3,7 @@
 from functools import cached_property
 from pathlib import Path
 
-from ckaudit.contract.files import MAX_BYTES, BrokenFile, read_bytes
+from ckaudit.contract.files import MAX_BYTES, BrokenFile, raw_bytes, refuse_crowds
 from ckaudit.contract.folder import shown_name
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.table import HEAD_BYTES, text_of
@@ -36,9 +36,25 @@ class Source:
         if self.is_folder:
             return b""
         try:
-            return read_bytes(self.path, self.shown, max_bytes=MAX_IMPORT_BYTES)
+            return raw_bytes(self.path, self.shown, max_bytes=MAX_IMPORT_BYTES)
         except BrokenFile as broken:
-            raise UnreadableError(f"{self.shown} {broken.finding.message}", hint=broken.finding.help or "") from None
+            raise self._unreadable(broken) from None
+
+    @property
+    def document(self) -> bytes:
+        """All bytes of a file that is one JSON document.
+
+        Raises:
+            UnreadableError: Where they cannot be had, or would take a hundred times their memory once they are parsed.
+        """
+        try:
+            refuse_crowds(self.data, self.shown)
+        except BrokenFile as broken:
+            raise self._unreadable(broken) from None
+        return self.data
+
+    def _unreadable(self, broken: BrokenFile) -> UnreadableError:
+        return UnreadableError(f"{self.shown} {broken.finding.message}", hint=broken.finding.help or "")
 
     @property
     def head(self) -> bytes:

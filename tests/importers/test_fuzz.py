@@ -16,6 +16,10 @@ FILES = (
     "algoperf/criteo_genadam_inf_step73/measurements.csv",
     "multipowerlaw/csv_400/wsdcon_3.csv",
     "olmo/peteish1.csv",
+    "bigscience/tr11-176B-ml__chronicles__it42780-42784.log",
+    "llmc/siddanth_124M_main.first2000.log",
+    "parameter_golf/gdn_hybrid_seq32768_two_runs.txt",
+    "parameter_golf/hnet_byte260_4h.log",
 )
 
 
