@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ckaudit.contract.manifest import Manifest
+from ckaudit.importers.errorlines import shortened
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.keyvalue_columns import is_derived, is_wanted, meaning, name_of
 from ckaudit.importers.lineforms import Cell
@@ -114,7 +115,7 @@ def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[s
         manifest.planned_steps = int(planned.values[planned.known][-1])
     notes = []
     if "stopped" in told:
-        notes.append(f"the program stopped itself before the last planned step: {told['stopped']}")
+        notes.append(f"the program stopped itself before the last planned step: {shortened(told['stopped'])}")
     if "final" in told:
         notes.append(f"losses without a step were left out, such as {told['final']}, taken after training")
     return notes

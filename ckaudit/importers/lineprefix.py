@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ckaudit.importers.table import UTF16_MARKS, text_of
 
 BLOCK_BYTES = 2**22
+MAX_LINE = 2**14  # no line of a step is longer
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
@@ -20,14 +21,14 @@ _PIECE = re.compile(
     rf"""\s*(?:
         \[?(?:default|rank[ ]?)(?P<rank>\d{{1,6}})\]?:?(?=\s|\[|$)     # torchrun, PyTorch and DeepSpeed
       | \[\d{{1,6}},(?P<mpi>\d{{1,6}})\]<std(?:out|err)>:              # mpirun --tag-output
-      | srun:[ ]error:[ ](?P<host>[\w.-]+):(?:[ ]tasks?[ ](?P<task>\d{{1,6}})[-,\d]*:)?   # Slurm
+      | srun:[ ]error:[ ](?P<host>[\w.-]{{1,64}}):(?:[ ]tasks?[ ](?P<task>\d{{1,6}})[-,\d]*:)?   # Slurm
       | \[[EWIF]\d{{3,4}}[ ]\d\d:\d\d:\d\d(?:\.\d+)?[ ][^\]]{{1,80}}\]                 # the logger of PyTorch's C++ part
       | (?P<srun>\d{{1,6}}):(?=\s)                                   # srun --label
       | [\[(]?(?P<time>{_TIME})[\])]?:?
       | \[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?(?=\s)
       | \d\d/\d\d/\d{{4}}[ ]\d\d:\d\d:\d\d
       | \[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\]?:?(?=\s|\[)
-      | (?P<node>[a-z][\w.-]*\d[\w.-]*):(?:\d+:\d+[ ]\[(?P<card>\d{{1,4}})\])?(?=\s)  # pdsh, DeepSpeed's launcher, NCCL
+      | (?P<node>[a-z](?=[\w.-]{{0,62}}\d)[\w.-]{{1,63}}):(?:\d+:\d+[ ]\[(?P<card>\d{{1,4}})\])?(?=\s)  # pdsh, NCCL
       | (?:stdout|stderr)[ ][FP](?=\s)                               # Kubernetes
       | \[[\w./:<>@-]{{1,80}}\]:?
       | [\w.]{{1,80}}[ ]-(?=\s)                                      # the name of a Python logger

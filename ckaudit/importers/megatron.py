@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from ckaudit.contract.manifest import Manifest
+from ckaudit.importers.errorlines import shortened
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.lineforms import Cell, Column
 from ckaudit.importers.megatron_columns import is_derived, is_wanted, meaning
@@ -105,8 +106,10 @@ def _facts(text: str) -> Iterator[tuple[str, str]]:
     for key, pattern in _FACTS:
         if found := pattern.search(text):
             yield key, found[1]
+            if key == "resumed":
+                yield "start", ""
     if found := _ARGUMENT.match(f"  {text}"):
-        yield f"argument {found[1]}", found[2]
+        yield f"argument {found[1]}", shortened(found[2])
 
 
 def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[str]:

@@ -9,7 +9,7 @@ from ckaudit.contract.manifest import Manifest, Session
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.lineforms import Cell, Column, Floats
-from ckaudit.importers.lineprefix import blocks, prefix_end, unix_time
+from ckaudit.importers.lineprefix import MAX_LINE, blocks, prefix_end, unix_time
 from ckaudit.importers.names import listed, resolved
 from ckaudit.importers.source import Source
 from ckaudit.importers.table import UTF16_MARKS
@@ -17,7 +17,6 @@ from ckaudit.importers.texterrors import add_rates, clock_of, of_last_day, troub
 from ckaudit.importers.textruns import HELPER, Part, TextRun, runs_of, table_of
 from ckaudit.importers.textscan import Dialect, Fact, Rows, Scan, scan
 
-MAX_LINE = 2**14
 COARSE = 20.0  # s; whole seconds say nothing of a step that is shorter
 
 
@@ -66,7 +65,7 @@ def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[I
             hint="Name the keys, as in --map loss=KEY.",
         )
     resumes = {fact.line: int(fact.value) for fact in found.facts if fact.key == "resumed" and fact.value.isdecimal()}
-    runs = runs_of(meaning.rows, [fact.line for fact in found.facts if fact.key in ("start", "resumed")], resumes)
+    runs = runs_of(meaning.rows, [fact.line for fact in found.facts if fact.key == "start"], resumes)
     return [_imported(run, number, runs, found, meaning, form) for number, run in enumerate(runs)]
 
 

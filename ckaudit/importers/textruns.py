@@ -175,9 +175,13 @@ def _resumed(piece: Rows, after: int, resumes: Mapping[int, int]) -> int | None:
 
 def _from_the_beginning(piece: Rows, run: TextRun) -> bool:
     """Tell whether a piece begins where the run began, and that is the beginning of a training."""
-    first = run.parts[0].rows.steps
-    apart = int(np.diff(first)[np.diff(first) > 0].min(initial=int(first[0]))) if len(first) > 1 else int(first[0])
-    return bool(piece.steps[0] <= first[0] and first[0] <= max(1, apart))
+    return _is_beginning(run.parts[0].rows.steps) and _is_beginning(piece.steps)
+
+
+def _is_beginning(steps: Ints) -> bool:
+    """Tell whether the first step is no further from 0 than two lines are from each other."""
+    apart = np.diff(steps)
+    return bool(steps[0] <= max(1, apart[apart > 0].min(initial=int(steps[0])) if len(steps) > 1 else 1))
 
 
 def _without_false_starts(runs: list[TextRun]) -> list[TextRun]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from ckaudit.importers.cells import MAX_STEP
 from ckaudit.importers.errorlines import MAX_SIGHTINGS, NEEDLES, Sighting, sighting, telling
 from ckaudit.importers.lineforms import Cell, Column, Floats, Form, Ints, Mask, Origin, joined, learnt, unlearnt
-from ckaudit.importers.lineprefix import Mark, blocks, mark_of, prefix_end
+from ckaudit.importers.lineprefix import MAX_LINE, Mark, blocks, mark_of, prefix_end
 
 MAX_FORMS = 64
 CHUNK_LINES = 2**8  # what is made of so many stays in the processor's cache
@@ -167,7 +167,7 @@ class _Scanner:
 
     def _takes(self, number: int, line: str) -> bool:
         """Take a line of a step that is not of the form of the one before; tell whether it is a line of a step at all."""
-        if not any(hint in line for hint in self._dialect.hints):
+        if len(line) > MAX_LINE or not any(hint in line for hint in self._dialect.hints):
             return False
         start = prefix_end(line)
         for form in reversed(self.forms):
@@ -193,7 +193,7 @@ class _Scanner:
         """Look for facts and errors in lines of no step."""
         for number, line in telling(others, self._dialect.needles):
             start = prefix_end(line)
-            for key, value in self._dialect.facts(line[start:]) if len(self.facts) < MAX_FACTS else ():
+            for key, value in self._dialect.facts(line[start : start + MAX_LINE]) if len(self.facts) < MAX_FACTS else ():
                 self.facts.append(Fact(number, key, value, mark_of(line[:start])))
         for number, line in telling(others, NEEDLES) if len(self.sightings) < MAX_SIGHTINGS else ():
             if (seen := sighting(number, line)) is not None:

@@ -135,3 +135,15 @@ def test_text_about_steps_is_no_log(tmp_path):
     path.write_text("Step 1: install it.\nStep 2: lose no time 3.\nIn step 4 the loss was low.\n")
     with pytest.raises(UnreadableError, match="no log that is known"):
         import_source(path)
+
+
+def test_runs_that_log_at_other_distances_are_split_too(tmp_path):
+    path = tmp_path / "x.log"
+    path.write_text("".join(f"step:{step} loss:{9 - step / 900:.2f}\n" for step in [*range(1, 61), *range(10, 900, 10)]))
+    assert [len(run.rows) for run in import_runs(path)] == [60, 89]
+
+
+@pytest.mark.parametrize("line", ["step:1 " + "a1" * 10**6, "a1-" * 10**6, "step " * 10**6, "A_" * 10**6 + "Error", "[" * 10**6])
+def test_endless_lines_take_no_endless_time(imported, line):
+    run = imported(f"step:1 loss:3.0\n{line}\nstep:2 loss:2.9\n", "x.log")
+    assert len(run.rows) == 2

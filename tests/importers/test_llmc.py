@@ -39,12 +39,12 @@ def test_what_is_printed(imported):
         "| max_sequence_length T | 1024                                               |\n"
         "| num_parameters        | 124475904                                          |\n"
         "val loss 11.009\n"
-        "step    1/19560 | loss 11.009187 (+nanz)| norm 15.3700 (+nanz)| lr 8.57e-07 | 307.31 ms | -100.0% bf16 MFU | 1704 tok/s\n"
-        "step    2/19560 | loss 10.960000 (+0.12z)| norm 15.2400 (-1.31z)| lr 1.71e-06 | 310.00 ms | 43.1% bf16 MFU | 1690 tok/s\n"
+        "step    1/19560 | loss 11.00918 (+nanz)| norm 15.3700 (+nanz)| lr 8.57e-07 | 307.31 ms | -100.0% bf16 MFU | 1704 tok/s\n"
+        "step    2/19560 | loss 10.96000 (+0.12z)| norm 15.2400 (-1.31z)| lr 1.71e-06 | 310.00 ms | 43.1% bf16 MFU | 1690 tok/s\n"
         "val loss 10.5\n"
     )
     run = imported(text, "stdout.txt")
-    assert curve(run, "train_loss_raw") == {1: 11.009187, 2: 10.96}
+    assert curve(run, "train_loss_raw") == {1: 11.00918, 2: 10.96}
     assert curve(run, "step_time")[2] == pytest.approx(0.31)
     assert curve(run, "mfu")[2] == pytest.approx(0.431)
     assert curve(run, "tokens_per_sec") == {1: 1704.0, 2: 1690.0}
