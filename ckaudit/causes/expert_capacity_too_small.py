@@ -34,7 +34,7 @@ def expert_capacity_too_small(
     """
     if uneven := found.first(router_imbalance):
         yield contradicts(strong, f"the router overfills one expert: {uneven.message}", uneven)
-    if use is not None and (level := use.late_median()) is not None:
+    if use is not None and (level := _lowest(use)) is not None:
         if level > even:
             yield from _room(rate)
             yield supports(
@@ -52,6 +52,13 @@ def expert_capacity_too_small(
             yield supports(
                 medium, f"{first:.0f} % of the tokens are dropped at first and {last:.0f} % at last: it is the room", rate.name
             )
+
+
+def _lowest(use: Series) -> float | None:
+    """Return the usual utilisation entropy of the second half, or the last, where it fell below that."""
+    usual = use.late_median()
+    last = use.values[use.finite][-1:]
+    return usual if usual is None or not last.size else min(usual, float(last[0]))
 
 
 def _room(rate: Series | None) -> Iterator[Advice]:

@@ -38,12 +38,16 @@ from ckaudit.run.series import Series
 )  # fmt: skip
 def residual_path_broken(
     found: Findings, norm: Series | None, largest: Series | None, usual: Series | None, *,
-    steady: float = 0.5, even: float = 10.0, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
+    steady: float = 0.5, even: float = 10.0, early: int = 30, hopeless: float = 1e4,
+    decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """Blocks pass no signal around themselves, so the gradient decays with depth.
 
     The decay is steady where its spread from block to block is below `steady` of its mean. A structure that is broken is so
-    from the first record on: one whose blocks got gradients within a factor `even` of each other there is sound.
+    from the start: one whose blocks got gradients within a factor `even` of each other in the first `early` steps, or at the
+    first record, is sound.
+    Where the first block gets `hopeless` times less than the last, nothing can lead around the blocks between: what does
+    brings the last one's gradient along (lab: at most 900 times less in models whose blocks add to the stream).
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = found.first(vanishing_gradient)
@@ -55,12 +59,15 @@ def residual_path_broken(
             yield supports(strong, f"the gradient falls about {np.exp(steps.mean()):.1f}x at every block on its way back", first)
         else:
             yield contradicts(medium, "the gradient falls at one block, not evenly with depth", first)
-    if norm is not None and (start := _log_steps(norm, None)) is not None:
-        ratio, at = float(np.exp(start.sum())), int(norm.steps[0])
+    if norm is not None and (start := _decay(norm)):
+        ratio, at = max(start[:1] + [each for each in start if each[1] <= early])
         if ratio > even:
             yield supports(medium, f"already at step {at} the first block gets {ratio:.0f}x less than the last", first)
         else:
             yield contradicts(strong + 1, f"at step {at} the first block still got its share: the structure is sound", first)
+        worst, then = max(start)
+        if ratio > even and worst > hopeless:
+            yield supports(strong, f"at step {then} it gets {worst:.0e}x less: nothing leads around the blocks between", first)
     dead = found.first(dead_parameter)
     if dead is not None and dead.value == 0:
         yield contradicts(medium, f"{dead.where} gets no gradient at all: something is cut off, not worn down", dead)
@@ -70,8 +77,17 @@ def residual_path_broken(
         yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)
 
 
+def _decay(norm: Series) -> list[tuple[float, int]]:
+    """Return by how much the last block's norm exceeds the first one's, and at which step, where there are three blocks."""
+    if norm.values.shape[1] < 3:
+        return []
+    known = norm.finite.all(axis=1) & (norm.values > 0).all(axis=1)
+    ratios = norm.values[known, -1] / norm.values[known, 0]
+    return list(zip(ratios.tolist(), norm.steps[known].tolist(), strict=True))
+
+
 def _log_steps(norm: Series, step: int | None) -> np.ndarray | None:
-    """Return the log ratio of each block's norm to the one before it, at a step; without one, at the first recorded."""
+    """Return the log ratio of each block's norm to the one before it, at a step."""
     row = int(np.searchsorted(norm.steps, step if step is not None else 0))
     values = norm.values[min(row, len(norm.values) - 1)]
     if len(values) < 3 or not (np.isfinite(values) & (values > 0)).all():

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from ckaudit.cli import convert, coverage, data, explain, hash_artifacts, metrics, triage, validate
+from ckaudit.cli import convert, coverage, data, explain, hash_artifacts, import_logs, metrics, triage, validate
 from ckaudit.cli.lab import app as lab
 from ckaudit.cli.phases import alone
 from ckaudit.cli.probe import app as probe
@@ -38,6 +38,7 @@ def build() -> typer.Typer:
     app.command("explain", epilog=explain.EPILOG)(explain.command)
     app.command("coverage", epilog=coverage.EPILOG)(coverage.command)
     app.command("convert", epilog=convert.EPILOG)(convert.command)
+    app.command("import", epilog=import_logs.EPILOG)(import_logs.command)
     app.command("data", epilog=data.EPILOG)(data.command)
     app.command("hash", epilog=hash_artifacts.EPILOG)(hash_artifacts.command)
     app.add_typer(probe.build(), name="probe")

@@ -41,7 +41,7 @@ Run = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run folder, a checkpoint, or another program's log, such as a trainer_state.json (`ckaudit import --list`).",
+        help="A run folder, a checkpoint, or another program's log, such as a trainer_state.json (`ckaudit import --formats`).",
         show_default=False,
     ),
 ]

@@ -26,9 +26,9 @@ def read_lines(path: Path, shown: str, *, root: Path | None = None, tabulate: Ta
     """
     faulty, number = 0, 1
     try:
-        for block, first, ended in _whole_lines(read_blocks(path, shown, root=root), shown):
-            lines = _parse(block, shown, first, faulty, tabulate)
-            number = first + ended
+        for block in _whole_lines(read_blocks(path, shown, root=root), shown):
+            lines = _parse(block, shown, number, faulty, tabulate)
+            number += block.count(b"\n") if lines.table is None else len(lines.table.steps)
             faulty += lines.faulty
             yield lines
             if lines.stopped:
@@ -41,26 +41,23 @@ def read_lines(path: Path, shown: str, *, root: Path | None = None, tabulate: Ta
         yield Lines(findings=[violations.NOT_JSON.at(shown, message, line=number - 1)])
 
 
-def _whole_lines(blocks: Iterator[bytes], shown: str) -> Iterator[tuple[bytes, int, int]]:
-    """Yield whole lines, the number of the first one, and how many of them end; a last one may be cut."""
-    rest, number, start = b"", 1, True
+def _whole_lines(blocks: Iterator[bytes], shown: str) -> Iterator[bytes]:
+    """Yield whole lines; the last one may be cut, or so long that nothing behind it is read."""
+    rest, start = b"", True
     for block in blocks:
         if start and _is_binary(block[:4096]):
             raise BrokenFile(violations.NOT_TEXT.at(shown, "is not UTF-8 text"))
         start = False
         cut = block.rfind(b"\n") + 1
         if cut:
-            whole = rest + block[:cut]
-            ended = whole.count(b"\n")
-            yield whole, number, ended
-            number += ended
+            yield b"".join((rest, memoryview(block)[:cut]))
             rest = block[cut:]
-        elif len(rest) < MAX_BYTES:
-            rest += block
         else:
-            raise BrokenFile(_too_long(shown, number))
+            rest += block
+        if len(rest) > MAX_BYTES:
+            break
     if rest:
-        yield rest, number, 0
+        yield rest
 
 
 def _is_binary(head: bytes) -> bool:

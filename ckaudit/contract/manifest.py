@@ -68,6 +68,7 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
     schema_version: Annotated[Literal["ck.run.v1"], doc("Which contract this file follows.")]
     name: Annotated[str | UnsetType, doc("The run's own name.")] = UNSET
     source: Annotated[str | UnsetType, doc("What wrote the run, or what it was imported from.")] = UNSET
+    notes: Annotated[list[str] | UnsetType, doc("What a reader must know of how it was imported; one sentence each.")] = UNSET
     trainer: Annotated[
         str | UnsetType, doc("Whose loop trains: lightning or huggingface; absent: the program's own, or not known.")
     ] = UNSET

@@ -10,6 +10,7 @@ from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.metric import Metric, metric
 from ckaudit.metrics.resolution import resolution
+from ckaudit.metrics.threads import on_each
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series
 
@@ -111,8 +112,9 @@ def baseline(series: Series, *, window: int = WINDOW, least: float = 1e-3) -> Ba
         known = np.flatnonzero(series.finite[:, column])
         values = series.values[known, column]
         fine = resolution(values)
-        for rows in _chunks(window, len(values)):
-            middle, mad = _median_and_mad(_before(values, rows, window))
+        chunks = list(_chunks(window, len(values)))
+        found = on_each(_median_and_mad, [_before(values, rows, window) for rows in chunks])
+        for rows, (middle, mad) in zip(chunks, found, strict=True):
             steps = _before(fine, rows, window).min(axis=1)
             median[known[rows], column] = middle
             spread[known[rows], column] = np.maximum(SIGMA * mad, np.maximum(steps / 2, least * np.abs(middle)))

@@ -7,19 +7,22 @@ import numpy as np
 from ckaudit.metrics.routing import expert_entropy, moe_util_entropy
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
-from ckaudit.run.spans import spans
+from ckaudit.run.spans import reaching_back, spans
 
 
-@rule("MOE001", severity="sev1", needs=[moe_util_entropy], wants=[expert_entropy], unit="1", memory=2)
+@rule("MOE001", severity="sev1", needs=[moe_util_entropy], wants=[expert_entropy], unit="1")
 def router_imbalance(
-    used: Series, layers: Series | None, *, low: float = 0.5, collapsed: float = 0.25, warmup: int = 20, min_points: int = 3
-) -> Iterator[Hit | Skip]:
+    used: Series, layers: Series | None, *, low: float = 0.5, collapsed: float = 0.25, warmup: int = 20, min_points: int = 3,
+    fallen: float = 0.15, lasting: int = 50,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """Experts are used very unevenly.
 
     ## What it checks
     The utilisation entropy of each layer's experts, 1 for an even spread (M27), not in the first `warmup` steps. Below `low`
     at `min_points` points in a row is sev2; below `collapsed`, a quarter, nearly all tokens go to one expert: sev1 (SEV1-5).
-    In the lab's dev split healthy routers start at 0.5 and are above 0.75 from step 80 on; collapsed ones stay below 0.25.
+    One that stays `fallen` below the best it had, for `lasting` steps and at as many points, is sev2 on its way there.
+    In the lab's dev split healthy routers start at 0.5 and are above 0.75 from step 80 on, and none that fell by 0.15 took
+    30 steps to be back; collapsed ones stay below 0.25.
     ## Why it matters
     Experts without tokens learn nothing, the one with all of them drops what it has no room for.
     ## False alarms
@@ -34,10 +37,20 @@ def router_imbalance(
             span, "sev1", "{where} sends nearly all tokens to one expert: its utilisation entropy is {value:.2g}",
             badness=-series.values, value=series.values, limit=collapsed,
         )  # fmt: skip
-    for span in spans(series, (series.values < low) & late & ~worst, min_points=min_points):
+    uneven = (series.values < low) & late & ~worst
+    for span in spans(series, uneven, min_points=min_points):
         yield Hit.over(
             span, "sev2", "{where} uses its experts unevenly: its utilisation entropy is {value:.2g}, below {limit:.2g}",
             badness=-series.values, value=series.values, limit=low,
         )  # fmt: skip
+    best = np.fmax.accumulate(series.values, axis=0)
+    falling = (series.values < best - fallen) & late & ~np.any((worst | uneven), axis=0)
+    for span in spans(series, falling, min_points=min_points):
+        if span.last - span.first >= lasting:
+            whole = reaching_back(span, series, (series.values < best - fallen / 10) & late)
+            yield Hit.over(
+                whole, "sev2", "{where} uses its experts ever less evenly: its utilisation entropy fell to {value:.2g}, by "
+                "more than {limit:.2g}", badness=-series.values, value=series.values, limit=fallen,
+            )  # fmt: skip
     if not np.any(late):
         yield Skip("too_few_points", f"the first {warmup} steps are not judged, and the run has no more")

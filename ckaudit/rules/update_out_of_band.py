@@ -20,7 +20,7 @@ from ckaudit.run.spans import spans
 def update_out_of_band(
     ratio: Series, rate: Series | None, tensors: Series | None, start: Series | None, loss: Series | None, *,
     warmup: int = 100, lowest: float = 1e-5, highest: float = 1e-1, min_points: int = 3,
-    low: float = 1e-3, high: float = 0.03, near_peak: float = 0.3, learnt: float = 0.25,
+    low: float = 1e-3, slow: float = 2.5e-3, high: float = 0.03, near_peak: float = 0.3, learnt: float = 0.25,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """An update is too large or too small for the weights it changes.
 
@@ -30,7 +30,8 @@ def update_out_of_band(
     zero. Where tensors were recorded, the median tensor's ratio too: over `high` at `min_points` checkpoints in a row
     after the `warmup` (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), and below `low`
     while the learning rate is above `near_peak` of its peak, in a run that began knowing nothing and has not yet lost
-    `learnt` of its first loss (lab: healthy runs from 0.005).
+    `learnt` of its first loss (lab: healthy runs from 0.005); below `slow` where it has not to its last line either. While
+    the learning rate still rises, what is small may be meant.
     ## Why it matters
     Above the band a few steps replace the weights altogether; below it the run stands still.
     ## False alarms
@@ -61,11 +62,15 @@ def update_out_of_band(
             span, "sev2", "an update changes up to {value:.2g} of the median tensor; above {limit:.0e} it does not settle",
             badness=middle.values, limit=high,
         )  # fmt: skip
+    if _rises(rate) or not len(middle.steps):
+        return
     full = _rate(middle.steps, rate, near_peak) & (middle.steps > warmup // 5) & ~_has_learnt(middle.steps, start, loss, learnt)
-    for span in spans(middle, (middle.values < low) & (middle.values > 0) & full[:, None], min_points=min_points):
+    last = ratio.steps[-1:] if loss is None else loss.steps[-1:]
+    limit = low if _has_learnt(last, start, loss, learnt)[0] else slow
+    for span in spans(middle, (middle.values < limit) & (middle.values > 0) & full[:, None], min_points=min_points):
         yield Hit.over(
             span, "sev2", "an update changes as little as {value:.2g} of the median tensor, and hardly anything is learnt; "
-            "{limit:.0e} is little", badness=-middle.values, value=middle.values, limit=low,
+            "{limit:.1e} is little", badness=-middle.values, value=middle.values, limit=limit,
         )  # fmt: skip
 
 
@@ -75,6 +80,12 @@ def _rate(steps: Steps, rate: Series | None, share: float) -> Mask:
         return np.ones(len(steps), bool)
     known = rate.values[rate.finite]
     return np.asarray(np.nan_to_num(at(rate, steps).values[:, 0], nan=np.inf) > share * (known.max() if known.size else 0.0))
+
+
+def _rises(rate: Series | None) -> bool:
+    """Tell whether the learning rate was still rising at its last line."""
+    known = rate.values[rate.finite][-2:] if rate is not None else np.empty(0)
+    return len(known) == 2 and bool(known[1] > known[0])
 
 
 def _middle(tensors: Series) -> Series:

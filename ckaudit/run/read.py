@@ -98,7 +98,7 @@ class _Reader:
             branches={session: branch.series() for session, branch in branches.items()},
             events=self.gatherer.events,
             findings=tuple(self.findings),
-            notes=tuple(self.notes),
+            notes=(*((manifest.notes or ()) if manifest else ()), *self.notes),
             files=len(files) + len(self.folder.scalars) + (manifest is not None),
         )
 

@@ -1,0 +1,124 @@
+"""`ckaudit import`: a run that another program logged becomes a run folder."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ckaudit.cli import options
+from ckaudit.cli.output import send
+from ckaudit.cli.progress import progress
+from ckaudit.cli.say import say
+from ckaudit.cli.triage import Map, Which
+from ckaudit.errors import UnreadableError, UsageError
+
+if TYPE_CHECKING:
+    from ckaudit.importers import Imported
+
+EPILOG = """
+\b
+Examples:
+  ckaudit import trainer_state.json -o runs/finetune
+  ckaudit import log.csv --map loss=train/nll --map step=iteration
+  ckaudit import mlruns --list
+  ckaudit import mlruns --run 2 -o runs/second
+  ckaudit import --formats
+\b
+Every command takes such a log directly, as in `ckaudit triage log.csv`.
+Without -o the folder is named after the source, log.ckaudit for log.csv;
+of several runs each gets a folder of its own inside it.
+\b
+Exit codes:
+  0  written
+  2  nothing could be read, or the folder holds a run already
+"""
+
+Source = Annotated[str, typer.Argument(metavar="SRC", help="A log, or a folder that a tracker wrote.", show_default=False)]
+Folder = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Folder to write to.", show_default=False)]
+As = Annotated[
+    str,
+    typer.Option("--format", "-f", metavar="NAME", help="Read it as this format; auto tells by what is in it."),
+]
+Runs = Annotated[bool, typer.Option("--list", help="Name the runs in SRC, and write nothing.")]
+Formats = Annotated[bool, typer.Option("--formats", help="Name every format that is known.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a run that stands there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes and no summary.")]
+
+
+def command(
+    source: Source = "",
+    *,
+    output: Folder = "",
+    format: As = "auto",  # noqa: A002  what the option is called
+    which: Which = "",
+    map: Map = None,  # noqa: A002  what the option is called
+    list_runs: Runs = False,
+    formats: Formats = False,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> int:
+    """Turn a run that another program logged into a run folder: every number that has a name in the catalogue."""
+    if formats:
+        return _say_formats()
+    if not source:
+        raise UsageError("there is nothing to import", hint="name a log or a folder; --formats names what can be read")
+    from msgspec.structs import replace
+
+    from ckaudit.importers import import_runs, one_of
+
+    path, choice = Path(source), replace(options.choice(map, which), format="" if format == "auto" else format)
+    if not path.exists():
+        raise UnreadableError(f"{path} does not exist", hint="Name a log or a folder that a tracker wrote.")
+    runs = import_runs(path, choice=choice)
+    if list_runs:
+        return _say_runs(runs)
+    chosen = [one_of(runs, which, path)] if which else runs
+    _write(chosen, Path(output) if output else _own_folder(path), force=force, quiet=quiet)
+    return 0
+
+
+def _own_folder(source: Path) -> Path:
+    """Return a folder in the current one, named after the source."""
+    return Path(f"{source.resolve().name.split('.')[0] or 'run'}.ckaudit")
+
+
+def _write(runs: "list[Imported]", folder: Path, *, force: bool, quiet: bool) -> None:
+    from ckaudit.importers.folder import names_of_folders, write_run
+
+    folders = [folder] if len(runs) == 1 else [folder / name for name in names_of_folders(runs)]
+    with progress("writing", quiet=quiet) as tick:
+        for number, (run, into) in enumerate(zip(runs, folders, strict=True), 1):
+            try:
+                write_run(run, into, force=force)
+            except OSError as error:
+                raise UnreadableError(
+                    f"cannot write to {into}: {error.strerror or error}", hint="Nothing was left half written."
+                ) from None
+            if tick:
+                tick(number, len(runs))
+    for run, into in () if quiet else zip(runs, folders, strict=True):
+        _tell(run, into)
+
+
+def _tell(run: "Imported", folder: Path) -> None:
+    """Say what was written and what a reader must know."""
+    lines, names = len(run.table.steps), len(run.table.names) + len(run.table.texts)
+    checkpoints = f", {len(run.documents):,} checkpoints" if run.documents else ""
+    say(f"wrote {folder}: {lines:,} lines of {names:,} names{checkpoints}")
+    for note in run.notes:
+        say(f"note: {note}")
+
+
+def _say_runs(runs: "list[Imported]") -> int:
+    from ckaudit.importers import summary
+
+    send("".join(f"{number}  {summary(run)}\n" for number, run in enumerate(runs, 1)))
+    return 0
+
+
+def _say_formats() -> int:
+    from ckaudit.importers import importers, key
+
+    width = max(len(key(each)) for each in importers())
+    send("".join(f"{key(each):{width}}  {each.NAME}\n" for each in importers()))
+    return 0

@@ -1,0 +1,99 @@
+"""An imported run written as a run folder, whole or not at all."""
+
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from os import getpid
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from ckaudit.contract.analysis import VERSION as CHECKPOINT
+from ckaudit.contract.encode import encode
+from ckaudit.contract.files import MANIFEST_NAME, checkpoint_file_name
+from ckaudit.contract.folder import list_folder
+from ckaudit.contract.numbers import to_word
+from ckaudit.contract.scalars import VERSION as LINES
+from ckaudit.errors import UsageError
+from ckaudit.importers.imported import Imported, Row
+
+_UNSAFE = re.compile(r"[^\w.+=-]+")
+MAX_NAME = 80
+
+
+def names_of_folders(runs: Sequence[Imported]) -> list[str]:
+    """Return a name for the folder of each of several runs: its own where it can be one, and no name twice."""
+    names: list[str] = []
+    for number, run in enumerate(runs, 1):
+        name = _UNSAFE.sub("_", run.name)[:MAX_NAME].strip("._ ") or f"run-{number}"
+        while name.casefold() in map(str.casefold, names):
+            name += f"-{number}"
+        names.append(name)
+    return names
+
+
+def write_run(run: Imported, folder: Path, *, force: bool = False) -> None:
+    """Write a run as `run.json`, `scalars.jsonl` and checkpoints.
+
+    Args:
+        run: The run.
+        folder: Where; made where it is missing.
+        force: Whether a run that stands there is replaced; any other file in the folder stays.
+
+    Raises:
+        UsageError: Where a run stands there already and may not be replaced, or something else that is no folder.
+        OSError: Where it could not be written; nothing is left half written then.
+    """
+    old = _run_files(folder)
+    if old and not force:
+        raise UsageError(f"{folder} holds a run already: {old[0].name}", hint="name a new folder, or replace it with --force")
+    target = folder.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{getpid()}.partial")
+    try:
+        partial.mkdir()
+        for name, data in _files(run):
+            (partial / name).write_bytes(data)
+        _move(partial, target, old)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _run_files(folder: Path) -> list[Path]:
+    if not folder.exists():
+        return []
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder", hint="name another with -o")
+    found = list_folder(folder)
+    files = [*found.scalars, *(each.path for each in (*found.checkpoints, *found.history))]
+    return [folder / MANIFEST_NAME, *files] if (folder / MANIFEST_NAME).exists() else files
+
+
+def _move(partial: Path, target: Path, old: Iterable[Path]) -> None:
+    for path in old:
+        path.unlink()
+    if target.exists():
+        for path in partial.iterdir():
+            path.replace(target / path.name)
+    else:
+        partial.rename(target)
+
+
+def _files(run: Imported) -> Iterator[tuple[str, bytes]]:
+    manifest = replace(run.manifest, notes=list(run.notes)) if run.notes else run.manifest
+    yield MANIFEST_NAME, encode(manifest)
+    if len(run.table.steps):
+        yield "scalars.jsonl", b"".join(_lines(run))
+    for document in run.documents:
+        yield checkpoint_file_name(document["step"]), encode({"schema_version": CHECKPOINT, **document})
+
+
+def _lines(run: Imported) -> Iterator[bytes]:
+    encoder = msgspec.json.Encoder()
+    known = run.table.recorded
+    plain = bool(np.isfinite(run.table.values if known is None else run.table.values[known]).all())
+    for number, row in enumerate(run.rows):
+        line: Row = row if plain else {name: to_word(each) if isinstance(each, float) else each for name, each in row.items()}
+        yield encoder.encode(line if number else {"schema_version": LINES, **line}) + b"\n"

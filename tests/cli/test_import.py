@@ -1,0 +1,56 @@
+"""`ckaudit import`: what it writes, where, and what it says."""
+
+import json
+
+import pytest
+
+from ckaudit.cli.run import run
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.v2.csv").write_text("iteration,nll,score\n1,2.5,1\n2,2.25,1\n")
+    return "log.v2.csv"
+
+
+def test_a_log_becomes_a_run_folder_named_after_it(log, tmp_path, capfd):
+    assert run(["import", log, "--map", "loss=nll"]) == 0
+    stdout, stderr = capfd.readouterr()
+    assert stdout == ""
+    assert stderr.startswith("wrote log.ckaudit: 2 lines of 1 names\nnote: read as CSV: 2 rows")
+    assert "left out, because no common name says what they are: score" in stderr
+    first = json.loads((tmp_path / "log.ckaudit/scalars.jsonl").read_text().splitlines()[0])
+    assert first == {"schema_version": "ck.scalars.v1", "step": 1, "train_loss_raw": 2.5}
+    assert run(["validate", "log.ckaudit"]) == 0
+
+
+def test_what_stands_there_stays_without_force(log, capfd):
+    assert run(["import", log, "--map", "loss=nll", "-o", "run", "-q"]) == 0
+    assert run(["import", log, "--map", "loss=nll", "-o", "run", "-q"]) == 2
+    assert "holds a run already" in capfd.readouterr().err
+    assert run(["import", log, "--map", "loss=nll", "-o", "run", "-q", "--force"]) == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_runs_and_formats_are_listed(log, capfd):
+    assert run(["import", log, "--map", "loss=nll", "--list"]) == 0
+    assert capfd.readouterr().out == "1  steps 1 to 2\n"
+    assert run(["import", "--formats"]) == 0
+    assert "huggingface  Hugging Face trainer_state.json\n" in capfd.readouterr().out.replace(" " * 2, "  ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "there is nothing to import"),
+        (["nowhere.csv"], "nowhere.csv does not exist"),
+        (["log.v2.csv", "--format", "xml"], "no format is called 'xml'"),
+        (["log.v2.csv", "--map", "loss=nll", "--run", "3"], "log.v2.csv has no run '3'"),
+        (["log.v2.csv"], "none of its columns has a name that is known"),
+        (["log.v2.csv", "--map", "loss=nll", "-o", "log.v2.csv/run"], "cannot write to log.v2.csv/run"),
+    ],
+)
+def test_what_cannot_be_is_said(log, capfd, arguments, message):
+    assert run(["import", *arguments]) == 2
+    assert message in capfd.readouterr().err
