@@ -9,10 +9,12 @@ from typing import cast
 
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.importers.errorlines import sightings_of
 from ckaudit.importers.imported import Imported, Importer
 from ckaudit.importers.names import listed, short
 from ckaudit.importers.source import Source
 from ckaudit.importers.table import UTF16_MARKS
+from ckaudit.importers.texterrors import summary_of
 
 __all__ = ["Choice", "Imported", "import_runs", "import_source", "importers", "is_known", "one_of"]
 
@@ -120,6 +122,11 @@ def _unknown(source: Source) -> UnreadableError:
         )
     if b"\0" in source.head and not source.head.startswith(UTF16_MARKS):
         return UnreadableError(f"{source.shown} is binary, and no format that is known", hint="Export its series as CSV.")
+    if errors := summary_of(sightings_of(source.data)):
+        return UnreadableError(
+            f"{source.shown} holds no step of a training that is known, but errors: {errors}",
+            hint="Name the log of the same run that holds its steps; together they can be judged.",
+        )
     return UnreadableError(
         f"{source.shown} is no log that is known: expected {expected}, found {_looks_like(source.head)}",
         hint="Write its series to a CSV file with a header line, or name a run folder.",

@@ -17,7 +17,7 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.bins import Moments
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.layers import Layers
-from ckaudit.importers.points import Points
+from ckaudit.importers.points import NO_TIME, Points
 from ckaudit.importers.source import Source
 from ckaudit.importers.tensorboard_runs import Part, tracked_runs
 from ckaudit.importers.tfevents import MARK, START, STRING, cells_of, messages, records, scalar_of
@@ -140,15 +140,16 @@ def _read_file(reading: _Reading, shown: str, data: bytes) -> None:
             continue
         if clock < (time := event.wall_time) < inf:
             clock = time
+        moment = clock if time else NO_TIME
         step = event.step
         for value in event.summary.value:
             if value.HasField("simple_value"):
                 put_slot(slots[value.tag] if value.tag in slots else _slot(reading, slots, value))
                 put_step(step)
                 put_value(value.simple_value)
-                put_time(clock)
+                put_time(moment)
             else:
-                _take(reading, step, value, clock)
+                _take(reading, step, value, moment)
         if event.HasField("session_log") and event.session_log.status == START:
             reading.part.starts.append((clock, step))
 

@@ -19,6 +19,10 @@ FILES = (
     "mmengine/vis_data/20241205_152037.json",
     "hf_trainer/mistral_lora_4ep/trainer_log.first600.jsonl",
     "megatron_golden/bert_sm_h100.json",
+    "bigscience/tr11-176B-ml__chronicles__it42780-42784.log",
+    "llmc/siddanth_124M_main.first2000.log",
+    "parameter_golf/gdn_hybrid_seq32768_two_runs.txt",
+    "parameter_golf/hnet_byte260_4h.log",
 )
 DOCUMENTS = ("trainer_state.json", "bert_sm_h100.json")
 
