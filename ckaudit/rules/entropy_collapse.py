@@ -6,15 +6,18 @@ import numpy as np
 
 from ckaudit.contract.report import Severity
 from ckaudit.metrics.attention import max_attn_logit, normalized_attention_entropy
+from ckaudit.metrics.loss import initial_loss_excess
+from ckaudit.metrics.medians import row_medians
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Mask, Series, at, single
 from ckaudit.run.spans import spans
 
 
-@rule("ATTN001", severity="sev1", needs=[normalized_attention_entropy], wants=[max_attn_logit], unit="1", memory=2)
+@rule("ATTN001", severity="sev1", needs=[normalized_attention_entropy], wants=[max_attn_logit, initial_loss_excess], unit="1")
 def entropy_collapse(
-    entropy: Series, logit: Series | None, *, sharp: float = 0.1, layer_share: float = 0.5, model_share: float = 0.5,
-    min_points: int = 2, hot: float = 50.0, hot_sharp: float = 0.25,
+    entropy: Series, logit: Series | None, start: Series | None, *, sharp: float = 0.1, layer_share: float = 0.5,
+    model_share: float = 0.5, min_points: int = 2, hot: float = 50.0, hot_sharp: float = 0.25, young: int = 100,
+    early: float = 0.45, early_points: int = 3,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Attention heads look at one key only.
 
@@ -23,7 +26,9 @@ def entropy_collapse(
     `hot_sharp` while its largest logit is over `hot`, for then sharpness comes from saturation and not from choice (lab:
     healthy heads 0.4 and more, with logits up to 28; ill ones 0.2 with 70 and more). When more than `model_share` of all
     heads are, at `min_points` checkpoints in a row, it is sev1 (SEV1-3); more than `layer_share` of one layer's heads is
-    sev2; single heads are noted (F10 counts them dead).
+    sev2; single heads are noted (F10 counts them dead). In the first `young` steps of a run that began knowing nothing a
+    layer is sharp too early where its median head is below `early` at `early_points` checkpoints in a row: sev2 (lab: healthy
+    runs from 0.75, a scale that is missing up to 0.43).
     ## Why it matters
     Saturated softmax passes no gradient to queries and keys: the logits have outgrown their scale (TRI-4).
     ## False alarms
@@ -43,11 +48,33 @@ def entropy_collapse(
                 span, severity, "{value:.0%} of the heads of {where} attend to one key only; the limit is {limit:.0%}",
                 badness=share.values, limit=limit,
             )  # fmt: skip
+    if _knew_nothing(start):
+        yield from _too_early(entropy, told, young=young, limit=early, points=early_points)
     for span in spans(entropy, collapsed & ~told, min_points=min_points):
         yield Hit.over(
             span, "note", "{where} attends to one key only: its entropy is {value:.2g} of the possible, below {limit:.2g}",
             badness=-entropy.values, value=entropy.values, limit=sharp,
         )  # fmt: skip
+
+
+def _too_early(entropy: Series, told: Mask, *, young: int, limit: float, points: int) -> Iterator[Hit]:
+    """Yield each layer that nothing was told of yet and whose median head is sharp in the first steps."""
+    for layer in dict.fromkeys(_layers(entropy)):
+        mine = np.array([layer == each for each in _layers(entropy)])
+        heads = np.where(entropy.finite[:, mine], entropy.values[:, mine], np.nan)
+        middle = single(layer, "1", entropy.steps, row_medians(heads))
+        new = (entropy.steps <= young) & ~told[:, mine].any(axis=1)
+        for span in spans(middle, (middle.values < limit) & new[:, None], min_points=points):
+            yield Hit.over(
+                span, "sev2", "the median head of {where} is sharp before it has learnt where to look: its entropy is "
+                "{value:.2g} of the possible, below {limit:.2g}", badness=-middle.values, value=middle.values, limit=limit,
+            )  # fmt: skip
+
+
+def _knew_nothing(start: Series | None) -> bool:
+    """Tell whether the run surely began from nothing: its first loss was about that of a guess."""
+    known = start.values[start.finite] if start is not None else np.empty(0)
+    return bool(known.size) and float(known[0]) > -0.5
 
 
 def _hot(entropy: Series, logit: Series | None, limit: float) -> Mask:
