@@ -13,6 +13,7 @@ from ckaudit.audit import triage
 from ckaudit.causes import causes
 from ckaudit.contract.report import Report
 from ckaudit.explain.shown import FILE
+from ckaudit.importers import Choice, import_runs
 from ckaudit.lab import archive
 from ckaudit.lab.story import Fault, faults
 from ckaudit.rules import rules
@@ -56,7 +57,8 @@ def recordings() -> Iterator[tuple[str, str, Report]]:
         yield "runs", folder.parent.relative_to(ROOT).as_posix(), triage(folder.parent)
     for entry in json.loads((ROOT / "fixtures" / "real" / "INDEX.json").read_text(encoding="utf-8")):
         path = ROOT / "fixtures" / "real" / entry["path"]
-        yield "logs", path.relative_to(ROOT).as_posix(), triage(path)
+        for number, _ in enumerate(import_runs(path), 1):
+            yield "logs", path.relative_to(ROOT).as_posix(), triage(path, choice=Choice(run=str(number)))
 
 
 def case_of(kind: str, name: str) -> str:
