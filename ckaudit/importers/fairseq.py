@@ -6,7 +6,6 @@ epoch, `gnorm` the norm before clipping, `clip` the percentage of updates that w
 """
 
 import re
-from calendar import timegm
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -61,6 +60,8 @@ class _Lines(Struct, frozen=True):
 
 def detects(source: Source) -> bool:
     """Tell by a line with the number of updates beside words per second or an average of an epoch."""
+    if b'num_updates"' not in source.head:
+        return False
     marks = (b'"wps"', b'"wpb"', b'"train_wall"', b"_num_updates", b'"gnorm"')
     return any(b'num_updates"' in found[3] and any(mark in found[3] for mark in marks) for found in _LINE.finditer(source.head))
 
@@ -159,6 +160,8 @@ def _is_in_nats(series: Mapping[str, Numbers]) -> bool:
 
 @cache
 def _seconds(text: bytes) -> float | None:
+    from calendar import timegm
+
     with suppress(ValueError):
         return float(timegm(strptime(text.decode().replace("T", " "), "%Y-%m-%d %H:%M:%S")))
     return None

@@ -1,6 +1,5 @@
 """JSON objects, one to a line, as columns; torn lines, bare NaN and nested members are forgiven."""
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -151,13 +150,19 @@ def _each(block: bytes, first: int, odd: _Odd) -> tuple[list[Object], Sequence[i
 
 def _object(line: bytes) -> Object | None:
     """Return the object of a line, None where there is none; Python's reader forgives halves of surrogate pairs."""
-    for decode in (_DECODER.decode, json.loads, _forgiving):
+    for decode in (_DECODER.decode, _lenient, _forgiving):
         try:
             row = decode(line)
         except (ValueError, RecursionError):
             continue
         return row if isinstance(row, dict) else None
     return None
+
+
+def _lenient(line: bytes) -> Any:
+    import json
+
+    return json.loads(line)
 
 
 def _forgiving(line: bytes) -> Any:

@@ -1,6 +1,5 @@
 """The quick way through a table: numbers of a file without anything odd, by pyarrow's reader instead of the csv module."""
 
-import re
 from collections.abc import Collection, Mapping
 
 import numpy as np
@@ -8,7 +7,6 @@ import numpy as np
 from ckaudit.importers.numbers import Numbers, whole
 
 LEAST_BYTES = 2**18  # loading pyarrow takes as long as reading this much with the csv module
-_BLANK = re.compile(rb"\n\r?\n")
 _ODD = (b'"', b"(", b"\0")  # a quoted cell, the word nan(...), a hole in the file
 
 
@@ -36,23 +34,23 @@ def plain_columns(data: bytes, width: int, wanted: Collection[int], delimiter: s
         table = csv.read_csv(
             pa.BufferReader(pa.py_buffer(memoryview(data)[start:])),
             csv.ReadOptions(column_names=names),
-            csv.ParseOptions(delimiter=delimiter, quote_char=False, ignore_empty_lines=False),
+            csv.ParseOptions(delimiter=delimiter, quote_char=False),
             csv.ConvertOptions(include_columns=kept, column_types=dict.fromkeys(kept, pa.float64()), null_values=[""]),
         )
     except pa.ArrowInvalid:
+        return None
+    if table.num_rows != data.count(b"\n", start):  # it passes over blank lines, and later ones would be told by a wrong number
         return None
     return {int(name): _numbers(table[name]) for name in kept}, table.num_rows
 
 
 def _is_plain(data: bytes, start: int) -> bool:
-    returns = data.count(b"\r")
     return (
         data.endswith(b"\n")
         and b'"' not in data[:start]
         and bool(data[: start - 1].strip())
-        and (not returns or returns == data.count(b"\r\n"))
+        and (b"\r" not in data or data.count(b"\r") == data.count(b"\r\n"))
         and not any(data.find(odd, start) >= 0 for odd in _ODD)
-        and _BLANK.search(data, start - 1) is None
     )
 
 
