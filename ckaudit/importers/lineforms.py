@@ -117,19 +117,19 @@ def learnt(line: str, start: int, cells: Sequence[Cell], wanted: Callable[[str],
         line: The line.
         start: Where its form begins.
         cells: Its values, in the order in which they stand there.
-        wanted: Tells which keys are to be taken; the last one always is.
+        wanted: Tells which keys are to be taken; so is the last value of a line that nothing closes.
 
     >>> form = learnt("step 1: loss 2.5", 0, [Cell("step", 5, 6), Cell("loss", 13, 16)], lambda key: True)
     >>> form.match("step 20: loss nan", 0).groups()
     ('20', 'nan')
     """
-    taken = [wanted(cell.key) or cell is cells[-1] for cell in cells]
+    rest = line[cells[-1].end :].rstrip()
+    taken = [wanted(cell.key) or (cell is cells[-1] and not rest) for cell in cells]
     parts, at = [], start
     for cell, is_taken in zip(cells, taken, strict=True):
         value = _WORD.get(line[cell.end : cell.end + 1], _NUMBER)
         parts += [_between(line[at : cell.start], first=at == start), f"({value})" if is_taken else value]
         at = cell.end
-    rest = line[at:].rstrip()
     pattern = re.compile("".join([*parts, _between(rest, first=False), r"\s*\Z"]))
     keys = tuple(cell.key for cell, is_taken in zip(cells, taken, strict=True) if is_taken)
     others = tuple(cell.key for cell in cells if not wanted(cell.key))
@@ -172,7 +172,7 @@ def _origin(numbers: Sequence[int], prefixes: Sequence[str]) -> Origin:
     size = len(numbers)
     lines = np.fromiter(numbers, np.int64, size)
     begin, end = time_span(prefixes[0])
-    same = {prefix[:begin] + prefix[end:] for prefix in prefixes}
+    same = {prefix[:begin] + prefix[end:] for prefix in prefixes} if end else set(prefixes)
     if len(same) == 1:
         mark = mark_of(prefixes[0])
         times = unix_times([prefix[begin:end] for prefix in prefixes]) if end else np.full(size, np.nan)
