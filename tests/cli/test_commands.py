@@ -6,6 +6,7 @@ import pytest
 
 from ckaudit.cli.options import base
 from ckaudit.cli.run import run
+from ckaudit.contract.choice import Choice
 from ckaudit.reports import FORMATS, render
 from tests.reports.sample import clean, ill, invalid
 
@@ -23,13 +24,13 @@ def test_triage_passes_step_and_columns_on(engine):
     run(["triage", "run", "--step", "500", "--map", "loss=train/loss", "--map", "lr=a=b"])
     ((path, asked),) = calls
     assert path == Path("run")
-    assert (asked["step"], asked["columns"]) == (500, {"loss": "train/loss", "lr": "a=b"})
+    assert (asked["step"], asked["choice"].columns) == (500, {"loss": "train/loss", "lr": "a=b"})
 
 
 def test_triage_without_step_judges_the_end(engine):
     calls = engine(ill())
     run(["triage", "run"])
-    assert (calls[0][1]["step"], calls[0][1]["columns"]) == (None, {})
+    assert (calls[0][1]["step"], calls[0][1]["choice"]) == (None, Choice())
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -104,7 +105,7 @@ def test_help_has_examples_and_exit_codes(capfd, command):
     assert "\x1b" not in out
 
 
-COMMANDS = ["validate", "triage", "metrics", "explain", "coverage", "convert", "data", "probe", "hash"]
+COMMANDS = ["validate", "triage", "metrics", "explain", "coverage", "convert", "import", "data", "probe", "hash"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
