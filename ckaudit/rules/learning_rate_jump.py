@@ -7,6 +7,7 @@ import numpy as np
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Severity
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.resolution import decimal_step
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.planned_rate import planned_range
 from ckaudit.run.seams import seams
@@ -30,7 +31,7 @@ def learning_rate_jump(
     has prepared.
     ## False alarms
     Jumps to a rate that run.json plans for the step, within `tolerance` of its peak, are left out. The first `min_points`
-    points have no slope of their own.
+    points have no slope of their own. A rate that is printed in few decimals climbs in stairs of its last digit.
     """
     known = np.flatnonzero(rate.finite[:, 0]) if rate.labels else np.empty(0, np.int64)
     steps, values = rate.steps[known], rate.values[known, 0]
@@ -63,7 +64,8 @@ def learning_rate_jump(
 def _beyond_slopes(steps: Steps, values: Floats) -> Floats:
     """Return how far each point is from the lines through the two points before it and the two after it, over the larger rate.
 
-    The smaller of the two counts, for at a corner one of the two lines bends. Shape (T,); 0 where a side has no line.
+    The smaller of the two counts, for at a corner one of the two lines bends, without two units of the last digit that the
+    log has: a rounded warm-up is a staircase. Shape (T,); 0 where a side has no line.
     """
     found = np.zeros(len(steps))
     gaps = np.diff(steps).astype(float)
@@ -71,8 +73,14 @@ def _beyond_slopes(steps: Steps, values: Floats) -> Floats:
     change = np.diff(values)[1:-1]
     before, after = np.abs(change - slope[:-2] * gaps[1:-1]), np.abs(change - slope[2:] * gaps[1:-1])
     size = np.maximum(np.maximum(np.abs(values[1:-2]), np.abs(values[2:-1])), 1e-300)
-    found[2:-1] = np.minimum(before, after) / size
+    found[2:-1] = np.maximum(np.minimum(before, after) - 2 * _last_digit(values), 0.0) / size
     return found
+
+
+def _last_digit(values: Floats, *, stairs: int = 5, slack: float = 0.1) -> float:
+    """Return the unit of the last decimal of a log in which the rate often moves by just that, else 0."""
+    digit = float(decimal_step(values).min())
+    return digit if (np.abs(np.abs(np.diff(values)) - digit) < slack * digit).sum() >= stairs else 0.0
 
 
 def _around(size: Floats, reach: int = 5) -> Floats:
