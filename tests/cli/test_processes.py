@@ -194,7 +194,20 @@ def test_completion_offers_commands_options_and_formats():
         variables = {"_CKAUDIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
         return start(**variables).stdout.decode().split()
 
-    commands = ["validate", "triage", "metrics", "explain", "coverage", "convert", "import", "export", "data", "hash", "probe", "lab"]
+    commands = [
+        "validate",
+        "triage",
+        "metrics",
+        "explain",
+        "coverage",
+        "convert",
+        "import",
+        "export",
+        "data",
+        "hash",
+        "probe",
+        "lab",
+    ]
     assert complete("ckaudit ") == commands
     assert complete("ckaudit probe ") == ["toxicity", "memorization", "init", "score"]
     assert complete("ckaudit lab ") == ["list", "run", "record", "score", "curriculum"]
