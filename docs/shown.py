@@ -51,12 +51,16 @@ def of_recording(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def recordings() -> Iterator[tuple[str, str, Report]]:
-    """Yield every recorded run and real log of the repository: "runs" or "logs", its path and the audit."""
+    """Yield every recorded run and real log of the repository: "runs" or "logs", its path and the audit.
+
+    A log of a run that is there in another format as well shows nothing new, and is passed over.
+    """
     for folder in sorted((ROOT / "fixtures" / "runs").glob("*/run.json")):
         yield "runs", folder.parent.relative_to(ROOT).as_posix(), triage(folder.parent)
     for entry in json.loads((ROOT / "fixtures" / "real" / "INDEX.json").read_text(encoding="utf-8")):
         path = ROOT / "fixtures" / "real" / entry["path"]
-        yield "logs", path.relative_to(ROOT).as_posix(), triage(path)
+        if "same_run_as" not in entry:
+            yield "logs", path.relative_to(ROOT).as_posix(), triage(path)
 
 
 def case_of(kind: str, name: str) -> str:
