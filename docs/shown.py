@@ -52,13 +52,21 @@ def of_recording(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def recordings() -> Iterator[tuple[str, str, Report]]:
-    """Yield every recorded run and real log of the repository: "runs" or "logs", its path and the audit."""
+    """Yield every recorded run and real log of the repository: "runs" or "logs", its path and the audit.
+
+    A log of a run that is there in another format as well shows nothing new, and is passed over.
+    """
     for folder in sorted((ROOT / "fixtures" / "runs").glob("*/run.json")):
         yield "runs", folder.parent.relative_to(ROOT).as_posix(), triage(folder.parent)
     for entry in json.loads((ROOT / "fixtures" / "real" / "INDEX.json").read_text(encoding="utf-8")):
         path = ROOT / "fixtures" / "real" / entry["path"]
+<<<<<<< HEAD
         for number, _ in enumerate(import_runs(path), 1):
             yield "logs", path.relative_to(ROOT).as_posix(), triage(path, choice=Choice(run=str(number)))
+=======
+        if "same_run_as" not in entry:
+            yield "logs", path.relative_to(ROOT).as_posix(), triage(path)
+>>>>>>> 285220e24ae6929a389bda27feec07dd3fb01644
 
 
 def case_of(kind: str, name: str) -> str:
