@@ -60,13 +60,8 @@ def recordings() -> Iterator[tuple[str, str, Report]]:
         yield "runs", folder.parent.relative_to(ROOT).as_posix(), triage(folder.parent)
     for entry in json.loads((ROOT / "fixtures" / "real" / "INDEX.json").read_text(encoding="utf-8")):
         path = ROOT / "fixtures" / "real" / entry["path"]
-<<<<<<< HEAD
         for number, _ in enumerate(import_runs(path), 1):
             yield "logs", path.relative_to(ROOT).as_posix(), triage(path, choice=Choice(run=str(number)))
-=======
-        if "same_run_as" not in entry:
-            yield "logs", path.relative_to(ROOT).as_posix(), triage(path)
->>>>>>> 285220e24ae6929a389bda27feec07dd3fb01644
 
 
 def case_of(kind: str, name: str) -> str:
