@@ -71,7 +71,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         table.hand(layers, section)
     if not layers:
         raise UnreadableError(f"{source.shown} holds no statistic of a tensor", hint="See --log-grad-raw-moments-by-param.")
-    notes = [f"read as {NAME}: {files:,} files", *layers.notes()]
+    notes = [f"read as {NAME}: {files:,} file{'s' if files != 1 else ''}", *layers.notes()]
     if torn:
         notes.append(f"{torn:,} lines are no JSON, such as one that was cut off, and were left out")
     if left:
