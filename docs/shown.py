@@ -60,7 +60,7 @@ def recordings() -> Iterator[tuple[str, str, Report]]:
         yield "runs", folder.parent.relative_to(ROOT).as_posix(), triage(folder.parent)
     for entry in json.loads((ROOT / "fixtures" / "real" / "INDEX.json").read_text(encoding="utf-8")):
         path = ROOT / "fixtures" / "real" / entry["path"]
-        for number, _ in enumerate(import_runs(path), 1):
+        for number, _ in enumerate(() if "same_run_as" in entry else import_runs(path), 1):
             yield "logs", path.relative_to(ROOT).as_posix(), triage(path, choice=Choice(run=str(number)))
 
 
