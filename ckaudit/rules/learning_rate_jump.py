@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import UNSET
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Severity
@@ -25,7 +26,8 @@ def learning_rate_jump(
     Steps at which the rate changes by more than `jump` of itself beyond what the slopes on both sides explain, and `alone`
     times as much as at the steps around them (M06: a discontinuity at a restart). At a resume, at most `near` steps after
     its seam, and upwards to more than `above` times all rates before, it is sev2; elsewhere it is noted, for stairs and warm
-    restarts jump as they are meant to.
+    restarts jump as they are meant to. In a log too short for slopes a fall by more than `jump` from one step to the next
+    is noted where the plan is so long that no schedule falls by a tenth of that.
     ## Why it matters
     After a resume with another rate the run is another experiment; a rate that was never reached before is what no warm-up
     has prepared.
@@ -36,7 +38,8 @@ def learning_rate_jump(
     known = np.flatnonzero(rate.finite[:, 0]) if rate.labels else np.empty(0, np.int64)
     steps, values = rate.steps[known], rate.values[known, 0]
     if len(steps) < 2 * min_points:
-        yield Skip("too_few_points", f"{len(steps)} points of the learning rate; {2 * min_points} are needed")
+        few = _in_few_lines(steps, values, facts, jump)
+        yield few or Skip("too_few_points", f"{len(steps)} points of the learning rate; {2 * min_points} are needed")
         return
     size = _beyond_slopes(steps, values)
     jumps = (
@@ -59,6 +62,30 @@ def learning_rate_jump(
             worst=int(steps[rows[0]]), value=float(values[rows[0]]), limit=float(values[rows[0] - 1]),
             message=f"{len(rows)} stairs of the learning rate, the first from {{limit:.3g}} to {{value:.3g}} at step {{first}}",
         )  # fmt: skip
+
+
+def _in_few_lines(
+    steps: Steps, values: Floats, facts: Manifest | None, jump: float, *, steep: float = 16.0, late: float = 0.9
+) -> Hit | None:
+    """Return the first fall between neighbouring steps that a schedule of the planned length cannot make.
+
+    A cosine falls by at most pi / 2 of its peak over the planned steps at each, a decay in the last tenth by ten times that:
+    `steep` is beyond both. What is `late` in the plan may decay to nothing.
+    """
+    planned = facts.planned_steps if facts else UNSET
+    if planned is UNSET or len(steps) < 2 or jump < 10 * steep / planned:
+        return None
+    fall = -np.diff(values) / np.maximum(values[:-1], 1e-300)
+    rows = np.flatnonzero((np.diff(steps) == 1) & (fall > jump) & (steps[1:] < late * planned)) + 1
+    if not len(rows):
+        return None
+    return _hit(
+        "note",
+        steps,
+        values,
+        int(rows[0]),
+        f"the learning rate falls from {{limit:.4g}} to {{value:.4g}} in one of {planned:,} steps",
+    )
 
 
 def _beyond_slopes(steps: Steps, values: Floats) -> Floats:

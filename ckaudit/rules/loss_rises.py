@@ -6,20 +6,22 @@ import numpy as np
 
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.series import Floats, Series
+from ckaudit.run.series import Floats, Series, Steps
 
 
 @rule("LOSS004", severity="sev1", needs=[train_loss_raw], unit="nats/token")
 def loss_rises(
-    loss: Series, *, blocks: int = 40, least: int = 10, climbs: int = 4, rise: float = 0.1, mads: float = 6.0
-) -> Iterator[Hit | Skip]:
+    loss: Series, *, blocks: int = 40, least: int = 10, climbs: int = 4, rise: float = 0.1, mads: float = 6.0,
+    far: float = 0.3, at_once: float = 0.5,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """The loss climbs steadily.
 
     ## What it checks
     The medians of the loss over `blocks` blocks of equal length, of `least` points at least. Where `climbs` of them in a
     row each lie above the one before, and the rise is more than `rise` of where it began and more than `mads` robust
     deviations of such medians, the loss climbs: sev1 where it has not given back half of it at the end (D4.1: no
-    recovery), else sev2.
+    recovery), else sev2. In a log too short for that, of three points and more, it is sev2 where the loss stands `at_once`
+    above all before it, or has come `far` above them without a step back.
     ## Why it matters
     A spike comes from a batch; a climb comes from the training itself, and goes on until somebody stops it.
     ## False alarms
@@ -30,7 +32,8 @@ def loss_rises(
     width = max(least, len(known) // blocks)
     count = len(known) // width
     if count <= climbs:
-        yield Skip("too_few_points", f"{len(known)} points of the loss; {(climbs + 1) * width} are needed")
+        short = _in_few_lines(loss.steps[known], loss.values[known, 0], far, at_once)
+        yield short or Skip("too_few_points", f"{len(known)} points of the loss; {(climbs + 1) * width} are needed")
         return
     rows = known[len(known) - count * width :].reshape(count, width)
     table = loss.values[rows, 0]  # (B, W)
@@ -47,6 +50,24 @@ def loss_rises(
             value=float(middle[end]), limit=float(middle[start]), points=(end - start) * width,
             message="the loss climbs to {value:.4g} from {limit:.4g}" + ("" if stays else f"; it ends at {middle[-1]:.4g}"),
         )  # fmt: skip
+
+
+def _in_few_lines(steps: Steps, values: Floats, far: float, at_once: float) -> Hit | None:
+    """Return the rise of the loss in a short log, None where it has none that no batch makes."""
+    if len(values) < 3 or values.min() <= 0:
+        return None
+    lowest = np.minimum.accumulate(values)
+    worst = int(np.argmax(values / lowest))
+    start = int(np.argmin(values[: worst + 1]))
+    risen = float(values[worst] / values[start]) - 1
+    steady = worst - start > 1 and bool((np.diff(values[start : worst + 1]) > 0).all())
+    if risen <= at_once and not (steady and risen > far):
+        return None
+    return Hit(
+        severity="sev2", where="loss", first=int(steps[start + 1]), last=int(steps[-1]), worst=int(steps[worst]),
+        value=float(values[worst]), limit=float(values[start]), points=len(values) - start - 1,
+        message=f"the loss rises to {{value:.4g}} from {{limit:.4g}} in the {len(values)} points that there are",
+    )  # fmt: skip
 
 
 def _climbs(middle: Floats, least: int) -> Iterator[tuple[int, int]]:

@@ -125,11 +125,34 @@ def test_only_files_of_two_runs_are_split(file):
     assert len(runs(file)) == (2 if "two_runs" in file else 1)
 
 
-@pytest.mark.parametrize("file", FILES)
+DIVERGED = {  # steps of the first line that is too high, and what the loss came from and to
+    "bigscience/tr8-104B-wide__chronicles__it6900-6940.log": (6910, 6.365808, 10.23865),
+    "bigscience/tr8-104B-wide__chronicles__it7000-7220.log": (7010, 6.444662, 11.42026),
+}
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file not in DIVERGED])
 def test_nothing_but_notes_is_found_in_what_is_healthy_or_too_short_to_judge(file):
     for number in range(len(runs(file))):
         told = triage(REAL / file, choice=Choice(run=str(number + 1)))
         assert [finding.message for finding in told.findings if finding.severity != "note"] == []
+
+
+@pytest.mark.parametrize("file", DIVERGED)
+def test_a_divergence_is_seen_in_a_handful_of_lines(file):
+    found = [(each.code, each.first_step, each.limit, each.value) for each in triage(REAL / file).findings]
+    assert found == [("LOSS004", *DIVERGED[file])]
+
+
+def test_a_learning_rate_set_by_hand_is_seen_in_two_lines():
+    (found,) = triage(REAL / "bigscience/tr8b-104B__chronicles__it12000-12001_lr_override.log").findings
+    assert (found.code, found.severity, found.first_step, found.limit, found.value) == (
+        "SCHED003",
+        "note",
+        12001,
+        5.999e-5,
+        5.842e-5,
+    )
 
 
 @pytest.mark.parametrize(
