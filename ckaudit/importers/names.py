@@ -27,11 +27,26 @@ SHORT = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_glo
 _COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy)_)?"
 _HELD_OUT = "val|valid|validation|eval|evaluation|dev"
 _PATTERNS = {
-    "step": r"(?:train(?:er|ing)?_)?(?:global_)?steps?|iter(?:ation)?s?|(?:num_)?updates?|num_steps|optimizer_step|_step|time_batch",
-    "train_loss_raw": rf"(?:(?:train|training)_)?{_COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?|loss_train(?:ing)?(?:_total)?",
-    "val_loss": rf"(?:{_HELD_OUT})_{_COMPONENT}(?:cross_?entropy_?)?loss(?:_epoch)?|loss_(?:{_HELD_OUT})|metrics_eval_(?:language)?crossentropy",
-    "learning_rate": r"(?:train_|optim_|optimizer_)?(?:lr|learning_rate)(?:_group0)?|lr_(?:decoupled)?(?:adamw?|lionw?|sgdw?)(?:_pg1|_group0)?",
-    "grad_global_norm": r"(?:train_|optim_)?(?:total_|global_)?(?:grad|gradient)_(?:global_|2_0_)?norm(?:_total)?|gnorm|l2_norm_grad_global",
+    "step": (
+        r"(?:train(?:er|ing)?_)?(?:global_)?steps?|iter(?:ation)?s?|(?:num_)?updates?|num_steps"
+        r"|optimizer_step|_step|time_batch"
+    ),
+    "train_loss_raw": (
+        rf"(?:(?:train|training)_)?{_COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?"
+        rf"|loss_train(?:ing)?(?:_total)?"
+    ),
+    "val_loss": (
+        rf"(?:{_HELD_OUT})_{_COMPONENT}(?:cross_?entropy_?)?loss(?:_epoch)?|loss_(?:{_HELD_OUT})"
+        rf"|metrics_eval_(?:language)?crossentropy"
+    ),
+    "learning_rate": (
+        r"(?:train_|optim_|optimizer_)?(?:lr|learning_rate)(?:_group0)?"
+        r"|lr_(?:decoupled)?(?:adamw?|lionw?|sgdw?)(?:_pg1|_group0)?"
+    ),
+    "grad_global_norm": (
+        r"(?:train_|optim_)?(?:total_|global_)?(?:grad|gradient)_(?:global_|2_0_)?norm(?:_total)?|gnorm"
+        r"|l2_norm_grad_global"
+    ),
     "tokens_seen": r"(?:train_|throughput_)?(?:num_|n_|total_|consumed_|num_input_)?tokens(?:_seen)?|time_token",
     "tokens_per_update": r"tokens_per_(?:update|step|batch)|batch_size_in_tokens",
     "tokens_per_sec": r"(?:train_|throughput_)?(?:tokens|tok)(?:_per)?_(?:sec|second|s)",

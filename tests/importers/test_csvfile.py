@@ -250,6 +250,8 @@ def test_a_column_known_to_be_empty_is_said(imported):
 
 
 def test_names_of_composer_are_known(imported):
-    header = "time/batch,loss/train/total,metrics/eval/LanguageCrossEntropy,lr-DecoupledAdamW/group0,l2_norm/grad/global,time/token"
+    header = (
+        "time/batch,loss/train/total,metrics/eval/LanguageCrossEntropy,lr-DecoupledAdamW/group0,l2_norm/grad/global,time/token"
+    )
     expected = {"train_loss_raw": 3.0, "val_loss": 3.5, "learning_rate": 0.01, "grad_global_norm": 1.5, "tokens_seen": 4096.0}
     assert imported(f"{header}\n7,3,3.5,0.01,1.5,4096\n").rows == [{"step": 7, **expected}]
