@@ -17,7 +17,7 @@ from ckaudit.run.spans import spans
 def entropy_collapse(
     entropy: Series, logit: Series | None, start: Series | None, *, sharp: float = 0.1, layer_share: float = 0.5,
     model_share: float = 0.5, min_points: int = 2, hot: float = 50.0, hot_sharp: float = 0.25, young: int = 100,
-    early: float = 0.45, early_points: int = 3,
+    early: float = 0.5, early_points: int = 2,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Attention heads look at one key only.
 
@@ -26,9 +26,9 @@ def entropy_collapse(
     `hot_sharp` while its largest logit is over `hot`, for then sharpness comes from saturation and not from choice (lab:
     healthy heads 0.4 and more, with logits up to 28; ill ones 0.2 with 70 and more). When more than `model_share` of all
     heads are, at `min_points` checkpoints in a row, it is sev1 (SEV1-3); more than `layer_share` of one layer's heads is
-    sev2; single heads are noted (F10 counts them dead). In the first `young` steps of a run that began knowing nothing a
-    layer is sharp too early where its median head is below `early` at `early_points` checkpoints in a row: sev2 (lab: healthy
-    runs from 0.75, a scale that is missing up to 0.43).
+    sev2; single heads are noted (F10 counts them dead). In the first `young` steps of a run that began knowing nothing
+    it is sev2 where the median of all heads is below `early` at `early_points` checkpoints in a row (lab: healthy runs from
+    0.77, a scale that is missing up to 0.43).
     ## Why it matters
     Saturated softmax passes no gradient to queries and keys: the logits have outgrown their scale (TRI-4).
     ## False alarms
@@ -58,17 +58,19 @@ def entropy_collapse(
 
 
 def _too_early(entropy: Series, told: Mask, *, young: int, limit: float, points: int) -> Iterator[Hit]:
-    """Yield each layer that nothing was told of yet and whose median head is sharp in the first steps."""
-    for layer in dict.fromkeys(_layers(entropy)):
-        mine = np.array([layer == each for each in _layers(entropy)])
-        heads = np.where(entropy.finite[:, mine], entropy.values[:, mine], np.nan)
-        middle = single(layer, "1", entropy.steps, row_medians(heads))
-        new = (entropy.steps <= young) & ~told[:, mine].any(axis=1)
-        for span in spans(middle, (middle.values < limit) & new[:, None], min_points=points):
-            yield Hit.over(
-                span, "sev2", "the median head of {where} is sharp before it has learnt where to look: its entropy is "
-                "{value:.2g} of the possible, below {limit:.2g}", badness=-middle.values, value=middle.values, limit=limit,
-            )  # fmt: skip
+    """Yield the first steps in which the median head is sharp and nothing was told yet, at the layer that is sharpest."""
+    early = entropy.steps <= young
+    heads = np.where(entropy.finite, entropy.values, np.nan)
+    layers = np.array(_layers(entropy))
+    levels = {layer: row_medians(heads[early][:, layers == layer]) for layer in dict.fromkeys(layers.tolist())}
+    sharpest = min(levels, key=lambda layer: float(np.nan_to_num(levels[layer], nan=1.0).sum()))
+    middle = single(sharpest, "1", entropy.steps, row_medians(heads))
+    new = early & ~told.any(axis=1)
+    for span in spans(middle, (middle.values < limit) & new[:, None], min_points=points):
+        yield Hit.over(
+            span, "sev2", "heads are sharp before they have learnt where to look, most of all in {where}: the median entropy is "
+            "{value:.2g} of the possible, below {limit:.2g}", badness=-middle.values, value=middle.values, limit=limit,
+        )  # fmt: skip
 
 
 def _knew_nothing(start: Series | None) -> bool:
