@@ -26,9 +26,9 @@ def entropy_collapse(
     `hot_sharp` while its largest logit is over `hot`, for then sharpness comes from saturation and not from choice (lab:
     healthy heads 0.4 and more, with logits up to 28; ill ones 0.2 with 70 and more). When more than `model_share` of all
     heads are, at `min_points` checkpoints in a row, it is sev1 (SEV1-3); more than `layer_share` of one layer's heads is
-    sev2; single heads are noted (F10 counts them dead). In the first `young` steps of a run that began knowing nothing
-    it is sev2 where the median of all heads is below `early` at `early_points` checkpoints in a row (lab: healthy runs from
-    0.77, four times the usual scale 0.43, which is a design, a scale that is missing up to 0.29).
+    sev2; single heads are noted (F10 counts them dead). Where the median of all heads is below
+    `early` at `early_points` checkpoints in a row, in the first `young` steps of a run that began knowing nothing, that is noted
+    (lab: ordinary runs from 0.77, a scale that is missing up to 0.29; one that is large by design comes as low).
     ## Why it matters
     Saturated softmax passes no gradient to queries and keys: the logits have outgrown their scale (TRI-4).
     ## False alarms
@@ -68,7 +68,7 @@ def _too_early(entropy: Series, told: Mask, *, young: int, limit: float, points:
     new = early & ~told.any(axis=1)
     for span in spans(middle, (middle.values < limit) & new[:, None], min_points=points):
         yield Hit.over(
-            span, "sev2", "heads are sharp before they have learnt where to look, most of all in {where}: the median entropy is "
+            span, "note", "heads are sharp before they have learnt where to look, most of all in {where}: the median entropy is "
             "{value:.2g} of the possible, below {limit:.2g}", badness=-middle.values, value=middle.values, limit=limit,
         )  # fmt: skip
 
