@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from ckaudit.contract.analysis import VERSION, Checkpoint
 from ckaudit.contract.decode import decode
 from ckaudit.contract.files import CHECKPOINT_NAME
 from ckaudit.contract.folder import list_folder
@@ -245,6 +244,8 @@ def _documents(
     parts: Parts, rows: list[Object], span: int, layers: Layers, empty: Placeholders, *, alone: bool
 ) -> tuple[list[Document], list[str]]:
     """Return checkpoints with gradients, parity and whatever the viewer merged, in the order of steps."""
+    from ckaudit.contract.analysis import VERSION, Checkpoint
+
     found: dict[int, dict[str, Any]] = {}
     broken = 0
     for each in parts.checkpoints if alone else ():

@@ -4,13 +4,12 @@ A database holds no NaN and no infinity: NaN is a 0 with `is_nan` set, infinitie
 stand in the order in which they were logged, times in milliseconds order them among metrics.
 """
 
-import sqlite3
 import sys
 from collections.abc import Mapping
 from itertools import accumulate, groupby
 from math import inf, nan
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckaudit.contract.manifest import Manifest, Session
 from ckaudit.importers.imported import Imported
@@ -20,6 +19,9 @@ from ckaudit.importers.settings import tell
 from ckaudit.importers.source import Source
 from ckaudit.importers.sqlite import is_database, opened, tables
 from ckaudit.importers.tracked import Tracked, runs_of
+
+if TYPE_CHECKING:
+    import sqlite3
 
 NAME = "MLflow database"
 GENERIC = False
@@ -61,7 +63,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     return runs_of(found, columns, source.shown, NAME)
 
 
-def _points(database: sqlite3.Connection) -> dict[str, Points]:
+def _points(database: "sqlite3.Connection") -> dict[str, Points]:
     """Return the points of each run."""
     rows = database.execute(
         "SELECT run_uuid, key, step, value, is_nan, timestamp FROM metrics "
@@ -84,7 +86,7 @@ def _number(value: float) -> float:
     return inf if value >= _LARGEST else -inf if value <= -_LARGEST else float(value)
 
 
-def _texts(database: sqlite3.Connection, table: str) -> dict[str, dict[str, str]]:
+def _texts(database: "sqlite3.Connection", table: str) -> dict[str, dict[str, str]]:
     """Return the parameters or the tags of each run."""
     found: dict[str, dict[str, str]] = {}
     for run, name, value in database.execute(f"SELECT run_uuid, key, value FROM {table}"):  # noqa: S608  one of two words

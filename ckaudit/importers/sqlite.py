@@ -1,13 +1,15 @@
 """Databases of SQLite that other programs wrote, read from a copy: a reader would otherwise write beside the original."""
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.source import Source
+
+if TYPE_CHECKING:
+    import sqlite3
 
 MAGIC = b"SQLite format 3\0"
 _MAX_CELL = 16 * 2**20
@@ -30,12 +32,15 @@ def tables(source: Source) -> dict[str, list[str]]:
 
 
 @contextmanager
-def opened(source: Source) -> Iterator[sqlite3.Connection]:
+def opened(source: Source) -> Iterator["sqlite3.Connection"]:
     """Open a database with what its writer has not yet moved into it from the log beside it.
 
     Raises:
         UnreadableError: Where it is broken.
     """
+    import sqlite3
+    from tempfile import TemporaryDirectory
+
     with TemporaryDirectory(prefix="ckaudit-") as folder:
         copy = Path(folder) / "copy.db"
         copy.write_bytes(source.data)

@@ -65,6 +65,15 @@ def sniffed(head: bytes) -> tuple[str, list[str], list[list[str]]] | None:
     return mark, header, rows[mark][1:]
 
 
+def is_table(head: bytes) -> bool:
+    """Tell whether a text is a table for certain: each of its first rows is as wide as the header, and most cells are numbers."""
+    found = sniffed(head)
+    if found is None:
+        return False
+    _, header, rows = found
+    return all(len(row) == len(header) for row in rows[:-1]) and holds_numbers(rows, len(header))
+
+
 def names_of(record: list[str]) -> list[str]:
     """Return the names of a header line; numpy comments it out."""
     return [name.strip() for name in (record[0].lstrip("# "), *record[1:])]

@@ -12,7 +12,7 @@ from ckaudit.importers.lineforms import Cell, Column, Floats
 from ckaudit.importers.lineprefix import MAX_LINE, blocks, prefix_end, unix_time
 from ckaudit.importers.names import listed, resolved
 from ckaudit.importers.source import Source
-from ckaudit.importers.table import UTF16_MARKS
+from ckaudit.importers.table import UTF16_MARKS, is_table
 from ckaudit.importers.texterrors import add_rates, clock_of, of_last_day, troubles_of
 from ckaudit.importers.textruns import HELPER, Part, TextRun, runs_of, table_of
 from ckaudit.importers.textscan import Dialect, Fact, Rows, Scan, scan
@@ -201,7 +201,7 @@ def _line_at(data: bytes, at: int) -> bytes:
 
 
 def _is_other(head: bytes) -> bool:
-    """Tell JSON, pages and binary files from text."""
+    """Tell JSON, pages, tables and binary files from text."""
     if head.startswith(UTF16_MARKS):
         return False
-    return b"\0" in head.rstrip(b"\0") or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"<")
+    return b"\0" in head.rstrip(b"\0") or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"<") or is_table(head)

@@ -4,10 +4,9 @@ Steps are what the program passed, else trackio's own count of calls from 0. NaN
 log is not in its row. Rows are written in batches, and several can carry the time of one batch.
 """
 
-import sqlite3
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +19,9 @@ from ckaudit.importers.settings import tell
 from ckaudit.importers.source import Source
 from ckaudit.importers.sqlite import is_database, opened, tables
 from ckaudit.importers.tracked import Tracked, runs_of
+
+if TYPE_CHECKING:
+    import sqlite3
 
 NAME = "trackio database"
 GENERIC = False
@@ -89,7 +91,7 @@ def _time(text: Any) -> float:
         return NO_TIME
 
 
-def _configs(database: sqlite3.Connection, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _configs(database: "sqlite3.Connection", key: str) -> Iterator[tuple[str, dict[str, Any]]]:
     columns = {row[1] for row in database.execute("SELECT * FROM pragma_table_info('configs')")}
     if not {key, "config"} <= columns:
         return

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.importers.table import is_table
 from ckaudit.run.rows import run_of_table
 
 
@@ -255,3 +256,11 @@ def test_names_of_composer_are_known(imported):
     )
     expected = {"train_loss_raw": 3.0, "val_loss": 3.5, "learning_rate": 0.01, "grad_global_norm": 1.5, "tokens_seen": 4096.0}
     assert imported(f"{header}\n7,3,3.5,0.01,1.5,4096\n").rows == [{"step": 7, **expected}]
+
+
+def test_what_is_a_table_for_certain():
+    """Such a file is not searched for the lines of text logs."""
+    assert is_table(b"step,loss\n1,2\n2,1.5\n3,")
+    assert not is_table(b"step 1, loss 2.5\nstep 2, loss 2.25\n")
+    assert not is_table(b"step:1,loss:2.5\nstep:2,loss:2.25\n")
+    assert not is_table(b"epoch 1 begins\n1,2\n")
