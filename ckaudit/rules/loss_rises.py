@@ -20,7 +20,7 @@ def loss_rises(
     The medians of the loss over `blocks` blocks of equal length, of `least` points at least. Where `climbs` of them in a
     row each lie above the one before, and the rise is more than `rise` of where it began and more than `mads` robust
     deviations of such medians, the loss climbs: sev1 where it has not given back half of it at the end (D4.1: no
-    recovery), else sev2. In a log too short for that, of three points and more, it is sev2 where the loss stands `at_once`
+    recovery), else sev2. In a log of three to ten points it is sev2 where the loss stands `at_once`
     above all before it, or has come `far` above them without a step back.
     ## Why it matters
     A spike comes from a batch; a climb comes from the training itself, and goes on until somebody stops it.
@@ -52,9 +52,9 @@ def loss_rises(
         )  # fmt: skip
 
 
-def _in_few_lines(steps: Steps, values: Floats, far: float, at_once: float) -> Hit | None:
-    """Return the rise of the loss in a short log, None where it has none that no batch makes."""
-    if len(values) < 3 or values.min() <= 0:
+def _in_few_lines(steps: Steps, values: Floats, far: float, at_once: float, *, handful: int = 10) -> Hit | None:
+    """Return the rise of the loss in a `handful` of lines, None where it has none that no batch makes."""
+    if not 3 <= len(values) <= handful or values.min() <= 0:
         return None
     lowest = np.minimum.accumulate(values)
     worst = int(np.argmax(values / lowest))
