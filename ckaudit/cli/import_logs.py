@@ -111,8 +111,9 @@ def _tell(run: "Imported", folder: Path) -> None:
 
 def _say_runs(runs: "list[Imported]") -> int:
     from ckaudit.importers import summary
+    from ckaudit.reports.escape import visible
 
-    send("".join(f"{number}  {summary(run)}\n" for number, run in enumerate(runs, 1)))
+    send("".join(f"{number}  {visible(summary(run))}\n" for number, run in enumerate(runs, 1)))
     return 0
 
 

@@ -56,3 +56,14 @@ def test_runs_and_formats_are_listed(log, capfd):
 def test_what_cannot_be_is_said(log, capfd, arguments, message):
     assert run(["import", *arguments]) == 2
     assert message in capfd.readouterr().err
+
+
+def test_a_run_whose_name_is_an_escape_sequence_is_listed_as_text(tmp_path, capfd):
+    run_names = ("\x1b[31mred", "plain")
+    (tmp_path / "chart.csv").write_text(
+        "Step," + ",".join(f'"{name} - loss"' for name in run_names) + "\n1,2.5,2.0\n2,2.25,1.5\n"
+    )
+    run(["import", str(tmp_path / "chart.csv"), "--list"])
+    out, err = capfd.readouterr()
+    assert "red" in out + err
+    assert "\x1b" not in out + err
