@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.diff import Comparison
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.measures import Measures
 from ckaudit.contract.metrics import Metrics
@@ -25,6 +26,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "ck.report.v1": Report,
     "ck.metrics.v1": Metrics,
     "ck.measures.v1": Measures,
+    "ck.diff.v1": Comparison,
 }
 
 
