@@ -7,7 +7,19 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from ckaudit.cli import convert, coverage, data, explain, export, hash_artifacts, import_logs, metrics, triage, validate
+from ckaudit.cli import (
+    convert,
+    coverage,
+    data,
+    explain,
+    export,
+    hash_artifacts,
+    import_logs,
+    metrics,
+    resume_check,
+    triage,
+    validate,
+)
 from ckaudit.cli.lab import app as lab
 from ckaudit.cli.phases import alone
 from ckaudit.cli.probe import app as probe
@@ -42,6 +54,7 @@ def build() -> typer.Typer:
     app.command("export", epilog=export.EPILOG)(export.command)
     app.command("data", epilog=data.EPILOG)(data.command)
     app.command("hash", epilog=hash_artifacts.EPILOG)(hash_artifacts.command)
+    app.command("resume-check", epilog=resume_check.EPILOG)(resume_check.command)
     app.add_typer(probe.build(), name="probe")
     app.add_typer(lab.build(), name="lab")
     return app

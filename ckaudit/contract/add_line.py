@@ -16,7 +16,7 @@ from ckaudit.contract.scalars import VERSION
 from ckaudit.contract.write import write_atomic
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 
-BESIDE = re.compile(r"scalars-(?:data|hash|probe-\w+)\.jsonl")  # the logs that lines are added to: no training wrote them
+BESIDE = re.compile(r"scalars-(?:data|hash|resume|probe-\w+)\.jsonl")  # the logs that lines are added to: no training wrote them
 
 
 def add_line(root: Path, name: str, values: Mapping[str, float | str], *, step: int | None = None) -> int:
@@ -37,15 +37,40 @@ def add_line(root: Path, name: str, values: Mapping[str, float | str], *, step: 
         CkauditError: Where it cannot be written.
     """
     at, session = place(root, step)
-    new: dict[str, Any] = {"step": at, "session": session, "time": round(time(), 3)}
-    new |= {key: to_word(value) if isinstance(value, float) else value for key, value in values.items()}
-    rows = list(_merged(_rows(root / name), new))
+    _write(root / name, {(at, session): values})
+    return at
+
+
+def add_lines(root: Path, name: str, by_step: Mapping[int, Mapping[str, float | str]]) -> tuple[list[int], list[int]]:
+    """Write the values of several steps into a log of the run, each as `add_line` does, in one writing.
+
+    Returns:
+        The steps that were written, and those after the end of the run, which were not.
+
+    Raises:
+        UnreadableError: Where there is no such folder, or the log that is there is broken.
+        CkauditError: Where it cannot be written.
+    """
+    _check_folder(root)
+    starts, last = _sessions(list_folder(root))
+    added = [step for step in sorted(by_step) if last is None or step <= last]
+    if added:
+        _write(root / name, {(step, _session_at(starts, step)): by_step[step] for step in added})
+    return added, [step for step in sorted(by_step) if step not in added]
+
+
+def _write(path: Path, lines: Mapping[tuple[int, int], Mapping[str, float | str]]) -> None:
+    """Write values by step and session into a log, beside those that it has."""
+    rows = _rows(path)
+    for (step, session), values in lines.items():
+        new: dict[str, Any] = {"step": step, "session": session, "time": round(time(), 3)}
+        new |= {key: to_word(value) if isinstance(value, float) else value for key, value in values.items()}
+        rows = list(_merged(rows, new))
     rows[0] = {"schema_version": VERSION, **rows[0]}
     try:
-        write_atomic(root / name, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        write_atomic(path, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
     except OSError as error:
-        raise CkauditError(f"cannot write {root / name}: {error.strerror or error}") from None
-    return at
+        raise CkauditError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def place(root: Path, step: int | None) -> tuple[int, int]:
@@ -59,13 +84,22 @@ def place(root: Path, step: int | None) -> tuple[int, int]:
         UnreadableError: Where there is no such folder.
         UsageError: Where the training recorded something, and nothing from this step on: the values would move its end.
     """
-    if not root.is_dir():
-        raise UnreadableError(f"{root} is no run folder", hint="Name the folder that run.json stands in.")
+    _check_folder(root)
     starts, last = _sessions(list_folder(root))
     if step is not None and last is not None and step > last:
         raise UsageError(f"{root} ends at step {last}, before --step {step}", hint=f"name a step that was trained: --step {last}")
     at = (last or 0) if step is None else step
-    return at, max((each for each, start in starts.items() if start <= at), default=0)
+    return at, _session_at(starts, at)
+
+
+def _check_folder(root: Path) -> None:
+    if not root.is_dir():
+        raise UnreadableError(f"{root} is no run folder", hint="Name the folder that run.json stands in.")
+
+
+def _session_at(starts: Mapping[int, int], step: int) -> int:
+    """Return the session that a step was trained in, by the first step of each."""
+    return max((each for each, start in starts.items() if start <= step), default=0)
 
 
 def _sessions(folder: RunFolder) -> tuple[dict[int, int], int | None]:

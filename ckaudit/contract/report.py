@@ -6,7 +6,7 @@ explains findings. A `Check` says of each rule whether it passed, failed, was sk
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ckaudit.contract.interview import Phase
 from ckaudit.contract.numbers import Count, Number, Step, doc
@@ -152,8 +152,31 @@ class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
     remarks: Annotated[list[str], doc("What is to be said beside each value, such as `attn: 0`; empty: nothing of any.")] = []
 
 
+class ResumeCheckpoint(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """One checkpoint that a training could go on from."""
+
+    name: Annotated[str, doc("Its folder, or its first file, relative to the audited folder.")]
+    step: Annotated[Step | None, doc("The step that it says inside, else that of its name.", unit="steps")] = None
+    form: Annotated[str, doc("torch, safetensors, distributed, or several of them.")] = ""
+    files: Annotated[Count, doc("Files.", unit="files")] = 0
+    size: Annotated[Count, doc("Size of all of its files.", unit="bytes")] = 0
+    written: Annotated[float | None, doc("When its last file was written, Unix time.", unit="s")] = None
+    seconds: Annotated[
+        float | None, doc("From the end of its first file to the end of its last, by their times; null: one file.", unit="s")
+    ] = None
+    parameters: Annotated[Count, doc("Elements of its weights.", unit="elements")] = 0
+    weight_bytes: Annotated[Count, doc("Bytes of its weights.", unit="bytes")] = 0
+    optimizer_bytes: Annotated[Count, doc("Bytes of its optimizer state.", unit="bytes")] = 0
+    other_bytes: Annotated[Count, doc("Bytes of its other tensors.", unit="bytes")] = 0
+    present: Annotated[list[str], doc("What a resume needs and what is there, such as weights or random_state.")] = []
+    absent: Annotated[list[str], doc("What an exact resume needs and what is not there.")] = []
+    ok: Annotated[
+        bool | None, doc("Whether it is whole, finite and as its checksums say; null: not all of it could be judged.")
+    ] = None
+
+
 class Report(Struct, kw_only=True, frozen=True):
-    """One audit; every member is always written, empty or null where there is nothing."""
+    """One audit; every member but those of one command alone is always written, empty or null where there is nothing."""
 
     schema_version: Annotated[Literal["ck.report.v1"], doc("Which contract this report follows.")]
     tool: Annotated[str, doc("Name and version of the auditor.")]
@@ -175,6 +198,9 @@ class Report(Struct, kw_only=True, frozen=True):
     suppressed: Annotated[list[Suppressed], doc("Findings that do not count, in the order of findings.")] = []
     stale: Annotated[list[Accepted], doc("Entries of the baseline that no finding matches any more.")] = []
     interview: Annotated[list[Phase], doc("Questions and answers by phase, where they were asked for.")] = []
+    resume_checkpoints: Annotated[
+        list[ResumeCheckpoint] | UnsetType, doc("The checkpoints that resume-check found, by step; other commands leave it out.")
+    ] = UNSET
 
 
 def worst(findings: list[Finding]) -> Severity | None:

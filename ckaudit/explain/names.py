@@ -28,11 +28,12 @@ from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.questions import questions
 from ckaudit.questions.phases import MAP
+from ckaudit.resume import catalogue as resume_catalogue
 from ckaudit.rules import rules
 from ckaudit.validate import catalogue
 
 # A kind of violation is known once its module is loaded.
-KIND_MODULES = (contradictions, catalogue, faults, gated)
+KIND_MODULES = (contradictions, catalogue, faults, gated, resume_catalogue)
 CODE = re.compile(r"([a-z]{3,6})\d{1,3}")
 
 

@@ -7,12 +7,14 @@ from ckaudit.reports import accepted, words
 from ckaudit.reports.interview_markdown import phases
 from ckaudit.reports.markdown_text import code, text
 from ckaudit.reports.view import PLAIN, View
+from ckaudit.reports.window import HEAD, NUMBERS, kept, rows
 
 
 def render(report: Report, view: View = PLAIN) -> str:
     """Return `report` as GitHub-flavoured Markdown."""
     blocks = [f"### ckaudit {text(report.command)}: {_badge(report)} {text(report.verdict)}"]
     blocks += phases(report.interview)
+    blocks += ["\n".join(_window(report))] if kept(report) else []
     blocks += ["\n".join(_diagnoses(report.diagnoses))] if report.diagnoses else []
     blocks += [_evidence(diagnosis) for diagnosis in report.diagnoses]
     findings = words.unexplained(report)
@@ -26,6 +28,14 @@ def render(report: Report, view: View = PLAIN) -> str:
     blocks += [_accepted(report, view)] if report.suppressed else []
     blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(report)))
     return "\n\n".join(blocks) + "\n"
+
+
+def _window(report: Report) -> Iterator[str]:
+    """Yield the table of resume checkpoints."""
+    yield f"| {' | '.join(HEAD)} |"
+    yield f"|{'|'.join('---:' if index in NUMBERS else '---' for index in range(len(HEAD)))}|"
+    for row in rows(kept(report)):
+        yield f"| {' | '.join([*map(text, row[:-1]), code(row[-1])])} |"
 
 
 def _badge(report: Report) -> str:

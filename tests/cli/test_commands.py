@@ -105,7 +105,7 @@ def test_help_has_examples_and_exit_codes(capfd, command):
     assert "\x1b" not in out
 
 
-COMMANDS = ["validate", "triage", "metrics", "explain", "coverage", "convert", "import", "data", "probe", "hash"]
+COMMANDS = ["validate", "triage", "metrics", "explain", "coverage", "convert", "import", "data", "probe", "hash", "resume-check"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

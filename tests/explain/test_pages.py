@@ -198,6 +198,7 @@ def test_a_gate_or_a_row_of_the_guide_has_a_page_with_names_that_exist(row):
         ("DAT004", "wrong_column_type", "ckaudit data and ckaudit probe"),
         ("DAT005", "broken_parquet", "ckaudit data and ckaudit probe"),
         ("PLUG001", "broken_plugin", "ckaudit triage"),
+        ("RSM009", "resume_runs_code", "ckaudit resume-check"),
         ("SCH004", "wrong_type", "ckaudit validate"),
     ],
 )
@@ -212,7 +213,7 @@ def test_a_violation_says_who_finds_it(code, name, commands):
 def test_every_code_in_the_source_is_explained():
     used = set()
     for path in sorted(Path(ckaudit.__file__).parent.rglob("*.py")):
-        used |= set(re.findall(r'"((?:DAT|SYN|SCH|VAL|RUN|MAN|PLUG)\d{3})"', path.read_text()))
+        used |= set(re.findall(r'"((?:DAT|SYN|SCH|VAL|RUN|RSM|MAN|PLUG)\d{3})"', path.read_text()))
     assert len(used) > 100
     assert used == set(KINDS)
 

@@ -12,6 +12,7 @@ from ckaudit.reports.terminal.interview import interview
 from ckaudit.reports.terminal.look import badge, paint, shown
 from ckaudit.reports.terminal.paragraph import columns, fit, pad, paragraph
 from ckaudit.reports.terminal.pictures import curve, waterfall
+from ckaudit.reports.terminal.window import window
 from ckaudit.reports.view import View
 
 UNSEEN = 100  # columns where no screen says how many
@@ -26,6 +27,7 @@ def draw(report: Report, view: View) -> str:
         return _joined([_verdict(report, view, width), *interview(report, view), *rest])
     sections = [
         _verdict(report, view, width),
+        window(report, view, width),
         causes(report, view, width),
         _open(report, view, width),
         _response(report, view, width),
@@ -169,7 +171,7 @@ def _coverage(report: Report, view: View, width: int) -> list[str]:
         lines.append(f"  {reason:<{widest}}  {words.plural(len(checks), 'check')}")
         if view.verbose:
             lines += [line for check in checks for line in _unjudged(check, view, width)]
-    if missed := most_missed(report.checks):
+    if report.command == "triage" and (missed := most_missed(report.checks)):
         several = [f"{shown(thing, view)} ({words.plural(fed, 'check')})" for thing, fed in missed if fed > 1]
         waits = f"most wait for {', '.join(several)}; " if several else ""
         lines += paragraph(f"{waits}ckaudit coverage says which line to add first", width)

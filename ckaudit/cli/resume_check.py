@@ -1,0 +1,113 @@
+"""`ckaudit resume-check`: could the training go on from what it saved?"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose, base, severity
+from ckaudit.cli.progress import progress
+from ckaudit.cli.say import say
+from ckaudit.errors import UsageError
+from ckaudit.material.counts import plural
+
+if TYPE_CHECKING:
+    from ckaudit.resume.check import Checked
+
+EPILOG = """
+\b
+Examples:
+  ckaudit resume-check checkpoints/
+  ckaudit resume-check runs/nano/checkpoint-500 --format json
+  ckaudit resume-check checkpoints/ --write-checksums checkpoints/SHA256SUMS
+  ckaudit resume-check checkpoints/ --into runs/nano
+\b
+Read without unpickling, and without torch: files of torch.save, safetensors,
+folders of torch.distributed.checkpoint, of Hugging Face and of Lightning.
+Lists called *.sha256 or SHA256SUMS beside the checkpoints are compared.
+\b
+Exit codes:
+  0  nothing found at or above --fail-on
+  1  findings at or above --fail-on
+  2  could not audit, or nothing could be judged
+"""
+
+Folder = Annotated[
+    str, typer.Argument(metavar="DIR", help="The folder that a training saves to, or one checkpoint.", show_default=False)
+]
+Checksums = Annotated[
+    str, typer.Option("--checksums", metavar="FILE", help="Compare files with this list of sha256sum.", show_default=False)
+]
+WriteChecksums = Annotated[
+    str,
+    typer.Option("--write-checksums", metavar="FILE", help="Write a list that sha256sum --check reads.", show_default=False),
+]
+Into = Annotated[
+    str,
+    typer.Option(
+        "--into", metavar="RUN", help="Add checkpoint_ok, _size and _time to the scalars of this run folder.", show_default=False
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+def command(
+    folder: Folder,
+    *,
+    checksums: Checksums = "",
+    write_checksums: WriteChecksums = "",
+    into: Into = "",
+    format: Format = "terminal",  # noqa: A002  what the option is called
+    output: Output = "",
+    fail_on: FailOn = "sev1",
+    allow_empty: AllowEmpty = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> int:
+    """List resume checkpoints and check that each is whole, finite and holds what a resume needs."""
+    from ckaudit.cli.deliver import Request, deliver
+    from ckaudit.cli.measured import check_into
+    from ckaudit.cli.output import check_folder, send
+
+    check_into(into, None)
+    check_folder(write_checksums)
+    if checksums and not Path(checksums).is_file():
+        raise UsageError(f"--checksums: there is no file {checksums}", hint="--write-checksums FILE makes one")
+    request = Request(
+        format=format,
+        output=output,
+        fail_on=severity(fail_on),
+        allow_empty=allow_empty,
+        verbose=verbose,
+        quiet=quiet,
+        base=base([folder]),
+    )
+    from ckaudit.resume.check import resume_check
+    from ckaudit.resume.checksums import write_list
+
+    with progress("reading bytes", quiet=quiet) as tick:
+        checked = resume_check(
+            Path(folder), sums=Path(checksums) if checksums else None, hashed=bool(write_checksums), progress=tick
+        )
+    if write_checksums:
+        send(write_list(checked.digests, Path(write_checksums)), output=write_checksums)
+        say(f"wrote {plural(len(checked.digests), 'checksum')} to {write_checksums}")
+    code = deliver(checked.report, request)
+    if into:
+        _add(checked, Path(into))
+    return code
+
+
+def _add(checked: "Checked", run: Path) -> None:
+    """Add what was found to the scalars of a run, at the steps of the checkpoints."""
+    from ckaudit.contract.add_line import add_lines
+    from ckaudit.resume.facts import LOG, facts_by_step
+
+    facts = facts_by_step(checked.report)
+    added, left = add_lines(run, LOG, facts)
+    if added:
+        say(f"added {plural(sum(len(facts[step]) for step in added), 'value')} at {plural(len(added), 'step')} to {run / LOG}")
+    if left:
+        say(f"left out {plural(len(left), 'checkpoint')} after the last step of {run}: step {left[0]:,} first")
+    if not facts:
+        say(f"nothing added to {run}: no checkpoint says its step")

@@ -1,0 +1,56 @@
+"""The resume checkpoints of a report as the cells of a table, the same on a screen and in Markdown."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from msgspec import UNSET
+
+from ckaudit.contract.report import Report, ResumeCheckpoint
+
+HEAD = ("step", "size", "written (UTC)", "took", "weights", "optimizer", "good", "lacks", "where")
+NUMBERS = frozenset({0, 1, 3, 4, 5})  # columns that are aligned to the right
+NOTHING = "-"
+
+
+def kept(report: Report) -> Sequence[ResumeCheckpoint]:
+    """Return the checkpoints of a report; none where the command looks for none."""
+    return () if report.resume_checkpoints is UNSET else report.resume_checkpoints
+
+
+def rows(checkpoints: Sequence[ResumeCheckpoint]) -> list[tuple[str, ...]]:
+    """Return a row of cells for each checkpoint, in the order of `HEAD`."""
+    return [_row(each) for each in checkpoints]
+
+
+def _row(each: ResumeCheckpoint) -> tuple[str, ...]:
+    return (
+        NOTHING if each.step is None else f"{each.step:,}",
+        amount(each.size),
+        _time(each.written),
+        NOTHING if each.seconds is None else f"{each.seconds:,.1f} s",
+        amount(each.weight_bytes) if each.weight_bytes else NOTHING,
+        amount(each.optimizer_bytes) if each.optimizer_bytes else NOTHING,
+        {True: "yes", False: "NO", None: "not judged"}[each.ok],
+        ", ".join(name.replace("_", " ") for name in each.absent) if each.form else "?",
+        each.name,
+    )
+
+
+def _time(seconds: float | None) -> str:
+    try:
+        return NOTHING if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+    except (OverflowError, OSError, ValueError):
+        return NOTHING
+
+
+def amount(size: float) -> str:
+    """Return a number of bytes in decimal units.
+
+    >>> amount(999), amount(87_270), amount(2_400_000_000)
+    ('999 B', '87.3 kB', '2.4 GB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:,.0f} B" if unit == "B" else f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} TB"

@@ -1,0 +1,79 @@
+"""SHA-256 of the files of checkpoints, in the lines that `sha256sum` writes and reads."""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ckaudit.errors import UnreadableError
+from ckaudit.resume.source import Source
+
+MAX_LIST = 64 * 2**20
+_LINE = re.compile(r"(?P<escaped>\\?)(?P<digest>[0-9a-fA-F]{64})(?: [ *](?P<name>.+))?")
+
+
+def digest(source: Source, tick: Callable[[int], None]) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits.
+
+    Raises:
+        Trouble: Where it cannot be read to its end.
+    """
+    found = hashlib.sha256()
+    for block in source.blocks(0, source.size):
+        found.update(block)
+        tick(len(block))
+    return found.hexdigest()
+
+
+def read_list(path: Path) -> dict[Path, str]:
+    """Return the digests of a list by file; names are relative to the folder of the list.
+
+    A line without a name speaks of the file beside the list that is called as the list without `.sha256`.
+
+    Raises:
+        UnreadableError: Where a line is no digest.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_LIST + 1)
+    except OSError as error:
+        raise UnreadableError(f"cannot read {path}: {error.strerror or error}") from None
+    if len(data) > MAX_LIST:
+        raise UnreadableError(f"{path} is larger than {MAX_LIST:,} bytes")
+    found: dict[Path, str] = {}
+    for number, line in enumerate(os.fsdecode(data).split("\n"), 1):
+        match = _LINE.fullmatch(line.rstrip("\r"))
+        if match is None and line.strip() and not line.startswith("#"):
+            raise UnreadableError(
+                f"{path}: line {number} is not a checksum and a name", hint="sha256sum FILE... and --write-checksums print them."
+            )
+        if match:
+            name = _unescaped(match["name"]) if match["escaped"] else match["name"]
+            found[_absolute(path.parent / (name or path.stem))] = match["digest"].lower()
+    return found
+
+
+def write_list(digests: Mapping[Path, str], beside: Path) -> str:
+    """Return the lines of `sha256sum` for files, named relative to the folder of the list."""
+    folder = _absolute(beside.parent)
+    return "".join(_line(os.path.relpath(_absolute(path), folder), digests[path]) for path in sorted(digests))
+
+
+def look_up(path: Path, expected: Mapping[Path, str]) -> str | None:
+    """Return the digest that a list has for a file."""
+    return expected.get(_absolute(path))
+
+
+def _line(name: str, found: str) -> str:
+    escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    mark = "\\" if escaped != name else ""
+    return f"{mark}{found}  {escaped}\n"
+
+
+def _unescaped(name: str) -> str:
+    return re.sub(r"\\(n|r|\\)", lambda match: {"n": "\n", "r": "\r", "\\": "\\"}[match[1]], name)
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100  links stay what they are called

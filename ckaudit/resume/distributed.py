@@ -1,0 +1,149 @@
+"""A folder of torch.distributed.checkpoint: `.metadata` says which range of which file holds which piece of which tensor."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ckaudit.contract.report import Finding
+from ckaudit.resume.catalogue import CUT_OFF, DAMAGED, INDEX, SHARD_MISSING
+from ckaudit.resume.content import Content
+from ckaudit.resume.pickled import MAX_BYTES, read_pickle
+from ckaudit.resume.records import BadPickle, Call, Pairs
+from ckaudit.resume.source import Source
+from ckaudit.resume.torch_file import read_torch
+from ckaudit.resume.trouble import Trouble, Unjudged
+
+
+class Piece(Struct, frozen=True):
+    """One entry: a piece of a tensor, or a value, in a range of a file."""
+
+    name: str
+    file: str
+    offset: int
+    size: int
+
+
+class Plan(Struct):
+    """What `.metadata` says.
+
+    Attributes:
+        content: What unpickling it would import.
+        pieces: Where everything stands, by file.
+        wanted: How many pieces each name has.
+    """
+
+    content: Content
+    pieces: dict[str, list[Piece]]
+    wanted: dict[str, int]
+
+
+def read_metadata(source: Source) -> Plan:
+    """Return what `.metadata` says.
+
+    Raises:
+        Trouble: Where it is damaged.
+        Unjudged: Where the pieces are transformed, compressed for instance.
+    """
+    if source.size > MAX_BYTES:
+        raise Unjudged(f"has {source.size:,} bytes; the limit is {MAX_BYTES:,}")
+    try:
+        said = read_pickle(source.read(0, source.size))
+    except BadPickle as error:
+        raise Trouble(DAMAGED, f"is a broken pickle: {error}") from None
+    content = Content(form="distributed", value=None, names=said.names, called=said.called)
+    plan = Plan(content, {}, {})
+    for key, value in _pairs(_field(said.value, "storage_data")):
+        piece = _piece(key, value)
+        plan.pieces.setdefault(piece.file, []).append(piece)
+    for key, value in _pairs(_field(said.value, "state_dict_metadata")):
+        chunks = _field(value, "chunks")
+        plan.wanted[str(key)] = len(chunks) if isinstance(chunks, list) else 1
+    if not plan.pieces:
+        raise Trouble(DAMAGED, "names no tensor and no file")
+    return plan
+
+
+def missing_pieces(plan: Plan, file: str) -> list[Finding]:
+    """Return the tensors of which fewer pieces are stored than they have."""
+    there = Counter(piece.name for pieces in plan.pieces.values() for piece in pieces)
+    short = [name for name, count in plan.wanted.items() if there[name] < count]
+    if not short:
+        return []
+    name = short[0]
+    more = f", and {len(short) - 1:,} other tensors are not whole" if len(short) > 1 else ""
+    message = f"stores {there[name]} of {plan.wanted[name]} pieces of {name}{more}"
+    return [INDEX.at(file, message, where=name, also=short[1:50])]
+
+
+def read_pieces(
+    folder: Path, plan: Plan, shown: str, root: Path, take: Callable[[Source, Content], None]
+) -> list[tuple[str, Trouble]]:
+    """Read every piece and hand it on, the open file with it; return what is wrong, with the name of the file.
+
+    Args:
+        folder: The folder of the checkpoint.
+        plan: What `.metadata` says.
+        shown: What stands before the names of files.
+        root: The folder that files must not leave by a link.
+        take: Called with each piece, named in full.
+    """
+    wrong: list[tuple[str, Trouble]] = []
+    for name, pieces in sorted(plan.pieces.items()):
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            wrong.append((shown + ".metadata", Trouble(DAMAGED, f"names a file outside of its folder: {name!r}")))
+            continue
+        try:
+            with Source(folder / path, shown + name, root) as source:
+                _read_file(source, pieces, take)
+        except Trouble as trouble:
+            missing = not (folder / path).exists()
+            wrong.append((shown + name, Trouble(SHARD_MISSING, "is missing: .metadata names it") if missing else trouble))
+    return wrong
+
+
+def _read_file(source: Source, pieces: list[Piece], take: Callable[[Source, Content], None]) -> None:
+    for piece in sorted(pieces, key=lambda each: each.offset):
+        if piece.offset + piece.size > source.size:
+            end = piece.offset + piece.size
+            raise Trouble(CUT_OFF, f"has {source.size:,} bytes, where {piece.name} ends at {end:,}")
+        content = read_torch(source, piece.offset, piece.size)
+        way = tuple(piece.name.split("."))
+        content.tensors = [replace(tensor, way=(*way, *tensor.way)) for tensor in content.tensors]
+        content.value = _nested(way, content.value)
+        take(source, content)
+
+
+def _nested(way: tuple[str, ...], value: Any) -> Any:
+    for key in reversed(way[:64]):
+        value = Pairs([(key, value)])
+    return value
+
+
+def _piece(key: Any, value: Any) -> Piece:
+    name, file = _field(key, "fqn"), _field(value, "relative_path")
+    offset, size = _field(value, "offset"), _field(value, "length")
+    if not (isinstance(name, str) and isinstance(file, str)) or not (_is_size(offset) and _is_size(size)):
+        raise Trouble(DAMAGED, "does not say where its tensors stand")
+    if _field(value, "transform_descriptors"):
+        raise Unjudged("holds pieces that are transformed, compressed for instance")
+    return Piece(name, file, offset, size)
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _field(record: Any, name: str) -> Any:
+    """Return an attribute of a recorded object, or None."""
+    state = record.state if isinstance(record, Call) else None
+    state = state[1] if isinstance(state, tuple) and len(state) == 2 else state  # (dict, slots)
+    return state.get(name) if isinstance(state, Pairs) else None
+
+
+def _pairs(value: Any) -> list[tuple[Any, Any]]:
+    return value.items if isinstance(value, Pairs) else []

@@ -1,0 +1,243 @@
+"""One checkpoint, file by file: what it holds, what is wrong with it, and what could not be judged."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import time as now
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from ckaudit.contract.folder import shown_name
+from ckaudit.contract.report import Finding, ResumeCheckpoint
+from ckaudit.resume.allowed import judge_names
+from ckaudit.resume.catalogue import BREAKING, CHECKSUM, CUT_OFF, DAMAGED, EMPTY, SHARD_MISSING, UNNEEDED, UNREADABLE
+from ckaudit.resume.checksums import digest, look_up
+from ckaudit.resume.content import Content
+from ckaudit.resume.distributed import missing_pieces, read_metadata, read_pieces
+from ckaudit.resume.find import DATA, Found
+from ckaudit.resume.index import missing_shards, read_index
+from ckaudit.resume.roles import PARTS, Inventory
+from ckaudit.resume.safetensors_file import read_safetensors
+from ckaudit.resume.scan import scan
+from ckaudit.resume.source import Source
+from ckaudit.resume.torch_file import read_torch
+from ckaudit.resume.trouble import Trouble, Unjudged
+
+MAX_JSON = 64 * 2**20
+STATE_FILES = ("trainer_state", "train_state", "meta")
+OPTIONAL = frozenset({"scaler"})  # only half precision scales its loss
+BEING_SAVED = 60.0  # seconds: a file so young may not be finished
+
+Tick = Callable[[int], None]
+
+
+class Examined(Struct):
+    """What was seen of a checkpoint.
+
+    Attributes:
+        found: Where it is.
+        entry: What the report says of it.
+        findings: What is wrong with its files.
+        skipped: Files that could not be judged, with the reason.
+        digests: SHA-256 of its files, where they were asked for.
+        forms: The formats that were read.
+        scanned: The parts whose bytes were looked at.
+        compared: Files that had a checksum.
+        indexed: Whether it has an index or `.metadata`.
+        pickled: Whether a pickle was read.
+    """
+
+    found: Found
+    entry: ResumeCheckpoint
+    findings: list[Finding] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    digests: dict[Path, str] = field(default_factory=dict)
+    forms: set[str] = field(default_factory=set)
+    scanned: set[str] = field(default_factory=set)
+    compared: int = 0
+    indexed: bool = False
+    pickled: bool = False
+
+
+def examine(found: Found, root: Path, sums: Mapping[Path, str], tick: Tick, *, hashed: bool) -> Examined:
+    """Read every file of a checkpoint.
+
+    Args:
+        found: The checkpoint.
+        root: The folder that its files must not leave by a link.
+        sums: Expected SHA-256 by file.
+        tick: Called with the number of bytes read since the last call.
+        hashed: Whether the digest of every file is wanted.
+    """
+    return _Examiner(found, root, sums, tick, hashed=hashed).run()
+
+
+class _Examiner:
+    def __init__(self, found: Found, root: Path, sums: Mapping[Path, str], tick: Tick, *, hashed: bool) -> None:
+        self.root, self.sums, self.tick, self.hashed = root, sums, tick, hashed
+        self.inventory = Inventory()
+        self.seen = Examined(found, ResumeCheckpoint(name=found.name))
+        self.names: dict[Path, set[str]] = {}
+        self.times: list[float] = []
+        self.size = 0
+
+    def run(self) -> Examined:
+        files = self.seen.found.files
+        for path in files:
+            self.file(path)
+        indexes = [path for path in files if path.name.endswith(".index.json")]
+        for path in indexes:
+            self.index(path)
+        if not indexes:
+            self.seen.findings += missing_shards(files, self.seen.found.file)
+        if any(path.suffix == ".distcp" for path in files) and not any(path.name == ".metadata" for path in files):
+            message = ".metadata is missing: it is written last, so the save did not end"
+            self.seen.findings.append(SHARD_MISSING.at(self.seen.found.file, message))
+        self.seen.indexed |= bool(indexes)
+        self.close()
+        return self.seen
+
+    def shown(self, path: Path) -> str:
+        return shown_name(path.relative_to(self.root).as_posix())
+
+    def file(self, path: Path) -> None:
+        """Take one file, whatever is wrong with it."""
+        shown = self.shown(path)
+        try:
+            with Source(path, shown, self.root) as source:
+                self.size += source.size
+                if DATA.match(path.name):
+                    self.times.append(source.time)
+                self.sums_of(source)
+                self.content(source)
+        except Trouble as trouble:
+            self.wrong(shown, trouble, path)
+        except Unjudged as reason:
+            self.seen.skipped.append((shown, str(reason)))
+
+    def wrong(self, shown: str, trouble: Trouble, path: Path) -> None:
+        message = trouble.message
+        try:
+            age = now() - path.stat().st_mtime
+        except OSError:
+            age = BEING_SAVED
+        if trouble.kind in (CUT_OFF, EMPTY) and age < BEING_SAVED:
+            message += f"; it was written {max(age, 0):.0f} s ago, and may still be"
+        self.seen.findings.append(trouble.kind.at(shown, message))
+
+    def sums_of(self, source: Source) -> None:
+        expected = look_up(source.path, self.sums)
+        if expected is None and not self.hashed:
+            return
+        found = digest(source, self.tick)
+        self.seen.digests[source.path] = found
+        if expected is not None:
+            self.seen.compared += 1
+        if expected not in (None, found):
+            message = "has another SHA-256 than its checksum says"
+            self.seen.findings.append(CHECKSUM.at(source.shown, message, expected=expected, found=found))
+
+    def content(self, source: Source) -> None:
+        name = source.path.name
+        known = bool(DATA.match(name)) or name == ".metadata" or _is_state(name)
+        if known and source.size == 0:
+            raise Trouble(EMPTY, "is empty")
+        if known:
+            self.inventory.take_file(name)
+        if name == ".metadata":
+            self.distributed(source)
+        elif name.endswith(".safetensors"):
+            self.take(source, read_safetensors(source))
+        elif DATA.match(name) and not name.endswith(".distcp"):
+            self.take(source, read_torch(source))
+        elif _is_state(name):
+            self.inventory.take_values(_json(source))
+
+    def take(self, source: Source, content: Content) -> None:
+        """Take what one file, or one piece of it, holds."""
+        self.seen.forms.add(content.form)
+        self.seen.pickled |= content.form == "torch"
+        self.seen.findings += judge_names(content, source.shown)
+        self.names.setdefault(source.path, set()).update(tensor.name for tensor in content.tensors)
+        roles = self.inventory.take(content, source.shown)
+        self.seen.scanned |= set(roles.values())
+        self.seen.findings += scan(source, content, roles, self.tick)
+        self.unneeded(source, content)
+
+    def unneeded(self, source: Source, content: Content, *, times: float = 1.5, least: int = 16 * 2**20) -> None:
+        """Tell of a file that is `times` as large as its tensors, and `least` bytes larger: SIZ-3 asks what a resume needs."""
+        needs = [0] * len(content.ranges)
+        for tensor in content.tensors:
+            needs[tensor.at] += tensor.needs
+        needed = sum(min(need, place.size) for need, place in zip(needs, content.ranges, strict=True))
+        if content.form == "torch" and not source.path.name.endswith(".distcp") and source.size > times * needed + least:
+            message = f"has {source.size:,} bytes, where its tensors need {needed:,}"
+            self.seen.findings.append(
+                UNNEEDED.at(source.shown, message, value=source.size, limit=int(times * needed + least), unit="bytes")
+            )
+
+    def distributed(self, source: Source) -> None:
+        plan = read_metadata(source)
+        self.seen.forms.add("distributed")
+        self.seen.indexed = self.seen.pickled = True
+        self.seen.findings += [*judge_names(plan.content, source.shown), *missing_pieces(plan, source.shown)]
+        folder = source.path.parent
+        prefix = "" if folder == self.root else self.shown(folder) + "/"
+        for shown, trouble in read_pieces(folder, plan, prefix, self.root, self.take):
+            self.wrong(shown, trouble, self.root / shown)
+
+    def index(self, path: Path) -> None:
+        shown = self.shown(path)
+        try:
+            with Source(path, shown, self.root) as source:
+                self.seen.findings += read_index(_json(source), path, shown, self.names)
+        except Trouble as trouble:
+            self.wrong(shown, trouble, path)
+
+    def close(self) -> None:
+        """Put together what the report says of the checkpoint."""
+        found, inventory = self.seen.found, self.inventory
+        broken = any(finding.code in BREAKING for finding in self.seen.findings)
+        unknown = bool(self.seen.skipped) or any(finding.code == UNREADABLE.code for finding in self.seen.findings)
+        forms = self.seen.forms - {"torch"} if "distributed" in self.seen.forms else self.seen.forms
+        self.seen.entry = ResumeCheckpoint(
+            name=found.name,
+            step=found.step if inventory.step is None else inventory.step,
+            form=", ".join(sorted(forms)),
+            files=len(found.files),
+            size=self.size,
+            written=round(max(self.times), 3) if self.times else None,
+            seconds=round(max(self.times) - min(self.times), 3) if len(self.times) > 1 else None,
+            parameters=inventory.parameters,
+            weight_bytes=inventory.weight_bytes,
+            optimizer_bytes=inventory.optimizer_bytes,
+            other_bytes=inventory.other_bytes,
+            present=[part for part in PARTS if part in inventory.parts],
+            absent=[part for part in PARTS if part not in inventory.parts | OPTIONAL],
+            ok=False if broken else None if unknown or not self.seen.forms else True,
+        )
+        step = self.seen.entry.step
+        self.seen.findings = [replace(each, first_step=step, last_step=step) for each in self.seen.findings]
+
+
+def _is_state(name: str) -> bool:
+    """Tell whether a JSON file says where a training stood."""
+    return name.endswith(".json") and name.startswith(STATE_FILES)
+
+
+def _json(source: Source) -> Any:
+    if source.size > MAX_JSON:
+        raise Trouble(DAMAGED, f"has {source.size:,} bytes of JSON; the limit is {MAX_JSON:,}")
+    data = source.read(0, source.size)
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    import json
+
+    try:  # trainers write a bare NaN, which JSON forbids and msgspec refuses
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Trouble(DAMAGED, f"is not JSON: {error}") from None

@@ -1,0 +1,98 @@
+"""One pass over the bytes of a file: elements that are no numbers, and sums that do not agree."""
+
+import zlib
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from ckaudit.contract.report import Finding
+from ckaudit.material.counts import plural
+from ckaudit.resume.catalogue import BAD_OPTIMIZER, BAD_WEIGHTS, DAMAGED
+from ckaudit.resume.content import Content, Range, Tensor
+from ckaudit.resume.elements import ELEMENTS, Counter
+from ckaudit.resume.source import Source
+from ckaudit.resume.torch_file import storages
+
+MAX_TOLD = 5
+KINDS = {"weights": BAD_WEIGHTS, "optimizer": BAD_OPTIMIZER}
+
+Tick = Callable[[int], None]
+
+
+class Bad(Struct, frozen=True):
+    """A tensor with elements that are NaN or infinite, and how many."""
+
+    tensor: Tensor
+    role: str
+    count: int
+
+
+def scan(source: Source, content: Content, roles: dict[int, str], tick: Tick) -> list[Finding]:
+    """Return what is wrong with the bytes of a file's tensors.
+
+    Args:
+        source: The file.
+        content: What it holds.
+        roles: The role of each tensor, by its place in the list.
+        tick: Called with the number of bytes read since the last call.
+
+    Raises:
+        Trouble: Where the file ends before its tensors do.
+    """
+    role_of = {id(tensor): roles[index] for index, tensor in enumerate(content.tensors)}
+    bad: list[Bad] = []
+    broken: list[Tensor] = []
+    for index, tensors in storages(content):
+        place = content.ranges[index]
+        count, crc = _pass(source, place, tick)
+        if crc is not None and crc != place.crc:
+            broken.append(tensors[0])
+        judged = [tensor for tensor in tensors if role_of[id(tensor)] in KINDS] if count else []
+        for tensor in judged:
+            own = count if tensor.size == place.size else _count(source, place, tensor)
+            if own:
+                bad.append(Bad(tensor, role_of[id(tensor)], own))
+    return [*_broken(broken, source.shown), *_bad(bad, source.shown)]
+
+
+def _pass(source: Source, place: Range, tick: Tick) -> tuple[int, int | None]:
+    """Return how many words of a range are no numbers, and its CRC-32 where one is known."""
+    element = ELEMENTS[place.dtype]
+    counter = Counter(element, big_endian=place.big_endian)
+    count, crc = 0, 0 if place.crc is not None else None
+    for block in source.blocks(place.offset, place.size):
+        count += counter.count(block[: len(block) // element.size * element.size])
+        if crc is not None:
+            crc = zlib.crc32(block, crc)
+        tick(len(block))
+    return count, crc
+
+
+def _count(source: Source, place: Range, tensor: Tensor) -> int:
+    """Return how many words from the first to the last element of a tensor are no numbers."""
+    counter = Counter(ELEMENTS[place.dtype], big_endian=place.big_endian)
+    return sum(counter.count(block) for block in source.blocks(place.offset + tensor.first, tensor.size))
+
+
+def _broken(tensors: list[Tensor], file: str) -> list[Finding]:
+    if not tensors:
+        return []
+    more = f" and {plural(len(tensors) - 1, 'other')}" if len(tensors) > 1 else ""
+    message = f"the bytes of {tensors[0].name}{more} are not those that were written: CRC-32 differs"
+    return [DAMAGED.at(file, message, where=tensors[0].name, also=[each.name for each in tensors[1:50]])]
+
+
+def _bad(bad: list[Bad], file: str) -> list[Finding]:
+    """Return a finding for each of the first tensors of a role, and one for the rest."""
+    found = []
+    for role, kind in KINDS.items():
+        own = [each for each in bad if each.role == role]
+        for each in own[:MAX_TOLD]:
+            total = each.tensor.needs // ELEMENTS[each.tensor.dtype].size
+            message = f"{min(each.count, total):,} of {plural(total, 'element')} of {each.tensor.name} are NaN or infinite"
+            found.append(kind.at(file, message, where=each.tensor.name, value=min(each.count, total), limit=0, unit="elements"))
+        if len(own) > MAX_TOLD:
+            rest = own[MAX_TOLD:]
+            message = f"{plural(len(rest), 'other tensor')} with NaN or infinite elements, {rest[0].tensor.name} first"
+            found.append(kind.at(file, message, where=rest[0].tensor.name, also=[each.tensor.name for each in rest[1:50]]))
+    return found

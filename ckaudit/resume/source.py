@@ -1,0 +1,102 @@
+"""The bytes of a checkpoint's file: opened safely, read at a place, a few megabytes at a time."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from stat import S_ISREG
+from typing import Self
+
+from ckaudit.resume.catalogue import CUT_OFF, UNREADABLE
+from ckaudit.resume.trouble import Trouble
+
+BLOCK = 4 * 2**20
+
+
+class Source:
+    """One regular file, held open: what another process renames or removes meanwhile stays what it was.
+
+    Attributes:
+        path: Where it is.
+        shown: Its name in findings.
+        size: Bytes.
+        time: When it was last written, Unix seconds.
+    """
+
+    def __init__(self, path: Path, shown: str, root: Path) -> None:
+        """Open a file.
+
+        Args:
+            path: The file.
+            shown: Its name in findings.
+            root: The folder that it must not leave by a link.
+
+        Raises:
+            Trouble: With the finding that says why it cannot be opened.
+        """
+        self.path, self.shown = path, shown
+        if not _inside(path, root):
+            raise Trouble(UNREADABLE, "is a link that leads out of the folder")
+        try:
+            # A pipe would block an ordinary open for ever.
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise Trouble(UNREADABLE, f"cannot be opened: {error.strerror or error}") from None
+        status = os.fstat(self._descriptor)
+        self.size, self.time = status.st_size, status.st_mtime
+        if not S_ISREG(status.st_mode):
+            self.close()
+            raise Trouble(UNREADABLE, "is not a regular file")
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return bytes at a place; the caller has bounded how many.
+
+        Raises:
+            Trouble: Where the file ends before.
+        """
+        data = b"".join(bytes(block) for block in self.blocks(offset, count))
+        if len(data) < count:
+            raise Trouble(CUT_OFF, f"ends after {self.size:,} bytes, where {offset + count:,} are needed")
+        return data
+
+    def blocks(self, offset: int, count: int) -> Iterator[memoryview]:
+        """Yield the bytes of a range; each block is good until the next one, and all but the last have `BLOCK` bytes.
+
+        Reading, not mapping: a file that is cut off while it is read must not kill the reader.
+
+        Raises:
+            Trouble: Where the file ends before, or the disk fails.
+        """
+        buffer = memoryview(bytearray(min(BLOCK, max(count, 1))))
+        end = offset + count
+        while offset < end:
+            wanted = min(len(buffer), end - offset)
+            if self._fill(buffer[:wanted], offset) < wanted:
+                raise Trouble(CUT_OFF, f"ends after {self.size:,} bytes, where {end:,} are needed")
+            yield buffer[:wanted]
+            offset += wanted
+
+    def _fill(self, buffer: memoryview, offset: int) -> int:
+        done = 0
+        try:
+            while done < len(buffer) and (count := os.preadv(self._descriptor, [buffer[done:]], offset + done)):
+                done += count
+        except (OSError, OverflowError) as error:
+            raise Trouble(UNREADABLE, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        return done
+
+
+def _inside(path: Path, root: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):
+        return True  # a loop or a dangling link: opening it says so

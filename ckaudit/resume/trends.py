@@ -1,0 +1,132 @@
+"""The checkpoints of a window against each other: sizes, times, files, parts and steps."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+from ckaudit.contract.report import Finding
+from ckaudit.contract.violations import Kind
+from ckaudit.material.counts import plural
+from ckaudit.resume.catalogue import NO_OPTIMIZER, NO_WEIGHTS, PART_MISSING, SHARD_MISSING, SIZE_JUMP, STEP_MISMATCH, TIME_JUMP
+from ckaudit.resume.examine import Examined
+from ckaudit.resume.find import DATA, STEP
+
+ENOUGH = 3  # two cannot tell which of them is odd
+
+
+def alike(seen: Sequence[Examined]) -> list[list[Examined]]:
+    """Return the checkpoints of one form, each form that has enough of them to be compared."""
+    groups: dict[tuple[bool, str], list[Examined]] = {}
+    for each in seen:
+        groups.setdefault((each.found.is_folder, _kind_of_name(each)), []).append(each)
+    return [group for group in groups.values() if len(group) >= ENOUGH]
+
+
+def _kind_of_name(each: Examined) -> str:
+    return re.sub(r"\d+", "#", Path(each.found.name).name)
+
+
+def size_jumps(seen: Sequence[Examined], *, relative: float = 0.1, least: int = 10**6) -> Iterator[Finding]:
+    """Yield checkpoints whose size is not that of the others (M63).
+
+    Args:
+        seen: All checkpoints.
+        relative: Share of the median size that a checkpoint may differ by: tensors do not change during a run, what grows is
+            the little that is logged beside them.
+        least: Bytes that it may differ by in any case.
+    """
+    for group in alike(seen):
+        for each in group:
+            usual = median(other.entry.size for other in group if other is not each)
+            away = each.entry.size - usual
+            if abs(away) > max(relative * usual, least):
+                word = "larger" if away > 0 else "smaller"
+                message = f"has {each.entry.size:,} bytes, {abs(away) / max(usual, 1):.0%} {word} than the median of the others"
+                yield SIZE_JUMP.at(
+                    each.found.file, message, value=each.entry.size, limit=int(usual), unit="bytes",
+                    first_step=each.entry.step, last_step=each.entry.step,
+                )  # fmt: skip
+
+
+def time_jumps(seen: Sequence[Examined], *, relative: float = 1.0, least: float = 30.0) -> Iterator[Finding]:
+    """Yield checkpoints that took longer to write than the others (M62); the limits are those of FILE003.
+
+    Args:
+        seen: All checkpoints.
+        relative: How much longer than the median one may take, as a share of it.
+        least: Seconds that it may take longer in any case.
+    """
+    for group in alike([each for each in seen if each.entry.seconds is not None]):
+        times = {each.found.name: each.entry.seconds or 0.0 for each in group}
+        for each in group:
+            own = times[each.found.name]
+            usual = median(value for name, value in times.items() if name != each.found.name)
+            if own - usual > max(relative * usual, least):
+                message = f"took at least {own:,.0f} s to write, the median of the others {usual:,.0f} s"
+                yield TIME_JUMP.at(
+                    each.found.file, message, value=own, limit=usual + max(relative * usual, least), unit="s",
+                    first_step=each.entry.step, last_step=each.entry.step,
+                )  # fmt: skip
+
+
+def missing_files(seen: Sequence[Examined]) -> Iterator[Finding]:
+    """Yield folders without a file that all others of their form have: the save did not end."""
+    for group in alike([each for each in seen if each.found.is_folder]):
+        for each in group:
+            others = [_names(other) for other in group if other is not each]
+            if lost := sorted(set.intersection(*others) - _names(each)):
+                more = f" and {plural(len(lost) - 1, 'other file')}" if len(lost) > 1 else ""
+                message = f"lacks {lost[0]}{more}, which all {len(others)} others have"
+                yield SHARD_MISSING.at(each.found.file, message, first_step=each.entry.step, last_step=each.entry.step)
+
+
+def _names(each: Examined) -> set[str]:
+    wanted = (path.name for path in each.found.files if DATA.match(path.name) or path.name in ("trainer_state.json", ".metadata"))
+    return {re.sub(r"(step|iter)_?\d+", r"\1#", name) for name in wanted}
+
+
+def wrong_steps(seen: Sequence[Examined]) -> Iterator[Finding]:
+    """Yield checkpoints whose name says another step than their content."""
+    for each in seen:
+        inside, named = each.entry.step, each.found.step
+        if "step" in each.entry.present and named is not None and inside is not None and inside != named and _says_step(each):
+            message = f"is called step {named:,}, and says step {inside:,} inside"
+            yield STEP_MISMATCH.at(
+                each.found.file, message, value=inside, limit=named, unit="steps", first_step=inside, last_step=inside
+            )
+
+
+def _says_step(each: Examined, *, tolerance: int = 1) -> bool:
+    """Tell whether the name speaks of steps; one that counts from 0 and one from 1 mean the same."""
+    named, inside = each.found.step or 0, each.entry.step or 0
+    return STEP.search(Path(each.found.name).name) is not None and abs(named - inside) > tolerance
+
+
+def missing_parts(seen: Sequence[Examined]) -> Iterator[Finding]:
+    """Yield what a resume needs and the checkpoints lack, those that lack the same together."""
+    groups: dict[tuple[str, ...], list[Examined]] = {}
+    for each in seen:
+        if each.forms and not each.skipped and each.entry.absent and each.entry.ok is not False:
+            groups.setdefault(tuple(each.entry.absent), []).append(each)
+    for absent, group in groups.items():
+        for name, kind in (("weights", NO_WEIGHTS), ("optimizer", NO_OPTIMIZER)):
+            if name in absent and not _is_export(group[0], absent):
+                yield _together(kind, group, f"no {'optimizer state' if name == 'optimizer' else name}")
+        rest = [name.replace("_", " ") for name in absent if name not in ("weights", "optimizer") or _is_export(group[0], absent)]
+        if rest:
+            yield _together(PART_MISSING, group, f"no {', no '.join(rest)}")
+
+
+def _is_export(each: Examined, absent: Sequence[str]) -> bool:
+    """Tell whether a checkpoint is a finished model, weights and nothing else under a name without a step."""
+    return each.found.step is None and len(absent) >= 5 and "weights" not in absent
+
+
+def _together(kind: Kind, group: Sequence[Examined], what: str) -> Finding:
+    steps = [each.entry.step for each in group if each.entry.step is not None]
+    others = [each.found.name for each in group[1:]]
+    message = f"{plural(len(group), 'checkpoint')}: {what}" if others else f"has {what}"
+    return kind.at(
+        group[0].found.file, message, also=others, first_step=min(steps, default=None), last_step=max(steps, default=None)
+    )
