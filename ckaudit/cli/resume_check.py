@@ -80,7 +80,7 @@ def command(
         allow_empty=allow_empty,
         verbose=verbose,
         quiet=quiet,
-        base=base([folder]),
+        base=base([folder if Path(folder).is_dir() else str(Path(folder).parent)]),
     )
     from ckaudit.resume.check import resume_check
     from ckaudit.resume.checksums import write_list

@@ -9,6 +9,7 @@ from ckaudit.contract.report import Report, ResumeCheckpoint
 
 HEAD = ("step", "size", "written (UTC)", "took", "weights", "optimizer", "good", "lacks", "where")
 NUMBERS = frozenset({0, 1, 3, 4, 5})  # columns that are aligned to the right
+LACKS = HEAD.index("lacks")
 NOTHING = "-"
 
 
@@ -31,9 +32,14 @@ def _row(each: ResumeCheckpoint) -> tuple[str, ...]:
         amount(each.weight_bytes) if each.weight_bytes else NOTHING,
         amount(each.optimizer_bytes) if each.optimizer_bytes else NOTHING,
         {True: "yes", False: "NO", None: "not judged"}[each.ok],
-        ", ".join(name.replace("_", " ") for name in each.absent) if each.form else "?",
+        lacks(each),
         each.name,
     )
+
+
+def lacks(each: ResumeCheckpoint) -> str:
+    """Return what a checkpoint lacks, in words; a question mark where nothing of it could be read."""
+    return (", ".join(name.replace("_", " ") for name in each.absent) or NOTHING) if each.form else "?"
 
 
 def _time(seconds: float | None) -> str:

@@ -9,7 +9,7 @@ from ckaudit.contract.folder import shown_name
 from ckaudit.contract.report import Finding, Report
 from ckaudit.errors import UnreadableError
 from ckaudit.resume import trends
-from ckaudit.resume.catalogue import CHECKSUM, LEFT_OVER, SHARD_MISSING
+from ckaudit.resume.catalogue import LEFT_OVER, SHARD_MISSING
 from ckaudit.resume.checksums import read_list
 from ckaudit.resume.examine import Examined, examine
 from ckaudit.resume.find import Window, find
@@ -117,6 +117,6 @@ def _notes(window: Window, seen: Sequence[Examined], root: Path) -> list[str]:
         notes.append("there are more files than are looked at: name a smaller folder")
     if any(each.entry.seconds is not None for each in seen):
         notes.append("the time to write is from the first file's to the last file's time: what the first one took is not in it")
-    if not any(finding.code == CHECKSUM.code or each.compared for each in seen for finding in each.findings):
+    if not any(each.compared for each in seen):
         notes.append("no checksums to compare with: --write-checksums FILE keeps them, --checksums FILE compares")
     return notes

@@ -1,5 +1,6 @@
 """One checkpoint, file by file: what it holds, what is wrong with it, and what could not be judged."""
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import time as now
@@ -119,6 +120,9 @@ class _Examiner:
 
     def wrong(self, shown: str, trouble: Trouble, path: Path) -> None:
         message = trouble.message
+        if trouble.kind is UNREADABLE and not os.path.lexists(path):
+            self.seen.skipped.append((shown, "was removed before it could be read"))  # a window rolls on
+            return
         try:
             age = now() - path.stat().st_mtime
         except OSError:

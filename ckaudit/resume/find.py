@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -58,7 +59,7 @@ class Window(Struct):
     Attributes:
         checkpoints: In the order of steps.
         left_over: Temporary files and folders of saves that did not end.
-        links: Links to something else in the folder, with what they point to.
+        links: Links to something else in the folder, or to a folder elsewhere, with what they point to.
         sums: Files with checksums.
         cut: Whether there were more files than are looked at.
     """
@@ -131,7 +132,8 @@ class _Search:
 
     def _names_below(self, folder: Path) -> list[str]:
         try:
-            return [entry.name for entry in os.scandir(folder) if entry.is_dir()]
+            with os.scandir(folder) as entries:
+                return [entry.name for entry in entries if entry.is_dir()]
         except OSError:
             return []
 
@@ -151,7 +153,8 @@ class _Search:
         files: list[Path] = []
         folders: list[Path] = []
         try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            with os.scandir(folder) as found:
+                entries = sorted(islice(found, MAX_FILES), key=lambda entry: entry.name)
         except OSError as error:
             raise UnreadableError(f"cannot list {folder}: {error.strerror or error}") from None
         for entry in entries:
@@ -170,8 +173,10 @@ class _Search:
             return
         elif entry.is_symlink() and (target := _inside(path, self.root)) is not None:
             self.window.links.append((path, target))
-        elif entry.is_dir():
-            folders += [] if entry.is_symlink() else [path]
+        elif path.is_dir() and entry.is_symlink():
+            self.window.links.append((path, "a folder elsewhere, which is not looked into"))
+        elif path.is_dir():
+            folders.append(path)
         elif entry.name.lower().endswith(".sha256") or entry.name.upper() in ("SHA256SUMS", "SHA256SUMS.TXT"):
             self.window.sums.append(path)
         else:

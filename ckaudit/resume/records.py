@@ -75,7 +75,8 @@ class Said(Struct, frozen=True):
 def parts(value: Any, *, max_depth: int = 64) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield every part of what a pickle says with the way to it, each container once, none deeper than `max_depth`.
 
-    Names of keys make the way, numbers of elements too; what a call was given and its state are one step.
+    Names of keys make the way, numbers of elements too. What a call was given for it to wrap, and its state, stand where the
+    call does.
     """
     seen: set[int] = set()
     waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
@@ -95,7 +96,10 @@ def _below(way: tuple[str, ...], part: Any) -> Iterator[tuple[tuple[str, ...], A
     elif isinstance(part, (list, tuple)):
         yield from (((*way, str(index)), value) for index, value in enumerate(part))
     elif isinstance(part, Call):
-        yield from ((way, each) for each in (part.given, part.state) if each is not None)
+        given = part.given if isinstance(part.given, tuple) else (part.given,)
+        yield from ((way if isinstance(each, Call) else (*way, str(index)), each) for index, each in enumerate(given))
+        if part.state is not None:
+            yield way, part.state
         for key, value in part.items or ():
             yield (*way, _word(key)), value
 

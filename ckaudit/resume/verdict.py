@@ -127,7 +127,13 @@ def _sentence(seen: Seen, findings: Sequence[Finding]) -> str:
         counts += f", {unknown:,} could not be judged"
     if not good:
         return f"{counts}; none is known to be good"
-    newest = max(good, key=lambda each: (-1 if each.entry.step is None else each.entry.step, each.entry.written or 0))
+    newest = max(good, key=_newness)
     step = "" if newest.entry.step is None else f" of step {newest.entry.step:,}"
     grave = any(each.file and each.file.startswith(newest.found.name) and each.severity in SEVERITIES[:3] for each in findings)
     return f"{counts}; the newest whole one is {newest.found.name}{step}" + (", with remarks" if grave else "")
+
+
+def _newness(each: Examined) -> tuple[int, bool, float]:
+    """Return what orders checkpoints: their step, then whether a training can go on from them, then their time."""
+    step = -1 if each.entry.step is None else each.entry.step
+    return step, "optimizer" in each.entry.present, each.entry.written or 0.0
