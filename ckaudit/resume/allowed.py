@@ -21,6 +21,7 @@ ALLOWED = re.compile(
     r"|copyreg\._reconstructor|copy_reg\._reconstructor|argparse\.Namespace|types\.SimpleNamespace"
     r"|pathlib(?:\._local)?\.(?:Pure)?(?:Posix|Windows)?Path|datetime\.(?:datetime|date|timedelta|timezone)"
     r"|transformers\.(?:training_args|trainer_utils|trainer_pt_utils)\.[A-Z]\w+"
+    r"|megatron\.(?:core\.(?:transformer\.)?|legacy\.model\.|model\.)enums\.[A-Z]\w+"
     r"|accelerate\.(?:state|utils\.dataclasses)\.[A-Z]\w+|deepspeed\.\w[\w.]*\.(?:ZeroStageEnum|LossScaler|DynamicLossScaler)"
     r"|(?:lightning\.fabric|lightning_fabric|pytorch_lightning|lightning\.pytorch)\.utilities\.\w+\.AttributeDict"
 )

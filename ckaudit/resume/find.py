@@ -190,7 +190,9 @@ def _groups(files: list[Path], data: list[Path]) -> Iterator[list[Path]]:
         if (match := ROLE.search(path.name)) and (path in data or path.suffix == ".json"):
             by_step.setdefault(int(match[1]), []).append(path)
     grouped = {path for group in by_step.values() for path in group}
-    yield from (group for group in by_step.values() if any(path in data for path in group))
+    for group in by_step.values():
+        if any(path in data for path in group):
+            yield sorted(group, key=lambda path: path not in data)  # it is called after its first file with tensors
     yield from ([path] for path in data if path not in grouped)
 
 

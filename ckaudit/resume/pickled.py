@@ -7,7 +7,7 @@ from typing import Any
 from ckaudit.resume.records import BadPickle, Call, Name, Pairs, Said, Stored
 
 MAX_BYTES = 64 * 2**20  # the pickle of 50,000 tensors has 8 MB
-MAX_OPCODES = 5_000_000  # 30 for each of 150,000 tensors
+MAX_OPCODES = 3_000_000  # 30 for each of 100,000 tensors
 
 
 def read_pickle(data: bytes) -> Said:

@@ -5,6 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
+FEW = 64  # elements of a list that are looked at even where they are plain numbers
+
 
 class BadPickle(Exception):  # noqa: N818  never seen by a user: it becomes a finding
     """Bytes that are no pickle, or one that ends in the middle."""
@@ -36,6 +38,11 @@ class Call(Struct, eq=False):
     state: Any = None
     by_class: bool = False
     items: list[tuple[Any, Any]] | None = None
+
+    @property
+    def made_by(self) -> str:
+        """The full name of what would make it; empty where that is no name."""
+        return str(self.maker) if isinstance(self.maker, Name) else ""
 
 
 class Stored(Struct, frozen=True, eq=False):
@@ -94,7 +101,8 @@ def _below(way: tuple[str, ...], part: Any) -> Iterator[tuple[tuple[str, ...], A
     if isinstance(part, Pairs):
         yield from (((*way, _word(key)), value) for key, value in part.items)
     elif isinstance(part, (list, tuple)):
-        yield from (((*way, str(index)), value) for index, value in enumerate(part))
+        few = len(part) <= FEW
+        yield from (((*way, str(index)), value) for index, value in enumerate(part) if few or _holds_more(value))
     elif isinstance(part, Call):
         given = part.given if isinstance(part.given, tuple) else (part.given,)
         yield from ((way if isinstance(each, Call) else (*way, str(index)), each) for index, each in enumerate(given))
@@ -102,6 +110,13 @@ def _below(way: tuple[str, ...], part: Any) -> Iterator[tuple[tuple[str, ...], A
             yield way, part.state
         for key, value in part.items or ():
             yield (*way, _word(key)), value
+
+
+def _holds_more(value: Any) -> bool:
+    """Tell whether a part has parts of its own: of long lists of numbers nobody asks for the single one."""
+    if isinstance(value, (list, tuple)):
+        return len(value) > 0
+    return len(value.items) > 0 if isinstance(value, Pairs) else isinstance(value, (Call, Stored))
 
 
 def _word(key: Any) -> str:

@@ -75,9 +75,10 @@ class Inventory(Struct):
         return roles
 
     def take_values(self, values: Any) -> None:
-        """Take a JSON document: the step that it says."""
-        for name in STEPS if isinstance(values, dict) else ():
-            self._offer(name, values.get(name))
+        """Take a JSON document: the step that it says, and the parts that its keys name."""
+        for name, value in values.items() if isinstance(values, dict) else ():
+            self._offer(name, value)
+            self.parts |= {part for part, pattern in _KEYS.items() if value not in (None, [], {}) and pattern.fullmatch(name)}
 
     def _count(self, tensor: Tensor, role: str) -> None:
         if role == "weights":

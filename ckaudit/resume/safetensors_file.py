@@ -1,9 +1,10 @@
 """A safetensors file: eight bytes that say how long the header is, the header as JSON, and the bytes of the tensors."""
 
 from math import prod
-from typing import Any
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta, Struct
 
 from ckaudit.resume.catalogue import CUT_OFF, DAMAGED
 from ckaudit.resume.content import Content, Range, Tensor
@@ -12,6 +13,18 @@ from ckaudit.resume.source import Source
 from ckaudit.resume.trouble import Trouble, Unjudged
 
 MAX_HEADER = 100_000_000  # the limit of the format itself
+MAX_READ = 32 * 2**20  # that of 200,000 tensors; a hostile header takes thirty times its size in memory
+MAX_RANK = 64
+
+Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class Entry(Struct, frozen=True):
+    """How a header describes a tensor."""
+
+    dtype: str
+    shape: Annotated[list[Size], Meta(max_length=MAX_RANK)]
+    data_offsets: tuple[Size, Size]
 
 
 def read_safetensors(source: Source) -> Content:
@@ -24,13 +37,14 @@ def read_safetensors(source: Source) -> Content:
     length = int.from_bytes(source.read(0, 8), "little")
     if length > MAX_HEADER:
         raise Trouble(DAMAGED, f"says that its header has {length:,} bytes; the format allows {MAX_HEADER:,}")
+    if length > MAX_READ and 8 + length <= source.size:
+        raise Unjudged(f"has a header of {length:,} bytes; the limit is {MAX_READ:,}")
     start = 8 + length
     content = Content(form="safetensors")
     end = 0
-    for name, entry in sorted(_header(source, length).items(), key=_begin):
-        if name == "__metadata__":
-            continue
-        tensor, (first, last) = _tensor(name, entry, len(content.ranges))
+    for name, entry in sorted(_header(source, length).items(), key=lambda item: item[1].data_offsets):
+        tensor = _tensor(name, entry, len(content.ranges))
+        first, last = entry.data_offsets
         if first != end:
             raise Trouble(DAMAGED, f"has tensor {name!r} at byte {first:,}, where the one before ends at {end:,}")
         content.tensors.append(tensor)
@@ -43,31 +57,21 @@ def read_safetensors(source: Source) -> Content:
     return content
 
 
-def _header(source: Source, length: int) -> dict[str, Any]:
+def _header(source: Source, length: int) -> dict[str, Entry]:
     data = source.read(8, length)
     try:
-        return msgspec.json.decode(data, type=dict[str, Any])
+        described = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        return {name: msgspec.json.decode(raw, type=Entry) for name, raw in described.items() if name != "__metadata__"}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Trouble(DAMAGED, f"has a header that is no JSON object: {error}") from None
+        raise Trouble(DAMAGED, f"has a header that does not describe tensors: {error}") from None
 
 
-def _begin(item: tuple[str, Any]) -> tuple[int, int]:
-    offsets = item[1].get("data_offsets") if isinstance(item[1], dict) else None
-    good = isinstance(offsets, list) and len(offsets) == 2 and all(type(each) is int for each in offsets)
-    return (offsets[0], offsets[1]) if good and isinstance(offsets, list) else (-1, -1)
-
-
-def _tensor(name: str, entry: Any, index: int) -> tuple[Tensor, tuple[int, int]]:
-    first, last = _begin((name, entry))
-    shape = entry.get("shape") if isinstance(entry, dict) else None
-    if first < 0 or last < first or not isinstance(shape, list) or not all(type(each) is int and each >= 0 for each in shape):
-        raise Trouble(DAMAGED, f"describes tensor {name!r} without a shape or a place")
-    word = entry.get("dtype")
-    dtype = SAFETENSORS.get(word) if isinstance(word, str) else None
+def _tensor(name: str, entry: Entry, index: int) -> Tensor:
+    first, last = entry.data_offsets
+    dtype = SAFETENSORS.get(entry.dtype)
     if dtype is None:
-        raise Unjudged(f"holds tensors of {word}, whose bits are not known")
-    needs = prod(shape) * ELEMENTS[dtype].size
+        raise Unjudged(f"holds tensors of {entry.dtype}, whose bits are not known")
+    needs = prod(entry.shape) * ELEMENTS[dtype].size
     if needs != last - first:
         raise Trouble(DAMAGED, f"gives tensor {name!r} {last - first:,} bytes, where its shape asks for {needs:,}")
-    tensor = Tensor(way=tuple(name.split(".")), shape=tuple(shape), dtype=dtype, at=index, first=0, size=needs, needs=needs)
-    return tensor, (first, last)
+    return Tensor(way=tuple(name.split(".")), shape=tuple(entry.shape), dtype=dtype, at=index, first=0, size=needs, needs=needs)

@@ -79,7 +79,7 @@ class _Builder:
 
     def build(self, value: Any) -> None:
         for way, part in parts(value):
-            if isinstance(part, Call) and str(part.maker) in _REBUILT:
+            if isinstance(part, Call) and part.made_by in _REBUILT:
                 self.content.tensors.append(self.tensor(way, part))
 
     def tensor(self, way: tuple[str, ...], call: Call) -> Tensor:
@@ -87,7 +87,7 @@ class _Builder:
         if len(given) < 4 or not isinstance(given[0], Stored):
             raise Trouble(DAMAGED, f"makes tensor {'.'.join(way)!r} of what is no storage")
         storage, first, shape, strides = given[0].identity, given[1], _whole(given[2]), _whole(given[3])
-        third = str(call.maker).endswith("_v3") and len(given) > 6
+        third = call.made_by.endswith("_v3") and len(given) > 6
         dtype = given[6].name if third and isinstance(given[6], Name) else _dtype_of(storage)
         element = ELEMENTS.get(dtype)
         if element is None:

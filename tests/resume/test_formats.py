@@ -1,5 +1,6 @@
 """Real files of real writers: what is read of them is what they were given."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -213,6 +214,52 @@ L.Trainer(max_epochs=2, default_root_dir=sys.argv[1], accelerator="cpu", callbac
     assert report.resume_checkpoints[0].absent == ["random_state"]
     assert codes(report) == ["RSM012"]
     assert any("last.ckpt is a link to" in note for note in report.notes)
+
+
+def test_files_of_one_step_are_one_checkpoint(torch, trained, tmp_path):
+    model, optimizer = trained
+    for step in (500, 1000):
+        torch.save(model.state_dict(), tmp_path / f"model_{step:06d}.pt")
+        torch.save(optimizer.state_dict(), tmp_path / f"optim_{step:06d}_rank0.pt")
+        (tmp_path / f"meta_{step:06d}.json").write_text(
+            f'{{"step": {step}, "dataloader_state_dict": {{"shard": 3}}, "loss": NaN}}'
+        )
+    report = resume_check(tmp_path).report
+    assert [(each.name, each.step, each.files) for each in report.resume_checkpoints] == [
+        ("model_000500.pt", 500, 3),
+        ("model_001000.pt", 1000, 3),
+    ]
+    assert report.resume_checkpoints[0].absent == ["schedule", "random_state"]
+
+
+def test_folders_of_deepspeed_and_megatron(torch, trained, tmp_path):
+    model, optimizer = trained
+    ranks = tmp_path / "ds/global_step500"
+    ranks.mkdir(parents=True)
+    torch.save(
+        {"module": model.state_dict(), "global_steps": 500, "lr_scheduler": {"last": 4}}, ranks / "mp_rank_00_model_states.pt"
+    )
+    state = {"base_optimizer_state": {"state": {0: {"exp_avg": torch.ones(3)}}}}
+    torch.save({"optimizer_state_dict": state}, ranks / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
+    rank = tmp_path / "megatron/iter_0000700/mp_rank_00"
+    rank.mkdir(parents=True)
+    everything = {"model": {"language_model": model.state_dict()}, "optimizer": optimizer.state_dict(), "iteration": 700}
+    torch.save({**everything, "args": argparse.Namespace(seed=1)}, rank / "model_optim_rng.pt")
+    report = resume_check(tmp_path).report
+    numbers = sum(each.numel() for each in model.parameters())
+    assert [(each.name, each.step, each.parameters, each.ok) for each in report.resume_checkpoints] == [
+        ("ds/global_step500", 500, numbers, True),
+        ("megatron/iter_0000700", 700, numbers, True),
+    ]
+    assert report.resume_checkpoints[0].optimizer_bytes == 12
+    assert not codes(report, "sev0", "sev1", "sev2")
+
+
+def test_a_whole_model_needs_its_classes(torch, trained, tmp_path):
+    torch.save(trained[0], tmp_path / "model.pt")
+    report = resume_check(tmp_path).report
+    assert [each.where for each in report.findings if each.severity == "sev2"] == ["torch.nn.modules.container.Sequential"]
+    assert report.resume_checkpoints[0].parameters == sum(each.numel() for each in trained[0].parameters())
 
 
 def test_nothing_imports_torch(saved):

@@ -63,7 +63,15 @@ def test_objects_are_calls_with_their_state():
     assert [(way, part) for way, part in parts(said.value) if part == 1] == [(("a",), 1)]
 
 
-@pytest.mark.parametrize("nest", [b"]" * 200_000 + b"a" * 199_999, b"N" + b"\x85" * 500_000, b"}" * 50_000 + b"\x8c\x01ab"])
+@pytest.mark.parametrize(
+    "nest",
+    [
+        b"]" * 200_000 + b"a" * 199_999,
+        b"N" + b"\x85" * 500_000,
+        b"}" * 50_000 + b"\x8c\x01ab",
+        b"cos\nsystem\n" + b")\x81" * 200_000,
+    ],
+)
 def test_deep_and_odd_pickles_are_bounded(nest):
     try:
         said = read_pickle(b"\x80\x04" + nest + b".")
