@@ -121,7 +121,7 @@ def _unknown(source: Source) -> UnreadableError:
             f"{source.shown} is a folder in which no log is known: expected {expected}",
             hint="Name the log file itself; `ckaudit import --formats` lists what is known.",
         )
-    if b"\0" in source.head and not source.head.startswith(UTF16_MARKS):
+    if _is_binary(source.head):
         return UnreadableError(f"{source.shown} is binary, and no format that is known", hint="Export its series as CSV.")
     if errors := summary_of(sightings_of(source.data)):
         return UnreadableError(
@@ -132,6 +132,13 @@ def _unknown(source: Source) -> UnreadableError:
         f"{source.shown} is no log that is known: expected {expected}, found {_looks_like(source.head)}",
         hint="`ckaudit import --formats` lists them. Write its series to a CSV file with a header line, or name a run folder.",
     )
+
+
+def _is_binary(head: bytes) -> bool:
+    """Tell bytes that are no text: a zero, or more broken characters than a text in an old encoding has."""
+    if head.startswith(UTF16_MARKS):
+        return False
+    return b"\0" in head or head.decode("utf-8", errors="replace").count("\ufffd") > len(head) / 10
 
 
 def _looks_like(head: bytes) -> str:
