@@ -1,0 +1,142 @@
+"""What counts in bins say of the values that were counted, and how far off it may be."""
+
+from collections.abc import Sequence
+from math import inf, sqrt
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ckaudit.contract.tensors import PERCENTILE_LEVELS
+
+MAX_ERROR = 0.25
+"""Relative error from which on a norm or a deviation is not taken from bins: rules compare norms that differ by ten times."""
+
+_EQUAL = 1e-4  # edges are often written with 32 bits
+_HUGE = 1e300  # TensorBoard's own outermost limits
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+
+class Moments(Struct, frozen=True):
+    """Sums over the values themselves, which leave nothing to estimate.
+
+    Attributes:
+        count: How many values.
+        total: Their sum.
+        squares: The sum of their squares.
+        low: The smallest; None: not known.
+        high: The largest; None: not known.
+    """
+
+    count: float
+    total: float
+    squares: float
+    low: float | None = None
+    high: float | None = None
+
+    def statistics(self) -> dict[str, float]:
+        r"""Return norm, mean and population deviation, the two ends, and how many values there were.
+
+        $$\lVert x \rVert = \sqrt{\textstyle\sum x^2}, \quad \sigma^2 = \tfrac1n \textstyle\sum x^2 - \mu^2$$
+
+        >>> Moments(4, 4.0, 20.0).statistics()
+        {'norm': 4.47213595499958, 'numel': 4, 'mean': 1.0, 'std': 2.0}
+        """
+        if not 1 <= self.count < inf:
+            return {}
+        known: dict[str, float] = {"norm": sqrt(self.squares) if self.squares >= 0 else self.squares, "numel": int(self.count)}
+        mean = self.total / self.count
+        known |= {"mean": mean, "std": _deviation(self.squares / self.count, mean)}
+        ends = {"min": self.low, "max": self.high}
+        return known | {name: value for name, value in ends.items() if value is not None}
+
+
+class Bins(Struct, frozen=True):
+    """Counts between edges.
+
+    Attributes:
+        edges: n + 1 finite edges, rising.
+        counts: n counts.
+    """
+
+    edges: Floats
+    counts: Floats
+
+    def statistics(self) -> tuple[dict[str, float | list[float]], float]:
+        """Return what can be said, and the largest relative error of the norm and the deviation among it.
+
+        Both are taken for values spread evenly in each bin, and only where no other spread of them within their bins would
+        give anything more than `MAX_ERROR` away. Percentiles are off by a bin's width at most. The ends are exact where the
+        bins are equally wide and both outer ones hold a value, as NumPy makes them; elsewhere they are not said.
+        """
+        count = self.counts.sum()
+        if not 0 < count < inf:
+            return {}, 0.0
+        left, right = self.edges[:-1], self.edges[1:]
+        known: dict[str, float | list[float]] = {"numel": int(count), "percentiles": self._percentiles()}
+        squares = (self.counts * (left * left + left * right + right * right) / 3).sum()
+        least, most = self._bounds()
+        worst = _error(sqrt(squares), sqrt(least), sqrt(most))
+        if worst <= MAX_ERROR:
+            known["norm"] = sqrt(squares)
+        mean = float((self.counts * (left + right)).sum() / (2 * count))
+        spread = sqrt((self.counts * (right - left) ** 2).sum() / count)
+        deviation = _deviation(squares / count, mean)
+        if spread <= MAX_ERROR * deviation:
+            known |= {"mean": mean, "std": deviation}
+        if self.is_equal() and self.counts[0] and self.counts[-1]:
+            known |= {"min": float(self.edges[0]), "max": float(self.edges[-1])}
+        return known, worst if "norm" in known else 0.0
+
+    def is_equal(self) -> bool:
+        """Tell whether all bins are equally wide, and not of no width."""
+        widths = np.diff(self.edges)
+        return bool(widths.min() > 0 and np.ptp(widths) <= _EQUAL * widths.mean())
+
+    def document(self) -> dict[str, object]:
+        """Return the bins as a checkpoint writes them: a range where they are equally wide, else their edges."""
+        ends = [float(self.edges[0]), float(self.edges[-1])]
+        bins = {"range": ends, "count": len(self.counts)} if self.is_equal() else self.edges.tolist()
+        return {"bins": bins, "counts": self.counts.tolist()}
+
+    def _bounds(self) -> tuple[float, float]:
+        """Return the least and the greatest sum of squares that values in these bins can have."""
+        near, far = np.abs(self.edges[:-1]), np.abs(self.edges[1:])
+        straddles = (self.edges[:-1] < 0) & (self.edges[1:] > 0)
+        least = np.where(straddles, 0.0, np.minimum(near, far))
+        most = np.maximum(near, far)
+        return float((self.counts * least**2).sum()), float((self.counts * most**2).sum())
+
+    def _percentiles(self) -> list[float]:
+        below = np.concatenate(([0.0], np.cumsum(self.counts)))
+        return list(map(float, np.interp(np.array(PERCENTILE_LEVELS) / 100 * below[-1], below, self.edges)))
+
+
+def bins_of(edges: Sequence[float], counts: Sequence[float]) -> Bins | None:
+    """Return bins, None where these are none: no edge more than counts, not rising, a count below zero, nothing counted.
+
+    Outer bins without a value are cut off, and with them edges that only stand for infinity.
+    """
+    sides, numbers = np.array(edges, np.float64), np.array(counts, np.float64)
+    if sides.ndim != 1 or len(sides) != len(numbers) + 1 or not (numbers >= 0).all():
+        return None
+    held = np.flatnonzero(numbers)
+    if not len(held):
+        return None
+    sides, numbers = sides[held[0] : held[-1] + 2], numbers[held[0] : held[-1] + 1]
+    if not (np.abs(sides) < _HUGE).all() or not (np.diff(sides) >= 0).all():
+        return None
+    return Bins(sides, numbers)
+
+
+def _error(value: float, least: float, most: float) -> float:
+    """Return how far a value may be from the truth, relative to the truth; 0 where both bounds are 0."""
+    if most == 0:
+        return 0.0
+    return max(value / least - 1, 1 - value / most) if least else inf
+
+
+def _deviation(mean_square: float, mean: float) -> float:
+    return sqrt(max(0.0, mean_square - mean * mean)) if mean_square == mean_square else mean_square  # noqa: PLR0124  NaN
