@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ from ckaudit.resume.catalogue import CUT_OFF, DAMAGED, INDEX, SHARD_MISSING
 from ckaudit.resume.content import Content
 from ckaudit.resume.pickled import MAX_BYTES, read_pickle
 from ckaudit.resume.records import BadPickle, Call, Pairs
-from ckaudit.resume.source import Source
+from ckaudit.resume.source import Source, is_there, stays_inside
 from ckaudit.resume.torch_file import read_torch
 from ckaudit.resume.trouble import Trouble, Unjudged
 
@@ -93,15 +93,15 @@ def read_pieces(
     """
     wrong: list[tuple[str, Trouble]] = []
     for name, pieces in sorted(plan.pieces.items()):
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts:
+        path = folder / name
+        if not stays_inside(name):
             wrong.append((shown + ".metadata", Trouble(DAMAGED, f"names a file outside of its folder: {name!r}")))
             continue
         try:
-            with Source(folder / path, shown + name, root) as source:
+            with Source(path, shown + name, root) as source:
                 _read_file(source, pieces, take)
         except Trouble as trouble:
-            missing = not (folder / path).exists()
+            missing = not is_there(path)
             wrong.append((shown + name, Trouble(SHARD_MISSING, "is missing: .metadata names it") if missing else trouble))
     return wrong
 

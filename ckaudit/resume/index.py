@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from ckaudit.contract.folder import shown_name
 from ckaudit.contract.report import Finding
 from ckaudit.material.counts import plural
 from ckaudit.resume.catalogue import DAMAGED, INDEX, SHARD_MISSING
+from ckaudit.resume.source import is_there, stays_inside
 from ckaudit.resume.trouble import Trouble
 
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,6})-of-(?P<count>\d{1,6})(?P<end>\..+)")
@@ -35,9 +35,9 @@ def read_index(document: Any, path: Path, shown: str, names: Mapping[Path, set[s
     found = []
     for file, tensors in sorted(by_file.items()):
         place = path.parent / file
-        if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
-            found.append(DAMAGED.at(shown, f"names a file outside of its folder: {file!r}", found=shown_name(file)))
-        elif not place.exists():
+        if not stays_inside(file):
+            found.append(DAMAGED.at(shown, f"names a file outside of its folder: {file!r}", found=repr(file)))
+        elif not is_there(place):
             message = f"names {file}, which is missing, for {plural(len(tensors), 'tensor')}"
             found.append(SHARD_MISSING.at(shown, message, where=tensors[0], also=tensors[1:50]))
         elif place in names and (lost := [name for name in tensors if name not in names[place]]):

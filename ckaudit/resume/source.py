@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import Self
 
@@ -100,3 +100,22 @@ def _inside(path: Path, root: Path) -> bool:
         return path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError):
         return True  # a loop or a dangling link: opening it says so
+
+
+def stays_inside(name: str) -> bool:
+    r"""Tell whether a name that a file says is one of a file below its own folder, on any system.
+
+    >>> stays_inside("__0_0.distcp"), stays_inside("../secret"), stays_inside("a\0b")
+    (True, False, False)
+    """
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    path = PurePosixPath(name)
+    return bool(name) and "\0" not in name and not path.is_absolute() and ".." not in path.parts
+
+
+def is_there(path: Path) -> bool:
+    """Tell whether a path leads to something; a name that no system takes leads to nothing."""
+    return os.path.exists(path)  # noqa: PTH110  that of pathlib raises for a name too long

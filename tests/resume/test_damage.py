@@ -140,9 +140,13 @@ def test_an_index_that_names_what_is_not_there(torch, tmp_path):
     assert codes(tmp_path, "sev0") == {"RSM005", "RSM006"}
     (folder / "model.safetensors.index.json").unlink()
     assert codes(tmp_path, "sev0") == {"RSM005"}
-    names["b"] = "../../secret"
+    for name in ("../../secret", "/etc/passwd", "a\0b", "\ud800", ""):
+        names["b"] = name
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+        assert "RSM004" in codes(tmp_path, "sev0")
+    names["b"] = "x" * 300
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
-    assert "RSM004" in codes(tmp_path, "sev0")
+    assert "RSM005" in codes(tmp_path, "sev0")
 
 
 def test_links_pipes_and_names_that_steer(torch, saved, tmp_path_factory):
