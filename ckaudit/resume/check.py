@@ -13,6 +13,7 @@ from ckaudit.resume.catalogue import LEFT_OVER, SHARD_MISSING
 from ckaudit.resume.checksums import read_list
 from ckaudit.resume.examine import Examined, examine
 from ckaudit.resume.find import Window, find
+from ckaudit.resume.source import is_there
 from ckaudit.resume.verdict import make_report
 
 TRENDS = (trends.size_jumps, trends.time_jumps, trends.missing_files, trends.wrong_steps, trends.missing_parts)
@@ -102,7 +103,7 @@ def _unfound(expected: Mapping[Path, str], seen: Sequence[Examined], root: Path)
     """
     files = {Path(root, file).absolute() for each in seen for file in each.found.files}
     folders = {file.parent for each in seen if each.found.is_folder for file in (path.absolute() for path in each.found.files)}
-    lost = [path for path in sorted(expected) if path not in files and path.parent in folders and not path.exists()]
+    lost = [path for path in sorted(expected) if path not in files and path.parent in folders and not is_there(path)]
     return [
         SHARD_MISSING.at(shown_name(str(path.relative_to(root.absolute()))), "is missing, and has a checksum")
         for path in lost
