@@ -205,6 +205,7 @@ def test_completion_offers_commands_options_and_formats():
         "export",
         "data",
         "hash",
+        "resume-check",
         "probe",
         "lab",
     ]
