@@ -1,0 +1,98 @@
+"""A comparison as Markdown: what a reviewer reads in a pull request, the numbers first, the rest folded away."""
+
+from collections.abc import Iterator
+
+from ckaudit.contract.diff import Comparison, Pair
+from ckaudit.contract.numbers import Number
+from ckaudit.contract.report import Finding
+from ckaudit.reports import words
+from ckaudit.reports.diff import sentences as say
+from ckaudit.reports.markdown_text import code, text
+from ckaudit.reports.view import PLAIN, View
+
+
+def render(found: Comparison, view: View = PLAIN) -> str:
+    """Return `found` as GitHub-flavoured Markdown."""
+    blocks = [f"### ckaudit {text(found.command)}: **{say.badge(found)}** {text(found.verdict)}"]
+    if found.gate and found.gate.reasons:
+        blocks.append("\n".join(f"- {text(reason)}" for reason in found.gate.reasons))
+    if len(found.subjects) > 2:
+        blocks.append("\n".join(f"{place}. {code(name)}" for place, name in enumerate(found.subjects, start=1)))
+    for pair in found.pairs:
+        if len(found.pairs) > 1:
+            blocks.append(
+                f"#### {code(pair.right)} against {code(pair.left)}: **{say.WORDS[pair.word]}**\n\n{text(pair.verdict)}"
+            )
+        blocks += _pair(pair, view)
+    blocks += ["\n".join(f"- {text(note)}" for note in found.notes)] if found.notes else []
+    blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(found)))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _pair(pair: Pair, view: View) -> Iterator[str]:
+    """Yield the blocks of one pair."""
+    if grave := [each for each in pair.unlike if say.grave(each)]:
+        lines = [f"- **{text(each.name)}** {code(say.sides(each))}: {text(each.message)}" for each in grave]
+        yield "\n".join(["**Not alike**", "", *lines])
+    if pair.answers:
+        yield "\n".join(_questions(pair))
+    if pair.parting is not None:
+        yield f"**First to part**: {text(pair.parting.message)}"
+    folded = (
+        (f"{words.plural(len(pair.propagation), 'step')} of the parting", _propagation(pair)),
+        ("How far apart", [text(each.message) for each in pair.drifts]),
+        (f"Only {code(pair.right)} is ill with", [_ill(each) for each in pair.gained]),
+        (f"Only {code(pair.left)} is ill with", [_ill(each) for each in pair.lost]),
+        ("Other differences", [f"{text(each.name)}: {code(say.sides(each))}" for each in pair.unlike if not say.grave(each)]),
+        ("Noise", [text(pair.noise.message), *(text(note) for note in pair.notes)]),
+    )
+    for title, lines in folded:
+        if any(lines):
+            yield _fold(title, [line for line in lines if line], view)
+
+
+def _questions(pair: Pair) -> Iterator[str]:
+    """Yield the table of answers."""
+    yield f"| question | {code(pair.left)} | {code(pair.right)} | difference | noise | |"
+    yield "|---|---:|---:|---:|---:|---|"
+    for each in pair.answers:
+        unit = f", {text(say.unit(each.unit))}" if say.unit(each.unit) else ""
+        apart = " ".join(part for part in (say.difference(each.left, each.right), _in_brackets(each.left, each.right)) if part)
+        band = say.value(each.band)
+        word = f"**{say.WORDS[each.word]}**" if each.word in ("worse", "different", "incomparable") else say.WORDS[each.word]
+        more = f" (does not count: {text(each.excused)})" if each.excused else ""
+        more += f": {text(each.message)}" if each.word in say.OPEN else ""
+        yield (
+            f"| {text(say.spoken(each.question))}{unit} | {say.value(each.left)} | {say.value(each.right)} "
+            f"| {apart or say.ABSENT} | {band} | {word}{more} |"
+        )
+
+
+def _in_brackets(left: Number | None, right: Number | None) -> str:
+    part = say.share(left, right)
+    return f"({part})" if part else ""
+
+
+def _propagation(pair: Pair) -> list[str]:
+    return [f"step {each.step}: {text(say.place(each))} {text(say.numbers(each))}".rstrip() for each in pair.propagation]
+
+
+def _ill(each: Finding) -> str:
+    return f"{each.severity} {code(each.code)} {text(each.message)}"
+
+
+def _fold(title: str, lines: list[str], view: View) -> str:
+    """Return lines that a reader opens, the first of them unless everything is asked for."""
+    kept = lines if view.verbose else lines[: view.limit]
+    more = [f"- ... and {len(lines) - len(kept)} more"] if len(lines) > len(kept) else []
+    return "\n".join([f"<details><summary>{title}</summary>", "", *(f"- {line}" for line in kept), *more, "", "</details>"])
+
+
+def _footer(found: Comparison) -> Iterator[str]:
+    by = "" if found.axis == "step" else f" by {found.axis}"
+    read = words.plural(found.files, "file")
+    yield f"{words.plural(len(found.subjects), 'subject')} compared{by}, {read} read, {text(found.tool)}"
+    if found.gate:
+        yield f"counts: {text(say.also(found.gate.counts))}" + (
+            f"; policy {text(found.gate.policy)}" if found.gate.policy else ""
+        )

@@ -1,0 +1,140 @@
+"""What every drawing of a comparison says alike: words, numbers, and what belongs together."""
+
+from collections.abc import Iterable
+
+from ckaudit.contract.diff import Answer, Comparison, Departure, Drift, Pair, Unlike, Word
+from ckaudit.contract.numbers import Number
+from ckaudit.reports.words import number
+
+WORDS: dict[Word, str] = {
+    "same": "same",
+    "within_noise": "within noise",
+    "better": "better",
+    "worse": "worse",
+    "different": "different",
+    "incomparable": "incomparable",
+    "not_recorded": "not recorded",
+}
+OPEN: tuple[Word, ...] = ("incomparable", "not_recorded")
+GATE_WORDS = {"passed": "PASS", "failed": "FAIL", "incomparable": "INCOMPARABLE"}
+ABSENT = "-"
+LISTED = 4  # so many names can still be read in a sentence
+
+
+def spoken(name: str) -> str:
+    """Return a name of the contract as words.
+
+    >>> spoken("loss_at_equal_tokens")
+    'loss at equal tokens'
+    """
+    return name.replace("_", " ")
+
+
+def value(found: Number | None) -> str:
+    """Return a value as a cell; one that was not recorded is a dash, which no number is."""
+    return ABSENT if found is None else number(found)
+
+
+def difference(left: Number | None, right: Number | None) -> str:
+    """Return the signed difference of two finite values, else an empty string.
+
+    >>> difference(2.0, 2.5), difference(2.0, "NaN")
+    ('+0.5', '')
+    """
+    if not isinstance(left, int | float) or not isinstance(right, int | float):
+        return ""
+    apart = right - left
+    return ("+" if apart > 0 else "") + number(apart, digits=3)
+
+
+def share(left: Number | None, right: Number | None) -> str:
+    """Return the difference as a share of the first value, where there is one to divide by.
+
+    >>> share(2.0, 2.5), share(0.0, 1.0)
+    ('+25 %', '')
+    """
+    if not isinstance(left, int | float) or not isinstance(right, int | float) or not left:
+        return ""
+    percent = 100 * (right - left) / abs(left)
+    return f"{percent:+.3g} %" if percent else "0 %"
+
+
+def unit(name: str) -> str:
+    """Return what stands behind a number: nothing for a plain one."""
+    return "" if name == "1" else name
+
+
+def judged(pair: Pair) -> list[Answer]:
+    """Return the questions that have an answer."""
+    return [answer for answer in pair.answers if answer.word not in OPEN]
+
+
+def unjudged(pair: Pair) -> list[Answer]:
+    """Return the questions without an answer."""
+    return [answer for answer in pair.answers if answer.word in OPEN]
+
+
+def grave(each: Unlike) -> bool:
+    """Tell whether a difference leaves a question without an answer."""
+    return bool(each.invalidates)
+
+
+def leaves_open(each: Unlike) -> str:
+    """Return which questions a difference leaves without an answer, or an empty string."""
+    names = [spoken(name) for name in each.invalidates]
+    more = len(names) - LISTED
+    return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def sides(each: Unlike) -> str:
+    """Return what both say of it."""
+    return f"{_said(each.left)} | {_said(each.right)}"
+
+
+def _said(word: str | None) -> str:
+    return "not recorded" if word is None else word
+
+
+def place(each: Departure | Drift) -> str:
+    """Return what moved: statistic and tensor, or measure, section and tensor."""
+    head = each.statistic if isinstance(each, Departure) else f"{each.measure} {each.section}"
+    return f"{head} of {each.where}" if each.where else head
+
+
+def numbers(each: Departure) -> str:
+    """Return both values of a departure and what noise explains, where they were recorded."""
+    if each.left is None and each.right is None:
+        return ""
+    end = f" {unit(each.unit)}" if unit(each.unit) else ""
+    return f"{value(each.left)} | {value(each.right)}{end}, noise {value(each.band)}"
+
+
+def labels(found: Comparison) -> list[str]:
+    """Return a short name for each subject: A and B for two, else its number.
+
+    >>> [f"[{number}]" for number in (1, 2)]
+    ['[1]', '[2]']
+    """
+    if len(found.subjects) == 2:
+        return ["A", "B"]
+    return [f"[{place}]" for place in range(1, len(found.subjects) + 1)]
+
+
+def questions(found: Comparison) -> list[Answer]:
+    """Return each question that any pair puts, once, in the order of the catalogue."""
+    return list({answer.question: answer for pair in found.pairs for answer in pair.answers}.values())
+
+
+def answer_of(pair: Pair, question: str) -> Answer | None:
+    """Return a pair's answer to a question, or None where it was not put."""
+    return next((answer for answer in pair.answers if answer.question == question), None)
+
+
+def badge(found: Comparison) -> str:
+    """Return the word that sums it all up, in capitals."""
+    return GATE_WORDS[found.gate.outcome] if found.gate else WORDS[found.word].upper()
+
+
+def also(names: Iterable[str]) -> str:
+    """Return names as one list for a sentence."""
+    return ", ".join(names)
