@@ -9,12 +9,13 @@ from typing import cast
 
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.importers.errorlines import sightings_of
+from ckaudit.importers import formats
 from ckaudit.importers.imported import Imported, Importer
 from ckaudit.importers.names import listed, short
 from ckaudit.importers.source import Source
-from ckaudit.importers.table import UTF16_MARKS
-from ckaudit.importers.texterrors import summary_of
+from ckaudit.importers.tables.table import UTF16_MARKS
+from ckaudit.importers.text.errors import summary_of
+from ckaudit.importers.text.sightings import sightings_of
 
 __all__ = ["Choice", "Imported", "import_runs", "import_source", "importers", "is_known", "one_of"]
 
@@ -24,10 +25,9 @@ _PAGE = (b"<!doctype html", b"<html")
 
 @cache
 def importers() -> tuple[Importer, ...]:
-    """Return every importer of this package, those of formats without a mark of their own last."""
-    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
-    known = [cast("Importer", module) for module in modules if hasattr(module, "detects")]
-    return tuple(sorted(known, key=lambda each: (each.GENERIC, each.NAME)))
+    """Return every importer, those of formats without a mark of their own last."""
+    modules = (import_module(f"{formats.__name__}.{found.name}") for found in iter_modules(formats.__path__))
+    return tuple(sorted((cast("Importer", module) for module in modules), key=lambda each: (each.GENERIC, each.NAME)))
 
 
 def import_source(path: Path, *, choice: Choice = NOTHING_SAID) -> Imported:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ckaudit.contract.files import MAX_BYTES, BrokenFile, raw_bytes, refuse_crowds
 from ckaudit.contract.folder import shown_name
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.table import HEAD_BYTES, text_of
+from ckaudit.importers.tables.table import HEAD_BYTES, text_of
 
 MAX_SEEN = 200_000
 MAX_IMPORT_BYTES = 4 * MAX_BYTES  # a million rows of 200 bytes, and a log of that size still fits in memory

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.importers.table import is_table
+from ckaudit.importers.tables.table import is_table
 from ckaudit.run.rows import run_of_table
 
 

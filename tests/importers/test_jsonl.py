@@ -6,7 +6,7 @@ import math
 import pytest
 
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.importers import jsonrows
+from ckaudit.importers.tables import jsonrows
 
 
 def noted(run, words):

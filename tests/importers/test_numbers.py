@@ -6,8 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from ckaudit.importers.merge import merge, merge_columns
-from ckaudit.importers.numbers import aligned, numbers, ratio, steps_from, without_placeholders
+from ckaudit.importers.tables.merge import merge, merge_columns
+from ckaudit.importers.tables.numbers import aligned, numbers, ratio, steps_from, without_placeholders
 
 NAN = float("nan")
 

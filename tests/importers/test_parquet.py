@@ -11,7 +11,8 @@ import pytest
 from pyarrow import parquet
 
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
-from ckaudit.importers import Choice, import_runs, import_source, parquetfile
+from ckaudit.importers import Choice, import_runs, import_source
+from ckaudit.importers.formats import parquetfile
 
 NAN = float("nan")
 

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from ckaudit.importers import curves, plain
-from ckaudit.importers.curves import parsed
-from ckaudit.importers.plain import plain_columns
+from ckaudit.importers.tables import curves, plain
+from ckaudit.importers.tables.curves import parsed
+from ckaudit.importers.tables.plain import plain_columns
 
 HEADER = ["step", "loss", "note", "lr"]
 CELLS = [

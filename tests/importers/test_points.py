@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ckaudit.importers.imported import rows_of
-from ckaudit.importers.points import NO_TIME, Points, joined
+from ckaudit.importers.trackers.points import NO_TIME, Points, joined
 
 
 def lines(*points, by_time=False, starts=()):

@@ -1,0 +1,1 @@
+"""What the artifacts of C-Kernel-Engine say of steps and stages."""

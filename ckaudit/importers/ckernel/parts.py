@@ -1,0 +1,214 @@
+"""What the JSON artifacts of C-Kernel-Engine say of steps, without the values that only stand for nothing.
+
+The engine's own runtime writes 0.0 for a gradient norm and for times that it does not measure, copies its own loss to
+`loss_pt` where no reference ran, and calls a parameter difference 0.0 where none was computed; a summary that lacks a curve
+writes one step made of `or 0.0`. None of these was recorded. A norm of 0 beside measured times is one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import fsum, isnan
+from typing import Any
+
+from msgspec import Struct
+
+from ckaudit.contract.numbers import to_word
+from ckaudit.importers.tables.cells import number, step_number
+
+Object = Mapping[str, Any]
+SUMMARY = "train_e2e_summary"
+_TIMES = ("forward_ms", "backward_ms", "optimizer_ms")
+
+
+class Placeholders(Struct):
+    """How many values of each kind stood for nothing.
+
+    Attributes:
+        norms: Gradient norms of 0.
+        losses: Copies of the loss in place of the reference's.
+        checks: Comparisons with a reference that was not asked.
+        summary: Zeros of a summary.
+    """
+
+    norms: int = 0
+    losses: int = 0
+    checks: int = 0
+    summary: int = 0
+
+    def notes(self) -> list[str]:
+        """Say what was read as not recorded."""
+        said = {
+            "gradient norms of exactly 0 beside no measured time": self.norms,
+            "reference losses that only copy the loss": self.losses,
+            "comparisons with a reference that was not asked at that step": self.checks,
+            "zeros of a summary without a curve": self.summary,
+        }
+        return [f"{count:,} {what} were read as not recorded" for what, count in said.items() if count]
+
+
+def objects(value: Any) -> list[Object]:
+    """Return the objects of a list; nothing of anything else."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def positive(value: Any) -> float | None:
+    """Return a number above 0 or a NaN, None for everything else: the engine writes 0 where it does not know."""
+    known = number(value)
+    return known if known is not None and not known <= 0 else None
+
+
+def updates_per_row(rows: Sequence[Object], profile: Object, summary: Object) -> int:
+    """Return how many rows of a curve one optimizer update spans: the runtime writes one for each micro-step.
+
+    Args:
+        rows: Steps of the curve.
+        profile: The step profile; tells the tokens of an update.
+        summary: The training summary; tells the accumulation outright.
+    """
+    if not rows or any(step_number(number(row.get("micro_steps"))) != 1 for row in rows):
+        return 1
+    told = step_number(number(summary.get("grad_accum")))
+    if told:
+        return told
+    whole, part = positive(profile.get("tokens_per_update")), positive(rows[0].get("tokens"))
+    if whole is None or part is None or profile.get("micro_steps") != profile.get("steps") or whole % part:
+        return 1
+    return int(whole // part)
+
+
+class Curve(Struct, frozen=True):
+    """Updates of a curve as columns.
+
+    Attributes:
+        steps: Of each update.
+        values: By catalogue name; None: not recorded.
+    """
+
+    steps: list[int]
+    values: dict[str, list[float | None]]
+
+
+def curve_of(rows: Sequence[Object], source: str, span: int, empty: Placeholders) -> Curve:
+    """Return the updates of a curve.
+
+    Args:
+        rows: Steps as the artifact has them.
+        source: What the artifact says made it.
+        span: Rows to one update.
+        empty: Counts what stood for nothing.
+    """
+    kept = [row for row, step in zip(rows, members(rows, "step"), strict=True) if step_number(step) is not None]
+    steps = [-(-int(step) // span) for step in members(kept, "step") if step is not None]
+    values = _columns(kept, empty)
+    if source == SUMMARY:
+        for name, column in values.items():
+            empty.summary += column.count(0.0)
+            values[name] = [None if value == 0 else value for value in column]
+    return _joined(steps, values) if span > 1 else Curve(steps, values)
+
+
+def members(rows: Sequence[Object], key: str) -> list[float | None]:
+    """Return a member of each row as a number, None where it is none."""
+    found = [row.get(key) for row in rows]
+    return found if set(map(type, found)) == {float} else list(map(number, found))
+
+
+def _columns(rows: Sequence[Object], empty: Placeholders) -> dict[str, list[float | None]]:
+    losses = members(rows, "loss_ck")
+    if None in losses:
+        losses = [other if loss is None else loss for loss, other in zip(losses, members(rows, "loss"), strict=True)]
+    norms = members(rows, "grad_norm")
+    if 0.0 in norms:
+        unknown = [
+            norm == 0 and not any(positive(row.get(name)) for name in _TIMES) for row, norm in zip(rows, norms, strict=True)
+        ]
+        empty.norms += sum(unknown)
+        norms = [None if none else norm for none, norm in zip(unknown, norms, strict=True)]
+    times = [None if time is None or time <= 0 else time / 1000 for time in members(rows, "step_ms")]
+    tokens = [None if count is None or count <= 0 else count for count in members(rows, "tokens")]
+    return {
+        "grad_global_norm": norms, "train_loss_raw": losses, "learning_rate": members(rows, "lr"), "tokens_per_update": tokens,
+        "step_time": times,
+    }  # fmt: skip
+
+
+def _joined(steps: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> Curve:
+    """Return the micro-steps of each update as one; where an update comes again, the run went back."""
+    starts = [place for place, step in enumerate(steps) if not place or step != steps[place - 1]]
+    ends = [*starts[1:], len(steps)]
+    made = {
+        name: [_over(name, column[start:end]) for start, end in zip(starts, ends, strict=True)] for name, column in values.items()
+    }
+    return Curve([steps[start] for start in starts], made)
+
+
+def _over(name: str, values: Sequence[float | None]) -> float | None:
+    """Return what the micro-steps of an update make together."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    if name == "train_loss_raw":
+        return fsum(known) / len(known)
+    return sum(known) if name in ("step_time", "tokens_per_update") else known[-1]
+
+
+def parity_sections(rows: Sequence[Object], curve: Sequence[Object], source: str, empty: Placeholders) -> dict[int, Object]:
+    """Return the comparison with PyTorch by step, as sections of a checkpoint.
+
+    Args:
+        rows: Steps of the parity artifact.
+        curve: Steps of the curve, whose two losses stand in where there is no such artifact.
+        source: What the parity artifact says made it.
+        empty: Counts what stood for nothing.
+    """
+    found: dict[int, Object] = {}
+    places = members(curve, "step")
+    for place, own, other in zip(places, members(curve, "loss_ck"), members(curve, "loss_pt"), strict=True):
+        if own is None or other is None or (step := step_number(place)) is None:
+            continue
+        if own == other or (isnan(own) and isnan(other)):
+            empty.losses += 1
+        elif not rows:
+            found[step] = {"loss_diff": to_word(abs(own - other)), "reference": "PyTorch"}
+    for row in rows:
+        step, section = step_number(number(row.get("step"))), _compared(row, source, empty)
+        if step is not None and section:
+            found[step] = {**section, "reference": "PyTorch"}
+    return found
+
+
+def _compared(row: Object, source: str, empty: Placeholders) -> dict[str, Any]:
+    loss, largest = number(row.get("loss_diff")), number(row.get("max_param_diff"))
+    if row.get("checked") is False or row.get("oracle_available") is False:
+        empty.checks += loss is not None
+        loss = None
+    if "replay_weight_max_abs_diff" in row and row["replay_weight_max_abs_diff"] is None:
+        largest = None
+    if source == SUMMARY:
+        empty.summary += (loss == 0) + (largest == 0)
+        loss, largest = loss or None, largest or None
+    found: dict[str, Any] = {"loss_diff": loss, "param_diff": largest}
+    section: dict[str, Any] = {name: to_word(abs(value)) for name, value in found.items() if value is not None}
+    worst = row.get("worst_param")
+    if "param_diff" in section and isinstance(worst, str) and worst != "aggregate":
+        return {**section, "worst_tensor": worst}
+    return section
+
+
+def norm_rows(norms: Object, empty: Placeholders) -> Iterator[tuple[int, float | None, dict[str, float]]]:
+    """Yield step, global norm and the norm of each tensor; a step where all are 0 was not measured."""
+    steps, whole = norms.get("steps"), norms.get("global")
+    tensors = {str(name): each for name, each in params.items()} if isinstance(params := norms.get("params"), dict) else {}
+    for place, value in enumerate(steps if isinstance(steps, list) else []):
+        step = step_number(number(value))
+        own = {name: known for name, each in tensors.items() if (known := number(_at(each, place))) is not None}
+        total = number(_at(whole, place))
+        if step is None:
+            continue
+        if not total and not any(own.values()):
+            empty.norms += total is not None
+            continue
+        yield step, total, own
+
+
+def _at(values: Any, place: int) -> Any:
+    return values[place] if isinstance(values, list) and place < len(values) else None

@@ -1,0 +1,100 @@
+"""AlgoPerf's measurements.csv: training rows and evaluation rows in one sparse table, NaN written as an empty cell.
+
+A training row holds the loss, the gradient norm and the learning rate of one update; an evaluation row holds losses and
+metrics over a part of each split, the training split included. Both carry `global_step`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.names import listed, resolved, short
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.axis import steps_of
+from ckaudit.importers.tables.curves import Curves, Parsed, joined, parsed
+from ckaudit.importers.tables.numbers import Numbers
+from ckaudit.importers.tables.table import sniffed
+
+NAME = "AlgoPerf measurements.csv"
+GENERIC = False
+
+_TRAINING = {"train_loss_raw": "loss", "grad_global_norm": "grad_norm", "learning_rate": "lr"}
+_VALIDATION = ("validation/loss", "validation/ctc_loss")
+_SCORE = "validation/bleu"  # only a translation of text is scored so
+_COUNT = "validation/num_examples"
+
+
+def detects(source: Source) -> bool:
+    """Tell by the columns that only AlgoPerf writes together."""
+    found = sniffed(source.head)
+    return found is not None and {"global_step", "accumulated_submission_time"} <= set(found[1])
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the table; where a row of its kind lacks the loss, the loss was NaN.
+
+    Raises:
+        UnreadableError: Where nothing was measured.
+        UsageError: Where `columns` names what is not there.
+    """
+    shown = source.shown
+    found = sniffed(source.head)
+    if found is None:
+        raise UnreadableError(f"{shown} has no header line", hint="Write the names of the columns in its first line.")
+    delimiter, header, _ = found
+    usual = {name: header.index(column) for name, column in _usual(header).items() if column in header}
+    chosen = usual | resolved(columns, header)
+    table = parsed(source.data, shown, header, {*usual.values(), *chosen.values()}, delimiter)
+    made = joined(_curves(table, usual, chosen), shown, NAME, found=table.found, notes=table.notes)
+    if _SCORE in header:
+        made.manifest.model = {"task": "translation"}
+    return [made]
+
+
+def _usual(header: Sequence[str]) -> dict[str, str]:
+    return {
+        "step": "global_step",
+        **_TRAINING,
+        "val_loss": next((each for each in _VALIDATION if each in header), ""),
+        _COUNT: _COUNT,
+    }
+
+
+def _curves(table: Parsed, usual: Mapping[str, int], chosen: Mapping[str, int]) -> Curves:
+    notes = []
+    series = {name: table.columns[position] for name, position in chosen.items() if name != _COUNT}
+    steps, said = steps_of(series.pop("step"), table.lines)
+    for group in (tuple(_TRAINING), ("val_loss", _COUNT)):
+        rows = _rows_with(table, [usual[name] for name in group if name in usual])
+        for name in group:
+            if name in series and chosen[name] == usual.get(name) and (filled := _fill(series[name], rows)):
+                series[name], count = filled
+                header = short(table.header[chosen[name]])
+                notes.append(f"{count:,} empty cells of {header} were NaN: other cells of their rows are filled")
+    return Curves(steps, series, [*_taken(table, chosen), *said, *notes])
+
+
+def _taken(table: Parsed, chosen: Mapping[str, int]) -> list[str]:
+    pairs = ", ".join(f"{name} from {short(table.header[position])}" for name, position in chosen.items() if name != _COUNT)
+    notes = [f"taken: {pairs}; training rows count steps from 0"]
+    unused = [name for position, name in enumerate(table.header) if position not in chosen.values() and "loss" in name]
+    if unused:
+        notes.append(f"left out, because they evaluate a part of another split: {listed(unused)}")
+    return notes
+
+
+def _rows_with(table: Parsed, positions: Sequence[int]) -> NDArray[np.bool_]:
+    """Return for each row whether any of the columns holds a value there."""
+    known = [table.columns[each].recorded for each in positions]
+    return np.logical_or.reduce(known) if known else np.zeros(len(table.lines), bool)
+
+
+def _fill(column: Numbers, rows: NDArray[np.bool_]) -> tuple[Numbers, int] | None:
+    """Return the column with NaN in the empty cells of `rows`, and how many; None where there are none, or no value at all."""
+    holes = int(np.count_nonzero(rows & ~column.recorded))
+    if not holes or not column.count:
+        return None
+    return Numbers(column.values, column.recorded | rows), holes

@@ -1,0 +1,287 @@
+"""C-Kernel-Engine: the JSON artifacts of a training, one of them or a folder with several as one run.
+
+`training_loss_curve*.json` holds a row per optimizer step, or per micro-step where the generated C runtime wrote it;
+`training_grad_norms*.json` the norm of each tensor, `training_parity*.json` the difference from PyTorch,
+`training_step_profile*.json` sums over the run, `run_ledger.jsonl` a line per stage whose last record counts, and
+`analysis_checkpoints_latest.json` checkpoints that the viewer merged, stamping the version itself. Times are milliseconds.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from ckaudit.contract.decode import decode
+from ckaudit.contract.files import CHECKPOINT_NAME
+from ckaudit.contract.folder import list_folder
+from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.importers.ckernel.ledger import LEDGER, manifest_of, read_ledger, stages_of
+from ckaudit.importers.ckernel.parts import (
+    Curve,
+    Object,
+    Placeholders,
+    curve_of,
+    norm_rows,
+    objects,
+    parity_sections,
+    positive,
+    updates_per_row,
+)
+from ckaudit.importers.imported import Document, Imported
+from ckaudit.importers.layers.collect import Layers
+from ckaudit.importers.names import listed
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.cells import number, step_number
+from ckaudit.importers.tables.merge import Merged, merge_columns, merge_notes
+
+NAME = "C-Kernel-Engine training artifacts"
+GENERIC = False
+
+_STEMS = ("training_loss_curve", "training_grad_norms", "training_parity", "training_step_profile", "analysis_checkpoints")
+_MARKS = re.compile(rb'"loss_ck"|"max_param_diff"|"ck_total_ms"|"final_ck_loss"|"ck\.run_ledger\.v1"')
+_STEP_LIST = re.compile(rb'\s*\{\s*"steps"\s*:\s*\[\s*\d')
+_DECODER = msgspec.json.Decoder()
+_LEFT = ("logits_max_abs_diff", "first_bad_tensor", "mean_param_diff", "torch_step_ms", "decode_tok_s")
+
+
+Line = tuple[int, dict[str, float]]
+
+
+class Parts(Struct):
+    """What the artifacts of one training hold."""
+
+    curve: list[Object] = field(default_factory=list)
+    curve_source: str = ""
+    norms: Object = field(default_factory=dict)
+    parity: list[Object] = field(default_factory=list)
+    parity_source: str = ""
+    profile: Object = field(default_factory=dict)
+    summary: Object = field(default_factory=dict)
+    checkpoints: list[Object] = field(default_factory=list)
+    ledger: list[Object] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def detects(source: Source) -> bool:
+    """Tell by members that only these artifacts have, a folder by their names."""
+    if source.is_folder:
+        return any(_named(source, stem) for stem in _STEMS[:4]) or source.inside(LEDGER) is not None
+    head = source.head.removeprefix(b"\xef\xbb\xbf")
+    if not head.lstrip().startswith(b"{"):
+        return False
+    merged = b'"checkpoints"' in head and b"ck.analysis.v" in head
+    return bool(_MARKS.search(head)) or merged or (bool(_STEP_LIST.match(head)) and b'"params"' in source.data)
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read an artifact, or those of a folder; `columns` may name nothing, for every member has one meaning.
+
+    Raises:
+        UnreadableError: Where an artifact is cut off, or none holds a value.
+        UsageError: Where `columns` names anything.
+    """
+    if columns:
+        raise UsageError(f"the members of {NAME} need no --map", hint="Leave it out.")
+    parts = Parts()
+    for file in _files(source):
+        _take(parts, file)
+    runs = [_run(parts, rows, name) for rows, name in _stages(parts.curve)]
+    found = [run for run in runs if len(run.table.steps) or run.documents] or stages_of(parts.ledger, NAME, parts.notes)
+    if not found:
+        raise UnreadableError(f"{source.shown} holds no value of any step", hint="Look whether the training ran.")
+    return found
+
+
+def _named(source: Source, stem: str) -> Source | None:
+    """Return the artifact of a folder, the latest first."""
+    names = sorted(each.name for each in source.path.glob(f"{stem}*.json"))
+    best = [f"{stem}_latest.json", f"{stem}.json", *reversed(names)]
+    return next((found for name in best if (found := source.inside(name)) is not None and not found.is_folder), None)
+
+
+def _files(source: Source) -> Iterator[Source]:
+    if not source.is_folder:
+        yield source
+        return
+    for stem in _STEMS:
+        if (found := _named(source, stem)) is not None:
+            yield found
+    if (ledger := source.inside(LEDGER)) is not None:
+        yield ledger
+    for each in list_folder(source.path).checkpoints:
+        if each.rank is None and (found := source.inside(each.path.name)) is not None:
+            yield found
+
+
+def _take(parts: Parts, file: Source) -> None:
+    """Add what an artifact holds to the parts, whichever it is."""
+    if b'"ck.run_ledger.v1"' in file.head or file.path.name.endswith(".jsonl"):
+        parts.ledger, torn = read_ledger(file.data)
+        if torn:
+            parts.notes.append(f"{torn:,} lines of {file.shown} are no JSON and were left out")
+        return
+    document = _document(file)
+    source = str(document.get("source", ""))
+    steps = objects(document.get("steps"))
+    if CHECKPOINT_NAME.match(file.path.name):
+        parts.checkpoints.append(document)
+    elif "checkpoints" in document and b"ck.analysis.v" in file.head:
+        parts.checkpoints = objects(document["checkpoints"])
+    elif "final_ck_loss" in document or "loss_curve" in document:
+        parts.summary, parts.curve = document, objects(document.get("loss_curve"))
+        parts.parity = objects(document.get("parity_steps"))
+        parts.norms, parts.profile = _object(document.get("grad_norm_series")), _object(document.get("step_profile"))
+    elif "ck_total_ms" in document:
+        parts.profile = document
+    elif any("loss_ck" in row for row in steps):
+        parts.curve, parts.curve_source = steps, source
+    elif steps:
+        parts.parity, parts.parity_source = steps, source
+    elif "params" in document:
+        parts.norms = document
+
+
+def _object(value: Any) -> Object:
+    return value if isinstance(value, dict) else {}
+
+
+def _document(file: Source) -> Object:
+    """Return the JSON object of a file; bare NaN and Infinity, as Python and C print them, are read."""
+    try:
+        document = decode(file.document, _DECODER).document
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        cut = "truncated" in str(error) or not file.data.rstrip().endswith(b"}")
+        what = "ends in the middle, so it was only half written" if cut else f"is not JSON that can be read: {error}"
+        raise UnreadableError(f"{file.shown} {what}", hint="Let the training write it again, or name another artifact.") from None
+    return _object(document)
+
+
+def _stages(rows: list[Object]) -> list[tuple[list[Object], str]]:
+    """Split a curve where another stage begins and its steps count from the start again."""
+    stages: list[tuple[list[Object], str]] = []
+    last = -1
+    for row in rows:
+        stage, step = str(row.get("source_stage") or ""), step_number(number(row.get("step")))
+        if not stages or (stage != stages[-1][1] and step is not None and step <= last):
+            stages.append(([], stage))
+        stages[-1][0].append(row)
+        last = last if step is None else step
+    return stages if len(stages) > 1 else [(rows, "")]
+
+
+def _run(parts: Parts, rows: list[Object], name: str) -> Imported:
+    """Return the run that a curve and everything beside it make."""
+    empty, layers = Placeholders(), Layers()
+    span = updates_per_row(rows, parts.profile, parts.summary)
+    totals = _norms(parts.norms, span, layers, empty) if not name else {}
+    curve = curve_of(rows, parts.curve_source, span, empty)
+    profiled = _profiled(parts.profile, span, with_curve=bool(rows))
+    merged = _merged(curve, totals, profiled)
+    documents, said = _documents(parts, rows, span, layers, empty, alone=not name)
+    notes = [
+        f"read as {NAME}: {_summary(parts, rows)}",
+        *([f"the curve has a row for each of {span} micro-steps of an update: they were joined"] if span > 1 else []),
+        *empty.notes(), *said, *layers.notes(), *merge_notes(merged), *_left(parts, rows), *parts.notes,
+    ]  # fmt: skip
+    return Imported(
+        merged.table, manifest_of(NAME, parts.ledger, parts.summary, layers.tensors()), tuple(notes), NAME, name, documents
+    )
+
+
+def _merged(curve: Curve, totals: dict[int, float], profiled: list[Line]) -> Merged:
+    """Return the lines of a curve, with the norms that it lacks, and with the profile where that is of its last step."""
+    steps, values = curve.steps, curve.values
+    values["grad_global_norm"] = [
+        totals.get(step) if norm is None else norm for step, norm in zip(steps, values["grad_global_norm"], strict=True)
+    ]
+    logged = set(steps)
+    more: list[Line] = [(step, {"grad_global_norm": total}) for step, total in sorted(totals.items()) if step not in logged]
+    if not steps or (profiled and profiled[0][0] == steps[-1]):
+        more += profiled
+    if not more:
+        return merge_columns(steps, values)
+    names = list(dict.fromkeys([*values, *(name for _, line in more for name in line)]))
+    blank: list[float | None] = [None] * len(steps)
+    columns = {name: [*values.get(name, blank), *(line.get(name) for _, line in more)] for name in names}
+    if len(more) == 1 and steps and more[0][0] == steps[-1]:
+        columns = {name: [*column[:-2], column[-2] if column[-1] is None else column[-1]] for name, column in columns.items()}
+        return merge_columns(steps, columns)
+    return merge_columns([*steps, *(step for step, _ in more)], columns)
+
+
+def _norms(norms: Object, span: int, layers: Layers, empty: Placeholders) -> dict[int, float]:
+    """Put the norm of each tensor into the layers, and return that of all by update."""
+    totals = {}
+    for step, total, tensors in norm_rows(norms, empty):
+        update = -(-step // span)
+        if total is not None:
+            totals[update] = total
+        for tensor, value in tensors.items():
+            layers.put(update, "gradients", tensor, "norm", value)
+    return totals
+
+
+def _profiled(profile: Object, span: int, *, with_curve: bool) -> list[Line]:
+    """Return what the step profile knows at the last step: the tokens seen, and the speed where no row has a time."""
+    steps = step_number(number(profile.get("optimizer_steps", profile.get("steps"))))
+    if not steps:
+        return []
+    step = steps if "optimizer_steps" in profile else -(-steps // span)
+    found = {"tokens_seen": positive(profile.get("processed_tokens"))}
+    if not with_curve:
+        found |= {
+            "tokens_per_update": positive(profile.get("tokens_per_update")),
+            "tokens_per_sec": positive(profile.get("train_tok_s")),
+        }
+        time = positive(profile.get("ck_avg_step_ms"))
+        found["step_time"] = None if time is None else time / 1000
+    return [(step, {name: value for name, value in found.items() if value is not None})] if any(found.values()) else []
+
+
+def _documents(
+    parts: Parts, rows: list[Object], span: int, layers: Layers, empty: Placeholders, *, alone: bool
+) -> tuple[list[Document], list[str]]:
+    """Return checkpoints with gradients, parity and whatever the viewer merged, in the order of steps."""
+    from ckaudit.contract.analysis import VERSION, Checkpoint
+
+    found: dict[int, dict[str, Any]] = {}
+    broken = 0
+    for each in parts.checkpoints if alone else ():
+        step = step_number(number(each.get("step")))
+        try:
+            msgspec.convert({**each, "schema_version": VERSION}, Checkpoint, strict=False)
+        except msgspec.ValidationError:
+            step = None
+        broken += step is None
+        if step is not None:
+            found.setdefault(step, {**each, "step": step, "schema_version": VERSION})
+    for document in layers.documents():
+        _add(found, document)
+    compared = parity_sections(parts.parity if alone else [], rows, parts.parity_source or parts.curve_source, empty)
+    for step, section in compared.items():
+        _add(found, {"step": -(-step // span), "parity": section})
+    notes = [f"{broken:,} checkpoints do not follow {VERSION}, or have no step, and were left out"] if broken else []
+    return [found[step] for step in sorted(found)], notes
+
+
+def _add(found: dict[int, dict[str, Any]], document: Mapping[str, Any]) -> None:
+    """Add the sections of a checkpoint; what the merged one holds already stays."""
+    held = found.setdefault(document["step"], {"step": document["step"]})
+    for section, entries in document.items():
+        held.setdefault(section, entries)
+
+
+def _summary(parts: Parts, rows: list[Object]) -> str:
+    counts = {
+        "steps of a loss curve": len(rows), "of gradient norms": len(parts.norms.get("steps") or ()),
+        "of parity": len(parts.parity), "checkpoints": len(parts.checkpoints), "stages in the ledger": len(parts.ledger),
+    }  # fmt: skip
+    said = [f"{count:,} {what}" for what, count in counts.items() if count]
+    return ", ".join([*said, *(["a step profile"] if parts.profile else [])]) or "nothing"
+
+
+def _left(parts: Parts, rows: list[Object]) -> list[str]:
+    known = [name for name in _LEFT if any(number(row.get(name)) for row in (*rows[:100], *parts.parity[:100], parts.profile))]
+    return [f"left out, because the catalogue has no name for them: {listed(known)}"] if known else []

@@ -1,0 +1,177 @@
+"""CSV and TSV files with a header line: one row per logged step, columns under whatever names.
+
+Where no column holds the step but one counts epochs, as Keras' CSVLogger writes it, epochs are the axis.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.layers.names import place_of
+from ckaudit.importers.names import factor_of, listed, recognised, resolved, short
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.axis import (
+    CALLS,
+    CARRIED,
+    ONLY_CALLS,
+    counted_from_zero,
+    counter_of_updates,
+    steps_of,
+    steps_of_epochs,
+    steps_of_tokens,
+)
+from ckaudit.importers.tables.curves import Curves, Parsed, drop_other_clock, joined, parsed
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried, fullest, steps_from, without_placeholders
+from ckaudit.importers.tables.table import holds_numbers, sniffed
+
+NAME = "CSV"
+GENERIC = True
+SLICE = "slice_val_loss/"
+EPOCH = "epoch"
+
+
+def detects(source: Source) -> bool:
+    """Tell whether the file starts as a table: a header, and numbers below it or a name that is known."""
+    found = sniffed(source.head)
+    if found is None:
+        return False
+    _, header, rows = found
+    named_so = source.path.name.removesuffix(".gz").removesuffix(".zst").lower().endswith((".csv", ".tsv"))
+    return named_so or bool(recognised(header)) or holds_numbers(rows, len(header))
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read a table; columns that `columns` does not name are recognised by their common names.
+
+    An empty cell was not recorded. The word nan was recorded as NaN, unless it stands between the numbers of its column
+    so often that it can only mean *nothing here*.
+
+    Raises:
+        UnreadableError: Where no column can be recognised, or none holds a value.
+        UsageError: Where `columns` names what is not there.
+    """
+    table, curves = table_of(source, columns)
+    return [joined(curves, source.shown, NAME, found=table.found, notes=table.notes)]
+
+
+def table_of(source: Source, columns: Mapping[str, str]) -> tuple[Parsed, Curves]:
+    """Return the table and the series in it, under their common names.
+
+    Raises:
+        UnreadableError: Where no column can be recognised.
+        UsageError: Where `columns` names what is not there.
+    """
+    shown = source.shown
+    found = sniffed(source.head)
+    if found is None:
+        raise UnreadableError(f"{shown} has no header line", hint="Write the names of the columns in its first line.")
+    delimiter, header, _ = found
+    choices = choices_of(header, columns, shown)
+    table = parsed(source.data, shown, header, wanted_of(header, choices), delimiter)
+    return table, curves_of(table, choices)
+
+
+def wanted_of(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> set[int]:
+    """Return the columns to read: those of `choices`, of single tensors and layers, and where no step is told of epochs."""
+    taken = {each for positions in choices.values() for each in positions}
+    epoch = epoch_of(header)
+    axis = {epoch} if epoch is not None and "step" not in choices else set()
+    return taken | axis | {position for position, name in enumerate(header) if place_of(name) is not None}
+
+
+def epoch_of(header: Sequence[str]) -> int | None:
+    """Return the position of the column that counts epochs."""
+    return next((position for position, name in enumerate(header) if name.lower() == EPOCH), None)
+
+
+def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) -> dict[str, list[int]]:
+    """Return for each catalogue name the columns that may hold it; a column that the user mapped is taken for that alone.
+
+    Raises:
+        UnreadableError: Where no column can be recognised.
+        UsageError: Where `columns` names what is not there.
+    """
+    mapped = {name: [position] for name, position in resolved(columns, header).items()}
+    taken = {positions[0] for positions in mapped.values()}
+    choices = {
+        name: kept
+        for name, positions in recognised(header).items()
+        if (kept := [each for each in positions if each not in taken])
+    } | mapped
+    if not set(choices) - {"step", "time"} and not any(place_of(name) for name in header):
+        raise UnreadableError(
+            f"{shown} is a table, but none of its columns has a name that is known: {listed(header)}",
+            hint="Name them, as in --map loss=COLUMN --map step=COLUMN.",
+        )
+    return choices
+
+
+def curves_of(table: Parsed, choices: Mapping[str, Sequence[int]]) -> Curves:
+    """Return the series of a table: of several columns for one name the fullest, with a step for each row."""
+    epoch = epoch_of(table.header)
+    chosen = {name: fullest(positions, table.columns) for name, positions in choices.items()}
+    series: dict[str, Numbers] = {}
+    notes = []
+    for name, position in chosen.items():
+        values = table.columns[position]
+        if (factor := factor_of(table.header[position])) != 1:
+            values = values.times(factor)
+        if name != "step" and (real := without_placeholders(values)) is not None:
+            notes.append(f"nan in {short(table.header[position])} stands between numbers all along: read as not recorded")
+            values = real
+        series[name] = values
+    drop_other_clock(series)
+    steps, said = _steps(table, series, chosen, choices.get("step", ()))
+    used = {each for positions in choices.values() for each in positions}
+    layers = {table.header[each]: column for each, column in table.columns.items() if each not in used and each != epoch}
+    passed = _passed_over(table.header, chosen, choices, table.columns)
+    notes = [*_taken(table.header, chosen), *passed, *said, *notes]
+    return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes, layers)
+
+
+def _steps(
+    table: Parsed, series: Mapping[str, Numbers], chosen: Mapping[str, int], counters: Sequence[int]
+) -> tuple[NDArray[np.int64], list[str]]:
+    if "step" in series:
+        named = {table.header[position]: table.columns[position] for position in counters}
+        steps, notes = steps_of(series["step"], table.lines)
+        if better := counter_of_updates(named, series):
+            steps = steps_from(named[better])
+            steps, notes = carried(steps, steps != NO_STEP), [CARRIED.format(better)]
+        elif table.header[chosen["step"]] == CALLS:
+            notes.append(ONLY_CALLS)
+        return steps, [*notes, *counted_from_zero(steps, series)]
+    if "tokens_seen" in series and "tokens_per_update" in series:
+        derived = steps_of_tokens(series["tokens_seen"], series["tokens_per_update"])
+        if derived is not None:
+            return derived, ["no column holds the step: it was computed as tokens seen over tokens per update"]
+    epoch = epoch_of(table.header)
+    if epoch is not None and (axis := steps_of_epochs(table.columns[epoch])):
+        return axis
+    rows = np.arange(1, len(table.lines) + 1)
+    return rows, ["no column holds the step: rows were numbered from 1; name one with --map step=COLUMN"]
+
+
+def _taken(header: Sequence[str], chosen: Mapping[str, int]) -> list[str]:
+    slices = [header[position] for name, position in chosen.items() if name.startswith(SLICE)]
+    pairs = [f"{name} from {short(header[position])}" for name, position in chosen.items() if not name.startswith(SLICE)]
+    if slices:
+        pairs.append(f"{len(slices)} columns of slice_val_loss from {listed(slices, most=2)}")
+    return [f"taken: {', '.join(pairs)}"] if pairs else []
+
+
+def _passed_over(
+    header: Sequence[str], chosen: Mapping[str, int], choices: Mapping[str, Sequence[int]], read: Collection[int]
+) -> list[str]:
+    notes = []
+    for name, positions in choices.items():
+        if len(positions) > 1:
+            others = [header[each] for each in positions if each != chosen[name]]
+            notes.append(f"{name} could also be {listed(others)}, which holds no more values; --map decides otherwise")
+    left = [name or "(no name)" for position, name in enumerate(header) if position not in read]
+    if left:
+        notes.append(f"left out, because no common name says what they are: {listed(left)}")
+    return notes

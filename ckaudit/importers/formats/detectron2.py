@@ -1,0 +1,70 @@
+"""detectron2's `metrics.json`: one object per write, a line each, keys sorted.
+
+`iteration` counts from 0, so that iteration 19 is update 20. Losses, times and the learning rate go through a median of the
+last 20 iterations unless a writer asked otherwise. An evaluation stands at the iteration it came after, that after the last
+update one further. Resuming appends to the same file.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.axis import steps_of
+from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.tables.jsonrows import read_rows, sample
+from ckaudit.importers.tables.members import SCALARS_ONLY, As, Names, is_wanted, taken
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, ratio
+
+NAME = "detectron2 metrics.json"
+GENERIC = False
+
+_TIMES = ("time", "data_time", "eval_time", "rank_data_time")
+_NAMES: Names = {
+    "iteration": As("step"),
+    "total_loss": As("train_loss_raw"),
+    "loss": As("train_loss_raw"),
+    "total_val_loss": As("val_loss"),
+    "lr": As("learning_rate"),
+    "time": As("step_time"),
+    **dict.fromkeys(("data_time", "eta_seconds", "rank_data_time", "eval_time"), As("")),
+}
+
+
+def detects(source: Source) -> bool:
+    """Tell by the members that only its writer has together."""
+    marks = {"total_loss", "eta_seconds", "data_time"}
+    return any("iteration" in row and not marks.isdisjoint(row) for row in sample(source.head))
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the log.
+
+    Raises:
+        UnreadableError: Where nothing was logged.
+        UsageError: Where `columns` names what is not there.
+    """
+    wanted = is_wanted(columns, _NAMES)
+    rows = read_rows(source.data, source.shown, lambda key: key in _TIMES or wanted(key))
+    found = taken(rows, columns, _NAMES)
+    series = dict(found.series)
+    steps, said = steps_of(series.pop("step", rows.column("iteration")), rows.lines)
+    if "step" not in columns:
+        steps = _counted_from_one(steps, series.get("train_loss_raw"))
+        said.append("iterations count from 0: iteration N is step N + 1")
+    if share := ratio(rows.column("data_time"), rows.column("time")):
+        series["dataloader_stall_frac"] = share
+    said.append("losses, times and the learning rate are medians of the last 20 iterations, as this writer smooths them")
+    curves = Curves(steps, series, [*found.notes, *said], found.layers)
+    return [joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)]
+
+
+def _counted_from_one(steps: NDArray[np.int64], loss: Numbers | None) -> NDArray[np.int64]:
+    """Return steps counted from 1; an evaluation after the last update is not one more."""
+    made = np.where(steps == NO_STEP, NO_STEP, steps + 1)
+    if loss is None or not (trained := loss.recorded & (steps != NO_STEP)).any():
+        return made
+    after = int(steps[trained].max()) + 1
+    return np.where(~loss.recorded & (steps == after), after, made)

@@ -1,0 +1,147 @@
+"""Tables that `ckaudit export` wrote: Parquet, Arrow or CSV, a row per line of `scalars.jsonl`.
+
+The first columns are `step` and `session`; null, or an empty cell, was not recorded, NaN was recorded as NaN; words stand
+in columns of their own. Nothing is guessed, and nothing gets lost.
+"""
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ckaudit.contract.exported import FIRST, MARK, WORDS
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.tabulate import LineTable
+from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.cells import MAX_STEP
+from ckaudit.importers.tables.table import HEAD_BYTES, text_of
+
+NAME = "a table of ckaudit export"
+GENERIC = False
+
+_PARQUET, _ARROW = b"PAR1", b"ARROW1"
+
+
+def detects(source: Source) -> bool:
+    """Tell by the mark in the metadata, of a CSV by its first two columns."""
+    if source.is_folder:
+        return False
+    if source.head.startswith((_PARQUET, _ARROW)):
+        return MARK.encode() in source.data
+    return tuple(_header(source.head)[:2]) == FIRST
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read a table; `columns` may name nothing, for its columns bear the names of the catalogue.
+
+    Raises:
+        UnreadableError: Where the table is broken or has no row.
+        UsageError: Where `columns` names anything.
+    """
+    if columns:
+        raise UsageError(f"the columns of {NAME} need no --map", hint="Leave it out.")
+    import pyarrow as pa
+
+    try:
+        table = _table(source.data)
+        lines = _lines(table)
+    except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise UnreadableError(f"{source.shown} is {NAME}, but broken: {reason}", hint="Write it again.") from None
+    if not len(lines.steps):
+        raise UnreadableError(f"{source.shown} has no rows", hint="Export it when something was logged.")
+    notes = (f"read as {NAME}: {len(lines.steps):,} lines, as they were logged",)
+    return [Imported(lines, _manifest(table.schema.metadata or {}), notes, NAME)]
+
+
+def _header(head: bytes) -> list[str]:
+    """Return the names in the first line of a CSV."""
+    try:
+        return next(csv.reader(io.StringIO(text_of(head[:HEAD_BYTES]), newline="")), [])
+    except csv.Error:
+        return []
+
+
+def _table(data: bytes) -> Any:
+    import pyarrow as pa
+
+    if data.startswith(_PARQUET):
+        from pyarrow.parquet import read_table
+
+        return read_table(pa.BufferReader(data))
+    if data.startswith(_ARROW):
+        return pa.ipc.open_file(pa.BufferReader(data)).read_all()
+    return _csv(data)
+
+
+def _csv(data: bytes) -> Any:
+    """Return a CSV as a table: only a cell with nothing in it, not even quotes, is not recorded."""
+    import pyarrow as pa
+    from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
+
+    names = _header(data)
+    types = {name: pa.string() if name.endswith(WORDS) else pa.float64() for name in names}
+    types |= dict.fromkeys(FIRST, pa.int64())
+    start = data.index(b"\n") + 1 if not _lines_in_header(names) else _end_of_header(data)
+    converted = ConvertOptions(
+        column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+    )  # fmt: skip
+    return read_csv(
+        pa.BufferReader(data[start:]),
+        ReadOptions(column_names=names),
+        ParseOptions(newlines_in_values=True),
+        converted,
+    )
+
+
+def _lines_in_header(names: list[str]) -> bool:
+    return any("\n" in name or "\r" in name for name in names)
+
+
+def _end_of_header(data: bytes) -> int:
+    """Return where the first record ends that has a line end within quotes."""
+    quotes = 0
+    for place, byte in enumerate(data):
+        quotes += byte == ord('"')
+        if byte == ord("\n") and not quotes % 2:
+            return place + 1
+    return len(data)
+
+
+def _lines(table: Any) -> LineTable:
+    """Return the rows as lines, sorted by session, then by step; each of these pairs must stand there once."""
+    names = table.column_names
+    if any(table.column(name).null_count for name in FIRST):
+        raise ValueError("a line has no step or session")
+    steps, sessions = (np.asarray(table.column(name).cast("int64").to_numpy()) for name in FIRST)
+    order = np.lexsort((steps, sessions))
+    steps, sessions = steps[order], sessions[order]
+    if len(set(names)) < len(names) or ((steps[1:] == steps[:-1]) & (sessions[1:] == sessions[:-1])).any():
+        raise ValueError("a column or a line stands twice")
+    if len(steps) and (steps.min() < 0 or steps.max() > MAX_STEP or sessions.min() < 0):
+        raise ValueError("a step or a session is none")
+    numbers = [name for name in names if name not in FIRST and not name.endswith(WORDS)]
+    words = [name for name in names if name.endswith(WORDS)]
+    columns = [table.column(name).combine_chunks() for name in numbers]
+    values = np.array([each.to_numpy(zero_copy_only=False)[order] for each in columns], np.float64)
+    known = np.array([each.is_valid().to_numpy(zero_copy_only=False)[order] for each in columns], bool)
+    shape = len(numbers), len(steps)
+    texts = {name.removesuffix(WORDS): _words(table.column(name).to_pylist(), order) for name in words}
+    return LineTable(steps, sessions, tuple(numbers), values.reshape(shape), known.reshape(shape), texts)
+
+
+def _words(said: list[Any], order: Any) -> list[str | None]:
+    return [None if said[place] is None else str(said[place]) for place in order.tolist()]
+
+
+def _manifest(metadata: Mapping[bytes, bytes]) -> Manifest:
+    """Return the run's own `run.json`, where the table carries one."""
+    try:
+        return msgspec.json.decode(metadata.get(b"run.json", b""), type=Manifest, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Manifest(schema_version="ck.run.v1", source=NAME)

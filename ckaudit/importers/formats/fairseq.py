@@ -1,0 +1,173 @@
+"""fairseq's and metaseq's JSON log lines: a time, a level, a logger and an object, `train_inner`, `train` and `valid` by name.
+
+`num_updates` counts optimizer updates. Numbers are texts. Losses are in bits, `ppl` is 2 to their power: both are turned to
+nats here, unless `ppl` shows that a criterion logs nats. `train_inner` is the mean since the line before, `train` that of the
+epoch, `gnorm` the norm before clipping, `clip` the percentage of updates that were clipped, `wps` words per second.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from math import log
+from time import strptime
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.names import listed
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.axis import steps_of
+from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.tables.jsonrows import Rows, read_rows
+from ckaudit.importers.tables.members import SCALARS_ONLY, As, Names, is_wanted, taken
+from ckaudit.importers.tables.numbers import Numbers, whole
+
+NAME = "fairseq JSON log"
+GENERIC = False
+
+_TIME = rb"(?:(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)[^|\n]*\| *\w+ *\| *)?"
+_LINE = re.compile(rb"^" + _TIME + rb"(?:([\w.\-/]+) *\| *)?(\{.*\})[ \t\r]*$", re.MULTILINE)
+_BITS = ("train_loss_raw", "val_loss")
+_NAMES: Names = {
+    "num_updates": As("step"),
+    "loss": As("train_loss_raw"),
+    "ppl": As("train_ppl"),
+    "lr": As("learning_rate"),
+    "gnorm": As("grad_global_norm"),
+    "clip": As("grad_clip_rate", 0.01),
+    "loss_scale": As("loss_scale"),
+    "wps": As("tokens_per_sec"),
+    "wpb": As("tokens_per_update"),
+    "cuda_gb_allocated": As("gpu_mem_used", 2**30),
+    **dict.fromkeys(("train_loss", "train_ppl", "train_wps", "valid_wps", "train_lr", "train_gnorm", "nll_loss"), As("")),
+}
+_SILENT = ("epoch", "update", "bsz", "ups", "wall", "train_wall", "gb_free", "cuda_gb_free", "cuda_gb_reserved")
+_SET = re.compile(r"(.+)_loss")
+_UPDATES = "num_updates"
+
+
+class _Lines(Struct, frozen=True):
+    """Lines with an object: their time, the logger's name, the object, and the line of the file."""
+
+    times: list[bytes]
+    tags: list[str]
+    objects: list[bytes]
+    places: list[int]
+
+
+def detects(source: Source) -> bool:
+    """Tell by a line with the number of updates beside words per second or an average of an epoch."""
+    if b'num_updates"' not in source.head:
+        return False
+    marks = (b'"wps"', b'"wpb"', b'"train_wall"', b"_num_updates", b'"gnorm"')
+    return any(b'num_updates"' in found[3] and any(mark in found[3] for mark in marks) for found in _LINE.finditer(source.head))
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the log.
+
+    Raises:
+        UnreadableError: Where nothing was logged.
+        UsageError: Where `columns` names what is not there.
+    """
+    lines = _lines(source.data)
+    if not lines.objects:
+        raise UnreadableError(f"{source.shown} has no line with a JSON object", hint="Log with --log-format json.")
+    sets = sorted({tag for tag in lines.tags if tag.startswith("valid")})
+    names = {**_NAMES, **_of_sets(sets)}
+    wanted = is_wanted(columns, names)
+    rows = read_rows(b"\n".join(lines.objects), source.shown, lambda key: key.endswith(_UPDATES) or wanted(key))
+    found = taken(rows, columns, names, silent=_silent(rows))
+    series = {name: values for name, values in found.series.items() if name != "step"}
+    notes = [*found.notes, *_to_nats(series)]
+    steps, said = steps_of(_updates(rows), [lines.places[line - 1] for line in rows.lines])
+    if (times := _times([lines.times[line - 1] for line in rows.lines])) is not None:
+        series["time"] = times
+        notes.append("times were logged without their zone: read as UTC")
+    said.extend(["means of whole epochs were left out: the log has those of its intervals"] if "train" in lines.tags else [])
+    curves = Curves(steps, series, [*notes, *said], found.layers)
+    return [joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)]
+
+
+def _lines(data: bytes) -> _Lines:
+    made = _Lines([], [], [], [])
+    for place, found in _numbered(data):
+        made.times.append(found[1] or b"")
+        made.tags.append((found[2] or b"").decode())
+        made.objects.append(found[3])
+        made.places.append(place)
+    return made
+
+
+def _numbered(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
+    """Yield lines with an object, and their number in the file."""
+    line, last = 1, 0
+    for found in _LINE.finditer(data):
+        line += data.count(b"\n", last, found.start())
+        last = found.start()
+        yield line, found
+
+
+def _of_sets(sets: list[str]) -> dict[str, As]:
+    """Return what the members of validation sets are: that of `valid` is the whole, others are parts."""
+    made = {}
+    for each in sets:
+        made[f"{each}_loss"] = As("val_loss" if each == "valid" else f"slice_val_loss/{each}")
+        made[f"{each}_ppl"] = As("val_ppl" if each == "valid" else "")
+    return made
+
+
+def _silent(rows: Rows) -> list[str]:
+    return [*_SILENT, *(key for key in rows.keys if key.endswith((_UPDATES, "_best_loss")) or key.startswith("train_"))]
+
+
+def _updates(rows: Rows) -> Numbers:
+    """Return the number of updates of each line, under whatever prefix."""
+    made = rows.column(_UPDATES)
+    for key in rows.columns:
+        if key.endswith(f"_{_UPDATES}"):
+            other = rows.columns[key]
+            made = Numbers(np.where(made.recorded, made.values, other.values), made.recorded | other.recorded)
+    return made
+
+
+def _to_nats(series: dict[str, Numbers]) -> list[str]:
+    """Turn losses in bits to nats, in place, and say so."""
+    losses = [name for name in series if name in _BITS or name.startswith("slice_val_loss/")]
+    if not losses:
+        return []
+    if _is_in_nats(series):
+        return ["losses are in nats: ppl is e to their power"]
+    for name in losses:
+        series[name] = series[name].times(log(2))
+    return [f"losses were logged in bits and are given in nats here: {listed(losses)}"]
+
+
+def _is_in_nats(series: Mapping[str, Numbers]) -> bool:
+    """Tell whether ppl is nearer to e to the power of the loss than to 2 to its power."""
+    loss, ppl = series.get("train_loss_raw"), series.get("train_ppl")
+    if loss is None or ppl is None:
+        return False
+    known = np.isfinite(loss.values) & np.isfinite(ppl.values) & (ppl.values > 1) & (loss.values > 0)
+    if not known.any():
+        return False
+    rate = float(np.median(np.log(ppl.values[known]) / loss.values[known]))
+    return abs(rate - 1) < abs(rate - log(2))
+
+
+@cache
+def _seconds(text: bytes) -> float | None:
+    from calendar import timegm
+
+    with suppress(ValueError):
+        return float(timegm(strptime(text.decode().replace("T", " "), "%Y-%m-%d %H:%M:%S")))
+    return None
+
+
+def _times(texts: Sequence[bytes]) -> Numbers | None:
+    """Return Unix times, None where one is missing."""
+    seconds = [_seconds(text) for text in texts] if all(texts) else [None]
+    return None if None in seconds else whole(np.array(seconds, np.float64))

@@ -1,0 +1,215 @@
+"""Hugging Face Trainer: `trainer_state.json`, the log history that every checkpoint carries.
+
+`step` counts optimizer updates. An entry with `loss` is the mean over the updates since the entry before; `grad_norm` is
+taken before clipping; `eval_loss` is one evaluation, `eval_<set>_loss` one where several sets are evaluated, that of a set
+named "all" the whole; an entry with `train_runtime` sums the whole training up and belongs to no step.
+"""
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ckaudit.contract.folder import shown_name
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.tabulate import LineTable
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.names import listed, resolved, writable
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.cells import number, step_number
+from ckaudit.importers.tables.jsonrows import sample
+from ckaudit.importers.tables.merge import merge, merge_notes
+
+NAME = "Hugging Face trainer_state.json"
+GENERIC = False
+FILE = "trainer_state.json"
+
+_NAMES = {
+    "loss": "train_loss_raw",
+    "eval_loss": "val_loss",
+    "eval_all_loss": "val_loss",
+    "learning_rate": "learning_rate",
+    "grad_norm": "grad_global_norm",
+    "num_input_tokens_seen": "tokens_seen",
+    "num_tokens": "tokens_seen",
+}
+_SET_LOSS = re.compile(r"eval_(.+)_loss")
+_SETTINGS = ("num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
+_SUMMARY = "train_runtime"
+_NO_SERIES = re.compile(r"step|epoch|total_flos|.*_runtime|.*_per_second")
+
+Entry = Mapping[str, Any]
+
+
+def detects(source: Source) -> bool:
+    """Tell by the members that only a trainer's state has at its top; copies of it go by any name."""
+    if source.is_folder:
+        return _state_in(source) is not None
+    start = source.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not start.startswith(b"{"):
+        return False
+    return b'"log_history"' in source.head or (b'"best_metric"' in source.head and not sample(source.head))
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read a trainer's state; `columns` may name further members of its entries.
+
+    Raises:
+        UnreadableError: Where the state is cut off, or nothing was logged.
+        UsageError: Where `columns` names what no entry has.
+    """
+    file = _state_in(source) or source
+    shown = file.shown
+    state = _state(file.document, shown)
+    history = state.get("log_history")
+    entries: list[Entry] = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
+    keys = list(dict.fromkeys(str(key) for entry in entries for key in entry))
+    mapped = {keys[position]: name for name, position in resolved(columns, keys).items()} if columns else {}
+    names = {key: name for key, name in _NAMES.items() if name not in mapped.values()} | mapped
+    merged = merge(_values(entries, names))
+    if not len(merged.table.steps):
+        raise UnreadableError(f"{shown} logged no loss, learning rate or evaluation at any step", hint="See --logging_steps.")
+    notes = [
+        f"read as {NAME}: {len(entries):,} entries, steps {merged.table.steps[0]:,} to {merged.table.steps[-1]:,}",
+        *_notes_on_state(file.path, state),
+        *_notes_on_entries(entries, mapped),
+        *merge_notes(merged),
+        "a trainer's state holds scalars only: gradients, activations and attention of single tensors were not recorded",
+    ]
+    return [Imported(merged.table, _manifest(state, merged.table), tuple(notes), NAME)]
+
+
+def _state_in(source: Source) -> Source | None:
+    """Return the trainer state in a folder, else the one of its latest checkpoint; None where there is neither."""
+    if not source.is_folder:
+        return None
+    folders = (each.name for each in source.path.glob("checkpoint-*") if (each / FILE).is_file())
+    names = [FILE, *(f"{name}/{FILE}" for name in sorted(folders, key=_checkpoint, reverse=True))]
+    return next((found for name in names if (found := source.inside(name)) is not None), None)
+
+
+def _checkpoint(name: str) -> tuple[int, str]:
+    number = name.removeprefix("checkpoint-")
+    return (int(number) if number.isdecimal() else -1, number)
+
+
+def _state(data: bytes, shown: str) -> dict[str, Any]:
+    try:
+        text = data.decode("utf-8-sig")
+        state = json.loads(text)
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
+        what = "ends in the middle, so it was only half written" if cut else f"is not JSON: {error.msg}"
+        raise UnreadableError(
+            f"{shown} {what} (line {error.lineno:,}, column {error.colno:,})", hint="Take the state of the checkpoint before it."
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"{shown} is not JSON that can be read: {error}", hint="Fetch the file again.") from None
+    return state if isinstance(state, dict) else {}
+
+
+def _values(entries: Iterable[Entry], names: Mapping[str, str]) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield step and values of each entry that belongs to a step and holds a value."""
+    place = next((key for key, name in names.items() if name == "step"), "step")
+    for entry in entries:
+        step = step_number(number(entry.get(place)))
+        if step is None or _SUMMARY in entry:
+            continue
+        values = {name: value for key, name in _named(entry, names) if (value := number(entry[key])) is not None}
+        if values:
+            yield step, values
+
+
+def _named(entry: Entry, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield key and catalogue name; with `eval_loss` beside it, a further loss is a part of that one and no set's own."""
+    for key in entry:
+        if key in names:
+            if names[key] != "step":
+                yield key, names[key]
+        elif "eval_loss" not in entry and (found := _SET_LOSS.fullmatch(key)):
+            yield key, f"slice_val_loss/{writable(found[1])}"
+
+
+def _manifest(state: Mapping[str, Any], table: LineTable) -> Manifest:
+    manifest = Manifest(schema_version="ck.run.v1", source=NAME)
+    if planned := _planned(state):
+        manifest.planned_steps = planned
+    config: dict[str, Any] = {
+        name: state[name] for name in _SETTINGS if isinstance(state.get(name), int | float) and state[name] < sys.maxsize
+    }
+    if best := _best_metric(state):
+        config["metric_for_best_model"] = best
+    if config:
+        manifest.config = config
+    if slices := sorted(name.partition("/")[2] for name in table.names if name.startswith("slice_val_loss/")):
+        manifest.slices = slices
+    return manifest
+
+
+def _best_metric(state: Mapping[str, Any]) -> str:
+    """Return the name of what the best model was picked by: of what evaluations logged, the one with the best value."""
+    best, history = number(state.get("best_metric")), state.get("log_history")
+    entries = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
+    named = (key for entry in entries for key in entry if key.startswith("eval_") and number(entry[key]) == best)
+    return "" if best is None else next(named, "eval_loss")
+
+
+def _planned(state: Mapping[str, Any]) -> int | None:
+    steps = step_number(number(state.get("max_steps")))
+    return steps or None
+
+
+def _notes_on_state(path: Path, state: Mapping[str, Any]) -> list[str]:
+    done, planned = step_number(number(state.get("global_step"))), _planned(state)
+    if done is None or planned is None or done >= planned:
+        return []
+    notes = [
+        f"the state is that of step {done:,} of {planned:,} planned: the run was cut off there, or this is a copy on its way"
+    ]
+    if path.parent.name.startswith("checkpoint-") and (path.parent.parent / path.name).is_file():
+        notes.append(f"a later {shown_name(path.name)} lies beside the checkpoint's folder")
+    return notes
+
+
+def _notes_on_entries(entries: list[Entry], mapped: Mapping[str, str]) -> list[str]:
+    placeless = [entry for entry in entries if step_number(number(entry.get("step"))) is None]
+    lossless = [entry for entry in entries if any(key.startswith("eval_") for key in entry) and not any(map(_is_loss, entry))]
+    logged = dict.fromkeys(key for entry in entries if _SUMMARY not in entry for key in entry)
+    left = [key for key in logged if not (key in _NAMES or key in mapped or _is_loss(key) or _NO_SERIES.fullmatch(key))]
+    notes = []
+    if placeless:
+        notes.append(f"{len(placeless):,} entries without a step were left out, such as predictions made after training")
+    if lossless:
+        notes.append(f"{len(lossless):,} evaluations recorded no loss")
+    if any(_SUMMARY in entry for entry in entries):
+        notes.append("the summary at the end, with the mean loss of the whole training, belongs to no step and was left out")
+    if left:
+        notes.append(f"left out, because the catalogue has no name for them: {listed(left)}")
+    return notes + _hidden_nan(entries)
+
+
+def _is_loss(key: str) -> bool:
+    return key == "eval_loss" or _SET_LOSS.fullmatch(key) is not None
+
+
+def _hidden_nan(entries: Iterable[Entry]) -> list[str]:
+    """Say where the trainer's own filter hid a NaN: it logs the mean so far instead, 0.0 where all losses were NaN."""
+    zero = [entry for entry in entries if number(entry.get("loss")) == 0 and _is_nan(entry.get("grad_norm"))]
+    hidden = [step for entry in zero if (step := step_number(number(entry.get("step")))) is not None]
+    if not hidden:
+        return []
+    note = (
+        f"{len(hidden):,} entries log a loss of exactly 0 beside a gradient norm of NaN, first at step {hidden[0]:,}: the loss "
+        "was NaN too, and logging_nan_inf_filter replaced it; the values were kept as logged"
+    )
+    return [note]
+
+
+def _is_nan(value: Any) -> bool:
+    """Tell a NaN, written as a number or as a word, from anything else."""
+    parsed = number(value)
+    return parsed is not None and math.isnan(parsed)

@@ -1,0 +1,115 @@
+"""JSON lines, or one JSON list, of whatever program: an object per entry, members under common names, nested or not.
+
+A member that is null or missing was not recorded; NaN, bare or as a word, was recorded as NaN, unless it stands between the
+numbers of its series so often that it can only mean *nothing here*. A member of a member goes by both names joined by a
+slash, or by a dot where the user writes it so. Weights & Biases' history is one of these: `_step` counts its calls of log,
+so that a member which counts updates goes before it; `_timestamp` is Unix time.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.names import listed
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.axis import (
+    CALLS,
+    CARRIED,
+    ONLY_CALLS,
+    counted_from_zero,
+    counter_of_updates,
+    steps_of,
+    steps_of_epochs,
+)
+from ckaudit.importers.tables.curves import Curves, drop_other_clock, joined
+from ckaudit.importers.tables.jsonrows import Object, Rows, read_rows, sample
+from ckaudit.importers.tables.members import SCALARS_ONLY, As, Names, Taken, is_wanted, name_of, taken
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried
+
+NAME = "JSON lines"
+GENERIC = True
+EPOCH = "epoch"
+ENDINGS = (".jsonl", ".ndjson")
+
+_NAMES: Names = {EPOCH: As(""), "_runtime": As("")}
+
+
+def detects(source: Source) -> bool:
+    """Tell by the first lines: objects with a step and a series of a known name, or several with such a series."""
+    rows = objects(source.head)
+    if not rows:
+        return False
+    known = [{name for key in row if (name := name_of(key, _NAMES))} for row in rows]
+    valued = sum(bool(names - {"step", "time"}) for names in known)
+    named_so = source.path.name.removesuffix(".gz").removesuffix(".zst").lower().endswith(ENDINGS)
+    return named_so or valued > 1 or any("step" in names and len(names) > 1 for names in known)
+
+
+def objects(head: bytes) -> list[Object]:
+    """Return the first objects of a file of lines, or of a list of objects."""
+    start = head.lstrip()
+    return sample(_as_lines(head)) if start.startswith(b"[") and start[1:].lstrip().startswith(b"{") else sample(head)
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the log.
+
+    Raises:
+        UnreadableError: Where no member has a known name, or none holds a value.
+        UsageError: Where `columns` names what is not there.
+    """
+    data = source.data
+    if data.lstrip().startswith(b"["):
+        data = _as_lines(source.document)
+    rows = read_rows(data, source.shown, is_wanted({**columns, EPOCH: EPOCH}, _NAMES))
+    found = taken(rows, columns, _NAMES)
+    if not set(found.series) - {"step", "time"} and not found.layers:
+        raise UnreadableError(
+            f"{source.shown} holds JSON entries, but none of their members has a name that is known: {listed(list(rows.keys))}",
+            hint="Name them, as in --map loss=MEMBER --map step=MEMBER.",
+        )
+    return [_told(rows, found, columns, source.shown)]
+
+
+def _told(rows: Rows, found: Taken, columns: Mapping[str, str], shown: str) -> Imported:
+    series = dict(found.series)
+    drop_other_clock(series)
+    steps, said = _steps(rows, series, found, asked="step" in columns)
+    plain = {name: values for name, values in series.items() if name != "step"}
+    curves = Curves(steps, plain, [*found.notes, *said], found.layers)
+    return joined(curves, shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)
+
+
+def _steps(rows: Rows, series: Mapping[str, Numbers], found: Taken, *, asked: bool) -> tuple[NDArray[np.int64], list[str]]:
+    if "step" in series:
+        counters = {key: column for key, column in rows.columns.items() if name_of(key, _NAMES) == "step"}
+        better = "" if asked else counter_of_updates(counters, series)
+        steps, notes = steps_of(counters[better] if better else series["step"], rows.lines)
+        if better:
+            steps, notes = carried(steps, steps != NO_STEP), [CARRIED.format(better)]
+        elif found.keys["step"] == CALLS:
+            notes.append(ONLY_CALLS)
+        return steps, [*notes, *counted_from_zero(steps, series)]
+    if axis := steps_of_epochs(rows.column(EPOCH)):
+        return axis
+    note = "no member holds the step: entries were numbered from 1; name one with --map step=MEMBER"
+    return np.arange(1, len(rows.lines) + 1), [note]
+
+
+def _as_lines(data: bytes) -> bytes:
+    """Return a list of objects as lines, as much of it as is whole."""
+    import json
+
+    decoder, text = json.JSONDecoder(), data.decode("utf-8-sig", errors="replace")
+    place, lines = text.index("[") + 1, list[bytes]()
+    while True:
+        while place < len(text) and text[place] in " \t\r\n,":
+            place += 1
+        try:
+            row, place = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            return b"\n".join(lines)
+        lines.append(json.dumps(row).encode())

@@ -1,0 +1,118 @@
+"""Keras' `History.history` written as JSON: a list for each metric, one value per epoch.
+
+Epochs are the axis: value N is the end of epoch N. `loss` is the mean over the epoch. Where the whole History was written,
+`params` tells how many updates an epoch took, and steps are updates. A table of columns that a data frame wrote as JSON, with
+its index as keys, has the same form; one with a list of steps says them itself. The CSV file of Keras' CSVLogger is a table.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, UnsetType
+
+from ckaudit.contract.decode import decode
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.names import listed
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.tables.jsonrows import Rows
+from ckaudit.importers.tables.members import SCALARS_ONLY, As, Names, name_of, taken
+from ckaudit.importers.tables.numbers import numbers, steps_from
+
+NAME = "Keras history JSON"
+GENERIC = False
+
+_LIST = re.compile(rb'"([^"\\]{1,80})"\s*:\s*(?:\[\s*(?:-?\d|NaN|null|"|\])|\{\s*"0"\s*:)')
+_WHOLE = re.compile(rb'"history"\s*:\s*\{')
+_NAMES: Names = {"epoch": As("")}
+_DECODER = msgspec.json.Decoder(dict[str, Any])
+
+
+def detects(source: Source) -> bool:
+    """Tell by a document whose first member is a list of numbers, and one of whose members has a known name."""
+    head = source.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not head.startswith(b"{"):
+        return False
+    start = _WHOLE.search(head) if b'"params"' in head else None
+    body = head[start.end() if start else 1 :]
+    first = _LIST.match(body.lstrip())
+    names = [found[1].decode(errors="replace") for found in _LIST.finditer(head)]
+    return first is not None and any(name_of(name, _NAMES) not in ("", "step", "time") for name in names)
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the history.
+
+    Raises:
+        UnreadableError: Where the file is cut off, or none of its lists has a known name or a value.
+        UsageError: Where `columns` names what is not there.
+    """
+    document = _document(source)
+    history = document.get("history")
+    lists = {
+        key: cells for key, value in (history if isinstance(history, dict) else document).items() if (cells := _cells(value))
+    }
+    longest = max(map(len, lists.values()), default=0)
+    padded = {key: [*cells, *[None] * (longest - len(cells))] for key, cells in lists.items()}
+    rows = Rows(tuple(padded), {key: numbers(cells) for key, cells in padded.items()}, {}, range(1, longest + 1), [])
+    found = taken(rows, columns, _NAMES)
+    series = {name: values for name, values in found.series.items() if name not in ("step", "time")}
+    if not series:
+        raise UnreadableError(
+            f"{source.shown} holds lists of numbers, but none has a name that is known: {listed(list(lists))}",
+            hint="Name them, as in --map loss=MEMBER.",
+        )
+    updates = _updates(document)
+    notes = [*found.notes, *_uneven(lists, longest)]
+    if "step" in found.series:
+        steps = steps_from(found.series["step"])
+    else:
+        steps = np.arange(1, longest + 1) * (updates or 1)
+        notes.append(_axis(updates))
+    made = joined(Curves(steps, series, notes), source.shown, NAME, found=f"{longest:,} epochs", last=SCALARS_ONLY)
+    made.manifest.planned_steps = _planned(document, updates)
+    return [made]
+
+
+def _document(source: Source) -> dict[str, Any]:
+    try:
+        return decode(source.document, _DECODER).document
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadableError(
+            f"{source.shown} starts as lists of numbers in JSON, and cannot be read to its end: {error}", hint="Fetch it again."
+        ) from None
+
+
+def _cells(value: Any) -> list[Any]:
+    """Return the cells of a column: a list, or a dictionary by index as a data frame writes it."""
+    if isinstance(value, dict) and all(key.isdecimal() for key in value):
+        return [value[key] for key in sorted(value, key=int)]
+    return value if isinstance(value, list) else []
+
+
+def _updates(document: Mapping[str, Any]) -> int:
+    """Return the updates of an epoch, 0 where nobody says."""
+    params = document.get("params")
+    steps = params.get("steps") if isinstance(params, dict) else None
+    return steps if isinstance(steps, int) and 0 < steps < 2**40 else 0
+
+
+def _planned(document: Mapping[str, Any], updates: int) -> int | UnsetType:
+    params = document.get("params")
+    epochs = params.get("epochs") if isinstance(params, dict) else None
+    return epochs * (updates or 1) if isinstance(epochs, int) and 0 < epochs < 2**20 else UNSET
+
+
+def _axis(updates: int) -> str:
+    if updates:
+        return f"epochs are the axis, of {updates:,} updates each as its params say: epoch N is step N x {updates:,}"
+    return "epochs are the axis: step N here is the end of epoch N; how many updates an epoch took is not recorded"
+
+
+def _uneven(lists: Mapping[str, Sequence[Any]], longest: int) -> list[str]:
+    shorter = [key for key, cells in lists.items() if len(cells) != longest]
+    return [f"shorter than others, taken from the first epoch on: {listed(shorter)}"] if shorter else []

@@ -1,0 +1,67 @@
+"""Lightning's `metrics.csv`, by its CSVLogger: sparse rows of `epoch`, `step` and whatever a module logged.
+
+`step` counts the batches that made an update from 0, so that step 49 is update 50; the rows of a validation and of the end of
+an epoch carry the step of the update before them. `NAME_step` is one batch, `NAME_epoch` the mean of an epoch. An empty cell
+was not recorded, the word nan was recorded as NaN.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ckaudit.importers.formats.csvfile import table_of
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.cells import number
+from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.tables.numbers import NO_STEP
+from ckaudit.importers.tables.table import sniffed
+
+NAME = "Lightning metrics.csv"
+GENERIC = False
+
+_OWN = ("epoch", "step")
+_HALVES = ("_step", "_epoch")
+
+
+def detects(source: Source) -> bool:
+    """Tell by both `epoch` and `step` beside sparse columns, or one logged both by step and by epoch, and steps from 0."""
+    found = sniffed(source.head)
+    if found is None or found[0] != "," or not set(_OWN) <= set(found[1]):
+        return False
+    _, header, rows = found
+    rows = [row for row in rows if len(row) == len(header)]
+    halves = any(name.endswith(_HALVES) for name in header if name not in _OWN)
+    return (halves or _is_sparse(header, rows)) and _counts_from_zero(header, rows)
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the table; columns are recognised as those of any table are.
+
+    Raises:
+        UnreadableError: Where nothing was logged.
+        UsageError: Where `columns` names what is not there.
+    """
+    table, curves = table_of(source, columns)
+    steps, notes = curves.steps, [note for note in curves.notes if not note.startswith("its steps count from 0")]
+    if columns.get("step", "step") == "step":
+        steps = np.where(steps == NO_STEP, NO_STEP, steps + 1)
+        notes.append("steps count from 0: step N of the file is step N + 1")
+    return [joined(Curves(steps, curves.series, notes, curves.layers), source.shown, NAME, found=table.found, notes=table.notes)]
+
+
+def _is_sparse(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Tell whether rows hold different columns, as those of training and of validation do."""
+    patterns = {tuple(not cell for name, cell in zip(header, row, strict=True) if name not in _OWN) for row in rows}
+    return len(patterns) > 1 and all(any(row) for row in rows)
+
+
+def _counts_from_zero(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Tell whether the first steps can be those of updates counted from 0: 0, or one before a multiple of their distance."""
+    cells = [number(row[list(header).index("step")]) for row in rows]
+    steps = np.unique([int(cell) for cell in cells if cell is not None and 0 <= cell < 2**53 and cell == int(cell)])
+    if len(steps) < 2 or steps[0] == 0:
+        return len(steps) > 0
+    distances, counts = np.unique(np.diff(steps), return_counts=True)
+    every = int(distances[counts.argmax()])
+    return every > 1 and bool(np.mean((steps + 1) % every == 0) > 0.5)

@@ -1,0 +1,68 @@
+"""LLaMA-Factory's `trainer_log.jsonl`: what the Trainer logged, one object per call of its log.
+
+`current_steps` counts optimizer updates, `loss` is the mean over the updates since the entry before. Members without a value
+are left out by the writer. `throughput` is the mean over the whole training so far, of tokens that are 0 where the Trainer
+was not told to count them; times are whole seconds since the start.
+"""
+
+from collections.abc import Mapping
+
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.axis import steps_of
+from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.tables.jsonrows import read_rows, sample
+from ckaudit.importers.tables.members import As, Names, is_wanted, taken
+from ckaudit.importers.tables.numbers import Numbers
+
+NAME = "LLaMA-Factory trainer_log.jsonl"
+GENERIC = False
+FILE = "trainer_log.jsonl"
+
+_NAMES: Names = {
+    "current_steps": As("step"),
+    "loss": As("train_loss_raw"),
+    "eval_loss": As("val_loss"),
+    "lr": As("learning_rate"),
+    "learning_rate": As("learning_rate"),
+    "total_tokens": As("tokens_seen"),
+    "vram_allocated": As("gpu_mem_used", 2**30),
+    **dict.fromkeys(("total_steps", "throughput", "predict_loss", "vram_reserved"), As("")),
+}
+_SILENT = ("epoch", "percentage", "elapsed_time", "remaining_time")
+_LAST = (
+    "the log holds scalars only, and its throughput and clock are those of the whole training so far, which says little of a "
+    "step; trainer_state.json beside it has the gradient norm as well"
+)
+
+
+def detects(source: Source) -> bool:
+    """Tell by the members that the trainer's progress is written with."""
+    return any({"current_steps", "total_steps"} <= row.keys() for row in sample(source.head))
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the log.
+
+    Raises:
+        UnreadableError: Where nothing was logged.
+        UsageError: Where `columns` names what is not there.
+    """
+    wanted = is_wanted(columns, _NAMES)
+    rows = read_rows(source.data, source.shown, lambda key: key == "total_steps" or wanted(key))
+    tokens = rows.column("total_tokens")
+    counted = not tokens.count or bool((tokens.values > 0).any())
+    found = taken(rows, columns, _NAMES if counted else {**_NAMES, "total_tokens": As("")}, silent=_SILENT)
+    series = dict(found.series)
+    steps, said = steps_of(series.pop("step", rows.column("current_steps")), rows.lines)
+    notes = [*found.notes, *said, *([] if counted else ["total_tokens is 0 all along: tokens were not counted"])]
+    made = joined(Curves(steps, series, notes, found.layers), source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST)
+    if planned := _last(rows.column("total_steps")):
+        made.manifest.planned_steps = planned
+    return [made]
+
+
+def _last(column: Numbers) -> int:
+    """Return the last number of a column, 0 where there is none."""
+    known = column.values[column.recorded]
+    return int(known[-1]) if len(known) and 0 < known[-1] < 2**53 else 0

@@ -1,0 +1,126 @@
+"""llm.c: `main.log`, and the lines that its programs print.
+
+In main.log `s:N trl:... lr:... norm:...` tells of the update that follows N finished ones, so it is step N + 1; `s:N tel:` is the
+validation loss and `s:N eval:` the share of HellaSwag's questions answered right, both after N updates. The file is emptied
+by a new run and continued by a resumed one, whose steps go back to its checkpoint. The printed `step N/M | loss ...` counts
+from 1, and `val loss` belongs to the steps printed before it. The gradient norm is taken before clipping. Earlier programs
+print no learning rate and no norm.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.source import Source
+from ckaudit.importers.text.forms import Cell, Column
+from ckaudit.importers.text.log import Format, Meaning, holds_line, read_log
+from ckaudit.importers.text.runs import TextRun
+from ckaudit.importers.text.scan import Dialect, Fact, Rows
+
+NAME = "llm.c main.log"
+GENERIC = False
+
+_LOGGED = re.compile(r"s:(\d+) (?=(?:tel|trl|eval):)")
+_PAIR = re.compile(r"(\w+):([-+.\deEnaifNAIF]+)")
+_PRINTED = re.compile(
+    r"step\s+(?P<step>\d+)/(?P<total>\d+) \| (?:train )?loss (?P<trl>[-+.\denaif]+) (?:\((?P<zloss>[-+.\dnaif]+)z\))?\s?\| norm "
+    r"(?P<norm>[-+.\denaif]+) (?:\((?P<znorm>[-+.\dnaif]+)z\))?\s?\| lr (?P<lr>[-+.\denaif]+) \| \(?(?P<ms>[.\d]+) ms \| "
+    r"(?:(?P<mfu>[-.\dna]+)% bf16 MFU \| )?(?P<speed>\d+) tok/s\)?"
+)
+_NAMES = {
+    "trl": "train_loss_raw",
+    "tel": "val_loss",
+    "norm": "grad_global_norm",
+    "lr": "learning_rate",
+    "speed": "tokens_per_sec",
+}
+_SCALED = {"eval": ("microbench_score/hellaswag", 1.0), "ms": ("step_time", 1e-3), "mfu": ("mfu", 0.01)}
+_HELPERS = frozenset({"zloss", "znorm"})
+
+
+def detects(source: Source) -> bool:
+    """Tell by a line of either kind."""
+    return holds_line(source, (b" trl:", b" tel:", b" tok/s"), _cells)
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the log of llm.c.
+
+    Raises:
+        UnreadableError: Where no step has a value.
+        UsageError: Where `columns` names what no line holds.
+    """
+    chosen = {*_NAMES, *_SCALED, "step", "total", *columns.values()}
+    needles = ("val loss ", "| num_parameters", "| max_sequence_length")
+    dialect = Dialect(NAME, ("s:", "step "), _cells, chosen.__contains__, _HELPERS.__contains__, needles, _facts)
+    return read_log(source, columns, Format(dialect, _meaning, _manifest))
+
+
+def _cells(line: str, start: int) -> list[Cell] | None:
+    if found := _LOGGED.match(line, start):
+        return [Cell("step", *found.span(1)), *(Cell(pair[1], *pair.span(2)) for pair in _PAIR.finditer(line, found.end()))]
+    if found := _PRINTED.match(line, start):
+        return sorted(
+            (Cell(key, *found.span(key)) for key, text in found.groupdict().items() if text), key=lambda cell: cell.start
+        )
+    return None
+
+
+def _facts(text: str) -> Iterator[tuple[str, str]]:
+    if found := re.match(r"val loss ([-+.\denaif]+)\s*\Z", text):
+        yield "val", found[1]
+    if found := re.match(r"(?:\| )?(num_parameters|max_sequence_length)[^|]*\| (\d+)", text):
+        yield found[1], found[2]
+
+
+def _meaning(rows: Rows, mapped: Mapping[str, str], _: Sequence[Fact]) -> Meaning:
+    """Give the columns their names and units, and convert steps to finished updates."""
+    raw = rows.columns
+    made = {name: raw[key] for key, name in _NAMES.items() if key in raw and name not in mapped.values()}
+    made |= {name: Column(raw[key].values * factor, raw[key].known) for key, (name, factor) in _SCALED.items() if key in raw}
+    made |= {name: raw[key] for key, name in mapped.items()}
+    if "total" in raw:
+        made[".planned"] = raw["total"]
+    notes = []
+    steps = rows.steps
+    if "trl" in raw and (counted := raw["trl"].known & ~_printed(raw)).any():
+        steps = np.where(counted, rows.steps + 1, rows.steps)
+        notes.append("s:N of a training line is the update after N finished ones, so it was taken as step N + 1")
+    return Meaning(Rows(steps, rows.origin, made), notes)
+
+
+def _printed(raw: Mapping[str, Column]) -> np.ndarray:
+    """Tell the printed lines from those of main.log; only they tell how many steps are planned."""
+    return raw["total"].known if "total" in raw else np.zeros(len(raw["trl"].known), bool)
+
+
+def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[str]:
+    """Fill in the plan, and write printed evaluations to the steps before them."""
+    counts = {fact.key: int(fact.value) for fact in facts if fact.key in ("num_parameters", "max_sequence_length")}
+    if "num_parameters" in counts:
+        manifest.parameters = counts["num_parameters"]
+    if "max_sequence_length" in counts:
+        manifest.sequence_length = counts["max_sequence_length"]
+    if (planned := run.parts[-1].rows.columns.get(".planned")) is not None and planned.known.any():
+        manifest.planned_steps = int(planned.values[planned.known][-1])
+    values = [fact for fact in facts if fact.key == "val"]
+    early = 0
+    for part in run.parts:
+        first, last = int(part.rows.origin.lines.min()), int(part.rows.origin.lines.max())
+        own = [fact for fact in values if first < fact.line and (fact.line <= last or part is run.parts[-1])]
+        early += sum(fact.line <= first for fact in values) if part is run.parts[0] else 0
+        _take_evaluations(part.rows, own)
+    return [f"{early:,} evaluations before the first step were left out"] if early else []
+
+
+def _take_evaluations(rows: Rows, facts: Sequence[Fact]) -> None:
+    if not facts:
+        return
+    blank = Column(np.full(len(rows.steps), np.nan), np.zeros(len(rows.steps), bool))
+    column = rows.columns.setdefault("val_loss", blank)
+    for fact in facts:
+        at = int(np.searchsorted(rows.origin.lines, fact.line)) - 1
+        column.values[at], column.known[at] = float(fact.value), True

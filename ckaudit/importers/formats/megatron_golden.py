@@ -1,0 +1,113 @@
+"""Megatron-LM's golden values: one JSON object, for each metric `start_step`, `step_interval` and `values` by step.
+
+Values were taken out of TensorBoard every so many iterations, which count finished updates; a step that never ran, or at
+which this metric was not logged, is the text "nan": not recorded. A NaN that was logged is a bare NaN. Older files list the
+values: the first is that of iteration `start_step` + 1. `iteration-time` is in seconds.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ckaudit.contract.decode import decode
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.names import listed, resolved
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, aligned, numbers, steps_from
+
+NAME = "Megatron-LM golden values"
+GENERIC = False
+
+_NAMES = {
+    "lm loss": "train_loss_raw",
+    "iteration-time": "step_time",
+    "mem-allocated-bytes": "gpu_mem_used",
+    "learning-rate": "learning_rate",
+    "grad-norm": "grad_global_norm",
+    "loss-scale": "loss_scale",
+    "lm loss validation": "val_loss",
+}
+_MARK = re.compile(rb'^\s*\{\s*"[^"]*"\s*:\s*\{\s*"start_step"\s*:\s*-?\d+\s*,')
+_LAST = "golden values are a sample of the run, every few updates, and scalars only: nothing of single tensors was recorded"
+_NEVER_RUN = "nan"
+
+
+class _Metric(Struct):
+    """One metric."""
+
+    values: dict[str, Any] | list[Any]
+    start_step: int = 0
+    step_interval: int = 1
+
+
+_DECODER = msgspec.json.Decoder(dict[str, _Metric])
+
+
+def detects(source: Source) -> bool:
+    """Tell by the first metric's members."""
+    return _MARK.match(source.head.removeprefix(b"\xef\xbb\xbf")) is not None
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the values of every metric.
+
+    Raises:
+        UnreadableError: Where the file is cut off, or holds no value.
+        UsageError: Where `columns` names what is not there.
+    """
+    metrics = _metrics(source)
+    names = list(metrics)
+    chosen = {name: metric for metric, name in _NAMES.items() if metric in metrics}
+    chosen |= {name: names[position] for name, position in resolved(columns, names).items() if name != "step"}
+    series = {name: _series(metrics[metric]) for name, metric in chosen.items()}
+    steps, aside = aligned(series)
+    run = np.logical_or.reduce([column.recorded for column in aside.values()]) if aside else np.zeros(0, bool)
+    found = f"{len(names):,} metrics"
+    pairs = ", ".join(f"{name} from {metric}" for name, metric in chosen.items())
+    notes = [f"taken: {pairs}"]
+    if left := [metric for metric in names if metric not in chosen.values()]:
+        notes.append(f"left out, because the catalogue has no name for them: {listed(left)}")
+    if run.any() and steps[run][-1] != steps[-1]:
+        notes.append(f"the run was to take {steps[-1]:,} steps and none is recorded after {steps[run][-1]:,}")
+    if absent := sum(_cells(metrics[metric]).count(_NEVER_RUN) for metric in chosen.values()):
+        notes.append(f'{absent:,} values are the text "nan": that step never ran or did not log the metric, read as not recorded')
+    return [joined(Curves(steps, aside, notes), source.shown, NAME, found=found, last=_LAST)]
+
+
+def _metrics(source: Source) -> dict[str, _Metric]:
+    try:
+        return decode(source.document, _DECODER).document
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadableError(
+            f"{source.shown} starts as {NAME}, and cannot be read to its end: {error}", hint="Fetch the file again."
+        ) from None
+
+
+def _series(metric: _Metric) -> tuple[NDArray[np.int64], Numbers]:
+    """Return the steps of a metric and its values, those that never ran not recorded."""
+    cells = _cells(metric)
+    if isinstance(metric.values, list):
+        steps = metric.start_step + 1 + np.arange(len(cells)) * metric.step_interval
+    else:
+        steps = _whole(list(metric.values))
+    return steps, numbers([None if cell == _NEVER_RUN else cell for cell in cells] if _NEVER_RUN in cells else cells)
+
+
+def _whole(texts: list[str]) -> NDArray[np.int64]:
+    """Return steps, `NO_STEP` for a text that is none."""
+    try:
+        steps = np.array(list(map(int, texts)), np.int64)
+    except (ValueError, OverflowError):
+        steps = steps_from(numbers(texts))
+    return np.where(steps < 0, NO_STEP, steps)
+
+
+def _cells(metric: _Metric) -> list[Any]:
+    return metric.values if isinstance(metric.values, list) else list(metric.values.values())

@@ -1,0 +1,162 @@
+"""MLflow's file store: `mlruns/EXPERIMENT/RUN/metrics/NAME`, a line "milliseconds value step" for each point.
+
+A metric is a file of its own, appended to, so that a run that went back has its steps twice in it; times alone tell the order
+between metrics. Older stores leave the step out: it is 0 then. NaN and infinities are words. Parameters and tags are a file
+each, and `meta.yaml` says what a folder is.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+
+from msgspec import Struct
+
+from ckaudit.contract.manifest import Manifest, Session
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.cells import number, step_number
+from ckaudit.importers.trackers.mlflow_runs import ENDED, NUMBERED, described, named
+from ckaudit.importers.trackers.points import Points
+from ckaudit.importers.trackers.settings import tell
+from ckaudit.importers.trackers.tracked import Tracked, runs_of
+
+NAME = "MLflow file store"
+GENERIC = False
+META = "meta.yaml"
+MAX_RUNS = 2000
+MAX_FILES = 20_000
+
+_LINE = re.compile(r"^(\w+):\s+(.*)$")
+_OF_A_RUN = ("run_id", "run_uuid")
+
+
+class _Odd(Struct):
+    """What could not be read of a run's metrics."""
+
+    torn: int = 0
+    faulty: int = 0
+
+
+def detects(source: Source) -> bool:
+    """Tell by the file that describes a run or an experiment, in the folder or in one inside it."""
+    return source.is_folder and next(_runs(source), None) is not None
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read every run of a store, of an experiment, or the one run that was named.
+
+    Raises:
+        UnreadableError: Where no run logged anything whose name is known.
+        UsageError: Where `columns` names what is not there.
+    """
+    folders = list(_runs(source))
+    active = [each for each in folders if each[1].get("lifecycle_stage") != "deleted"] or folders
+    found = [_tracked(folder, meta) for folder, meta in active[:MAX_RUNS]]
+    named(found)
+    if len(active) < len(folders):
+        found[0].notes.append(f"{len(folders) - len(active):,} deleted runs of the store were left out")
+    if len(active) > MAX_RUNS:
+        found[0].notes.append(f"only the first {MAX_RUNS:,} runs of {len(active):,} were read: name the folder of an experiment")
+    return runs_of(found, columns, source.shown, NAME)
+
+
+def _runs(source: Source) -> Iterator[tuple[Source, dict[str, str]]]:
+    """Yield each run at most two folders deep, with what describes it."""
+    meta = _meta(source)
+    if any(name in meta for name in _OF_A_RUN) and source.inside("metrics") is not None:
+        yield source, meta
+        return
+    for folder in source.folders():
+        inner = _meta(folder)
+        if any(name in inner for name in _OF_A_RUN):
+            yield folder, inner
+        elif "experiment_id" in inner:
+            yield from ((each, found) for each in folder.folders() if any(name in (found := _meta(each)) for name in _OF_A_RUN))
+
+
+def _meta(folder: Source) -> dict[str, str]:
+    """Return the plain members of `meta.yaml`: a word or number to a line, perhaps quoted."""
+    file = folder.inside(META)
+    if file is None or file.is_folder:
+        return {}
+    found = [_LINE.match(line) for line in file.text.splitlines()]
+    return {each[1]: _unquoted(each[2].strip()) for each in found if each}
+
+
+def _unquoted(text: str) -> str:
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        return text[1:-1].replace("''", "'")
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+def _tracked(folder: Source, meta: Mapping[str, str]) -> Tracked:
+    points, odd = Points(), _Odd()
+    for name, file in _files(folder, "metrics"):
+        _take(points, name, file, odd)
+    tags = {name: file.text.strip() for name, file in _files(folder, "tags")}
+    run = described(
+        tags.get("mlflow.runName") or meta.get("run_name", ""),
+        meta.get("run_id") or meta.get("run_uuid", ""),
+        points.series(by_time=True),
+    )
+    run.manifest = _manifest(meta, tags)
+    tell(run.manifest, {name: file.text for name, file in _files(folder, "params")})
+    run.notes += _notes(meta, odd)
+    return run
+
+
+def _files(folder: Source, part: str) -> Iterator[tuple[str, Source]]:
+    """Yield the files of a part of a run; a name with a slash lies in folders."""
+    inner = folder.inside(part)
+    if inner is not None and inner.is_folder:
+        yield from inner.files(most=MAX_FILES)
+
+
+def _take(points: Points, name: str, file: Source, odd: _Odd) -> None:
+    whole, _, rest = file.text.rpartition("\n")
+    odd.torn += bool(rest.strip())
+    fields = whole.split()
+    lines = whole.count("\n") + 1
+    if len(fields) == 3 * lines:
+        try:
+            times = [int(each) / 1000 for each in fields[0::3]]
+            points.extend(name, [int(each) for each in fields[2::3]], [float(each) for each in fields[1::3]], _forward(times))
+        except (ValueError, OverflowError):
+            pass
+        else:
+            return
+    read = [_point(line) for line in whole.split("\n") if line.strip()]
+    good = [each for each in read if each is not None]
+    odd.faulty += len(read) - len(good)
+    points.extend(name, [step for _, _, step in good], [value for _, value, _ in good], _forward([time for time, _, _ in good]))
+
+
+def _forward(times: list[float]) -> list[float]:
+    """Return times that never go back: the order of the file is certain, a clock is not."""
+    return list(accumulate(times, max))
+
+
+def _point(line: str) -> tuple[float, float, int] | None:
+    parts = line.split()
+    time, value = (number(parts[0]), number(parts[1])) if len(parts) > 1 else (None, None)
+    step = step_number(number(parts[2])) if len(parts) > 2 else 0
+    return None if time is None or value is None or step is None else (time / 1000, value, step)
+
+
+def _manifest(meta: Mapping[str, str], tags: Mapping[str, str]) -> Manifest:
+    manifest = Manifest(schema_version="ck.run.v1")
+    if commit := tags.get("mlflow.source.git.commit"):
+        manifest.commit = commit
+    start, end = (step_number(number(meta.get(name))) for name in ("start_time", "end_time"))
+    if start is not None:
+        manifest.sessions = [Session(start=start / 1000)] if end is None else [Session(start=start / 1000, end=end / 1000)]
+    return manifest
+
+
+def _notes(meta: Mapping[str, str], odd: _Odd) -> list[str]:
+    notes = [f"MLflow says the run {ENDED[NUMBERED[status]]}"] if (status := meta.get("status", "")) in NUMBERED else []
+    if odd.torn:
+        notes.append(f"{odd.torn:,} metrics end in the middle of a line, which was left out")
+    if odd.faulty:
+        notes.append(f"{odd.faulty:,} lines of metrics are no time, value and step and were left out")
+    return notes

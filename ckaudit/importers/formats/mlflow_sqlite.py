@@ -1,0 +1,111 @@
+"""MLflow's database of SQLite, its store where none is named: a row for each point of a metric.
+
+A database holds no NaN and no infinity: NaN is a 0 with `is_nan` set, infinities are the largest doubles. Points of one metric
+stand in the order in which they were logged, times in milliseconds order them among metrics.
+"""
+
+import sys
+from collections.abc import Mapping
+from itertools import accumulate, groupby
+from math import inf, nan
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from ckaudit.contract.manifest import Manifest, Session
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.source import Source
+from ckaudit.importers.trackers.mlflow_runs import ENDED, described, named
+from ckaudit.importers.trackers.points import Points
+from ckaudit.importers.trackers.settings import tell
+from ckaudit.importers.trackers.sqlite import is_database, opened, tables
+from ckaudit.importers.trackers.tracked import Tracked, runs_of
+
+if TYPE_CHECKING:
+    import sqlite3
+
+NAME = "MLflow database"
+GENERIC = False
+
+_METRICS = {"key", "value", "timestamp", "run_uuid", "step", "is_nan"}
+_RUNS = {"run_uuid", "name", "status", "start_time", "end_time", "lifecycle_stage"}
+_LARGEST = sys.float_info.max
+
+
+def detects(source: Source) -> bool:
+    """Tell by the tables of runs and metrics."""
+    if not is_database(source):
+        return False
+    found = tables(source)
+    return set(found.get("metrics", ())) >= _METRICS and set(found.get("runs", ())) >= _RUNS
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read every run that was not deleted.
+
+    Raises:
+        UnreadableError: Where the database is broken, or no run logged anything whose name is known.
+        UsageError: Where `columns` names what is not there.
+    """
+    known = tables(source)
+    with opened(source) as database:
+        series = _points(database)
+        params = _texts(database, "params") if "params" in known else {}
+        tags = _texts(database, "tags") if "tags" in known else {}
+        rows = database.execute(
+            "SELECT run_uuid, name, status, start_time, end_time, lifecycle_stage FROM runs ORDER BY start_time"
+        )
+        runs = [row for row in rows.fetchall() if isinstance(row[0], str)]
+    active = [row for row in runs if row[5] != "deleted"] or runs
+    found = [_tracked(row, series.get(row[0], Points()), params.get(row[0], {}), tags.get(row[0], {})) for row in active]
+    named(found)
+    if len(active) < len(runs):
+        found[0].notes.append(f"{len(runs) - len(active):,} deleted runs of the store were left out")
+    return runs_of(found, columns, source.shown, NAME)
+
+
+def _points(database: "sqlite3.Connection") -> dict[str, Points]:
+    """Return the points of each run."""
+    rows = database.execute(
+        "SELECT run_uuid, key, step, value, is_nan, timestamp FROM metrics "
+        "WHERE typeof(step) = 'integer' AND typeof(timestamp) = 'integer' AND typeof(value) IN ('real', 'integer') "
+        "ORDER BY run_uuid, key, rowid"
+    )
+    found: dict[str, Points] = {}
+    for (run, name), group in groupby(rows, key=itemgetter(0, 1)):
+        points = list(group)
+        found.setdefault(str(run), Points()).extend(
+            str(name),
+            [step for _, _, step, _, _, _ in points],
+            [nan if is_nan else _number(value) for _, _, _, value, is_nan, _ in points],
+            list(accumulate((time / 1000 for *_, time in points), max)),
+        )
+    return found
+
+
+def _number(value: float) -> float:
+    return inf if value >= _LARGEST else -inf if value <= -_LARGEST else float(value)
+
+
+def _texts(database: "sqlite3.Connection", table: str) -> dict[str, dict[str, str]]:
+    """Return the parameters or the tags of each run."""
+    found: dict[str, dict[str, str]] = {}
+    for run, name, value in database.execute(f"SELECT run_uuid, key, value FROM {table}"):  # noqa: S608  one of two words
+        found.setdefault(str(run), {})[str(name)] = str(value)
+    return found
+
+
+def _tracked(row: tuple[Any, ...], points: Points, params: Mapping[str, str], tags: Mapping[str, str]) -> Tracked:
+    identity, name, status, start, end, _ = row
+    run = described(tags.get("mlflow.runName") or str(name or ""), identity, points.series(by_time=True))
+    run.manifest = Manifest(schema_version="ck.run.v1")
+    if commit := tags.get("mlflow.source.git.commit"):
+        run.manifest.commit = commit
+    if isinstance(start, int) and start >= 0:
+        session = Session(start=start / 1000)
+        if isinstance(end, int) and end >= start:
+            session.end = end / 1000
+        run.manifest.sessions = [session]
+    tell(run.manifest, params)
+    if str(status) in ENDED:
+        run.notes.append(f"MLflow says the run {ENDED[str(status)]}")
+    return run

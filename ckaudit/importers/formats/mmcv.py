@@ -1,0 +1,77 @@
+"""MMCV's `*.log.json`: one object per log interval with `mode`, `epoch` and `iter`, a line of metadata before them.
+
+Where epochs are counted, `iter` begins anew in each of them, and how many iterations an epoch has is not written: the
+largest number logged stands for it. The iterations of an evaluation are its own, so that it belongs to the update that was
+logged before it. `memory` is the most so far in MiB; numbers are rounded to five decimals.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+from numpy.typing import NDArray
+
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.curves import joined
+from ckaudit.importers.tables.jsonrows import Rows, read_rows, sample
+from ckaudit.importers.tables.members import SCALARS_ONLY, is_wanted, taken
+from ckaudit.importers.tables.numbers import NO_STEP, steps_from
+from ckaudit.importers.tables.openmmlab import NAMES, curves_of
+
+NAME = "MMCV JSON log"
+GENERIC = False
+
+_MODES = ("train", "val")
+_META = ("seed", "exp_name")
+_SILENT = ("mode", "env_info", "config", "mmseg_version", "mmdet_version", "CLASSES", "PALETTE", "hook_msgs", *_META)
+
+
+def detects(source: Source) -> bool:
+    """Tell by the members that only its logger writes together."""
+    return any(row.get("mode") in _MODES and {"epoch", "iter"} <= row.keys() for row in sample(source.head))
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the log.
+
+    Raises:
+        UnreadableError: Where nothing was logged.
+        UsageError: Where `columns` names what is not there.
+    """
+    wanted = is_wanted(columns, NAMES)
+    rows = read_rows(
+        source.data, source.shown, lambda key: key in ("iter", "epoch", "data_time") or wanted(key), texts=("mode", *_META)
+    )
+    found = taken(rows, columns, NAMES, silent=_SILENT)
+    modes = rows.texts.get("mode") or [None] * len(rows.lines)
+    training = np.array([mode == "train" for mode in modes], bool)
+    steps, said = _steps(rows, training)
+    if "step" in found.series:
+        steps, said = steps_from(found.series["step"]), []
+    curves = curves_of(rows, found, steps, training, said)
+    made = joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)
+    made.manifest.name = _first(rows.texts.get("exp_name", ()), str) or UNSET
+    seed = _first(rows.texts.get("seed", ()), int)
+    made.manifest.seed = UNSET if seed is None else seed
+    return [made]
+
+
+def _steps(rows: Rows, training: NDArray[np.bool_]) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the step of each entry of training, and how it was had."""
+    place = steps_from(rows.column("iter").only(training))
+    epoch = steps_from(rows.column("epoch").only(training))
+    known = (place != NO_STEP) & (epoch != NO_STEP)
+    if not (np.diff(place[known]) < 0).any():
+        return place, []
+    longest = int(place[known].max())
+    note = (
+        f"iterations begin anew in each epoch, and its length is not written: taken as {longest:,}, the largest number logged, "
+        "so that steps may be too low by less than the distance between two entries for each epoch before"
+    )
+    return np.where(known, (np.maximum(epoch, 1) - 1) * longest + place, NO_STEP), [note]
+
+
+def _first(cells: Sequence[Any], kind: type) -> Any:
+    return next((cell for cell in cells if cell.__class__ is kind), None)

@@ -1,0 +1,77 @@
+"""MMEngine's `vis_data/*.json`: one object per log interval, and one per evaluation.
+
+`step` counts finished iterations from 1; an evaluation has the number of its epoch there, 0 where it ran outside the loop of
+training, so that it belongs to the update that was logged before it. `loss` and times are means over the last iterations,
+`grad_norm` is taken before clipping, `memory` is the most so far in MiB. A start of training writes a file of its own.
+"""
+
+import re
+from collections.abc import Mapping
+
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.axis import steps_of
+from ckaudit.importers.tables.curves import joined
+from ckaudit.importers.tables.jsonrows import Object, read_rows, sample
+from ckaudit.importers.tables.members import SCALARS_ONLY, is_wanted, taken
+from ckaudit.importers.tables.openmmlab import NAMES, curves_of
+
+NAME = "MMEngine JSON log"
+GENERIC = False
+
+_WHOLE = ("scalars.json", "vis_data/scalars.json")
+_START = re.compile(r"\d{8}_\d{6}")
+
+
+def detects(source: Source) -> bool:
+    """Tell by the members that only its logger writes together; a folder by the log in it."""
+    if source.is_folder:
+        return any(_is_log(found) for _, found in _inside(source))
+    return _is_log(source)
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the log, or every start of training in a folder.
+
+    Raises:
+        UnreadableError: Where nothing was logged.
+        UsageError: Where `columns` names what is not there.
+    """
+    if not source.is_folder:
+        return [_read(source, columns, "")]
+    logs = [(name, found) for name, found in _inside(source) if _is_log(found)]
+    return [_read(found, columns, name if len(logs) > 1 else "") for name, found in logs]
+
+
+def _is_log(source: Source) -> bool:
+    rows = sample(source.head)
+    return any(map(_trains, rows)) or (bool(rows) and all({"step", "data_time", "time"} <= row.keys() for row in rows))
+
+
+def _trains(row: Object) -> bool:
+    return {"iter", "step", "epoch"} <= row.keys() and bool({"base_lr", "data_time", "memory"} & row.keys())
+
+
+def _inside(source: Source) -> list[tuple[str, Source]]:
+    """Return the logs in a folder, each by the time of its start: the folder of one start, or that of all."""
+    whole = [(name, found) for name in _WHOLE if (found := source.inside(name)) is not None and not found.is_folder]
+    if whole:
+        return whole[:1]
+    paths = [path for pattern in ("*.json", "vis_data/*.json", "*/vis_data/*.json") for path in source.path.glob(pattern)]
+    names = sorted(path.relative_to(source.path).as_posix() for path in paths if _START.fullmatch(path.stem))
+    files = [(name, source.inside(name)) for name in names]
+    return [(found.path.stem, found) for _, found in files if found is not None and not found.is_folder]
+
+
+def _read(source: Source, columns: Mapping[str, str], name: str) -> Imported:
+    wanted = is_wanted(columns, NAMES)
+    rows = read_rows(source.data, source.shown, lambda key: key in ("iter", "data_time") or wanted(key))
+    found = taken(rows, columns, NAMES)
+    steps, said = steps_of(found.series.get("step", rows.column("step")), rows.lines)
+    training = rows.column("iter").recorded
+    if count := int((~training).sum()):
+        said.append(f"{count:,} evaluations say no update: each was put to the last one logged before it")
+    if "train_loss_raw" in found.series:
+        said.append("losses and times are means over the last iterations, as this logger smooths them")
+    curves = curves_of(rows, found, steps, training, said)
+    return joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY, name=name)

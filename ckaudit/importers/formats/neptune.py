@@ -1,0 +1,170 @@
+"""Neptune's exporter: Parquet files of one row per attribute, or per point of a series, of one or several runs.
+
+A point has `step` as a decimal, `timestamp` in UTC, and `float_value`; a step that is no whole number has no place among
+updates. A point without a value was NaN: the exporter writes NaN so, and leaves out a point without value and time. Single
+values under `sys/name` and the like are facts of the run, others its configuration.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET, Struct
+from numpy.typing import NDArray
+
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.formats.parquetfile import MAGIC, coded, columns_of, numbers_of, opened
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.names import listed, resolved, writable
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.tables.members import Names, name_of
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, aligned, steps_from
+
+NAME = "Neptune exporter Parquet"
+GENERIC = False
+MAX_FILES = 10_000
+MAX_CONFIG = 1000
+
+_COLUMNS = ("run_id", "attribute_path", "attribute_type", "step", "timestamp", "float_value", "int_value", "string_value")
+_MARKS = (b"attribute_path", b"attribute_type", b"float_value")
+_NAMES: Names = {}
+_SERIES = "float_series"
+_SINGLE = {"float": "float_value", "int": "int_value", "string": "string_value"}
+_OF_NEPTUNE = ("sys/", "monitoring/", "source_code/")
+
+
+class _Points(Struct):
+    """What is told of one run, in the order of files."""
+
+    single: dict[str, Any]
+    series: dict[str, list[tuple[NDArray[np.int64], Numbers, Numbers]]]
+    fractions: int = 0
+
+
+def detects(source: Source) -> bool:
+    """Tell a file by the names of its columns, which stand in its footer, and a folder by such a file in it."""
+    if source.is_folder:
+        return any(_is_export(found) for found in _files(source, most=1))
+    return _is_export(source)
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read every run in a file, or in all files of a folder.
+
+    Raises:
+        UnreadableError: Where a file is broken, or no series has a known name.
+        UsageError: Where `columns` names what is not there.
+    """
+    runs: dict[str, _Points] = {}
+    for file in _files(source, most=MAX_FILES) if source.is_folder else [source]:
+        if _is_export(file):
+            _take(file, runs)
+    known = [name for name, points in runs.items() if _chosen(points, {})] if not columns else list(runs)
+    if not known:
+        paths = list(dict.fromkeys(path for points in runs.values() for path in points.series))
+        raise UnreadableError(
+            f"{source.shown} holds {len(runs):,} runs, but none of their series has a name that is known: {listed(paths)}",
+            hint="Name them, as in --map loss=ATTRIBUTE/PATH.",
+        )
+    return [_told(name if len(known) > 1 else "", runs[name], columns, source.shown, name) for name in known]
+
+
+def _is_export(source: Source) -> bool:
+    return source.head.startswith(MAGIC) and all(mark in source.data[-(2**16) :] for mark in _MARKS)
+
+
+def _files(source: Source, *, most: int) -> Iterator[Source]:
+    """Yield the Parquet files in a folder, or in the folders of projects in it."""
+    paths = (path for pattern in ("*.parquet", "*/*.parquet") for path in sorted(source.path.glob(pattern)))
+    for path, _ in zip(paths, range(most), strict=False):
+        found = source.inside(path.relative_to(source.path).as_posix())
+        if found is not None and not found.is_folder:
+            yield found
+
+
+def _take(source: Source, runs: dict[str, _Points]) -> None:
+    """Add what a file tells to its runs."""
+    table = columns_of(opened(source), _COLUMNS, source.shown)
+    names, paths = coded(table["run_id"]), coded(table["attribute_path"])
+    kinds = coded(table["attribute_type"])
+    values, times = numbers_of(table["float_value"]), numbers_of(table["timestamp"])
+    values = Numbers(values.values, values.recorded | times.recorded)
+    places = numbers_of(table["step"])
+    steps = steps_from(places)
+    for run, path, rows in _groups(names, paths):
+        points = runs.setdefault(run, _Points({}, {}))
+        kind = kinds[1][kinds[0][rows[0]]] if kinds[0][rows[0]] >= 0 else ""
+        if kind == _SERIES:
+            points.fractions += int(np.count_nonzero(steps[rows] == NO_STEP))
+            part = [Numbers(column.values[rows], column.recorded[rows]) for column in (values, times)]
+            points.series.setdefault(path, []).append((steps[rows], part[0], part[1]))
+        elif kind in _SINGLE:
+            points.single[path] = table[_SINGLE[kind]][int(rows[0])].as_py()
+
+
+def _groups(
+    runs: tuple[NDArray[np.int64], list[Any]], paths: tuple[NDArray[np.int64], list[Any]]
+) -> Iterator[tuple[str, str, NDArray[np.int64]]]:
+    """Yield run, path and rows of each attribute, rows in their order."""
+    keys = np.where((runs[0] < 0) | (paths[0] < 0), -1, runs[0] * max(1, len(paths[1])) + paths[0])
+    order = np.argsort(keys, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
+        if len(rows) and keys[rows[0]] >= 0:
+            yield str(runs[1][runs[0][rows[0]]]), str(paths[1][paths[0][rows[0]]]), rows
+
+
+def _chosen(points: _Points, columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the path of each catalogue name: the one that the user mapped, else the first that is known, with most points."""
+    paths = [path for path in points.series if not path.startswith(_OF_NEPTUNE)]
+    chosen: dict[str, str] = {}
+    for path in sorted(paths, key=lambda each: -sum(len(steps) for steps, _, _ in points.series[each])):
+        if (name := name_of(path, _NAMES)) and name not in ("step", "time"):
+            chosen.setdefault(name, path)
+    names = list(points.series)
+    wanted = {name: path for name, path in columns.items() if path in points.series}
+    return chosen | {name: names[position] for name, position in resolved(wanted, names).items() if name != "step"}
+
+
+def _told(name: str, points: _Points, columns: Mapping[str, str], shown: str, own: str) -> Imported:
+    chosen = _chosen(points, columns)
+    joined_up = {each: _whole(points.series[path]) for each, path in chosen.items()}
+    clock = next((each for each in ("train_loss_raw", *joined_up) if each in joined_up), None)
+    series = {each: (steps, values) for each, (steps, values, _) in joined_up.items()}
+    if clock is not None:
+        series["time"] = (joined_up[clock][0], joined_up[clock][2])
+    steps, aside = aligned(series)
+    left = [path for path in points.series if path not in chosen.values() and not path.startswith(_OF_NEPTUNE)]
+    notes = [f"taken: {', '.join(f'{each} from {path}' for each, path in chosen.items())}"]
+    if left:
+        notes.append(f"left out, because no common name says what they are: {listed(left)}")
+    if points.fractions:
+        notes.append(f"{points.fractions:,} points have no whole step of 0 or more and were left out")
+    if nans := sum(int(np.isnan(aside[each].values[aside[each].recorded]).sum()) for each in chosen):
+        notes.append(f"{nans:,} points have a time and no value: read as NaN, which the exporter writes so")
+    made = joined(Curves(steps, aside, notes), shown, NAME, found=f"{len(points.series):,} series", name=writable(name))
+    _describe(made, points, own)
+    return made
+
+
+def _whole(parts: Sequence[tuple[NDArray[np.int64], Numbers, Numbers]]) -> tuple[NDArray[np.int64], Numbers, Numbers]:
+    """Return the parts of a series, of several files, as one."""
+    steps, values, times = zip(*parts, strict=True)
+    return np.concatenate(steps), _end_to_end(values), _end_to_end(times)
+
+
+def _end_to_end(columns: Sequence[Numbers]) -> Numbers:
+    return Numbers(np.concatenate([each.values for each in columns]), np.concatenate([each.recorded for each in columns]))
+
+
+def _describe(made: Imported, points: _Points, own: str) -> None:
+    """Write what the run says of itself into its manifest."""
+    name = points.single.get("sys/name")
+    made.manifest.name = writable(name if isinstance(name, str) and name else own) or UNSET
+    config = {
+        writable(path): writable(value) if isinstance(value, str) else value
+        for path, value in points.single.items()
+        if value is not None and not path.startswith(_OF_NEPTUNE)
+    }
+    if config:
+        made.manifest.config = dict(list(config.items())[:MAX_CONFIG])

@@ -1,0 +1,161 @@
+"""Parquet files: one row per logged step, columns under whatever names; several runs where a column tells them apart.
+
+Null was not recorded; NaN was recorded as NaN, unless it stands between the numbers of its column so often that it can only
+mean *nothing here*, as data frames write it. A column of texts is read where it holds numbers. Members of a member go by both
+names joined by a dot.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+from numpy.typing import NDArray
+
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.formats.csvfile import choices_of, curves_of, wanted_of
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.names import writable
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.curves import Parsed, joined
+from ckaudit.importers.tables.numbers import Numbers, numbers, whole
+
+NAME = "Parquet"
+GENERIC = True
+MAGIC = b"PAR1"
+MAX_CELLS = 40_000_000  # 320 MB of numbers
+MAX_RUNS = 1000
+
+_RUNS = ("run_id", "run_name", "run", "run/id", "run/name", "experiment", "experiment_id", "trial_id")
+
+
+def detects(source: Source) -> bool:
+    """Tell by the first bytes."""
+    return source.head.startswith(MAGIC)
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the table, a run for each name in a column of runs.
+
+    Raises:
+        UnreadableError: Where the file is broken, or no column can be recognised.
+        UsageError: Where `columns` names what is not there.
+    """
+    file = opened(source)
+    header = [name for name, _ in _leaves(file.schema_arrow)]
+    choices = choices_of(header, columns, source.shown)
+    wanted = wanted_of(header, choices)
+    runs = next((name for name in _RUNS if name in header), None)
+    table = columns_of(file, [header[each] for each in sorted(wanted)] + ([runs] if runs else []), source.shown)
+    values = {position: numbers_of(table[header[position]]) for position in wanted}
+    made = []
+    for name, rows in _split(table[runs] if runs else None, file.metadata.num_rows):
+        part = values if rows is None else {at: Numbers(each.values[rows], each.recorded[rows]) for at, each in values.items()}
+        places = range(1, file.metadata.num_rows + 1) if rows is None else (rows + 1).tolist()
+        parsed = Parsed(header, part, places, "", [])
+        run = joined(curves_of(parsed, choices), source.shown, NAME, found=parsed.found, name=name)
+        run.manifest.name = name or UNSET
+        made.append(run)
+    return made
+
+
+def opened(source: Source) -> Any:
+    """Return the open file; texts are read as numbers into a list of the different ones, however often each stands there.
+
+    Raises:
+        UnreadableError: Where it is broken or cut off.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        schema = parquet.ParquetFile(pa.BufferReader(source.data)).schema_arrow
+        texts = [name for name, kind in _leaves(schema) if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
+        return parquet.ParquetFile(pa.BufferReader(source.data), read_dictionary=texts)
+    except (pa.ArrowException, OSError) as error:
+        raise _broken(source.shown, error) from None
+
+
+def columns_of(file: Any, names: Sequence[str], shown: str) -> Mapping[str, Any]:
+    """Return columns by name, members of members by their dotted names.
+
+    Raises:
+        UnreadableError: Where the file is broken, or they do not fit in memory.
+    """
+    import pyarrow as pa
+
+    if file.metadata.num_rows * len(names) > MAX_CELLS:
+        raise UnreadableError(
+            f"{shown} holds {file.metadata.num_rows:,} rows of {len(names):,} columns, more than fit in memory",
+            hint="Split it by runs, or keep the columns that matter.",
+        )
+    try:
+        table = file.read(columns=list(names))
+        while any(pa.types.is_struct(column.type) for column in table.schema):
+            table = table.flatten()
+    except (pa.ArrowException, OSError) as error:
+        raise _broken(shown, error) from None
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def numbers_of(column: Any) -> Numbers:
+    """Return a column of numbers, of times as Unix seconds, or of texts that are numbers."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        seconds = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit]
+        read = numbers_of(column.cast(pa.int64()))
+        return Numbers(read.values / seconds, read.recorded)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        column = column.cast(pa.float64(), safe=False)
+        if not column.null_count:
+            return whole(column.to_numpy())
+        recorded = column.is_valid().to_numpy()
+        return Numbers(np.where(recorded, column.to_numpy(), np.nan), recorded)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
+        codes, texts = coded(column)
+        read = numbers([*texts, None])
+        return Numbers(read.values[codes], read.recorded[codes])
+    return Numbers(np.full(len(column), np.nan), np.zeros(len(column), bool))
+
+
+def coded(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
+    """Return a column of texts as places in a list of the different ones, and that list; -1: the cell holds none."""
+    import pyarrow as pa
+
+    column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    chunks = column.unify_dictionaries().chunks
+    if not chunks:
+        return np.zeros(0, np.int64), []
+    codes = [np.asarray(chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64) for chunk in chunks]
+    return np.concatenate(codes), chunks[0].dictionary.to_pylist()
+
+
+def _leaves(schema: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the type of each column."""
+    import pyarrow as pa
+
+    for field in schema:
+        if pa.types.is_struct(field.type):
+            yield from _leaves(field.type, f"{before}{field.name}.")
+        else:
+            yield f"{before}{field.name}", field.type
+
+
+def _split(runs: Any, count: int) -> Iterator[tuple[str, NDArray[np.int64] | None]]:
+    """Yield the name of each run and its rows; no name and None where there is only one."""
+    codes, names = (np.zeros(0, np.int64), []) if runs is None else coded(runs)
+    if not 2 <= len(names) <= min(MAX_RUNS, count // 2):
+        yield "", None
+        return
+    for code, name in enumerate(names):
+        if (codes == code).any():
+            yield writable(str(name)), np.flatnonzero(codes == code)
+
+
+def _broken(shown: str, error: Exception) -> UnreadableError:
+    said = str(error).partition("\n")[0][:200]
+    return UnreadableError(
+        f"{shown} is a Parquet file that cannot be read: {said}", hint="Was it only half written? Fetch it again."
+    )

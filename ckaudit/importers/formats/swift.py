@@ -1,0 +1,78 @@
+"""ms-swift's `logging.jsonl`: what the Trainer logged, with the step as "10/500" and times in words.
+
+`loss` is the mean over the updates since the entry before, `grad_norm` that before clipping. `memory(GiB)` is the most that
+was reserved so far; the speed is the mean over the whole training so far. The last entry sums the training up.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ckaudit.errors import UsageError
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.axis import steps_of
+from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.tables.jsonrows import read_rows, sample
+from ckaudit.importers.tables.members import As, Names, is_wanted, taken
+from ckaudit.importers.tables.numbers import numbers
+
+NAME = "ms-swift logging.jsonl"
+GENERIC = False
+
+_STEP = "global_step/max_steps"
+_OLD_STEP = "global_step"
+_NAMES: Names = {
+    "loss": As("train_loss_raw"),
+    "eval_loss": As("val_loss"),
+    "grad_norm": As("grad_global_norm"),
+    "learning_rate": As("learning_rate"),
+    "memory(GiB)": As("gpu_mem_used", 2**30),
+    "train_loss": As(""),  # the mean of the whole training, in its summary
+    "num_input_tokens_seen": As("tokens_seen"),
+}
+_SILENT = (_STEP, "epoch", "percentage", "elapsed_time", "remaining_time", "train_speed(iter/s)", "train_speed(s/it)")
+_LAST = (
+    "the log holds scalars only; its speed is the mean of the whole training so far, which says little of a step, and its "
+    "memory is the most that was ever reserved"
+)
+
+
+def detects(source: Source) -> bool:
+    """Tell by the members that only this writer has."""
+    return any(_STEP in row or {"train_speed(iter/s)", _OLD_STEP} <= row.keys() for row in sample(source.head))
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the log.
+
+    Raises:
+        UnreadableError: Where nothing was logged.
+        UsageError: Where `columns` names what is not there.
+    """
+    if "step" in columns:
+        raise UsageError(f"the step of {NAME} is always {_STEP}", hint="Leave out --map step=.")
+    rows = read_rows(source.data, source.shown, is_wanted(columns, _NAMES), texts=(_STEP,))
+    found = taken(rows, columns, _NAMES, silent=_SILENT)
+    series = dict(found.series)
+    progress = rows.texts.get(_STEP)
+    old = series.pop("step", rows.column(_OLD_STEP))
+    steps, said = steps_of(old if progress is None else numbers([_part(cell, 0) for cell in progress]), rows.lines)
+    curves = Curves(steps, series, [*found.notes, *said], found.layers)
+    made = joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST)
+    if planned := _planned(progress or ()):
+        made.manifest.planned_steps = planned
+    return [made]
+
+
+def _part(cell: Any, which: int) -> float | None:
+    """Return the step, or the last one planned, of "10/500".
+
+    >>> _part("10/500", 0), _part("10/500", 1), _part(None, 0)
+    (10.0, 500.0, None)
+    """
+    parts = cell.split("/") if isinstance(cell, str) else ()
+    return float(parts[which]) if len(parts) == 2 and parts[which].isdecimal() and len(parts[which]) < 16 else None
+
+
+def _planned(progress: Sequence[Any]) -> int:
+    return int(next((last for cell in reversed(progress) if (last := _part(cell, 1))), 0))

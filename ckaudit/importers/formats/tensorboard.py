@@ -1,0 +1,229 @@
+"""TensorBoard: event files, one alone or folders of them, from any of its writers.
+
+The step is the number that the program passed; a value is a number or a tensor without dimensions, and NaN is NaN. A program
+that starts again writes a new file into the same folder: files of a folder are one run, read in the order of their times. What
+is logged again from an earlier step on replaces what stood there, and a writer may say so itself (`purge_step`). A folder
+inside is a run of its own, but for those that writers make beside a run (see `tensorboard_runs`). Histograms of the first kind
+carry the sums of their values and so exact norms, those of the second only counts.
+"""
+
+from collections.abc import Iterator, Mapping
+from math import inf, isfinite
+from typing import Any
+
+from msgspec import Struct, field
+
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.layers.bins import Moments
+from ckaudit.importers.layers.collect import Layers
+from ckaudit.importers.source import Source
+from ckaudit.importers.trackers.points import NO_TIME, Points
+from ckaudit.importers.trackers.tensorboard_runs import Part, tracked_runs
+from ckaudit.importers.trackers.tfevents import MARK, START, STRING, cells_of, messages, records, scalar_of
+from ckaudit.importers.trackers.tracked import runs_of
+
+NAME = "TensorBoard event files"
+GENERIC = False
+MAX_FILES = 5000
+
+_MARKED = 64
+_FIRST_BYTES = 1024  # the first event says the version and nothing more
+_PART_OF_NAME = "tfevents"  # by which TensorBoard itself finds its files in a folder
+_NO_CURVES = {
+    b"images",
+    b"audio",
+    b"graphs",
+    b"text",
+    b"pr_curves",
+    b"mesh",
+    b"custom_scalars",
+    b"projector",
+    b"graph_keras_model",
+}
+_SETTINGS = {"args/text_summary": "", "model_config/text_summary": "model"}  # by Hugging Face's trainer
+
+
+class _Reading(Struct):
+    """What is known of one folder's files while they are read."""
+
+    part: Part
+    plugins: dict[bytes, bytes] = field(default_factory=dict)
+    names: dict[bytes, str] = field(default_factory=dict)
+    odd: dict[str, int] = field(default_factory=dict)
+
+
+def detects(source: Source) -> bool:
+    """Tell by the version that the first event of a file says; in a folder by any such file."""
+    return next(_files(source), None) is not None if source.is_folder else MARK in source.head[:_MARKED]
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read every run: scalars, histograms of layers, and settings where a writer keeps them.
+
+    Raises:
+        UnreadableError: Where no event can be read, or no run holds a series whose name is known.
+        UsageError: Where protobuf is missing, or `columns` names what is not there.
+    """
+    messages()
+    folders: dict[str, list[Source]] = {}
+    for name, file in _files(source) if source.is_folder else [(source.path.name, source)]:
+        folders.setdefault(name.rpartition("/")[0], []).append(file)
+    found = tracked_runs([_part(name, files) for name, files in folders.items()])
+    if sum(map(len, folders.values())) == MAX_FILES:
+        found[0].notes.append(f"only the first {MAX_FILES:,} event files were read: name the folder of a run")
+    if not any(each.series or each.layers for each in found):
+        raise UnreadableError(
+            f"{source.shown} is of TensorBoard, but no event in it holds a number",
+            hint="Look whether the writer was closed or flushed.",
+        )
+    return runs_of(found, columns, source.shown, NAME)
+
+
+def _files(source: Source) -> Iterator[tuple[str, Source]]:
+    """Yield the event files in a folder and in those inside it."""
+    for name, file in source.files(most=MAX_FILES, part_of_name=_PART_OF_NAME):
+        if _is_events(file):
+            yield name, file
+
+
+def _is_events(file: Source) -> bool:
+    return MARK in file.first(_MARKED)
+
+
+def _part(name: str, files: list[Source]) -> Part:
+    """Read the files of a folder in the order of their times."""
+    reading = _Reading(Part(name, Points()))
+    for file in sorted(files, key=lambda each: (_first_time(each), each.path.name)):
+        _read_file(reading, file.shown, Source(file.path).data)
+    if len(files) > 1:
+        reading.part.notes.append(f"{len(files):,} event files in the order of their times: the program was started again")
+    for what, count in reading.odd.items():
+        reading.part.notes.append(f"{count:,} {what}")
+    return reading.part
+
+
+def _first_time(file: Source) -> float:
+    data = file.first(_FIRST_BYTES)
+    for start, end in records(data).events[:1]:
+        if (event := _parsed("Event", data[start:end])) is not None and isfinite(event.wall_time):
+            return float(event.wall_time)
+    return 0.0
+
+
+def _parsed(name: str, data: bytes) -> Any:
+    """Return a message, None where the bytes are none."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return messages()[name].FromString(data)
+    except DecodeError:
+        return None
+
+
+def _read_file(reading: _Reading, shown: str, data: bytes) -> None:
+    from google.protobuf.message import DecodeError
+
+    found = records(data)
+    if found.torn:
+        reading.part.notes.append(f"{shown} ends in the middle of an event: {found.torn:,} bytes at its end were left out")
+    _count(reading, "events with a wrong checksum were left out", found.broken)
+    parse = messages()["Event"].FromString
+    slots: dict[bytes, int] = {}
+    put_slot, put_step, put_value, put_time = reading.part.points.appends()
+    clock = 0.0
+    for start, end in found.events:
+        try:
+            event = parse(data[start:end])
+        except DecodeError:
+            _count(reading, "events that cannot be decoded were left out", 1)
+            continue
+        if clock < (time := event.wall_time) < inf:
+            clock = time
+        moment = clock if time else NO_TIME
+        step = event.step
+        for value in event.summary.value:
+            if value.HasField("simple_value"):
+                put_slot(slots[value.tag] if value.tag in slots else _slot(reading, slots, value))
+                put_step(step)
+                put_value(value.simple_value)
+                put_time(moment)
+            else:
+                _take(reading, step, value, moment)
+        if event.HasField("session_log") and event.session_log.status == START:
+            reading.part.starts.append((clock, step))
+
+
+def _slot(reading: _Reading, slots: dict[bytes, int], value: Any) -> int:
+    return slots.setdefault(value.tag, reading.part.points.slot(_name(reading, value)))
+
+
+def _name(reading: _Reading, value: Any) -> str:
+    tag = value.tag or value.node_name
+    return reading.names.get(tag) or reading.names.setdefault(tag, tag.decode("utf-8", errors="replace"))
+
+
+def _count(reading: _Reading, what: str, number: int) -> None:
+    if number:
+        reading.odd[what] = reading.odd.get(what, 0) + number
+
+
+def _take(reading: _Reading, step: int, value: Any, clock: float) -> None:
+    """Take a value that is no plain number."""
+    tag, name = value.tag or value.node_name, _name(reading, value)
+    if value.HasField("metadata"):
+        plugin = value.metadata.plugin_data
+        reading.plugins.setdefault(tag, plugin.plugin_name)
+        if plugin.plugin_name == b"hparams":
+            _take_hparams(reading, plugin.content)
+    if value.HasField("histo"):
+        _take_histogram(reading.part.layers, step, name, value.histo)
+    elif value.HasField("tensor") and value.tensor.dtype == STRING:
+        _take_text(reading, name, value.tensor)
+    elif value.HasField("tensor") and reading.plugins.get(tag) not in _NO_CURVES:
+        _take_tensor(reading, step, name, value.tensor, clock)
+
+
+def _take_tensor(reading: _Reading, step: int, name: str, tensor: Any, clock: float) -> None:
+    number = scalar_of(tensor)
+    if number is not None:
+        reading.part.points.add(name, step, number, clock)
+        return
+    cells = cells_of(tensor)
+    if cells is None or cells.ndim != 2 or cells.shape[1] != 3 or not len(cells):
+        _count(reading, "tensors are neither numbers nor histograms and were left out", 1)
+        return
+    edges = [*cells[:, 0].tolist(), float(cells[-1, 1])]
+    reading.part.layers.take_histogram(step, name.removesuffix("/histogram_summary"), edges, cells[:, 2].tolist())
+
+
+def _take_histogram(layers: Layers, step: int, name: str, histo: Any) -> None:
+    """Take a histogram that says only the right edge of each bin; outside its values nothing lies."""
+    limits, counts = list(histo.bucket_limit), list(histo.bucket)
+    if len(limits) != len(counts):
+        limits, counts = [], []
+    held = [index for index, count in enumerate(counts) if count]
+    edges: list[float] = []
+    if held:
+        first, last = held[0], held[-1]
+        left = max(histo.min, limits[first - 1]) if first else histo.min
+        edges = [min(left, limits[first]), *limits[first : last + 1]]
+        edges[-1] = max(min(edges[-1], histo.max), edges[-2])
+        counts = counts[first : last + 1]
+    layers.take_histogram(step, name, edges, counts, Moments(histo.num, histo.sum, histo.sum_squares, histo.min, histo.max))
+
+
+def _take_text(reading: _Reading, name: str, tensor: Any) -> None:
+    if name in _SETTINGS and tensor.string_val:
+        reading.part.take_settings(_SETTINGS[name], tensor.string_val[0])
+
+
+def _take_hparams(reading: _Reading, content: bytes) -> None:
+    found = _parsed("Hparams", content)
+    for each in found.session_start_info.hparams if found is not None else ():
+        setting = each.value
+        known = [kind for kind in ("number_value", "string_value", "bool_value") if setting.HasField(kind)]
+        if known:
+            value = getattr(setting, known[0])
+            text = value.decode("utf-8", errors="replace") if isinstance(value, bytes) else value
+            reading.part.config[each.key.decode("utf-8", errors="replace")] = text

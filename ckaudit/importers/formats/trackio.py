@@ -1,0 +1,109 @@
+"""trackio: a database of SQLite for each project, a row for each call of `log`, its values as one JSON object.
+
+Steps are what the program passed, else trackio's own count of calls from 0. NaN and infinities are words; what a call did not
+log is not in its row. Rows are written in batches, and several can carry the time of one batch.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.cells import step_number
+from ckaudit.importers.trackers.mlflow_runs import named
+from ckaudit.importers.trackers.points import NO_TIME
+from ckaudit.importers.trackers.rows import Rows, json_of
+from ckaudit.importers.trackers.settings import tell
+from ckaudit.importers.trackers.sqlite import is_database, opened, tables
+from ckaudit.importers.trackers.tracked import Tracked, runs_of
+
+if TYPE_CHECKING:
+    import sqlite3
+
+NAME = "trackio database"
+GENERIC = False
+
+_COLUMNS = {"timestamp", "run_name", "step", "metrics"}
+
+
+def detects(source: Source) -> bool:
+    """Tell by the columns of its table of metrics."""
+    return is_database(source) and set(tables(source).get("metrics", ())) >= _COLUMNS
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read every run of a project.
+
+    Raises:
+        UnreadableError: Where the database is broken, or no run logged anything whose name is known.
+        UsageError: Where `columns` names what is not there.
+    """
+    found = tables(source)
+    key = "run_id" if "run_id" in found.get("metrics", ()) else "run_name"
+    runs: dict[str, Rows] = {}
+    names: dict[str, str] = {}
+    faulty: dict[str, int] = {}
+    with opened(source) as database:
+        for run, name, time, step, members in database.execute(
+            f"SELECT {key}, run_name, timestamp, step, metrics FROM metrics ORDER BY rowid"  # noqa: S608  one of two words
+        ):
+            rows = runs.setdefault(str(run), Rows("trackio"))
+            names[str(run)] = str(name)
+            faulty[str(run)] = faulty.get(str(run), 0) + (not _take(rows, time, step, members))
+        configs = dict(_configs(database, key)) if "configs" in found else {}
+    made = [_tracked(names[run], rows, faulty[run], configs.get(run, {}), columns) for run, rows in runs.items()]
+    named(made)
+    return runs_of(made, {name: each for name, each in columns.items() if name != "step"}, source.shown, NAME)
+
+
+def _take(rows: Rows, time: Any, step: Any, members: Any) -> bool:
+    """Take a row, and tell whether it was one."""
+    found = _object(members)
+    number = step_number(step) if isinstance(step, int | float) else None
+    if found is None or number is None:
+        return False
+    rows.begin(number, _time(time))
+    for name, value in found.items():
+        rows.take(name, value)
+    return True
+
+
+def _object(text: Any) -> dict[str, Any] | None:
+    """Return a JSON object, None where the cell is none; newer versions write it as bytes."""
+    if not isinstance(text, str | bytes):
+        return None
+    try:
+        found = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        found = json_of(text)
+    return found if isinstance(found, dict) else None
+
+
+def _time(text: Any) -> float:
+    """Return Unix seconds; a time without a zone was the machine's own, which nobody knows."""
+    try:
+        time = datetime.fromisoformat(text) if isinstance(text, str) else None
+        return time.timestamp() if time is not None and time.tzinfo is not None else NO_TIME
+    except (ValueError, OverflowError):
+        return NO_TIME
+
+
+def _configs(database: "sqlite3.Connection", key: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    columns = {row[1] for row in database.execute("SELECT * FROM pragma_table_info('configs')")}
+    if not {key, "config"} <= columns:
+        return
+    for run, text in database.execute(f"SELECT {key}, config FROM configs"):  # noqa: S608  one of two words
+        config = _object(text) or {}
+        yield str(run), {name: value for name, value in config.items() if not name.startswith("_")}
+
+
+def _tracked(name: str, rows: Rows, faulty: int, config: Mapping[str, Any], columns: Mapping[str, str]) -> Tracked:
+    run = rows.tracked(name, columns)
+    tell(run.manifest, config)
+    run.manifest.name = name
+    if faulty:
+        run.notes.append(f"{faulty:,} rows hold no step or no JSON object and were left out")
+    return run

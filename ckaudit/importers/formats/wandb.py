@@ -1,0 +1,260 @@
+"""Weights & Biases on disk: a `.wandb` file, the folder of an offline run, or a folder of them; older `wandb-history.jsonl`.
+
+The file holds what the program logged before anything is sent, a record for each call of `log`. `_step` counts those calls
+unless the program passes one; `_timestamp` is Unix time. A value is JSON text, in which NaN and infinities stand bare or as
+words; what a call did not log is not in its record. An offline run that is resumed writes a folder of its own under the same
+id: the folders of one id are one run. The package itself reads such files only in a program that is not Python, so they are
+read here.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from msgspec import Struct, field
+
+from ckaudit.contract.manifest import Session
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.cells import number, step_number
+from ckaudit.importers.trackers.messages import message_classes
+from ckaudit.importers.trackers.mlflow_runs import named
+from ckaudit.importers.trackers.points import NO_TIME
+from ckaudit.importers.trackers.rows import MAX_DEPTH, Rows, json_of
+from ckaudit.importers.trackers.settings import tell
+from ckaudit.importers.trackers.tracked import Tracked, runs_of
+from ckaudit.importers.trackers.wandblog import MARK, Damage, records
+
+NAME = "Weights & Biases offline run"
+GENERIC = False
+MAX_FILES = 2000
+
+_HISTORY = "wandb-history.jsonl"
+_OWN = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
+_MESSAGES = {
+    "Record": {
+        2: ("history", "History"), 5: ("config", "Config"), 7: ("stats", "bytes"), 17: ("run", "Run"), 18: ("exit", "Exit"),
+    },
+    "History": {1: ("item", "*Item"), 2: ("step", "Step")},
+    "Step": {1: ("num", "int64")},
+    "Item": {1: ("key", "bytes"), 2: ("nested_key", "*bytes"), 16: ("value_json", "bytes")},
+    "Config": {1: ("update", "*Item")},
+    "Run": {
+        1: ("run_id", "bytes"), 4: ("config", "Config"), 8: ("display_name", "bytes"), 17: ("start_time", "Time"),
+        21: ("git", "Git"),
+    },
+    "Git": {2: ("commit", "bytes")},
+    "Time": {1: ("seconds", "int64"), 2: ("nanos", "int32")},
+    "Exit": {1: ("exit_code", "int32"), 2: ("runtime", "int32")},
+}  # fmt: skip
+
+
+class _Run(Struct):
+    """One run while its files are read."""
+
+    rows: Rows
+    name: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    starts: list[float] = field(default_factory=list)
+    commit: str = ""
+    exit_code: int | None = None
+    runtime: int = 0
+    machine: int = 0
+    faulty: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def detects(source: Source) -> bool:
+    """Tell by the first bytes of a file, or the members of its rows; in a folder by any such file."""
+    return next(_files(source), None) is not None
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read every run.
+
+    Raises:
+        UnreadableError: Where no run logged anything whose name is known.
+        UsageError: Where protobuf is missing, or `columns` names what is not there.
+    """
+    runs: dict[str, _Run] = {}
+    files = list(_files(source))
+    for file in files:
+        if file.first(len(MARK)) == MARK:
+            _read_log(runs, file)
+        else:
+            _read_history(runs.setdefault(file.path.as_posix(), _Run(Rows("W&B"))), file)
+    with_rows = [each for each in runs.values() if len(each.rows)]
+    if not with_rows:
+        raise UnreadableError(f"{source.shown} is of W&B, but no call of log is in it", hint="Look whether the run got that far.")
+    made = [_tracked(each, columns) for each in with_rows]
+    if len(files) == MAX_FILES:
+        made[0].notes.append(f"only the first {MAX_FILES:,} logs were read: name the folder of a run")
+    named(made)
+    return runs_of(made, {name: each for name, each in columns.items() if name != "step"}, source.shown, NAME)
+
+
+def _files(source: Source) -> Iterator[Source]:
+    """Yield logs in the order of their names, which hold the time; the older history of a run only where it has no log."""
+    if not source.is_folder:
+        if source.first(len(MARK)) == MARK or _is_history(source):
+            yield source
+        return
+    logs = [(name, file) for name, file in source.files(most=MAX_FILES, part_of_name=".wandb") if file.first(len(MARK)) == MARK]
+    yield from (file for _, file in logs)
+    homes = tuple(name.rpartition("/")[0] for name, _ in logs)
+    for name, file in source.files(most=MAX_FILES, part_of_name=_HISTORY):
+        home = name.rpartition("/")[0].removesuffix("files").rstrip("/")
+        if home not in homes and _is_history(file):
+            yield file
+
+
+def _is_history(file: Source) -> bool:
+    """Tell a history by the two members that the package puts into every row."""
+    line = file.first(2**16).lstrip().partition(b"\n")[0]
+    return line.startswith(b"{") and b'"_step"' in line and (b'"_timestamp"' in line or b'"_runtime"' in line)
+
+
+@cache
+def _messages() -> dict[str, Any]:
+    return message_classes("wandb", _MESSAGES, extra="wandb", what="W&B's offline runs")
+
+
+def _read_log(runs: dict[str, _Run], file: Source) -> None:
+    """Read a log; its run is known from the record that begins it."""
+    from google.protobuf.message import DecodeError
+
+    kind, damage = _messages()["Record"], Damage()
+    run, faulty = _Run(Rows("W&B")), 0
+    for data in records(file.data, damage):
+        try:
+            record = kind.FromString(data)
+        except DecodeError:
+            faulty += 1
+            continue
+        if record.HasField("run"):
+            run = runs.setdefault(_text(record.run.run_id), run)
+            _take_run(run, record.run)
+        elif record.HasField("history"):
+            _take_history(run, record.history)
+        elif record.HasField("config"):
+            _take_config(run, record.config)
+        elif record.HasField("exit"):
+            run.exit_code, run.runtime = record.exit.exit_code, record.exit.runtime
+        elif record.HasField("stats"):
+            run.machine += 1
+    if run not in runs.values() and len(run.rows):
+        runs[file.path.as_posix()] = run
+    run.faulty += faulty
+    if damage.torn:
+        run.notes.append(
+            f"{file.shown} ends in the middle of a record, which was left out: the program was cut off, or still runs"
+        )
+    if damage.blocks:
+        run.notes.append(f"{damage.blocks:,} blocks of {file.shown} have a wrong checksum: what follows in them was left out")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", errors="replace")
+
+
+def _take_run(run: _Run, record: Any) -> None:
+    run.name = _text(record.display_name) or run.name or _text(record.run_id)
+    run.commit = _text(record.git.commit) or run.commit
+    if record.start_time.seconds > 0:
+        run.starts.append(record.start_time.seconds + record.start_time.nanos / 1e9)
+    run.exit_code = None
+    _take_config(run, record.config)
+
+
+def _take_config(run: _Run, config: Any) -> None:
+    for item in config.update:
+        path = _path(item)
+        if not path[0].startswith("_"):
+            _put(run.config, path, json_of(item.value_json))
+
+
+def _path(item: Any) -> list[str]:
+    """Return the names that lead to a member: one, or several where it was inside others."""
+    return [_text(each) for each in item.nested_key] or [_text(item.key)]
+
+
+def _put(place: dict[str, Any], path: list[str], value: Any) -> None:
+    """Put a member into an object of objects; deeper ones than are read are left out."""
+    if len(path) > MAX_DEPTH:
+        return
+    for each in path[:-1]:
+        inner = place.setdefault(each, {})
+        if not isinstance(inner, dict):
+            return
+        place = inner
+    place[path[-1]] = value
+
+
+def _take_history(run: _Run, history: Any) -> None:
+    plain: dict[str, bytes] = {}
+    nested: dict[str, Any] = {}
+    for item in history.item:
+        path = _path(item)
+        if len(path) == 1:
+            plain[path[0]] = item.value_json
+        else:
+            _put(nested, path, json_of(item.value_json))
+    step = history.step.num if history.HasField("step") else step_number(_number(plain.get("_step", b"")))
+    time = _number(plain.get("_timestamp", b""))
+    run.rows.begin(step if step is not None and step >= 0 else None, NO_TIME if time is None else time)
+    for name, text in plain.items():
+        if name in _OWN:
+            continue
+        if (value := _number(text)) is not None:
+            run.rows.number(name, value)
+        else:
+            run.rows.take(name, json_of(text))
+    run.rows.take("", nested)
+
+
+def _number(text: bytes) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _read_history(run: _Run, file: Source) -> None:
+    """Read rows of JSON."""
+    run.name = file.path.resolve().parent.name if file.path.parent.name != "files" else file.path.resolve().parent.parent.name
+    lines = file.data.split(b"\n")
+    torn = lines.pop().strip()
+    for line in lines:
+        row = json_of(line) if line.strip() else None
+        if isinstance(row, dict):
+            time = number(row.get("_timestamp"))
+            run.rows.begin(step_number(number(row.get("_step"))), NO_TIME if time is None else time)
+            run.rows.take("", {name: value for name, value in row.items() if name not in _OWN and name != "_type"})
+        elif line.strip():
+            run.faulty += 1
+    if torn:
+        run.notes.append(f"{file.shown} ends in the middle of a row, which was left out")
+
+
+def _tracked(found: _Run, columns: Mapping[str, str]) -> Tracked:
+    run = found.rows.tracked(found.name, columns)
+    run.notes += found.notes
+    tell(run.manifest, found.config)
+    run.manifest.name = run.name
+    if found.commit:
+        run.manifest.commit = found.commit
+    if len(found.starts) == 1:
+        session = Session(start=found.starts[0])
+        if found.exit_code is not None and found.runtime >= 0:
+            session.end = found.starts[0] + found.runtime
+        run.manifest.sessions = [session]
+    elif found.starts:
+        run.notes.append(f"{len(found.starts):,} folders of one id: the run was resumed")
+    if found.exit_code:
+        run.notes.append(f"W&B says that the program ended with exit code {found.exit_code}")
+    if found.machine:
+        run.notes.append(f"{found.machine:,} measurements of the machine have no step and were left out")
+    if found.faulty:
+        run.notes.append(f"{found.faulty:,} records cannot be read and were left out")
+    return run

@@ -1,0 +1,116 @@
+"""A chart of Weights & Biases saved as CSV: the x axis, then `RUN - METRIC` with `__MIN` and `__MAX` for each run and metric.
+
+One file holds a chart, so one or few metrics of one or several runs. A chart shows points that were thinned out; MIN and MAX
+are those of what was left out between two of them. An empty cell: that run logged nothing there.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.names import catalogue_name, listed, resolved, short, writable
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.axis import steps_of, steps_of_epochs
+from ckaudit.importers.tables.curves import Curves, Parsed, joined, parsed
+from ckaudit.importers.tables.numbers import Numbers
+from ckaudit.importers.tables.table import sniffed
+
+NAME = "Weights & Biases CSV"
+GENERIC = False
+
+_BETWEEN = " - "
+_ENDS = ("__MIN", "__MAX")
+_CLOCKS = ("relative time", "wall time")
+
+
+class _Chart(Struct, frozen=True):
+    """What the header says: the position of the x axis, and of each run's metrics."""
+
+    axis: int
+    runs: dict[str, dict[str, int]]
+
+
+def detects(source: Source) -> bool:
+    """Tell by names of the form RUN - METRIC with their MIN and MAX, or by nothing else beside the x axis."""
+    found = sniffed(source.head)
+    if found is None:
+        return False
+    names = found[1]
+    twins = any(_BETWEEN in name and f"{name}{_ENDS[0]}" in names for name in names)
+    return twins or (len(names) > 2 and _BETWEEN not in names[0] and all(_BETWEEN in name for name in names[1:]))
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the chart, a run for each that is in it; `columns` may name metrics without their run.
+
+    Raises:
+        UnreadableError: Where no metric has a known name, or none holds a value.
+        UsageError: Where `columns` names what is not there.
+    """
+    found = sniffed(source.head)
+    if found is None:
+        raise UnreadableError(f"{source.shown} has no header line", hint="Save the chart again.")
+    delimiter, header, _ = found
+    chart = _chart(header)
+    wanted = {chart.axis, *(position for metrics in chart.runs.values() for position in metrics.values())}
+    table = parsed(source.data, source.shown, header, wanted, delimiter)
+    runs = [(name, _curves(table, chart, metrics, columns)) for name, metrics in chart.runs.items()]
+    named = [(name, curves) for name, curves in runs if any(column.count for column in curves.series.values())]
+    if not named:
+        metrics = list(dict.fromkeys(metric for each in chart.runs.values() for metric in each))
+        raise UnreadableError(
+            f"{source.shown} is a chart of {listed(metrics)}, which no common name says what it is, or which holds no value",
+            hint="Name it, as in --map loss=METRIC.",
+        )
+    return [
+        joined(curves, source.shown, NAME, found=table.found, notes=table.notes, name=writable(name) if len(named) > 1 else "")
+        for name, curves in named
+    ]
+
+
+def _chart(header: Sequence[str]) -> _Chart:
+    axis = next(position for position, name in enumerate(header) if _BETWEEN not in name) if _has_axis(header) else 0
+    runs: dict[str, dict[str, int]] = {}
+    for position, name in enumerate(header):
+        run, between, metric = name.rpartition(_BETWEEN)
+        if between and position != axis and not metric.endswith(_ENDS):
+            runs.setdefault(run, {})[metric] = position
+    return _Chart(axis, runs)
+
+
+def _has_axis(header: Sequence[str]) -> bool:
+    return any(_BETWEEN not in name for name in header)
+
+
+def _curves(table: Parsed, chart: _Chart, metrics: Mapping[str, int], columns: Mapping[str, str]) -> Curves:
+    names = [*metrics]
+    usual = {
+        name: metrics[metric] for metric in reversed(names) if (name := catalogue_name(metric)) not in (None, "step", "time")
+    }
+    chosen = {str(name): position for name, position in usual.items()}
+    asked = {name: metric for name, metric in columns.items() if name != "step" and metric in metrics}
+    chosen |= {name: metrics[names[position]] for name, position in resolved(asked, names).items()}
+    axis = table.columns[chart.axis]
+    series = {name: table.columns[position] for name, position in chosen.items()}
+    curves = _on_axis(table.header[chart.axis], axis, series, table.lines)
+    pairs = ", ".join(f"{name} from {short(table.header[position])}" for name, position in chosen.items())
+    left = [metric for metric, position in metrics.items() if position not in chosen.values()]
+    curves.notes[:0] = [f"taken: {pairs}; a chart's points may have been thinned out, __MIN and __MAX between them were left out"]
+    if left:
+        curves.notes.append(f"left out, because no common name says what they are: {listed(left)}")
+    return curves
+
+
+def _on_axis(name: str, axis: Numbers, series: dict[str, Numbers], lines: Sequence[int]) -> Curves:
+    """Return the curves over the x axis of a chart, whatever it is."""
+    if catalogue_name(name) == "step":
+        steps, notes = steps_of(axis, lines)
+        return Curves(steps, series, notes)
+    if name.lower().endswith("epoch") and (counted := steps_of_epochs(axis)):
+        return Curves(counted[0], series, counted[1])
+    why = "tells time" if name.lower().startswith(_CLOCKS) else "counts no steps"
+    numbered = np.arange(1, len(lines) + 1)
+    return Curves(numbered, series, [f"the x axis {short(name)} {why}: rows were numbered from 1; save the chart over its steps"])

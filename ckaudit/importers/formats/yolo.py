@@ -1,0 +1,89 @@
+"""YOLO's `results.csv`: one row per epoch, padded names, the parts of the loss in columns of their own.
+
+The loss that is trained is the sum of its parts (box, cls, dfl; obj, seg, pose in others), each already weighted. `epoch`
+counts from 1, or from 0 in older versions; updates are not counted. `lr/pg0` is the rate of the first group of weights.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.formats.csvfile import epoch_of
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.names import listed, resolved
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.axis import steps_of, steps_of_epochs
+from ckaudit.importers.tables.curves import Curves, Parsed, joined, parsed
+from ckaudit.importers.tables.numbers import Numbers
+from ckaudit.importers.tables.table import sniffed
+
+NAME = "YOLO results.csv"
+GENERIC = False
+
+_SUMS = {"train_loss_raw": "train/", "val_loss": "val/"}
+_RATES = ("lr/pg0", "x/lr0")
+
+
+def detects(source: Source) -> bool:
+    """Tell by an epoch beside parts of a loss and scores under their prefixes."""
+    found = sniffed(source.head)
+    if found is None or epoch_of(found[1]) is None:
+        return False
+    names = found[1]
+    return bool(_parts(names, "train/")) and any(name.startswith("metrics/") or name in _RATES for name in names)
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the table.
+
+    Raises:
+        UnreadableError: Where nothing was logged.
+        UsageError: Where `columns` names what is not there.
+    """
+    found = sniffed(source.head)
+    if found is None:
+        raise UnreadableError(f"{source.shown} has no header line", hint="Write the names of the columns in its first line.")
+    delimiter, header, _ = found
+    sums = {name: parts for name, prefix in _SUMS.items() if (parts := _parts(header, prefix))}
+    rates = [header.index(name) for name in _RATES if name in header]
+    single = ({"learning_rate": rates[0]} if rates else {}) | resolved(columns, header)
+    epoch = epoch_of(header)
+    wanted = {*single.values(), *(each for parts in sums.values() for each in parts), *([] if epoch is None else [epoch])}
+    table = parsed(source.data, source.shown, header, wanted, delimiter)
+    series = {name: _sum(table, parts) for name, parts in sums.items()}
+    series |= {name: table.columns[position] for name, position in single.items()}
+    curves = _curves(table, series, epoch)
+    curves.notes[:0] = [_taken(header, {name: sums[name] for name in sums if name not in single}, single)]
+    return [joined(curves, source.shown, NAME, found=table.found, notes=table.notes)]
+
+
+def _curves(table: Parsed, series: dict[str, Numbers], epoch: int | None) -> Curves:
+    if "step" in series:
+        steps, notes = steps_of(series.pop("step"), table.lines)
+        return Curves(steps, series, notes)
+    axis = None if epoch is None else steps_of_epochs(table.columns[epoch])
+    if axis is None:
+        return Curves(np.arange(1, len(table.lines) + 1), series, ["its epochs cannot be read: rows were numbered from 1"])
+    return Curves(axis[0], series, axis[1])
+
+
+def _parts(header: Sequence[str], prefix: str) -> list[int]:
+    """Return the columns of the parts of a loss, the whole alone where it is there."""
+    whole = [position for position, name in enumerate(header) if name == f"{prefix}loss"]
+    return whole or [position for position, name in enumerate(header) if name.startswith(prefix) and name.endswith("_loss")]
+
+
+def _sum(table: Parsed, positions: Sequence[int]) -> Numbers:
+    parts = [table.columns[position] for position in positions]
+    recorded = np.logical_and.reduce([part.recorded for part in parts])
+    return Numbers(np.sum([part.values for part in parts], axis=0), recorded)
+
+
+def _taken(header: Sequence[str], sums: Mapping[str, Sequence[int]], single: Mapping[str, int]) -> str:
+    pairs = [f"{name} as {' + '.join(header[position] for position in parts)}" for name, parts in sums.items()]
+    pairs += [f"{name} from {header[position]}" for name, position in single.items()]
+    used = {*single.values(), *(each for parts in sums.values() for each in parts), epoch_of(header)}
+    left = [name for position, name in enumerate(header) if position not in used]
+    said = f"; left out, because no common name says what they are: {listed(left)}" if left else ""
+    return f"taken: {', '.join(pairs)}{said}"

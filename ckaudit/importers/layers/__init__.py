@@ -1,0 +1,1 @@
+"""Statistics of single tensors and layers under foreign names, which become checkpoints."""

@@ -1,0 +1,1 @@
+"""Columns of numbers with a step for each row: from text, JSON lines or any table, joined to the lines of a run."""

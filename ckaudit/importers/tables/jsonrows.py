@@ -1,0 +1,255 @@
+"""JSON objects, one to a line, as columns; torn lines, bare NaN and nested members are forgiven."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct, field
+
+from ckaudit.contract.decode import BOM, quote_bare_words, quote_everywhere
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.tables.numbers import Numbers, numbers
+
+BLOCK_BYTES = 4 * 2**20
+MAX_CELLS = 40_000_000  # 320 MB of numbers
+MAX_KEYS = 50_000
+MAX_DEPTH = 8
+SAMPLE_LINES = 200
+Object = dict[str, Any]
+
+_DECODER = msgspec.json.Decoder()
+
+
+class Rows(Struct, frozen=True):
+    """The objects of a log.
+
+    Attributes:
+        keys: Every key, nested ones joined by slashes, in the order in which they first appear.
+        columns: Numbers of the wanted keys, a cell for each object.
+        texts: Cells of the keys whose text was asked for, None where an object has none.
+        lines: Line of each object in the file, from 1.
+        notes: Lines that could not be read.
+    """
+
+    keys: tuple[str, ...]
+    columns: Mapping[str, Numbers]
+    texts: Mapping[str, list[Any]]
+    lines: Sequence[int]
+    notes: list[str]
+
+    @property
+    def found(self) -> str:
+        """What was found, in a few words."""
+        return f"{len(self.lines):,} entries"
+
+    def column(self, key: str) -> Numbers:
+        """Return a column, one without a number where no object has the key."""
+        missing = np.zeros(len(self.lines), bool)
+        return self.columns.get(key) or Numbers(np.full(len(self.lines), np.nan), missing)
+
+
+class _Odd(Struct):
+    """Lines that hold no object."""
+
+    broken: int = 0
+    first: int = 0
+    torn: bool = False
+    crowded: bool = False
+
+    def add(self, line: int) -> None:
+        self.broken += 1
+        self.first = self.first or line
+
+    def notes(self) -> list[str]:
+        notes = []
+        if self.broken:
+            notes.append(f"{self.broken:,} lines hold no JSON object and were left out, first line {self.first:,}")
+        if self.torn:
+            notes.append("the last line was only half written and was left out")
+        if self.crowded:
+            notes.append(f"entries have more than {MAX_KEYS:,} different names: later ones were left out")
+        return notes
+
+
+@lru_cache(maxsize=8)
+def sample(head: bytes) -> list[Object]:
+    """Return the objects that the first bytes of a file hold, one to a line, flat; none where its first line holds none."""
+    lines = [line for line in head.removeprefix(BOM).split(b"\n")[:SAMPLE_LINES] if line.strip()]
+    found = [] if not lines or not lines[0].lstrip().startswith(b"{") or _object(lines[0]) is None else lines
+    return [flat(row) for line in found if (row := _object(line)) is not None]
+
+
+def read_rows(data: bytes, shown: str, wanted: Callable[[str], bool], *, texts: Collection[str] = ()) -> Rows:
+    """Read the wanted members of every object.
+
+    Args:
+        data: The whole file.
+        shown: Its name in messages.
+        wanted: Tells a key whose numbers are wanted.
+        texts: Keys whose cells are kept as they stand.
+
+    Raises:
+        UnreadableError: Where no line holds an object, or more numbers than fit in memory are asked for.
+    """
+    made, odd, lines = _Columns(wanted, frozenset(texts)), _Odd(), list[Sequence[int]]()
+    for block, first in _blocks(data.removeprefix(BOM).rstrip(b"\0")):
+        rows, where = _objects(block, first, odd)
+        if rows:
+            lines.append(where)
+            made.add(rows, nested=block.count(b"{") > len(rows), shown=shown)
+    if not made.count:
+        raise UnreadableError(f"{shown} has no line with a JSON object", hint="Look whether the job wrote anything yet.")
+    odd.crowded = len(made.keys) > MAX_KEYS
+    places = lines[0] if len(lines) == 1 else [line for part in lines for line in part]
+    return Rows(tuple(made.keys), made.columns(), made.words(), places, odd.notes())
+
+
+def _blocks(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield whole lines, a few megabytes at a time, and the number of the first."""
+    start, line = 0, 1
+    while start < len(data):
+        end = start + BLOCK_BYTES
+        end = (data.rfind(b"\n", start, end) + 1) or (data.find(b"\n", end) + 1) or len(data) if end < len(data) else len(data)
+        block = data[start:end]
+        yield block, line
+        start, line = end, line + block.count(b"\n")
+
+
+def _objects(block: bytes, first: int, odd: _Odd) -> tuple[list[Object], Sequence[int]]:
+    count = block.count(b"\n") + (not block.endswith(b"\n"))
+    for text in (block, None):
+        try:
+            rows = _DECODER.decode_lines(quote_everywhere(block)[0] if text is None else text)
+        except (ValueError, RecursionError):
+            continue
+        if len(rows) == count and set(map(type, rows)) == {dict}:
+            return rows, range(first, first + count)
+    return _each(block, first, odd)
+
+
+def _each(block: bytes, first: int, odd: _Odd) -> tuple[list[Object], Sequence[int]]:
+    rows: list[Object] = []
+    places: list[int] = []
+    *whole, tail = block.split(b"\n")
+    for number, line in enumerate([*whole, tail], first):
+        if not line.strip():
+            continue
+        row = _object(line)
+        if row is not None:
+            rows.append(row)
+            places.append(number)
+        elif line is tail:
+            odd.torn = True
+        else:
+            odd.add(number)
+    return rows, places
+
+
+def _object(line: bytes) -> Object | None:
+    """Return the object of a line, None where there is none; Python's reader forgives halves of surrogate pairs."""
+    for decode in (_DECODER.decode, _lenient, _forgiving):
+        try:
+            row = decode(line)
+        except (ValueError, RecursionError):
+            continue
+        return row if isinstance(row, dict) else None
+    return None
+
+
+def _lenient(line: bytes) -> Any:
+    import json
+
+    return json.loads(line)
+
+
+def _forgiving(line: bytes) -> Any:
+    return _DECODER.decode(quote_bare_words(line)[0])
+
+
+def flat(row: Object) -> Object:
+    """Return an object with the members of its members beside its own, names joined by slashes.
+
+    >>> flat({"step": 1, "metrics": {"train": {"loss": 2.0}}})
+    {'step': 1, 'metrics/train/loss': 2.0}
+    """
+    return dict(_members(row, "", 0)) if any(value.__class__ is dict for value in row.values()) else row
+
+
+def _members(row: Object, before: str, depth: int) -> Iterator[tuple[str, Any]]:
+    for name, value in row.items():
+        if value.__class__ is dict and depth < MAX_DEPTH:
+            yield from _members(value, f"{before}{name}/", depth + 1)
+        else:
+            yield before + name, value
+
+
+def _cells(rows: list[Object], key: str) -> list[Any]:
+    try:
+        return list(map(itemgetter(key), rows))
+    except KeyError:
+        return [row.get(key) for row in rows]
+
+
+class _Columns(Struct):
+    """Columns that grow block by block."""
+
+    wanted: Callable[[str], bool]
+    texts: frozenset[str]
+    keys: dict[str, bool] = field(default_factory=dict)  # every key seen, and whether its numbers are wanted
+    parts: dict[str, list[tuple[int, Numbers]]] = field(default_factory=dict)
+    said: dict[str, list[tuple[int, list[Any]]]] = field(default_factory=dict)
+    count: int = 0
+
+    def add(self, rows: list[Object], *, nested: bool, shown: str) -> None:
+        """Take a block of objects.
+
+        Raises:
+            UnreadableError: Where there are more wanted cells than fit in memory.
+        """
+        if nested:
+            rows = list(map(flat, rows))
+        here = set[str]().union(*rows)
+        if not here <= self.keys.keys():
+            self._learn(rows)
+        for key in here & self.keys.keys():
+            if self.keys[key]:
+                self.parts.setdefault(key, []).append((self.count, numbers(_cells(rows, key))))
+            if key in self.texts:
+                self.said.setdefault(key, []).append((self.count, _cells(rows, key)))
+        self.count += len(rows)
+        if len(self.parts) * self.count > MAX_CELLS:
+            raise UnreadableError(
+                f"{shown} holds {len(self.parts):,} series of {self.count:,} entries, more than fit in memory",
+                hint="Split the log, or keep the series that matter.",
+            )
+
+    def _learn(self, rows: Iterable[Object]) -> None:
+        for row in rows:
+            for key in row:
+                if key not in self.keys and len(self.keys) <= MAX_KEYS:
+                    self.keys[key] = self.wanted(key)
+
+    def columns(self) -> dict[str, Numbers]:
+        """Return each column at its full length, in the order of keys."""
+        return {key: self._joined(self.parts[key]) for key in self.keys if key in self.parts}
+
+    def _joined(self, parts: list[tuple[int, Numbers]]) -> Numbers:
+        if len(parts) == 1 and len(parts[0][1].values) == self.count:
+            return parts[0][1]
+        made = Numbers(np.full(self.count, np.nan), np.zeros(self.count, bool))
+        for start, part in parts:
+            made.values[start : start + len(part.values)] = part.values
+            made.recorded[start : start + len(part.values)] = part.recorded
+        return made
+
+    def words(self) -> dict[str, list[Any]]:
+        """Return each column of text at its full length."""
+        made: dict[str, list[Any]] = {}
+        for key, parts in self.said.items():
+            made[key] = [None] * self.count
+            for start, part in parts:
+                made[key][start : start + len(part)] = part
+        return made

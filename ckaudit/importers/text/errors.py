@@ -1,0 +1,172 @@
+"""Errors that a text log tells of, counted: lines of one trouble are one event, and a rate is its events of 24 hours."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.importers.text.forms import Column, Floats
+from ckaudit.importers.text.runs import Part, TextRun
+from ckaudit.importers.text.sightings import WORDS, Sighting
+
+DAY = 86_400.0
+APART = 300.0  # s; what one trouble makes its ranks and retries say comes within minutes
+
+HEARTBEAT = "heartbeat"
+
+
+class Trouble(Struct):
+    """One event: lines of one kind between two lines of steps, on whichever ranks.
+
+    Attributes:
+        kind: A key of `WORDS`.
+        row: The last line of a step before it; 0 where there is none.
+        seen: Its lines.
+    """
+
+    kind: str
+    row: int
+    seen: list[Sighting]
+
+    @property
+    def time(self) -> float | None:
+        """When it began, Unix seconds."""
+        return next((each.mark.time for each in self.seen if each.mark.time is not None), None)
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks or nodes say so, at least one."""
+        return max(1, len({each.mark.who for each in self.seen} - {""}))
+
+
+def troubles_of(sightings: Sequence[Sighting], lines: Sequence[int]) -> list[Trouble]:
+    """Put the lines that tell of errors together to events.
+
+    Args:
+        sightings: In the order of the log.
+        lines: Numbers of the lines of steps, rising.
+    """
+    rows = np.searchsorted(np.asarray(lines, np.int64), [each.line for each in sightings], side="right") - 1
+    found: list[Trouble] = []
+    latest: dict[str, Trouble] = {}
+    for each, row in zip(sightings, np.maximum(rows, 0).tolist(), strict=True):
+        before = latest.get(each.kind)
+        if before is None or before.row != row or _later(before.seen[-1], each):
+            latest[each.kind] = Trouble(each.kind, row, [])
+            found.append(latest[each.kind])
+        latest[each.kind].seen.append(each)
+    return _causes(found)
+
+
+def _later(one: Sighting, other: Sighting) -> bool:
+    return one.mark.time is not None and other.mark.time is not None and other.mark.time - one.mark.time > APART
+
+
+def _causes(troubles: Sequence[Trouble]) -> list[Trouble]:
+    """Leave out what only says that something happened, where other lines between the same two steps say what."""
+    told = {each.row for each in troubles if not all(line.consequence for line in each.seen)}
+    return [each for each in troubles if each.row not in told or not all(line.consequence for line in each.seen)]
+
+
+def add_rates(run: TextRun, troubles: Sequence[Trouble], clock: Floats | None) -> list[str]:
+    """Write the events of the last 24 hours to each line of a run, and say what they are.
+
+    Args:
+        run: Gets columns such as error_event_rate/oom.
+        troubles: Its events; their rows count the lines of all parts.
+        clock: Time of each line, shape (N,), rising; None where nothing tells of time.
+    """
+    notes = [f"errors: {said}" for said in _said(troubles)]
+    lost = [each for each in troubles if each.kind == HEARTBEAT]
+    others = [each for each in troubles if each.kind != HEARTBEAT]
+    size = sum(len(part.rows.steps) for part in run.parts)
+    if lost:
+        missing = np.zeros(size)
+        for each in lost:
+            missing[each.row] = max(missing[each.row], each.ranks)
+        _spread(run, "heartbeat_missing", missing)
+    if others and clock is None:
+        notes.append("the log tells no times, so its errors were not counted by the day")
+    elif others and clock is not None:
+        for kind in dict.fromkeys(each.kind for each in others):
+            rows = np.array([each.row for each in others if each.kind == kind], np.int64)
+            times = np.array([each.time or clock[each.row] for each in others if each.kind == kind])
+            _spread(run, f"error_event_rate/{kind}", of_last_day(rows, times, clock))
+    return notes
+
+
+def of_last_day(rows: np.ndarray, times: np.ndarray, clock: Floats) -> Floats:
+    """Return how many events lie in the 24 hours before each line.
+
+    Args:
+        rows: Line of each event, rising; it counts from that line on.
+        times: When each was, in the seconds of `clock`.
+        clock: Time of each line, shape (N,).
+    """
+    counts = np.zeros(len(clock))
+    for row, time in zip(rows.tolist(), times.tolist(), strict=True):
+        until = int(np.searchsorted(clock[row:], time + DAY, side="left"))
+        counts[row : row + max(until, 1)] += 1
+    return counts
+
+
+def clock_of(parts: Sequence[Part]) -> tuple[Floats | None, str]:
+    """Return the time of each line of a run, shape (N,), and what must be said of it; None where nothing tells of time.
+
+    Where lines have no time, the durations of the steps are added up: what lies between two starts is not known then.
+    """
+    marked = np.concatenate([part.rows.origin.times for part in parts])
+    if not np.isnan(marked).all():
+        return _filled(marked), ""
+    passed = [_passed(part) for part in parts]
+    if not parts or any(each is None for each in passed):
+        return None, ""
+    whole = np.concatenate([each for each in passed if each is not None])
+    return np.cumsum(whole), "the log has no times: its days were counted by the durations of its steps"
+
+
+def _passed(part: Part) -> Floats | None:
+    """Return the seconds from line to line."""
+    column = part.rows.columns.get("step_time")
+    if column is None or not column.known.any():
+        return None
+    usual = float(np.median(column.values[column.known]))
+    return np.where(column.known, column.values, usual) * np.maximum(np.diff(part.rows.steps, prepend=part.rows.steps[0]), 0)
+
+
+def _filled(times: Floats) -> Floats:
+    """Give lines without a time that of the line before, and let no clock go back."""
+    first = times[~np.isnan(times)][0]
+    return np.asarray(np.maximum.accumulate(np.where(np.isnan(times), -np.inf, times)).clip(min=first))
+
+
+def _spread(run: TextRun, name: str, values: Floats) -> None:
+    begin = 0
+    for part in run.parts:
+        end = begin + len(part.rows.steps)
+        part.rows.columns[name] = Column(values[begin:end], np.ones(end - begin, bool))
+        begin = end
+
+
+def _note(kind: str, troubles: Sequence[Trouble]) -> str:
+    """Say how often, and quote the first line."""
+    seen = [line for each in troubles for line in each.seen]
+    first = seen[0]
+    at = "" if first.mark.time is None else f" at {datetime.fromtimestamp(first.mark.time, UTC):%Y-%m-%d %H:%M:%S}"
+    who = f" on {first.mark.who}" if first.mark.who else ""
+    ranks = len({line.mark.who for line in seen} - {""})
+    spread = f" on {ranks:,} ranks or nodes" if ranks > 1 else ""
+    times = "once" if len(troubles) == 1 else f"{len(troubles):,} times"
+    lines = f", {len(seen):,} lines{spread}" if len(seen) > 1 else ""
+    return f"{WORDS[kind]} {times}{lines}, first in line {first.line:,}{who}{at}: {first.quoted!r}"
+
+
+def _said(troubles: Sequence[Trouble]) -> list[str]:
+    kinds = dict.fromkeys(each.kind for each in troubles)
+    return [_note(kind, [each for each in troubles if each.kind == kind]) for kind in kinds]
+
+
+def summary_of(sightings: Sequence[Sighting], *, most: int = 4) -> str:
+    """Return in a sentence what errors a log holds in which no step is known; empty: none."""
+    return "; ".join(_said(troubles_of(sightings, []))[:most])

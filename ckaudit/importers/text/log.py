@@ -1,0 +1,207 @@
+"""A text log becomes runs: what all formats of lines have in common, once a dialect has told what its keys mean."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct, field
+
+from ckaudit.contract.manifest import Manifest, Session
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.names import listed, resolved
+from ckaudit.importers.source import Source
+from ckaudit.importers.tables.table import UTF16_MARKS, is_table
+from ckaudit.importers.text.errors import add_rates, clock_of, of_last_day, troubles_of
+from ckaudit.importers.text.forms import Cell, Column, Floats
+from ckaudit.importers.text.prefix import MAX_LINE, blocks, prefix_end, unix_time
+from ckaudit.importers.text.runs import HELPER, Part, TextRun, runs_of, table_of
+from ckaudit.importers.text.scan import Dialect, Fact, Rows, Scan, scan
+
+COARSE = 20.0  # s; whole seconds say nothing of a step that is shorter
+
+
+class Meaning(Struct):
+    """What the columns of a log mean.
+
+    Attributes:
+        rows: Its lines, the columns by catalogue name; steps count update attempts that are finished.
+        notes: What was done to get them.
+    """
+
+    rows: Rows
+    notes: list[str] = field(default_factory=list)
+
+
+class Format(Struct, frozen=True):
+    """What a module of a format tells of it.
+
+    Attributes:
+        dialect: How its lines are written.
+        meaning: Gives the columns of the lines their names and units, with the keys that the user named, and facts. Columns
+            whose names begin with a dot are for the manifest only.
+        manifest: Fills in what facts tell of the run as a whole, and returns notes.
+    """
+
+    dialect: Dialect
+    meaning: Callable[[Rows, Mapping[str, str], Sequence[Fact]], Meaning]
+    manifest: Callable[[Manifest, Sequence[Fact], TextRun], list[str]]
+
+
+def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[Imported]:
+    """Read every run of a text log.
+
+    Raises:
+        UnreadableError: Where no line of a step has a value.
+        UsageError: Where `columns` names what no line holds.
+    """
+    found = scan(source.data, form.dialect)
+    keys = list(found.rows.columns)
+    mapped = {keys[at]: name for name, at in resolved(columns, keys).items()} if columns else {}
+    meaning = form.meaning(found.rows, mapped, found.facts)
+    _drop_empty(meaning.rows)
+    if not len(meaning.rows.steps) or all(name.startswith(HELPER) for name in meaning.rows.columns):
+        raise UnreadableError(
+            f"{source.shown} looks like a {form.dialect.name}, but no line of a step holds a value that is known",
+            hint="Name the keys, as in --map loss=KEY.",
+        )
+    resumes = {fact.line: int(fact.value) for fact in found.facts if fact.key == "resumed" and fact.value.isdecimal()}
+    runs = runs_of(meaning.rows, [fact.line for fact in found.facts if fact.key == "start"], resumes)
+    return [_imported(run, number, runs, found, meaning, form) for number, run in enumerate(runs)]
+
+
+def _imported(run: TextRun, number: int, runs: Sequence[TextRun], found: Scan, meaning: Meaning, form: Format) -> Imported:
+    name = form.dialect.name
+    begin = runs[number - 1].last_line if number else 0
+    end = runs[number + 1].first_line if number + 1 < len(runs) else found.lines + 1
+    facts = [fact for fact in found.facts if begin < fact.line < end]
+    manifest = Manifest(schema_version="ck.run.v1", source=name)
+    told = form.manifest(manifest, facts, run)
+    steps = sum(len(part.rows.steps) for part in run.parts)
+    several = [f"the file holds {len(runs)} runs, this is number {number + 1}"] if len(runs) > 1 else []
+    clock, doubt = clock_of(run.parts)
+    lines = np.maximum.accumulate(np.concatenate([part.rows.origin.lines for part in run.parts]))
+    troubles = troubles_of([each for each in found.sightings if begin < each.line < end], lines.tolist())
+    errors = add_rates(run, troubles, clock)
+    timing = _add_times(run, clock, manifest, facts)
+    table = table_of(run)
+    if slices := sorted(each.partition("/")[2] for each in table.names if each.startswith("slice_val_loss/")):
+        manifest.slices = slices
+    notes = [
+        f"read as {name}: {found.lines:,} lines, {steps:,} steps from {int(table.steps[0]):,} to {int(table.steps.max()):,}",
+        *several,
+        *meaning.notes,
+        *told,
+        *run.notes,
+        *errors,
+        *([doubt] if doubt and troubles else []),
+        *timing,
+        *found.notes,
+        *_left_out(found.unwanted, form.dialect),
+        "a text log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded",
+    ]
+    return Imported(table, manifest, tuple(notes), name, f"run {number + 1}" if len(runs) > 1 else "")
+
+
+def _left_out(keys: Sequence[str], dialect: Dialect) -> list[str]:
+    left = [key for key in keys if not dialect.derived(key)]
+    return [f"left out, because the catalogue has no name for them: {listed(left)}"] if left else []
+
+
+def _drop_empty(rows: Rows) -> None:
+    for name in [name for name, column in rows.columns.items() if not column.known.any()]:
+        del rows.columns[name]
+
+
+def _add_times(run: TextRun, clock: Floats | None, manifest: Manifest, facts: Sequence[Fact]) -> list[str]:
+    """Write the clock to the lines and the starts to the manifest, where the log has times."""
+    starts = [_session(part, facts, before) for before, part in zip([None, *run.parts], run.parts, strict=False)]
+    if len(starts) > 1 or starts[0].resumed_from != Session().resumed_from:
+        manifest.sessions = starts
+    marked = [part.rows.origin.times for part in run.parts]
+    times = np.concatenate(marked)
+    if clock is None or np.isnan(times).all():
+        return []
+    known = times[~np.isnan(times)]
+    if (known == np.floor(known)).all() and len(known) > 1 and np.median(np.abs(np.diff(known))) < COARSE:
+        _add_restart_rate(run, clock)
+        return [
+            "its times are whole seconds, too coarse for the duration of a step: they were used to date starts and errors only"
+        ]
+    for part, own in zip(run.parts, marked, strict=True):
+        part.rows.columns["time"] = Column(own, ~np.isnan(own))
+    return ["times without a zone were taken for UTC"]
+
+
+def _add_restart_rate(run: TextRun, clock: Floats) -> None:
+    begins = np.cumsum([0, *(len(part.rows.steps) for part in run.parts)])
+    if len(run.parts) > 1:
+        rate = of_last_day(begins[1:-1], clock[begins[1:-1]], clock)
+        for part, begin, end in zip(run.parts, begins, begins[1:], strict=False):
+            part.rows.columns["restart_rate"] = Column(rate[begin:end], np.ones(end - begin, bool))
+
+
+def _session(part: Part, facts: Sequence[Fact], before: Part | None) -> Session:
+    """Return what is known of one start."""
+    session = Session()
+    first = int(part.rows.origin.lines.min())
+    after = int(before.rows.origin.lines.max()) if before else 0
+    own = [fact for fact in facts if after < fact.line < first]
+    begun = [fact.mark.time or unix_time(fact.value) for fact in own if fact.key == "start"]
+    told = part.rows.origin.times[~np.isnan(part.rows.origin.times)]
+    times = [time for time in [*begun, *told[:1].tolist()] if time is not None]
+    if times:
+        session.start = times[0]
+    resumed = [int(fact.value) for fact in own if fact.key == "resumed" and fact.value.isdecimal()]
+    if resumed:
+        session.resumed_from = resumed[-1]
+    worlds = [int(fact.value) for fact in own if fact.key == "world_size" and fact.value.isdecimal()]
+    if worlds:
+        session.world_size = worlds[-1]
+    return session
+
+
+def holds_line(source: Source, marks: Sequence[bytes], cells: Callable[[str, int], Sequence[Cell] | None]) -> bool:
+    """Tell whether a text holds a line of a step.
+
+    Args:
+        source: A file or a folder.
+        marks: A line of a step holds one of these.
+        cells: Returns the values of such a line.
+    """
+    if source.is_folder or _is_other(source.head):
+        return False
+    data = source.text.encode() if source.head.startswith(UTF16_MARKS) else source.data
+    return any(_is_step(line, cells) for mark in marks for line in _lines_with(data, mark))
+
+
+def _is_step(line: bytes, cells: Callable[[str, int], Sequence[Cell] | None]) -> bool:
+    text = next(iter([*block.lines, block.torn or ""][0] for block in blocks(line)), "")
+    return bool(cells(text, prefix_end(text)))
+
+
+def _lines_with(data: bytes, mark: bytes, *, tries: int = 2000) -> Iterator[bytes]:
+    """Yield lines that hold a mark: the first ones, and the last ones, for the source of a program may stand before its log."""
+    at, stop = data.find(mark), len(data)
+    for _ in range(tries):
+        if at < 0:
+            return
+        yield _line_at(data, at)
+        at = data.find(mark, at + MAX_LINE if (end := data.find(b"\n", at)) < 0 else end)
+    for _ in range(tries):
+        stop = data.rfind(mark, at, stop)
+        if stop < 0:
+            return
+        yield _line_at(data, stop)
+        stop = max(data.rfind(b"\n", 0, stop), 0)
+
+
+def _line_at(data: bytes, at: int) -> bytes:
+    begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+    return data[begin : min(len(data) if end < 0 else end, begin + MAX_LINE)]
+
+
+def _is_other(head: bytes) -> bool:
+    """Tell JSON, pages, tables and binary files from text."""
+    if head.startswith(UTF16_MARKS):
+        return False
+    return b"\0" in head.rstrip(b"\0") or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"<") or is_table(head)

@@ -1,0 +1,134 @@
+"""Lines of a text log that tell of an error: what kind it is, on which rank and node, and when."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from ckaudit.importers.names import writable
+from ckaudit.importers.text.prefix import Mark, blocks, mark_of, prefix_end
+
+# Every line that is told of below holds one of these.
+NEEDLES = (
+    "rror", "xception", "out of memory", "OOM", "oom-kill", "oom_kill", "Killed", "killed", "Traceback", "annot allocate",
+    "bad_alloc", "NCCL", "nccl", "atchdog", "eartbeat", "o space left", "quota exceeded", "tale file handle", "nterrupt",
+    "-only file system", "Xid", "CUBLAS_", "CUDNN_", "ECC", "fallen off the bus", "egmentation fault", "exitcode", "SIG",
+    "imed out", "onnection closed", "onnection reset", "core dumped", "NODE_FAIL", "ode failure", "device-side assert",
+    "illegal memory",
+)  # fmt: skip
+MAX_QUOTED = 120
+MAX_SIGHTINGS = 100_000
+
+WORDS = {
+    "oom": "out of memory",
+    "nccl": "collectives",
+    "io": "input and output",
+    "cuda": "the accelerator",
+    "killed": "killed processes",
+    "python": "other exceptions",
+    "heartbeat": "lost heartbeats",
+}
+
+_KINDS = {
+    "heartbeat": r"heartbeat monitor timed out|watchdog got stuck|(?:no|lost|missing|missed) heartbeat"
+    r"|heartbeat (?:\w+ )?(?:lost|missing|missed|timeout|timed out)|NODE_FAIL|\bnode failure\b",
+    "oom": r"out of memory|OutOfMemoryError|\bMemoryError\b|oom[-_]kill|\bOOM\b(?!_)|cannot allocate memory|std::bad_alloc"
+    r"|can't allocate memory|memory cgroup out",
+    "nccl": r"nccl (?:error|failure)|nccl(?:System|UnhandledCuda|Internal|Remote)Error|ncclInvalid\w+|NCCL WARN\b"
+    r"|watchdog caught collective|DistBackendError|NCCL[^|]{0,80}(?:timeout|timed out|abort)|collective operation timeout"
+    r"|(?:gloo|rendezvous)[^|]{0,80}(?:timeout|timed out|error|connection closed)|Rendezvous\w*Error|DistNetworkError"
+    r"|DistStoreError|connection closed by (?:remote )?peer",
+    "io": r"no space left on device|input/output error|stale file handle|disk quota exceeded|read-only file system"
+    r"|\bOSError: |\bIOError: |\bFileNotFoundError: |\bPermissionError: |\bConnectionError: |\bBlockingIOError: "
+    r"|\bTimeoutError: |\bReadTimeout(?:Error)?\b|botocore\.exceptions|\bConnectionResetError|\bBrokenPipeError|\bEOFError\b"
+    r"|PytorchStream(?:Reader|Writer) failed|connection reset by peer",
+    "cuda": r"\bCUDA error|\bcudaError\w*|device-side assert|illegal memory access|CUBLAS_STATUS_(?!SUCCESS)|NVRM: Xid|\bXid \("
+    r"|CUDNN_STATUS_(?!SUCCESS)|uncorrectable ECC|fallen off the bus|cuda runtime error|\bHIP error|AcceleratorError",
+    "killed": r"segmentation fault|core dumped|\bSIG(?:KILL|SEGV|ABRT|BUS)\b|exitcode: -\d+|killed by signal|: Killed\b|^Killed\b"
+    r"|received signal (?:9|11|6)\b",
+}
+_KNOWN = {kind: re.compile(pattern, re.IGNORECASE) for kind, pattern in _KINDS.items()}
+_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|KeyboardInterrupt)(?:: .*|\s*)\Z|KeyboardInterrupt\s*\Z")
+_CONSEQUENCE = re.compile(
+    r"Traceback \(most recent call last\)|ChildFailedError|SignalException|exitcode: [1-9]\d*\)|Killing subprocess"
+)
+_HARMLESS = re.compile(r"\b[A-Z]+(?:_[A-Z]+)*_ERROR_[A-Z]+|[Ww]arning:|DeprecationWarning|retries left: |\bno errors?\b")
+_CODE = re.compile(
+    r"\s*(?:#|//|\*|[\"']|(?:raise|except|if|elif|while|for|assert|return|def|class|import|from|with|try|print\d?)\b[ (:]"
+    r"|\w+\s*=\s|log\w*\.)"
+)
+
+
+class Sighting(Struct, frozen=True):
+    """A line that tells of an error.
+
+    Attributes:
+        line: Its number.
+        kind: A key of `WORDS`.
+        mark: Who wrote it and when.
+        quoted: Its text, shortened.
+        consequence: Other lines say what happened, and this one that somebody noticed.
+    """
+
+    line: int
+    kind: str
+    mark: Mark
+    quoted: str
+    consequence: bool = False
+
+
+def sighting(number: int, line: str) -> Sighting | None:
+    """Return what a line tells of an error, None where it tells of none; lines of a program's source tell of none.
+
+    >>> sighting(3, "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB").kind
+    'oom'
+    >>> sighting(4, '    raise RuntimeError("CUDA out of memory")') is None
+    True
+    """
+    if "NCCL INFO" in line:
+        return None
+    start = prefix_end(line)
+    text = line[start : start + 2000]
+    if _CODE.match(text) or _HARMLESS.search(text):
+        return None
+    consequence = _CONSEQUENCE.search(text) is not None
+    kind = None if consequence else next((kind for kind, pattern in _KNOWN.items() if pattern.search(text)), None)
+    if kind is None and (consequence or _EXCEPTION.match(text)):
+        kind = "python"
+    if kind is None:
+        return None
+    return Sighting(number, kind, mark_of(line[:start]), shortened(text), consequence)
+
+
+def shortened(text: str) -> str:
+    """Return the text of a line at a length that fits a sentence, with nothing in it that a terminal obeys."""
+    plain = "".join(each if each.isprintable() else " " for each in text.strip())
+    return writable(plain if len(plain) <= MAX_QUOTED else f"{plain[: MAX_QUOTED - 3]}...")
+
+
+def sightings_of(data: bytes, *, most: int = 10_000) -> list[Sighting]:
+    """Return what a log of no known format tells of errors.
+
+    Args:
+        data: The whole file.
+        most: No more than this are looked for.
+    """
+    found: list[Sighting] = []
+    for block in blocks(data):
+        lines = [*block.lines, block.torn] if block.torn else block.lines
+        found += _seen(block.first, lines)
+        if len(found) >= most:
+            break
+    return found[:most]
+
+
+def _seen(first: int, lines: Sequence[str]) -> list[Sighting]:
+    found = (sighting(number, line) for number, line in telling(list(enumerate(lines, first)), NEEDLES))
+    return [each for each in found if each is not None]
+
+
+def telling(lines: Sequence[tuple[int, str]], needles: Iterable[str]) -> list[tuple[int, str]]:
+    """Return the lines that hold one of the needles; where no line does, that is found out without looking at each."""
+    text = "\n".join([line for _, line in lines])
+    here = [needle for needle in needles if needle in text]
+    return [(number, line) for number, line in lines if any(needle in line for needle in here)] if here else []

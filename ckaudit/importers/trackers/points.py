@@ -1,0 +1,222 @@
+"""Points as trackers store them, a name, a step and a value each, joined to one line per step.
+
+A tracker's store knows no lines: each series has points of its own, and what a run logged again after it went back stands
+beside what it had logged first. The order of the log tells both apart.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ckaudit.contract.tabulate import LineTable
+from ckaudit.importers.tables.cells import MAX_STEP
+from ckaudit.importers.tables.merge import Merged
+
+Whole = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+NO_TIME = float("nan")
+
+
+class Series(Struct, frozen=True):
+    """Points of one name, in the order of the log.
+
+    Attributes:
+        steps: Shape (N,).
+        values: Shape (N,).
+        times: Shape (N,); Unix time in s, NaN where not known.
+        order: Shape (N,); place of each point in the log.
+    """
+
+    steps: Whole
+    values: Floats
+    times: Floats
+    order: Whole
+
+
+class Points:
+    """Collects the points of one run in the order of its log."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._names: dict[str, int] = {}
+        self._owners, self._steps = array("q"), array("q")
+        self._values, self._times = array("d"), array("d")
+
+    def add(self, name: str, step: int, value: float, time: float = NO_TIME) -> None:
+        """Take one point."""
+        self._owners.append(self.slot(name))
+        self._steps.append(step)
+        self._values.append(value)
+        self._times.append(time)
+
+    def slot(self, name: str) -> int:
+        """Return the number by which the appends know a name."""
+        return self._names.setdefault(name, len(self._names))
+
+    def appends(self) -> tuple[Callable[[int], None], Callable[[int], None], Callable[[float], None], Callable[[float], None]]:
+        """Return what takes slot, step, value and time of a point, for loops over millions: all four for each point."""
+        return self._owners.append, self._steps.append, self._values.append, self._times.append
+
+    def extend(self, name: str, steps: Sequence[int], values: Sequence[float], times: Sequence[float]) -> None:
+        """Take many points of one name."""
+        self._owners.extend([self.slot(name)] * len(steps))
+        self._steps.extend(steps)
+        self._values.extend(values)
+        self._times.extend(times)
+
+    def __len__(self) -> int:
+        """Return how many points there are."""
+        return len(self._steps)
+
+    def series(self, *, by_time: bool = False) -> dict[str, Series]:
+        """Return the points of each name, in the order in which names came.
+
+        Args:
+            by_time: The store keeps each series by itself, so that only their times tell the order of the log.
+        """
+        owners, steps = np.array(self._owners, np.int64), np.array(self._steps, np.int64)
+        values, times = np.array(self._values, np.float64), np.array(self._times, np.float64)
+        order = np.arange(len(steps), dtype=np.int64)
+        if by_time and len(steps):
+            order[np.argsort(times, kind="stable")] = np.arange(len(steps))
+        sorted_by_owner = np.lexsort((order, owners))
+        bounds = np.searchsorted(owners[sorted_by_owner], np.arange(len(self._names) + 1))
+        found = {}
+        for name, number in self._names.items():
+            own = sorted_by_owner[bounds[number] : bounds[number + 1]]
+            found[name] = Series(steps[own], values[own], times[own], order[own])
+        return found
+
+
+def renumbered(series: Series) -> Series:
+    """Return points that all stand at step 0, as a writer that was told no step puts them, counted from 1."""
+    return Series(np.arange(1, len(series.steps) + 1), series.values, series.times, series.order)
+
+
+def stands_still(series: Series) -> bool:
+    """Tell whether several points all stand at step 0."""
+    return len(series.steps) > 1 and not series.steps.any()
+
+
+def joined(series: Iterable[tuple[str, Series]], starts: Sequence[tuple[float, int]] = ()) -> Merged:
+    """Join series to lines.
+
+    Where a step lies below those before it in the log, and from there on something is said anew, the run went back: a new
+    session begins there, whatever of its first steps was said as before.
+
+    Args:
+        series: Points by catalogue name.
+        starts: When the run was started again, and the first step that is logged anew then.
+    """
+    named = list(series)
+    steps, owners, values, times, order = _flat(named)
+    held = np.flatnonzero((steps >= 0) & (steps <= MAX_STEP))
+    log = held[np.argsort(order[held], kind="stable")]
+    steps, owners, values, times = steps[log], owners[log], values[log], times[log]
+    bounds = _bounds(steps, owners, values, times, starts)
+    sessions = np.zeros(len(steps), np.int64)
+    sessions[bounds] = 1
+    sessions = np.cumsum(sessions)
+    resumes = tuple((int(steps[:bound][sessions[:bound] == sessions[bound - 1]].max()), int(steps[bound])) for bound in bounds)
+    table, replaced = _table([name for name, _ in named], steps, sessions, owners, values, times)
+    return Merged(table, resumes, replaced, 0)
+
+
+def _flat(named: Sequence[tuple[str, Series]]) -> tuple[Whole, Whole, Floats, Floats, Whole]:
+    if not named:
+        none, empty = np.zeros(0, np.int64), np.zeros(0)
+        return none, none, empty, empty, none
+    each = [one for _, one in named]
+    return (
+        np.concatenate([one.steps for one in each]),
+        np.repeat(np.arange(len(each)), [len(one.steps) for one in each]),
+        np.concatenate([one.values for one in each]),
+        np.concatenate([one.times for one in each]),
+        np.concatenate([one.order for one in each]),
+    )
+
+
+def _bounds(steps: Whole, owners: Whole, values: Floats, times: Floats, starts: Sequence[tuple[float, int]]) -> list[int]:
+    """Return where in the log a new session begins, without its beginning."""
+    told = []
+    for time, first in starts:
+        position = int(np.argmax(times >= time)) if len(times) else 0
+        if position and steps[:position].max() >= first:
+            told.append(position)
+    if not told and not _says_anew(steps, owners, values):
+        return []
+    return _walked(steps.tolist(), owners.tolist(), values.tolist(), told)
+
+
+def _says_anew(steps: Whole, owners: Whole, values: Floats) -> bool:
+    """Tell whether any name has two different values at one step."""
+    by_place = np.lexsort((steps, owners))
+    steps, owners, values = steps[by_place], owners[by_place], values[by_place]
+    same = (np.diff(steps) == 0) & (np.diff(owners) == 0)
+    return bool((same & _differs(values[:-1], values[1:])).any())
+
+
+def _differs(one: Floats, other: Floats) -> NDArray[np.bool_]:
+    return np.asarray(~((one == other) | (np.isnan(one) & np.isnan(other))))
+
+
+def _walked(steps: Sequence[int], owners: Sequence[int], values: Sequence[float], told: Iterable[int]) -> list[int]:
+    known = set(told)
+    bounds: list[int] = []
+    held: dict[tuple[int, int], float] = {}
+    begin = last = 0
+    highest, back = -1, -1  # back: where the log went below a step that the session had reached; -1: it is past that again
+    for position, (step, owner, value) in enumerate(zip(steps, owners, values, strict=True)):
+        if position in known:
+            bounds.append(position)
+            held, highest, back, begin = {}, -1, -1, position
+        elif step > highest:
+            back = -1
+        elif step < last:
+            back = position
+        before = held.get((step, owner), value)
+        if back > begin and before != value and (before == before or value == value):  # noqa: PLR0124  NaN equals NaN here
+            bounds.append(back)
+            held = {(steps[each], owners[each]): values[each] for each in range(back, position)}
+            highest, begin, back = max(steps[back : position + 1]), back, -1
+        held[step, owner] = value
+        highest, last = max(highest, step), step
+    return bounds
+
+
+def _table(
+    names: Sequence[str], steps: Whole, sessions: Whole, owners: Whole, values: Floats, times: Floats
+) -> tuple[LineTable, int]:
+    """Return lines, and how many values another one at the same step replaced."""
+    by_line = np.lexsort((steps, sessions))
+    ordered_steps, ordered_sessions = steps[by_line], sessions[by_line]
+    fresh = np.ones(len(steps), bool)
+    fresh[1:] = (np.diff(ordered_steps) != 0) | (np.diff(ordered_sessions) != 0)
+    lines = np.empty(len(steps), np.int64)
+    lines[by_line] = np.cumsum(fresh) - 1
+    count = int(fresh.sum())
+    cells = np.full((len(names) + 1, count), np.nan)
+    recorded = np.zeros((len(names) + 1, count), bool)
+    replaced = _replaced(owners, lines, values)
+    cells[owners, lines] = values
+    recorded[owners, lines] = True
+    timed = np.flatnonzero(~np.isnan(times))[::-1]  # the first at a step holds: what came later is of an evaluation
+    cells[-1, lines[timed]] = times[timed]
+    recorded[-1, lines[timed]] = True
+    kept = [*range(len(names)), *([len(names)] if len(timed) else [])]
+    known = recorded[kept]
+    table = LineTable(
+        ordered_steps[fresh], ordered_sessions[fresh], tuple([*names, "time"][each] for each in kept),
+        cells[kept], None if known.all() else known, {},
+    )  # fmt: skip
+    return table, replaced
+
+
+def _replaced(owners: Whole, lines: Whole, values: Floats) -> int:
+    by_cell = np.lexsort((lines, owners))
+    same = (np.diff(lines[by_cell]) == 0) & (np.diff(owners[by_cell]) == 0)
+    return int((same & _differs(values[by_cell][:-1], values[by_cell][1:])).sum())

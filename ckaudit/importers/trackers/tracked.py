@@ -1,0 +1,186 @@
+"""Series of a tracker's store turned to runs: catalogue names, statistics of layers, and what was left out, said aloud."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.importers.imported import Imported
+from ckaudit.importers.layers.collect import Layers
+from ckaudit.importers.names import catalogue_name, listed, recognised, resolved, short
+from ckaudit.importers.tables.merge import merge_notes
+from ckaudit.importers.trackers.points import Series, joined, renumbered, stands_still
+
+SLICE = "slice_val_loss/"
+_NO_CURVE = ("step", "time")
+
+
+class Tracked(Struct):
+    """One run as its store holds it.
+
+    Attributes:
+        name: Its name among several.
+        series: Points by the store's own names.
+        config: What the run was told, as the store has it.
+        notes: What was done to read it.
+        layers: Histograms that were taken already.
+        starts: When the run was started again, and the first step that is logged anew then.
+        usual: Names that this writer uses, by catalogue name, before common ones are looked for.
+        aside: Names that mean something else than they usually do.
+        manifest: What the store knows of the run as a whole.
+    """
+
+    name: str
+    series: dict[str, Series]
+    config: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    layers: Layers = field(default_factory=Layers)
+    starts: list[tuple[float, int]] = field(default_factory=list)
+    usual: Mapping[str, str] = field(default_factory=dict)
+    aside: set[str] = field(default_factory=set)
+    manifest: Manifest = field(default_factory=lambda: Manifest(schema_version="ck.run.v1"))
+
+
+def runs_of(found: Sequence[Tracked], columns: Mapping[str, str], shown: str, source: str) -> list[Imported]:
+    """Return the runs that hold something, those without anything named in a note.
+
+    Args:
+        found: Every run of the source.
+        columns: The store's own names that the user mapped, by catalogue name.
+        shown: The source's name in messages.
+        source: The format.
+
+    Raises:
+        UnreadableError: Where no run holds a series whose name is known.
+        UsageError: Where `columns` names what is not there, or the step, which every point has.
+    """
+    names = list(dict.fromkeys(name for each in found for name in each.series))
+    mapped = {name: names[position] for name, position in resolved(columns, names).items()}
+    if "step" in mapped or "time" in mapped:
+        raise UsageError(f"every point of {source} has its own step and time", hint="Map values only, as in --map loss=NAME.")
+    made = [(each, _imported(each, mapped, source)) for each in found]
+    runs = [run for _, run in made if run is not None]
+    empty = [each.name or "(no name)" for each, run in made if run is None]
+    if not runs:
+        raise _nothing(names, shown, source)
+    if not empty:
+        return runs
+    note = f"{len(empty):,} more runs hold no series that is known and were left out: {listed(empty)}"
+    return [_with_note(run, note) for run in runs]
+
+
+def _nothing(names: Sequence[str], shown: str, source: str) -> UnreadableError:
+    if not names:
+        return UnreadableError(f"{shown} is {source}, but no number was logged to it", hint="Look whether the job got that far.")
+    return UnreadableError(
+        f"{shown} is {source}, but none of its series has a name that is known: {listed(names)}",
+        hint="Name them, as in --map loss=NAME.",
+    )
+
+
+def _with_note(run: Imported, note: str) -> Imported:
+    return Imported(run.table, run.manifest, (*run.notes, note), run.source, run.name, run.documents)
+
+
+def _imported(found: Tracked, mapped: Mapping[str, str], source: str) -> Imported | None:
+    chosen, notes = _chosen(found, mapped)
+    curves, said = _with_steps([(name, found.series[foreign]) for name, foreign in chosen.items()])
+    merged = joined(curves, found.starts)
+    rest = [name for name in found.series if name not in chosen.values() and catalogue_name(name) not in _NO_CURVE]
+    left = [name for name in rest if name not in found.aside and not _take_layer(found, name)]
+    documents = found.layers.documents()
+    if not len(merged.table.steps) and not len(documents):
+        return None
+    points = sum(len(each.steps) for each in found.series.values())
+    slices = sorted(name.removeprefix(SLICE) for name in chosen if name.startswith(SLICE))
+    manifest = found.manifest
+    manifest.source = source
+    if slices:
+        manifest.slices = slices
+    if tensors := found.layers.tensors():
+        manifest.tensors = tensors
+    return Imported(
+        merged.table,
+        manifest,
+        (
+            f"read as {source}: {points:,} points of {len(found.series):,} series",
+            *([f"taken: {', '.join(_taken(chosen))}"] if chosen else []),
+            *notes,
+            *said,
+            *_left_out(left),
+            *found.notes,
+            *merge_notes(merged),
+            *found.layers.notes(),
+            *(
+                []
+                if len(documents)
+                else ["no statistics of single tensors were logged: weights, gradients, activations, attention"]
+            ),
+        ),
+        source,
+        found.name,
+        documents,
+    )
+
+
+def _chosen(found: Tracked, mapped: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the series of each catalogue name, and say where another one could have been meant."""
+    own = {name: foreign for name, foreign in found.usual.items() if foreign in found.series}
+    own = {name: foreign for name, foreign in own.items() if foreign not in mapped.values()}
+    own |= {name: foreign for name, foreign in mapped.items() if foreign in found.series}
+    names = [name for name in found.series if name not in own.values() and name not in found.aside]
+    chosen, notes = {}, []
+    for name, positions in recognised(names).items():
+        if name in own or name in _NO_CURVE:
+            continue
+        several = [names[each] for each in positions]
+        chosen[name] = max(several, key=lambda foreign: len(found.series[foreign].steps))
+        if len(several) > 1:
+            others = [each for each in several if each != chosen[name]]
+            notes.append(f"{name} could also be {listed(others)}, which holds no more points; --map decides otherwise")
+    return own | chosen, notes
+
+
+def _with_steps(curves: Iterable[tuple[str, Series]]) -> tuple[list[tuple[str, Series]], list[str]]:
+    """Return curves whose points have steps, and say where they had none."""
+    counted, stood, negative = [], [], 0
+    for name, series in curves:
+        negative += int((series.steps < 0).sum())
+        if stands_still(series):
+            stood.append(name)
+            counted.append((name, renumbered(series)))
+        else:
+            counted.append((name, series))
+    notes = [f"all points of {listed(stood)} stand at step 0: they were numbered from 1"] if stood else []
+    if negative:
+        notes.append(f"{negative:,} points stand below step 0 and were left out")
+    return counted, notes
+
+
+def _take_layer(found: Tracked, name: str) -> bool:
+    """Tell whether a series is a statistic of a layer, and take it then."""
+    series = found.series[name]
+    if not len(series.steps) or not found.layers.take(int(series.steps[0]), name, float(series.values[0])):
+        return False
+    for step, value in zip(series.steps[1:].tolist(), series.values[1:].tolist(), strict=True):
+        found.layers.take(step, name, value)
+    return True
+
+
+def _taken(chosen: Mapping[str, str]) -> list[str]:
+    slices = [foreign for name, foreign in chosen.items() if name.startswith(SLICE)]
+    pairs = [f"{name} from {short(foreign)}" for name, foreign in chosen.items() if not name.startswith(SLICE)]
+    return pairs + ([f"{len(slices)} series of slice_val_loss from {listed(slices, most=2)}"] if slices else [])
+
+
+def _left_out(left: Sequence[str]) -> list[str]:
+    return [f"left out, because no common name says what they are: {listed(left)}"] if left else []
+
+
+def finite_time(milliseconds: float) -> float:
+    """Return milliseconds since 1970 as seconds, NaN where they are none."""
+    seconds = milliseconds / 1000
+    return seconds if np.isfinite(seconds) and seconds >= 0 else np.nan
