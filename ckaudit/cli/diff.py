@@ -167,7 +167,12 @@ def _compared(subjects: list[Subject], **asked: Any) -> "Comparison":
 
 
 def _checkpoints(subjects: list[Subject]) -> "Comparison":
-    raise NotImplementedError
+    from ckaudit.diff.documents import compare_documents
+    from ckaudit.diff.whole import whole
+
+    names = [each.name for each in subjects]
+    pairs = [compare_documents(str(subjects[0].path), str(each.path)) for each in subjects[1:]]
+    return whole(names, pairs, files=len(names))
 
 
 def _audited(mode: str, subjects: list[Subject]) -> "Comparison":

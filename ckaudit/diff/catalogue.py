@@ -61,8 +61,13 @@ HEALTH = _kind(
     "It has findings that the reference does not have.",
     "ckaudit triage names causes for them, and what to try first.",
 )  # fmt: skip
+VALIDATION_SLICES = _kind(
+    "DIFF012", "validation_slices", "sev1",
+    "A slice of the validation set is worse than the reference's, by more than noise explains.",
+    "Look at the data of that slice: its share in the training mix, its filters, its tokens.",
+)  # fmt: skip
 OTHER = _kind(
-    "DIFF012", "other_question", "sev2",
+    "DIFF019", "other_question", "sev2",
     "Another question, named in the message, has a worse answer than the reference's.",
     "Read the message; ckaudit diff -v shows the numbers.",
 )  # fmt: skip
@@ -84,6 +89,6 @@ def kind_of(question: str) -> violations.Kind:
     """Return the kind of a question's worse answer; questions that plug-ins or audits of resumes put share one.
 
     >>> kind_of("speed").code, kind_of("moments").code
-    ('DIFF009', 'DIFF012')
+    ('DIFF009', 'DIFF019')
     """
     return _BY_NAME.get(question, OTHER)

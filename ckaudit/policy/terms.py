@@ -7,12 +7,12 @@ from msgspec import Meta, Struct
 Unanswered = Literal["error", "fail", "pass"]
 Words = Annotated[str, Meta(min_length=1)]
 QUESTIONS: tuple[str, ...] = (
-    "final_loss", "smoothed_loss", "loss_at_equal_tokens", "loss_at_equal_time", "steps_to_loss", "validation_loss", "stability",
-    "clip_rate", "speed", "memory", "health",
+    "final_loss", "smoothed_loss", "loss_at_equal_tokens", "loss_at_equal_time", "steps_to_loss", "validation_loss",
+    "validation_slices", "stability", "clip_rate", "speed", "memory", "health",
 )  # fmt: skip
 GROUPS: dict[str, tuple[str, ...]] = {
     "loss": ("final_loss", "smoothed_loss", "loss_at_equal_tokens"),
-    "validation": ("validation_loss",),
+    "validation": ("validation_loss", "validation_slices"),
 }
 """Words that stand for several questions."""
 DEFAULT = ("loss", "validation", "stability", "health")
@@ -49,7 +49,7 @@ def meant(word: str) -> tuple[str, ...]:
     """Return the questions that a word means.
 
     >>> meant("validation"), meant("speed")
-    (('validation_loss',), ('speed',))
+    (('validation_loss', 'validation_slices'), ('speed',))
     """
     return GROUPS.get(word, (word,))
 

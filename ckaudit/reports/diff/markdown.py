@@ -39,7 +39,7 @@ def _pair(pair: Pair, view: View) -> Iterator[str]:
     if pair.parting is not None:
         yield f"**First to part**: {text(pair.parting.message)}"
     folded = (
-        (f"{words.plural(len(pair.propagation), 'step')} of the parting", _propagation(pair)),
+        ("What differs most" if pair.parting is None else "What parted, in order", _propagation(pair)),
         ("How far apart", [text(each.message) for each in pair.drifts]),
         (f"Only {code(pair.right)} is ill with", [_ill(each) for each in pair.gained]),
         (f"Only {code(pair.left)} is ill with", [_ill(each) for each in pair.lost]),
@@ -74,7 +74,7 @@ def _in_brackets(left: Number | None, right: Number | None) -> str:
 
 
 def _propagation(pair: Pair) -> list[str]:
-    return [f"step {each.step}: {text(say.place(each))} {text(say.numbers(each))}".rstrip() for each in pair.propagation]
+    return [f"step {each.step}: {text(say.place(each))} {code(say.numbers(each))}" for each in pair.propagation]
 
 
 def _ill(each: Finding) -> str:

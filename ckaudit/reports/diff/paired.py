@@ -96,7 +96,7 @@ def _questions(pair: Pair, view: View, width: int) -> list[str]:
 def _row(answer: Answer) -> list[str]:
     band = "" if answer.band is None else words.number(answer.band, digits=3)
     return [
-        say.WORDS[answer.word], say.spoken(answer.question), say.value(answer.left), say.value(answer.right),
+        say.WORDS[answer.word], say.spoken(answer.question), *say.both(answer.left, answer.right),
         say.difference(answer.left, answer.right), say.share(answer.left, answer.right), band, say.unit(answer.unit),
     ]  # fmt: skip
 
@@ -104,6 +104,8 @@ def _row(answer: Answer) -> list[str]:
 def _stacked(row: list[str], width: int) -> list[str]:
     """Return an answer on lines of its own where the screen has no room for a table."""
     word, question, left, right, apart, part, band, unit = row
+    if not left:
+        return paragraph(f"{word}: {question}", width)
     numbers = f"{left} | {right} {unit}".rstrip() + (f", {apart}" if apart else "") + (f" ({part})" if part else "")
     numbers += f", noise {band}" if band else ""
     return [*paragraph(f"{word}: {question}", width), *paragraph(numbers, width, indent="      ")]
@@ -113,13 +115,12 @@ def _parting(pair: Pair, view: View, width: int) -> list[str]:
     """Return the first to leave the band, and what followed in order."""
     if pair.parting is None and not pair.propagation:
         return []
-    lines = []
-    if pair.parting is not None:
-        lines += _departure(pair.parting, "first: ", view, width, whole=True)
+    first = pair.parting
+    lines = [] if first is None else _departure(first, "first: ", view, width, whole=True)
     after = [each for each in pair.propagation if each != pair.parting]
     for each in after[: _shortened(len(after), view)]:
-        lines += _departure(each, f"step {each.step}: ", view, width, whole=view.verbose)
-    return [paint("Where they part", "bold", view), *_kept(lines, len(after), view)]
+        lines += _departure(each, "- " if first is None else f"step {each.step}: ", view, width, whole=view.verbose)
+    return [paint("What differs most" if first is None else "Where they part", "bold", view), *_kept(lines, len(after), view)]
 
 
 def _departure(each: Departure, first: str, view: View, width: int, *, whole: bool) -> list[str]:

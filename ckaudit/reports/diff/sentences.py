@@ -65,8 +65,13 @@ def unit(name: str) -> str:
 
 
 def judged(pair: Pair) -> list[Answer]:
-    """Return the questions that have an answer."""
-    return [answer for answer in pair.answers if answer.word not in OPEN]
+    """Return the questions that have an answer, but for one that only says the verdict again."""
+    return [answer for answer in pair.answers if answer.word not in OPEN and answer.message != pair.verdict]
+
+
+def both(left: Number | None, right: Number | None) -> tuple[str, str]:
+    """Return two values as cells; where there is neither, the question has no numbers and the cells are empty."""
+    return ("", "") if left is None and right is None else (value(left), value(right))
 
 
 def unjudged(pair: Pair) -> list[Answer]:
@@ -102,11 +107,11 @@ def place(each: Departure | Drift) -> str:
 
 
 def numbers(each: Departure) -> str:
-    """Return both values of a departure and what noise explains, where they were recorded."""
+    """Return both values of a departure and what noise explains, where it explains anything."""
     if each.left is None and each.right is None:
         return ""
     end = f" {unit(each.unit)}" if unit(each.unit) else ""
-    return f"{value(each.left)} | {value(each.right)}{end}, noise {value(each.band)}"
+    return f"{value(each.left)} | {value(each.right)}{end}" + (f", noise {value(each.band)}" if each.band else "")
 
 
 def labels(found: Comparison) -> list[str]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Sequence
 
-from ckaudit.contract.diff import Comparison, Word
+from ckaudit.contract.diff import Answer, Comparison, Word
+from ckaudit.contract.numbers import Number
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import columns, pad, paragraph
@@ -56,11 +57,11 @@ def _rows(found: Comparison) -> list[list[str]]:
         name = say.spoken(question.question) + (f", {unit}" if unit else "")
         if found.gate is None:
             reference = next((say.value(each.left) for each in answers if each and each.left is not None), "")
-            cells = ["" if each is None else f"{_sign(each.word)} {say.value(each.right)}" for each in answers]
+            cells = ["" if each is None else _signed(each, each.right) for each in answers]
             rows.append([name, reference, *cells])
         else:
             canary = next((say.value(each.right) for each in answers if each and each.right is not None), "")
-            cells = ["" if each is None else f"{_sign(each.word)} {say.value(each.left)}" for each in answers]
+            cells = ["" if each is None else _signed(each, each.left) for each in answers]
             rows.append([name, *cells, canary])
     return rows
 
@@ -68,6 +69,11 @@ def _rows(found: Comparison) -> list[list[str]]:
 def _placed(found: Comparison, reference: str, cells: list[str]) -> list[str]:
     """Return the cells of all pairs with that of the subject they share: the first, or of a gate the last."""
     return [reference, *cells] if found.gate is None else [*cells, reference]
+
+
+def _signed(answer: Answer, value: Number | None) -> str:
+    """Return the sign of an answer with a value; a question without numbers has the sign alone."""
+    return _sign(answer.word) if answer.left is None and answer.right is None else f"{_sign(answer.word)} {say.value(value)}"
 
 
 def _sign(word: Word) -> str:
