@@ -84,6 +84,14 @@ def _judged(canary: str, good: list[str], gate: "Gate", *, align: str, choice: "
     noise = [Path(each) for each in good] if len(good) > 1 else []
     with progress("reading") as tick:
         found = [
-            compare([Path(each), Path(canary)], axis=align, noise=noise, choice=choice, progress=tick, gate=gate) for each in good
+            compare(
+                [Path(each), Path(canary)],
+                axis=align,
+                noise=[p for p in noise if p != Path(each)],
+                choice=choice,
+                progress=tick,
+                gate=gate,
+            )
+            for each in good
         ]
     return gated(found, terms, policy=gate.policy.file if gate.policy and gate.policy.gate else None)

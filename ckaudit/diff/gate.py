@@ -36,8 +36,7 @@ def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None
     words: dict[Outcome, Word] = {"passed": "within_noise", "failed": "worse", "incomparable": "incomparable"}
     return replace(
         first, command="gate", subjects=[*(each.subjects[0] for each in comparisons), canary], pairs=pairs, gate=gate,
-        word=words[outcome], verdict=_verdict(canary, pairs, gate),
-        notes=list(dict.fromkeys(note for each in comparisons for note in each.notes)),
+        word=words[outcome], verdict=_verdict(canary, pairs, gate), notes=_notes(comparisons, pairs, terms),
         files=sum(each.files for each in comparisons),
     )  # fmt: skip
 
@@ -79,7 +78,7 @@ def _judged(pairs: Sequence[Pair], terms: Terms) -> tuple[Outcome, list[str]]:
         return "failed", worse
     unforeseen = _unforeseen(pairs, terms)
     unanswered = [sentence for question in terms.counts() if (sentence := _unanswered(pairs, question))]
-    answered = any(each.word not in OPEN for pair in pairs for each in pair.answers if each.question in terms.counts())
+    answered = any(_is_answered(pairs, question) for question in terms.counts())
     if not unforeseen and not unanswered and answered:
         return "passed", []
     reasons = [*unforeseen, *unanswered] or ["none of the questions that count has an answer"]
@@ -100,7 +99,7 @@ def _worse(pairs: Sequence[Pair], question: str) -> str:
     told = min(bad, key=lambda each: abs(_value(each.left) - median(_value(answer.left) for answer in bad)))
     since = next((pair.parting.step for pair in pairs if told in pair.answers and pair.parting), None)
     of = f" (against {len(bad)} of {len(answers)} good runs)" if len(pairs) > 1 else ""
-    return f"{question}: {told.message}" + of + ("" if since is None else f"; the runs part at step {since}")
+    return f"{_spoken(question)}: {told.message}" + of + ("" if since is None else f"; the runs part at step {since}")
 
 
 def _value(number: object) -> float:
@@ -113,7 +112,22 @@ def _unanswered(pairs: Sequence[Pair], question: str) -> str:
     asked = [answer for answer in answers if answer.word == "incomparable" or answer.left is not None]
     if not asked or any(answer.word not in OPEN for answer in asked):
         return ""
-    return f"{question}: {asked[0].message}"
+    return f"{_spoken(question)}: {asked[0].message}"
+
+
+def _is_answered(pairs: Sequence[Pair], question: str) -> bool:
+    return any(answer.word not in OPEN for answer in _of(pairs, question))
+
+
+def _notes(comparisons: Sequence[Comparison], pairs: Sequence[Pair], terms: Terms) -> list[str]:
+    """Return the notes of all comparisons, and which questions count that no good run lets anybody ask."""
+    open_ones = [_spoken(question) for question in terms.counts() if not _is_answered(pairs, question)]
+    told = [f"these count and could not be asked: {', '.join(open_ones)}"] if open_ones else []
+    return [*told, *dict.fromkeys(note for each in comparisons for note in each.notes)]
+
+
+def _spoken(question: str) -> str:
+    return question.replace("_", " ")
 
 
 def _unforeseen(pairs: Sequence[Pair], terms: Terms) -> list[str]:
@@ -144,7 +158,8 @@ def _verdict(canary: str, pairs: Sequence[Pair], gate: Gated) -> str:
     more = f" And {len(gate.reasons) - 1} more." if len(gate.reasons) > 1 else ""
     if gate.outcome == "passed":
         told = f"; open: {gate.reasons[0]}." + more if gate.reasons else "."
-        return f"{canary} is no worse than {against} in {', '.join(gate.counts)}" + told
+        asked = [_spoken(question) for question in gate.counts if _is_answered(pairs, question)]
+        return f"{canary} is no worse than {against} in {', '.join(asked) or 'anything that could be asked'}" + told
     if gate.outcome == "failed":
         return f"{canary} does not pass against {against}: {gate.reasons[0]}." + more
     return f"{canary} cannot be compared with {against}: {gate.reasons[0]}." + more

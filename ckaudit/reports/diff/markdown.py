@@ -13,7 +13,7 @@ from ckaudit.reports.view import PLAIN, View
 
 def render(found: Comparison, view: View = PLAIN) -> str:
     """Return `found` as GitHub-flavoured Markdown."""
-    blocks = [f"### ckaudit {text(found.command)}: **{say.badge(found)}** {text(found.verdict)}"]
+    blocks = [f"### ckaudit {text(found.command)}: **{say.badge(found)}** {text(say.headline(found, *found.subjects[:2]))}"]
     if found.gate and found.gate.reasons:
         blocks.append("\n".join(f"- {text(reason)}" for reason in found.gate.reasons))
     if len(found.subjects) > 2:
@@ -21,7 +21,7 @@ def render(found: Comparison, view: View = PLAIN) -> str:
     for pair in found.pairs:
         if len(found.pairs) > 1:
             blocks.append(
-                f"#### {code(pair.right)} against {code(pair.left)}: **{say.WORDS[pair.word]}**\n\n{text(pair.verdict)}"
+                f"#### {code(pair.right)} against {code(pair.left)}: **{say.WORDS[pair.word]}**\n\n{text(say.verdict(pair))}"
             )
         blocks += _pair(pair, view)
     blocks += ["\n".join(f"- {text(note)}" for note in found.notes)] if found.notes else []
@@ -31,8 +31,11 @@ def render(found: Comparison, view: View = PLAIN) -> str:
 
 def _pair(pair: Pair, view: View) -> Iterator[str]:
     """Yield the blocks of one pair."""
-    if grave := [each for each in pair.unlike if say.grave(each)]:
-        lines = [f"- **{text(each.name)}** {code(say.sides(each))}: {text(each.message)}" for each in grave]
+    if grave := [each for each in pair.unlike if say.voided(each, pair)]:
+        lines = [
+            f"- **{text(each.name)}** {code(say.sides(each))}: {text(each.message)}; no answer to {text(say.voids(each, pair))}"
+            for each in grave
+        ]
         yield "\n".join(["**Not alike**", "", *lines])
     if pair.answers:
         yield "\n".join(_questions(pair))
@@ -40,10 +43,13 @@ def _pair(pair: Pair, view: View) -> Iterator[str]:
         yield f"**First to part**: {text(pair.parting.message)}"
     folded = (
         ("What differs most" if pair.parting is None else "What parted, in order", _propagation(pair)),
-        ("How far apart", [text(each.message) for each in pair.drifts]),
+        ("How far apart", [f"step {each.step}: {text(each.message)}" for each in pair.drifts]),
         (f"Only {code(pair.right)} is ill with", [_ill(each) for each in pair.gained]),
         (f"Only {code(pair.left)} is ill with", [_ill(each) for each in pair.lost]),
-        ("Other differences", [f"{text(each.name)}: {code(say.sides(each))}" for each in pair.unlike if not say.grave(each)]),
+        (
+            "Other differences",
+            [f"{text(each.name)}: {code(say.sides(each))}" for each in pair.unlike if not say.voided(each, pair)],
+        ),
         ("Noise", [text(pair.noise.message), *(text(note) for note in pair.notes)]),
     )
     for title, lines in folded:
@@ -61,7 +67,7 @@ def _questions(pair: Pair) -> Iterator[str]:
         band = say.value(each.band)
         word = f"**{say.WORDS[each.word]}**" if each.word in ("worse", "different", "incomparable") else say.WORDS[each.word]
         more = f" (does not count: {text(each.excused)})" if each.excused else ""
-        more += f": {text(each.message)}" if each.word in say.OPEN else ""
+        more += f": {text(say.missing(each, pair))}" if each.word in say.OPEN else ""
         yield (
             f"| {text(say.spoken(each.question))}{unit} | {say.value(each.left)} | {say.value(each.right)} "
             f"| {apart or say.ABSENT} | {band} | {word}{more} |"

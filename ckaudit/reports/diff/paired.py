@@ -54,22 +54,22 @@ def _unlike(pair: Pair, view: View, width: int) -> list[str]:
     """Return what is not alike: first what leaves questions without an answer."""
     if not pair.unlike:
         return []
-    ranked = sorted(pair.unlike, key=lambda each: not say.grave(each))
-    shown_ones = ranked[: _shortened(len(ranked), view)]
-    lines = [line for each in shown_ones for line in _difference(each, view, width)]
+    ranked = sorted(pair.unlike, key=lambda each: not say.voided(each, pair))
+    lines = [line for each in ranked[: _shortened(len(ranked), view)] for line in _difference(each, pair, view, width)]
     return [paint("Not alike", "bold", view), *_kept(lines, len(ranked), view)]
 
 
-def _difference(each: Unlike, view: View, width: int) -> Iterator[str]:
-    """Yield one difference with both sides, and below it what it means."""
-    mark = "! " if say.grave(each) else "- "
-    head = paragraph(shown(f"{each.name}: {say.sides(each)}", view), width, first=mark)
-    yield from (paint(line, "sev2", view) for line in head) if say.grave(each) else head
-    if say.grave(each) or view.verbose:
-        yield from (paint(line, "dim", view) for line in paragraph(shown(each.message, view), width, indent="    "))
-    if open_ones := say.leaves_open(each) if not view.verbose else say.also(map(say.spoken, each.invalidates)):
+def _difference(each: Unlike, pair: Pair, view: View, width: int) -> Iterator[str]:
+    """Yield one difference: with both sides, or where it leaves questions open with what it means for them."""
+    open_ones = say.voids(each, pair, limit=None if view.verbose else say.LISTED)
+    if open_ones:
+        yield from (paint(line, "sev2", view) for line in paragraph(shown(each.message, view), width, first="! "))
         text = f"no answer to: {open_ones}"
         yield from (paint(line, "dim", view) for line in paragraph(shown(text, view), width, indent="    "))
+        return
+    yield from paragraph(shown(f"{each.name}: {say.sides(each)}", view), width, first="- ")
+    if view.verbose:
+        yield from (paint(line, "dim", view) for line in paragraph(shown(each.message, view), width, indent="    "))
 
 
 def _questions(pair: Pair, view: View, width: int) -> list[str]:
@@ -131,10 +131,12 @@ def _departure(each: Departure, first: str, view: View, width: int, *, whole: bo
 
 
 def _drifts(pair: Pair, view: View, width: int) -> list[str]:
-    """Return how far parts have come apart."""
-    kept = pair.drifts[: _shortened(len(pair.drifts), view)]
-    lines = [line for each in kept for line in paragraph(shown(each.message, view), width, first="- ")]
-    return [paint("How far apart", "bold", view), *_kept(lines, len(pair.drifts), view)] if lines else []
+    """Return how far parts have come apart: of each measure the farthest, unless everything is asked for."""
+    kept = pair.drifts if view.verbose else say.farthest(pair)
+    lines = [line for each in kept for line in paragraph(shown(f"step {each.step}: {each.message}", view), width, first="- ")]
+    more = len(pair.drifts) - len(kept)
+    rest = [f"  ... and {more} more (-v shows all)"] if more else []
+    return [paint("How far apart", "bold", view), *lines, *rest] if lines else []
 
 
 def _health(pair: Pair, view: View, width: int) -> list[str]:
@@ -163,10 +165,10 @@ def _open(pair: Pair, view: View, width: int) -> list[str]:
     if not found:
         return []
     title = f"No answer: {len(found)} of {words.plural(len(pair.answers), 'question')}"
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for each in found:
-        groups.setdefault((each.message, say.WORDS[each.word]), []).append(say.spoken(each.question))
+        groups.setdefault(say.missing(each, pair), []).append(say.spoken(each.question))
     lines = []
-    for (message, word), names in groups.items():
-        lines += paragraph(shown(f"{', '.join(names)} ({word}): {message}", view), width, first="- ")
+    for why, names in groups.items():
+        lines += paragraph(shown(f"{', '.join(names)}: {why}", view), width, first="- ")
     return [*(paint(line, "bold", view) for line in fit(title, width)), *lines]

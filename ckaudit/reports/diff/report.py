@@ -43,7 +43,7 @@ def _findings(found: Comparison) -> Iterator[Finding]:
         if pair.parting is not None and not answered and pair.word in BAD:
             yield _parting(pair.parting, of)
         for each in pair.unlike:
-            if say.grave(each):
+            if say.voided(each, pair):
                 severity: Severity = "sev2" if pair.word == "incomparable" else "note"
                 yield _finding(UNLIKE, of + each.message, severity, where=each.name, expected=each.left, found=each.right)
 

@@ -1,5 +1,6 @@
 """What every drawing of a comparison says alike: words, numbers, and what belongs together."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from ckaudit.contract.diff import Answer, Comparison, Departure, Drift, Pair, Unlike, Word
@@ -15,6 +16,7 @@ WORDS: dict[Word, str] = {
     "incomparable": "incomparable",
     "not_recorded": "not recorded",
 }
+GRAVEST: tuple[Word, ...] = ("worse", "different", "incomparable", "not_recorded", "better", "within_noise", "same")
 OPEN: tuple[Word, ...] = ("incomparable", "not_recorded")
 GATE_WORDS = {"passed": "PASS", "failed": "FAIL", "incomparable": "INCOMPARABLE"}
 ABSENT = "-"
@@ -79,16 +81,63 @@ def unjudged(pair: Pair) -> list[Answer]:
     return [answer for answer in pair.answers if answer.word in OPEN]
 
 
-def grave(each: Unlike) -> bool:
-    """Tell whether a difference leaves a question without an answer."""
-    return bool(each.invalidates)
+def voided(each: Unlike, pair: Pair) -> list[str]:
+    """Return the questions that were asked and that a difference leaves without an answer."""
+    return [spoken(answer.question) for answer in pair.answers if answer.question in each.invalidates]
 
 
-def leaves_open(each: Unlike) -> str:
-    """Return which questions a difference leaves without an answer, or an empty string."""
-    names = [spoken(name) for name in each.invalidates]
-    more = len(names) - LISTED
-    return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")
+def voids(each: Unlike, pair: Pair, *, limit: int | None = LISTED) -> str:
+    """Return the same as a list, the first `limit` of them, or an empty string."""
+    names = voided(each, pair)
+    more = len(names) - len(names[:limit])
+    return ", ".join(names[:limit]) + (f" and {more} more" if more else "")
+
+
+def verdict(found: Comparison | Pair) -> str:
+    """Return the verdict without the word that the badge says already."""
+    head, colon, rest = found.verdict.partition(": ")
+    return rest if colon and head.lower() in (WORDS[found.word], "not comparable") else found.verdict
+
+
+def headline(found: Comparison, left: str, right: str) -> str:
+    """Return the sentence beside the badge: of one pair its verdict, of several a count of words, of a gate its own.
+
+    Args:
+        found: What was compared.
+        left: What the reference is called there.
+        right: What the other subject is called there.
+    """
+    if found.gate is not None:
+        return found.verdict
+    if len(found.pairs) == 1:
+        told = verdict(found)
+        return f"{right} is {WORDS[found.word]} than {left}: {told}" if found.word in ("better", "worse") else told
+    counts = Counter(pair.word for pair in found.pairs)
+    told = ", ".join(f"{counts[word]} {WORDS[word]}" for word in GRAVEST if counts[word])
+    return f"{len(found.pairs)} against {left}: {told}"
+
+
+def missing(answer: Answer, pair: Pair) -> str:
+    """Return why a question has no answer; what was said of a difference is not said again."""
+    named = [each.name for each in pair.unlike if each.message and each.message in answer.message]
+    if named:
+        return f"not alike: {', '.join(named)}"
+    return answer.message if answer.message.startswith(WORDS[answer.word]) else f"{WORDS[answer.word]}: {answer.message}"
+
+
+def farthest(pair: Pair) -> list[Drift]:
+    """Return of each measure the part that has come apart the most."""
+    found: dict[str, Drift] = {}
+    for each in pair.drifts:
+        best = found.get(each.measure)
+        if best is None or _size(each) > _size(best):
+            found[each.measure] = each
+    return list(found.values())
+
+
+def _size(each: Drift) -> float:
+    """Return a distance as a number to rank by; one that is not finite is the farthest."""
+    return abs(each.value) if isinstance(each.value, int | float) else float("inf")
 
 
 def sides(each: Unlike) -> str:

@@ -3,7 +3,7 @@
 from ckaudit.contract.diff import Comparison, Pair
 from ckaudit.reports import words
 from ckaudit.reports.diff.paired import COLOURS, sections, told
-from ckaudit.reports.diff.sentences import badge, labels
+from ckaudit.reports.diff.sentences import WORDS, badge, headline, labels, verdict
 from ckaudit.reports.diff.table import many
 from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import fit, paragraph
@@ -32,7 +32,7 @@ def _head(found: Comparison, view: View, width: int) -> list[str]:
     """Return the badge with the verdict, then who is who, dimmed."""
     word = badge(found)
     colour = GATE_COLOURS[found.gate.outcome] if found.gate else COLOURS[found.word]
-    first, *rest = fit(shown(found.verdict, view), width - len(word) - 2)
+    first, *rest = fit(shown(headline(found, *labels(found)[:2]), view), width - len(word) - 2)
     lines = [f"{paint(word, colour, view)}  {paint(first, 'bold', view)}"]
     lines += [" " * (len(word) + 2) + paint(line, "bold", view) for line in rest]
     by = "" if found.axis == "step" else f" by {found.axis}"
@@ -65,7 +65,7 @@ def _one_of_many(found: Comparison, pair: Pair, index: int, view: View, width: i
     """Return the sections of one pair among several: all of them where everything is asked for, else its verdict."""
     left, right = (0, index + 1) if found.gate is None else (index, len(found.subjects) - 1)
     names = labels(found)
-    head = f"{names[right]} against {names[left]}: "
-    lines = paragraph(shown(pair.verdict, view), width, first=head, indent="")
+    head = f"{names[right]} against {names[left]}: {WORDS[pair.word]}: "
+    lines = paragraph(shown(verdict(pair), view), width, first=head, indent="")
     lines[0] = lines[0].replace(head, paint(head, "bold", view), 1)
     return [lines, *sections(pair, view, width)] if view.verbose else [lines]
