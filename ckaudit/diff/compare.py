@@ -1,0 +1,183 @@
+"""`diff` from end to end: runs are opened, audited, put side by side, and become a comparison."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from ckaudit import __version__
+from ckaudit.audit.newest import contradictions_of_newest
+from ckaudit.audit.open import is_ours, open_run
+from ckaudit.audit.report import notes_on_step, triage_reads, triage_run
+from ckaudit.contract.choice import NOTHING_SAID, Choice
+from ckaudit.contract.diff import VERSION, Axis, Comparison, Drift, Noise, Pair, Unlike
+from ckaudit.diff.align import Axes, axes
+from ckaudit.diff.both import Both, Side
+from ckaudit.diff.health import gained_and_lost
+from ckaudit.diff.parting import Parting, parting
+from ckaudit.diff.questions import questions
+from ckaudit.diff.settle import Weighed, gravest, settle, verdict
+from ckaudit.diff.watched import reads
+from ckaudit.errors import UsageError
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.run.read import Progress
+from ckaudit.run.run import Run
+
+MOST = 20
+
+
+class Subject(Struct, frozen=True, eq=False):
+    """One run that was read and audited."""
+
+    path: Path
+    side: Side
+    notes: tuple[str, ...] = ()
+
+
+def compare(
+    subjects: Sequence[Path],
+    *,
+    axis: Axis = "step",
+    noise: Sequence[Path] = (),
+    choice: Choice = NOTHING_SAID,
+    step: int | None = None,
+    progress: Progress | None = None,
+    gate: Gate = OPEN,
+    command: Literal["diff", "gate"] = "diff",
+) -> Comparison:
+    """Compare runs, each with the first.
+
+    Args:
+        subjects: Run folders or logs, the reference first.
+        axis: What is made equal: steps, tokens or the loss.
+        noise: Replicas of the reference, which tell what is chance.
+        choice: What a foreign log does not say itself.
+        step: Judge with what was known when this step had ended; default: the end of the records.
+        progress: Called with files done and files in all, run by run.
+        gate: Policy and baseline that findings are held against.
+        command: diff or gate.
+
+    Raises:
+        UnreadableError: Where one of them is no run.
+        UsageError: Where there are fewer than two, or more than twenty.
+    """
+    if not 2 <= len(subjects) <= MOST:
+        raise UsageError(f"{len(subjects)} runs to compare", hint=f"name 2 to {MOST}, the reference first")
+    opened = [_opened(path, choice, step, progress, gate) for path in (subjects[0], *noise)]
+    reference, replicas = opened[0], opened[1:]
+    files, pairs = sum(each.side.run.files for each in opened), []
+    for path in subjects[1:]:
+        subject = _opened(path, choice, step, progress, gate)
+        files += subject.side.run.files
+        pairs.append(compare_pair(reference, subject, axis=axis, replicas=replicas))
+    word = gravest(pair.word for pair in pairs)
+    return Comparison(
+        schema_version=VERSION, tool=f"ckaudit {__version__}", command=command, subjects=[str(path) for path in subjects],
+        axis=axis, word=word, verdict=next(pair.verdict for pair in pairs if pair.word == word), pairs=pairs, files=files,
+        notes=list(dict.fromkeys(f"{each.path}: {note}" for each in opened for note in each.notes)),
+    )  # fmt: skip
+
+
+def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas: Sequence[Subject] = ()) -> Pair:
+    """Compare two runs that are in memory."""
+    how = axes(left.side.run, right.side.run, axis)
+    notes = [f"{how.missing} is not recorded by both, so that the runs are aligned by step"] if how.missing else []
+    both = Both(left.side, right.side, Axes() if how.missing else how, tuple(each.side for each in replicas))
+    unlike = _unlike(left.side.run, right.side.run)
+    parted = parting(both)
+    answers = [(each, *each(both, unlike)) for each in questions().values()]
+    weighed = [Weighed(answer, each.weighs, counts) for each, answer, counts in answers]
+    word = settle(weighed, parted)
+    gained, lost = gained_and_lost(both)
+    return Pair(
+        left=str(left.path), right=str(right.path), word=word, verdict=verdict(word, weighed, parted.departures, unlike),
+        noise=_noise(both, parted, replicas), unlike=unlike, answers=[each.answer for each in weighed],
+        parting=parted.departures[0] if parted.departures else None, propagation=list(parted.departures),
+        drifts=_drifts(left, right, parted), gained=gained, lost=lost,
+        notes=[*notes, *right.notes, *_lengths(left.side.run, right.side.run), *_seams(both)],
+    )  # fmt: skip
+
+
+def _opened(path: Path, choice: Choice, step: int | None, progress: Progress | None, gate: Gate) -> Subject:
+    run = open_run(path, reads=triage_reads() | reads(), choice=choice, progress=progress)
+    if len(run.checkpoint_steps) and is_ours(path):
+        run = replace(run, findings=(*run.findings, *contradictions_of_newest(path, step=step)))
+    notes: list[str] = []
+    if step is not None:
+        notes = notes_on_step(run, step)
+        run = run.until(step)
+    report = triage_run(run, gate=gate)
+    return Subject(path, Side(run, tuple(report.findings)), (*run.notes, *notes))
+
+
+def _unlike(left: Run, right: Run) -> list[Unlike]:
+    made: list[Unlike] = _of("comparable", "unlike", left, right)
+    return made
+
+
+def _drifts(left: Subject, right: Subject, parted: Parting) -> list[Drift]:
+    """Return how far parts have come apart, at the checkpoint after the parting and at the last that both have."""
+    shared = sorted({*left.side.run.checkpoint_steps.tolist()} & {*right.side.run.checkpoint_steps.tolist()})
+    if not shared or parted.is_same or not all(is_ours(each.path) for each in (left, right)):
+        return []
+    after = [step for step in shared if parted.departures and step >= parted.departures[0].step]
+    made: list[Drift] = _of("shapes", "drifts", left.path, right.path, sorted({*after[:1], shared[-1]}))
+    return made
+
+
+def _of(module: str, function: str, *arguments: object) -> Any:
+    """Call a function of a module that may not be there yet; without it there is nothing."""
+    if find_spec(f"ckaudit.diff.{module}") is None:
+        return []
+    return getattr(import_module(f"ckaudit.diff.{module}"), function)(*arguments)
+
+
+def _noise(both: Both, parted: Parting, replicas: Sequence[Subject]) -> Noise:
+    names = [str(each.path) for each in replicas]
+    bits = f"up to step {parted.shared_until} the runs agree in every bit" if parted.shared_until is not None else ""
+    if replicas:
+        more = f"; {bits}" if bits else ""
+        count = len(replicas) + 1
+        return Noise(
+            source="replicas", replicas=names,
+            message=f"bands come from the differences among {count} replicas, and from the runs' own residuals as far as so few "
+            f"replicas leave doubt{more}",
+        )  # fmt: skip
+    if bits:
+        return Noise(
+            source="identical",
+            message=f"{bits}, so that the first difference is the parting; bands of answers after it come from the runs' own "
+            "residuals",
+        )
+    if both.level(train_loss_raw) is None:
+        return Noise(source="none", message="too little is recorded to tell a difference from chance")
+    return Noise(
+        source="residuals",
+        message="bands come from the runs' own residuals, and from what a seed did to small trainings that were measured; "
+        "--noise with replicas of the first tells it for this one",
+    )
+
+
+def _lengths(left: Run, right: Run) -> list[str]:
+    first, second = left.last_step, right.last_step
+    if first is None or second is None or first == second:
+        return []
+    which, shorter = ("first", first) if first < second else ("second", second)
+    return [f"the {which} ends at step {shorter}, the other at step {max(first, second)}; they are compared up to the earlier"]
+
+
+def _seams(both: Both) -> list[str]:
+    paired = both.paired(train_loss_raw)
+    notes = []
+    if paired.apart:
+        notes.append(f"the logs have lines at other steps: values of the first are up to {paired.apart} steps older")
+    for word, side in (("first", both.left), ("second", both.right)):
+        facts = side.run.manifest
+        if facts is not None and facts.sessions is not UNSET and len(facts.sessions) > 1:
+            notes.append(f"the {word} was started {len(facts.sessions)} times; what a later start replaced does not count")
+    return notes

@@ -1,0 +1,15 @@
+"""The loss of the last evaluation that both have."""
+
+from ckaudit.diff.both import Both
+from ckaudit.diff.questions.levels import judged
+from ckaudit.diff.questions.question import Said, missing, question
+from ckaudit.metrics.loss import val_loss
+
+
+@question(place=6, weighs="loss")
+def validation_loss(both: Both) -> Said:
+    """What does held-out text cost at the last evaluation?"""
+    found = both.evaluation(val_loss)
+    if found is None:
+        return missing(both, "val_loss")
+    return judged(found, f"held-out loss at step {int(found.last[-1])}")
