@@ -1,7 +1,7 @@
 """`ckaudit gate`: is a canary as good as the runs that are known to be good?"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -16,7 +16,7 @@ from ckaudit.reports.diff import FORMATS, render
 
 if TYPE_CHECKING:
     from ckaudit.contract.choice import Choice
-    from ckaudit.contract.diff import Comparison
+    from ckaudit.contract.diff import Axis, Comparison
     from ckaudit.policy.gate import Gate
 
 EPILOG = """
@@ -67,31 +67,27 @@ def command(
     one_of(align, AXES, "axis")
     if not against:
         raise UsageError("there is no good run to hold it against", hint=f"ckaudit gate {canary} --against GOOD")
-    good = list(dict.fromkeys([*against, *(more or [])]))
+    good = [Path(each) for each in dict.fromkeys([*against, *(more or [])])]
     gate = open_gate("gate", config=config, no_config=no_config, baseline="", update=False)
-    found = _judged(canary, good, gate, align=align, choice=options.choice(map, ""))
+    found = _judged(canary, good, gate, align=cast("Axis", align), choice=options.choice(map, ""))
     put_out(lambda view: render(found, request.format, view), request)
     return exit_code(found, "worse")
 
 
-def _judged(canary: str, good: list[str], gate: "Gate", *, align: str, choice: "Choice") -> "Comparison":
+def _judged(canary: str, good: list[Path], gate: "Gate", *, align: "Axis", choice: "Choice") -> "Comparison":
     """Compare the canary with each good run; of two or more their spread is the noise."""
     from ckaudit.diff.compare import compare
     from ckaudit.diff.gate import gated
     from ckaudit.policy.terms import Terms
 
     terms = (gate.policy and gate.policy.gate) or Terms()
-    noise = [Path(each) for each in good] if len(good) > 1 else []
     with progress("reading") as tick:
         found = [
-            compare(
-                [Path(each), Path(canary)],
-                axis=align,
-                noise=[p for p in noise if p != Path(each)],
-                choice=choice,
-                progress=tick,
-                gate=gate,
-            )
+            compare([each, Path(canary)], axis=align, noise=_others(good, each), choice=choice, progress=tick, gate=gate)
             for each in good
         ]
     return gated(found, terms, policy=gate.policy.file if gate.policy and gate.policy.gate else None)
+
+
+def _others(good: list[Path], one: Path) -> list[Path]:
+    return [each for each in good if each != one]

@@ -10,6 +10,7 @@ from ckaudit.contract.diff import Answer, Comparison, Gated, Outcome, Pair, Unli
 from ckaudit.policy.terms import Terms, share
 
 OPEN = ("incomparable", "not_recorded")
+BAD = ("worse", "different")
 SURROUNDINGS = ("environment", "cadence")  # kinds of difference that nobody has to expect
 
 
@@ -26,7 +27,7 @@ def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None
     """
     first = comparisons[0]
     canary = first.subjects[-1]
-    pairs = [_excused(pair, terms) for each in comparisons for pair in each.pairs]
+    pairs = _outvoted([_excused(pair, terms) for each in comparisons for pair in each.pairs], terms)
     outcome, reasons = _judged(pairs, terms)
     gate = Gated(
         outcome=outcome, reasons=reasons, counts=terms.counts(), policy=policy,
@@ -46,11 +47,28 @@ def _excused(pair: Pair, terms: Terms) -> Pair:
     return replace(pair, answers=[replace(answer, excused=_excuse(answer, terms)) for answer in pair.answers])
 
 
+def _outvoted(pairs: Sequence[Pair], terms: Terms) -> list[Pair]:
+    """Return pairs in which an answer that is worse than too few good runs says that it does not count."""
+    excuses = {}
+    for question in terms.counts():
+        answers = [answer for answer in _of(pairs, question) if answer.word not in OPEN]
+        bad = [answer for answer in answers if answer.word in BAD and not answer.excused]
+        if bad and 2 * len(bad) <= len(answers):
+            excuses[question] = f"so against {len(bad)} of {len(answers)} good runs only"
+    return [
+        replace(pair, answers=[
+            replace(each, excused=excuses[each.question]) if each.question in excuses and each.word in BAD and not each.excused
+            else each for each in pair.answers
+        ])
+        for pair in pairs
+    ]  # fmt: skip
+
+
 def _excuse(answer: Answer, terms: Terms) -> str | None:
     if answer.question not in terms.counts():
         return "the gate does not ask this question"
     allowed = terms.allowance(answer.question)
-    if answer.word not in ("worse", "different") or allowed is None:
+    if answer.word not in BAD or allowed is None:
         return None
     lost = _lost(answer, allowed)
     return f"{allowed} is allowed" if lost is not None and lost <= _limit(allowed) else None
@@ -93,8 +111,8 @@ def _of(pairs: Sequence[Pair], question: str) -> list[Answer]:
 def _worse(pairs: Sequence[Pair], question: str) -> str:
     """Return why a question fails, or an empty string: worse than most of the good runs, with the middle one's sentence."""
     answers = [answer for answer in _of(pairs, question) if answer.word not in OPEN]
-    bad = [answer for answer in answers if answer.word == "worse" and not answer.excused]
-    if not bad or 2 * len(bad) <= len(answers):
+    bad = [answer for answer in answers if answer.word in BAD and not answer.excused]
+    if not bad:
         return ""
     told = min(bad, key=lambda each: abs(_value(each.left) - median(_value(answer.left) for answer in bad)))
     since = next((pair.parting.step for pair in pairs if told in pair.answers and pair.parting), None)

@@ -73,6 +73,7 @@ def main() -> None:
         recorder.after_backward()
         nn.utils.clip_grad_norm_(model.parameters(), recipe["clip_norm"])
         optimizer.step()
+        recorder.log(tokens_seen=(step + 1) * targets.numel())
         recorder.step(loss, batch=(inputs, targets))
         if step % 20 == 19:
             with torch.no_grad():

@@ -7,6 +7,7 @@ from ckaudit.contract.numbers import Number
 from ckaudit.contract.report import Finding
 from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
+from ckaudit.reports.diff.table import GATE_LEGEND, LEGEND, rows_of
 from ckaudit.reports.markdown_text import code, text
 from ckaudit.reports.view import PLAIN, View
 
@@ -16,26 +17,36 @@ def render(found: Comparison, view: View = PLAIN) -> str:
     blocks = [f"### ckaudit {text(found.command)}: **{say.badge(found)}** {text(say.headline(found, *found.subjects[:2]))}"]
     if found.gate and found.gate.reasons:
         blocks.append("\n".join(f"- {text(reason)}" for reason in found.gate.reasons))
-    if len(found.subjects) > 2:
-        blocks.append("\n".join(f"{place}. {code(name)}" for place, name in enumerate(found.subjects, start=1)))
-    for pair in found.pairs:
-        if len(found.pairs) > 1:
-            blocks.append(
-                f"#### {code(pair.right)} against {code(pair.left)}: **{say.WORDS[pair.word]}**\n\n{text(say.verdict(pair))}"
-            )
-        blocks += _pair(pair, view)
+    if len(found.pairs) == 1:
+        blocks += _pair(found.pairs[0], view)
+    else:
+        blocks.append("\n".join(_many(found)))
+        blocks += [_folded_pair(pair, view) for pair in found.pairs]
     blocks += ["\n".join(f"- {text(note)}" for note in found.notes)] if found.notes else []
     blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(found)))
     return "\n\n".join(blocks) + "\n"
 
 
+def _many(found: Comparison) -> Iterator[str]:
+    """Yield one table of all subjects."""
+    yield f"| | {' | '.join(code(name) for name in found.subjects)} |"
+    yield "|---|" + "---:|" * len(found.subjects)
+    for name, *cells in rows_of(found):
+        yield f"| {text(name)} | {' | '.join(text(cell) for cell in cells)} |"
+    yield ""
+    yield f"<sub>{text(GATE_LEGEND if found.gate else LEGEND)}</sub>"
+
+
+def _folded_pair(pair: Pair, view: View) -> str:
+    """Return one pair among several, folded away below its verdict."""
+    head = f"{code(pair.right)} against {code(pair.left)}: <b>{say.WORDS[pair.word]}</b>: {text(say.verdict(pair))}"
+    return "\n\n".join([f"<details><summary>{head}</summary>", *_pair(pair, view), "</details>"])
+
+
 def _pair(pair: Pair, view: View) -> Iterator[str]:
     """Yield the blocks of one pair."""
     if grave := [each for each in pair.unlike if say.voided(each, pair)]:
-        lines = [
-            f"- **{text(each.name)}** {code(say.sides(each))}: {text(each.message)}; no answer to {text(say.voids(each, pair))}"
-            for each in grave
-        ]
+        lines = [f"- {text(say.meaning(each))} (no answer to {text(say.voids(each, pair))})" for each in grave]
         yield "\n".join(["**Not alike**", "", *lines])
     if pair.answers:
         yield "\n".join(_questions(pair))

@@ -63,7 +63,7 @@ def _difference(each: Unlike, pair: Pair, view: View, width: int) -> Iterator[st
     """Yield one difference: with both sides, or where it leaves questions open with what it means for them."""
     open_ones = say.voids(each, pair, limit=None if view.verbose else say.LISTED)
     if open_ones:
-        yield from (paint(line, "sev2", view) for line in paragraph(shown(each.message, view), width, first="! "))
+        yield from (paint(line, "sev2", view) for line in paragraph(shown(say.meaning(each), view), width, first="! "))
         text = f"no answer to: {open_ones}"
         yield from (paint(line, "dim", view) for line in paragraph(shown(text, view), width, indent="    "))
         return
@@ -167,7 +167,7 @@ def _open(pair: Pair, view: View, width: int) -> list[str]:
     title = f"No answer: {len(found)} of {words.plural(len(pair.answers), 'question')}"
     groups: dict[str, list[str]] = {}
     for each in found:
-        groups.setdefault(say.missing(each, pair), []).append(say.spoken(each.question))
+        groups.setdefault(f"{say.WORDS[each.word]}: {say.missing(each, pair)}", []).append(say.spoken(each.question))
     lines = []
     for why, names in groups.items():
         lines += paragraph(shown(f"{', '.join(names)}: {why}", view), width, first="- ")

@@ -18,7 +18,7 @@ def report_of(found: Comparison) -> Report:
     A worse answer counts as its question's kind says, one that is only different as sev2, one that a gate excuses as a note.
     Questions that cannot be answered are checks that were skipped; a difference that leaves them so is a finding of its own.
     """
-    findings = sorted(_findings(found), key=lambda each: (SEVERITIES.index(each.severity), each.code))
+    findings = sorted(_once(found, _findings(found)), key=lambda each: (SEVERITIES.index(each.severity), each.code))
     return Report(
         schema_version=VERSION,
         tool=found.tool,
@@ -46,6 +46,16 @@ def _findings(found: Comparison) -> Iterator[Finding]:
             if say.voided(each, pair):
                 severity: Severity = "sev2" if pair.word == "incomparable" else "note"
                 yield _finding(UNLIKE, of + each.message, severity, where=each.name, expected=each.left, found=each.right)
+
+
+def _once(found: Comparison, findings: Iterator[Finding]) -> list[Finding]:
+    """Return findings; of a gate with several good runs each kind once, and of a kind what counts before what does not."""
+    if found.gate is None:
+        return list(findings)
+    kept: dict[str, Finding] = {}
+    for each in sorted(findings, key=lambda one: SEVERITIES.index(one.severity)):
+        kept.setdefault(each.code, each)
+    return list(kept.values())
 
 
 def _answer(answer: Answer, pair: Pair, of: str) -> Finding:

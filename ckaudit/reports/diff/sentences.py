@@ -122,7 +122,12 @@ def missing(answer: Answer, pair: Pair) -> str:
     named = [each.name for each in pair.unlike if each.message and each.message in answer.message]
     if named:
         return f"not alike: {', '.join(named)}"
-    return answer.message if answer.message.startswith(WORDS[answer.word]) else f"{WORDS[answer.word]}: {answer.message}"
+    return answer.message.removeprefix(f"{WORDS[answer.word]}: ")
+
+
+def meaning(each: Unlike) -> str:
+    """Return what a difference means, with its name and both sides where the sentence does not have them."""
+    return each.message if each.name in each.message else f"{each.name}: {sides(each)}; {each.message}"
 
 
 def farthest(pair: Pair) -> list[Drift]:

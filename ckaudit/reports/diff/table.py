@@ -13,7 +13,7 @@ GAP = 2
 SIGNS: dict[Word, str] = {
     "same": "=", "within_noise": "~", "better": "+", "worse": "!", "different": "/", "incomparable": "?", "not_recorded": "?",
 }  # fmt: skip
-LEGEND = "= same, ~ within noise, + better, ! worse, / different, ? no answer; against [1]"
+LEGEND = "= same, ~ within noise, + better, ! worse, / different, ? no answer; against the first"
 GATE_LEGEND = "= same, ~ within noise, + better, ! worse, / different, ? no answer; the canary against each"
 
 
@@ -38,16 +38,14 @@ def _cell(text: str, width: int, *, flush: bool) -> str:
 
 def many(found: Comparison, view: View, width: int) -> list[str]:
     """Return a row for each question and a column for each subject, in blocks of as many columns as fit."""
-    rows = [["", *say.labels(found)], *_rows(found)]
-    if len(rows) == 1:
-        return []
+    rows = [["", *say.labels(found)], *rows_of(found)]
     drawn = _blocks([[shown(cell, view) for cell in row] for row in rows], width - 2)
     legend = LEGEND if found.gate is None else GATE_LEGEND
     title = paint("Questions", "bold", view)
     return [title, *(f"  {line}".rstrip() for line in drawn), *(paint(line, "dim", view) for line in paragraph(legend, width))]
 
 
-def _rows(found: Comparison) -> list[list[str]]:
+def rows_of(found: Comparison) -> list[list[str]]:
     """Return the cells below the heads: the value of each subject with its sign, and first of all the whole."""
     whole = [_sign(pair.word) + " " + say.WORDS[pair.word] for pair in found.pairs]
     rows = [["all in all", *_placed(found, "", whole)]]
