@@ -125,8 +125,8 @@ def _whole(both: Both, *, share: float = 0.01) -> Iterator[Departure]:
         both: The runs.
         share: Of replicas that leave it by chance, all numbers and stretches together.
     """
-    for metric in WHOLE:
-        found = both.stretches(metric)
+    for metric, seed in WHOLE.items():
+        found = both.stretches(metric, seed=seed)
         if found is None:
             continue
         limit = quantile(share / len(WHOLE) / len(found.first), found.freedom)

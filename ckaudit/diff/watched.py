@@ -15,8 +15,9 @@ from ckaudit.metrics.weights import update_norm, update_to_weight, update_to_wei
 EXACT: tuple[Metric, ...] = (learning_rate, tokens_per_update)
 """Decided by the configuration, not by chance."""
 
-WHOLE: tuple[Metric, ...] = (train_loss_raw, grad_global_norm, update_to_weight_global, val_loss)
-"""One number of the whole run; where it leaves the band, the runs part."""
+WHOLE: Mapping[Metric, float] = {train_loss_raw: 0.2, grad_global_norm: 0.4, update_to_weight_global: 0.4, val_loss: 0.4}
+"""One number of the whole run; where it leaves the band, the runs part. With each what a seed does to its level, over the
+noise of one point: see docs/diff-calibration.md."""
 
 PLACES: tuple[Metric, ...] = (activation_rms, attn_entropy, gradient_norm, update_norm, update_to_weight, weight_norm)
 """A number of each tensor, layer or head, in the order in which a step computes them."""
