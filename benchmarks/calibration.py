@@ -104,8 +104,9 @@ def rows(alike: list[Scored], changed: list[Scored]) -> Iterator[tuple[str, str]
     weak = [each for each in changed if abs(each.effect) < STRONG]
     yield "smaller changes called different", _share(sum(each.pair.word not in BLIND for each in weak), len(weak))
     wrong = [each for each in strong if (each.pair.word == "better") != (each.effect < 0) and each.pair.word != "different"]
-    yield "of those told, better and worse mixed up", _share(
-        sum(each.pair.word not in BLIND for each in wrong), len(strong) - len(missed)
+    yield (
+        "of those told, better and worse mixed up",
+        _share(sum(each.pair.word not in BLIND for each in wrong), len(strong) - len(missed)),
     )
     late = [each for each in changed if each.case.onset]
     hit = [each for each in late if each.pair.parting and each.pair.parting.step == each.case.onset]

@@ -51,7 +51,8 @@ class Both(Struct, frozen=True, eq=False):
         return None if made.missing else Both(self.left, self.right, made, self.replicas)
 
     def stretches(
-        self, metric: Metric, column: int = 0, *, size: int = 0, last: int = 0, own: float | None = None, seed: float = SEED, ahead: float = AHEAD,
+        self, metric: Metric, column: int = 0, *, size: int = 0, last: int = 0, own: float | None = None,
+        seed: float = SEED, ahead: float = AHEAD,
     ) -> Stretches | None:  # fmt: skip
         """Return how a column of a metric differs, stretch by stretch; None where both have no two common points.
 

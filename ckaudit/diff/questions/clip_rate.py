@@ -12,7 +12,8 @@ from ckaudit.metrics.optimizer import clip_coefficient
 def clip_rate(both: Both, *, share: float = 0.001, seed: float = 0.1, least: int = 20) -> Said:
     """How often are gradients clipped?
 
-    The share of the common steps. Fewer is not better by itself, so that this alone decides nothing. Its noise is that of stretches of `least` steps, and what another seed does to it.
+    The share of the common steps. Fewer is not better by itself, so that this alone decides nothing. Its
+    noise is that of stretches of `least` steps, and what another seed does to it.
 
     Args:
         both: The runs.
