@@ -30,6 +30,7 @@ class Paired(Struct, frozen=True, eq=False):
         right: Values of the second run, shape (T, P).
         recorded: Cells that both recorded, shape (T, P).
         apart: How many steps the first run's value is older than asked for, at most.
+        either: Cells that one of them recorded at least, shape (T, P); None: not told.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Paired(Struct, frozen=True, eq=False):
     right: Floats
     recorded: Mask
     apart: int = 0
+    either: Mask | None = None
 
     @property
     def finite(self) -> Mask:
@@ -51,6 +53,20 @@ class Paired(Struct, frozen=True, eq=False):
         """Cells that differ in any bit; NaN equals NaN, shape (T, P)."""
         same = (self.left == self.right) | (np.isnan(self.left) & np.isnan(self.right))
         return np.asarray(self.recorded & ~same)
+
+    @property
+    def one_sided(self) -> Mask:
+        """Cells that only one recorded, in rows where both recorded others of the same kind, shape (T, P)."""
+        if self.either is None:
+            return np.zeros_like(self.recorded)
+        return np.asarray(self.either & ~self.recorded & self.recorded.any(axis=1, keepdims=True))
+
+    def cell(self, row: int, column: int) -> tuple[float | None, float | None]:
+        """Return what both recorded in a cell; None: nothing."""
+        left, right = float(self.left[row, column]), float(self.right[row, column])
+        if self.recorded[row, column]:
+            return left, right
+        return (None, right) if np.isnan(left) else (left, None)
 
 
 class Axes(Struct, frozen=True, eq=False):
@@ -113,7 +129,8 @@ def pair(left: Series, right: Series, how: Axes, *, few: float = 0.5) -> Paired:
     if how.axis == "step":
         one, two = together(left, right)
         if len(one.steps) >= few * min(len(left.steps), len(right.steps)):
-            return Paired(right.name, right.unit, two.steps, one.labels, one.values, two.values, one.recorded & two.recorded)
+            shared, either = one.recorded & two.recorded, one.recorded | two.recorded
+            return Paired(right.name, right.unit, two.steps, one.labels, one.values, two.values, shared, either=either)
     labels = tuple(label for label in left.labels if label in set(right.labels))
     one, two = (series.only(set(labels).__contains__) for series in (left, right))
     order = [two.labels.index(label) for label in labels]

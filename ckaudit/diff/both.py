@@ -5,7 +5,7 @@ from msgspec import Struct, field
 
 from ckaudit.contract.report import Finding
 from ckaudit.diff.align import Axes, Axis, Paired, axes, pair
-from ckaudit.diff.noise import Stretches, quantile, stretches
+from ckaudit.diff.noise import AHEAD, SEED, Stretches, quantile, stretches
 from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.run.run import Run
@@ -51,8 +51,9 @@ class Both(Struct, frozen=True, eq=False):
         return None if made.missing else Both(self.left, self.right, made, self.replicas)
 
     def stretches(
-        self, metric: Metric, column: int = 0, *, size: int = 0, last: int = 0, own: float | None = None
-    ) -> Stretches | None:
+        self, metric: Metric, column: int = 0, *, size: int = 0, last: int = 0, own: float | None = None,
+        seed: float = SEED, ahead: float = AHEAD,
+    ) -> Stretches | None:  # fmt: skip
         """Return how a column of a metric differs, stretch by stretch; None where both have no two common points.
 
         Args:
@@ -61,6 +62,8 @@ class Both(Struct, frozen=True, eq=False):
             size: Points of a stretch; 0: as the series has it.
             last: Only so many points at the end; 0: all.
             own: Noise of both runs together, as in `noise.stretches`.
+            seed: What a seed does to the level, over that noise.
+            ahead: How much further along one seed is than another.
         """
         both = self.paired(metric)
         if column >= len(both.labels):
@@ -70,7 +73,9 @@ class Both(Struct, frozen=True, eq=False):
             return None
         steps = both.steps[rows]
         replicas = self._of_replicas(metric, steps, both.labels[column])
-        return stretches(steps, both.left[rows, column], both.right[rows, column], replicas, size=size, own=own)
+        return stretches(
+            steps, both.left[rows, column], both.right[rows, column], replicas, size=size, own=own, seed=seed, ahead=ahead
+        )
 
     def level(self, metric: Metric, *, share: float = 0.05, least: int = 20) -> Stretches | None:
         """Return stretches of which the last is what a series comes to: `share` of its points, but `least`.
@@ -80,10 +85,19 @@ class Both(Struct, frozen=True, eq=False):
         points = int(self.paired(metric).finite[:, :1].sum())
         return self.stretches(metric, size=max(1, min(points // 2, max(least, round(share * points)))))
 
-    def evaluation(self, metric: Metric, column: int = 0) -> Stretches | None:
-        """Return stretches of single evaluations; what a seed does to them is told by the noise of the training loss."""
+    def evaluation(self, metric: Metric, column: int = 0, *, seed: float = 0.3) -> Stretches | None:
+        """Return stretches of single evaluations.
+
+        Args:
+            metric: A held-out loss.
+            column: Which of its labels.
+            seed: What a seed does to it, over the noise of the training loss: see docs/diff-calibration.md. Each slice of
+                several has its share of the text, and is as much noisier.
+        """
         train = self.level(train_loss_raw)
-        return self.stretches(metric, column, size=1, last=100, own=None if train is None else train.alone)
+        parts = np.sqrt(max(1, len(self.paired(metric).labels)))
+        own = None if train is None else train.alone * float(parts)
+        return self.stretches(metric, column, size=1, last=100, own=own, seed=seed)
 
     def _of_replicas(self, metric: Metric, steps: Steps, label: str) -> list[Floats]:
         """Return what each replica had in a column at steps of the second run, where it has all of them."""

@@ -113,18 +113,22 @@ def _one_sided(name: str, kind: Kind, left: Mapping[str, Any], right: Mapping[st
 
 def _flat(manifest: Manifest | None, name: str) -> dict[str, Any]:
     """Return a member of run.json as plain values by dotted names."""
-    if manifest is None:
-        return {}
-    value = getattr(manifest, name)
-    if name == "seed" and value is UNSET and manifest.config is not UNSET:
-        value = manifest.config.get("seed", UNSET)
-    if name == "world_size" and manifest.sessions is not UNSET:
-        sizes = dict.fromkeys(each.world_size for each in manifest.sessions if each.world_size is not UNSET)
-        value = (sizes and next(iter(sizes))) if len(sizes) == 1 else " and ".join(map(str, sizes)) or value
+    value = _value(manifest, name) if manifest else UNSET
     if value is UNSET or value is None:
         return {}
     plain = to_builtins(value)
     return dict(_leaves(name, plain)) if isinstance(plain, dict) else {name: plain}
+
+
+def _value(manifest: Manifest, name: str) -> Any:
+    """Return a member of run.json; a seed that only the configuration says, and the ranks that every session had."""
+    value = getattr(manifest, name)
+    if name == "seed" and value is UNSET:
+        return (manifest.config or {}).get("seed")
+    if name == "world_size":
+        sizes = list(dict.fromkeys(each.world_size for each in manifest.sessions or () if each.world_size is not UNSET))
+        return sizes[0] if len(sizes) == 1 else " and ".join(map(str, sizes)) or value
+    return value
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

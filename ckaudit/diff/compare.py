@@ -1,10 +1,8 @@
 """`diff` from end to end: runs are opened, audited, put side by side, and become a comparison."""
 
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -14,21 +12,23 @@ from ckaudit.audit.newest import contradictions_of_newest
 from ckaudit.audit.open import is_ours, open_run
 from ckaudit.audit.report import notes_on_step, triage_reads, triage_run
 from ckaudit.contract.choice import NOTHING_SAID, Choice
-from ckaudit.contract.diff import VERSION, Axis, Comparison, Drift, Noise, Pair, Unlike
+from ckaudit.contract.diff import VERSION, Axis, Comparison, Drift, Noise, Pair
 from ckaudit.diff.align import Axes, axes
 from ckaudit.diff.both import Both, Side
+from ckaudit.diff.comparable import unlike
 from ckaudit.diff.health import gained_and_lost
 from ckaudit.diff.parting import Parting, parting
 from ckaudit.diff.questions import questions
 from ckaudit.diff.settle import Weighed, gravest, settle, verdict
+from ckaudit.diff.shapes import drifts
 from ckaudit.diff.watched import reads
 from ckaudit.errors import UsageError
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.run.read import Progress
-from ckaudit.run.run import Run
 
 MOST = 20
+OF_QUESTIONS = {"smoothed_loss": train_loss_raw, "validation_loss": val_loss}
 
 
 class Subject(Struct, frozen=True, eq=False):
@@ -88,18 +88,19 @@ def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas
     how = axes(left.side.run, right.side.run, axis)
     notes = [f"{how.missing} is not recorded by both, so that the runs are aligned by step"] if how.missing else []
     both = Both(left.side, right.side, Axes() if how.missing else how, tuple(each.side for each in replicas))
-    unlike = _unlike(left.side.run, right.side.run)
-    parted = parting(both)
-    answers = [(each, *each(both, unlike)) for each in questions().values()]
+    alike = unlike(left.side.run, right.side.run)
+    invalid = {name for each in alike for name in each.invalidates}
+    parted = parting(both, without=[metric for name, metric in OF_QUESTIONS.items() if name in invalid])
+    answers = [(each, *each(both, alike)) for each in questions().values()]
     weighed = [Weighed(answer, each.weighs, counts) for each, answer, counts in answers]
     word = settle(weighed, parted)
     gained, lost = gained_and_lost(both)
     return Pair(
-        left=str(left.path), right=str(right.path), word=word, verdict=verdict(word, weighed, parted.departures, unlike),
-        noise=_noise(both, parted, replicas), unlike=unlike, answers=[each.answer for each in weighed],
+        left=str(left.path), right=str(right.path), word=word, verdict=verdict(word, weighed, parted.departures, alike),
+        noise=_noise(both, parted, replicas), unlike=alike, answers=[each.answer for each in weighed],
         parting=parted.departures[0] if parted.departures else None, propagation=list(parted.departures),
         drifts=_drifts(left, right, parted), gained=gained, lost=lost,
-        notes=[*notes, *right.notes, *_lengths(left.side.run, right.side.run), *_seams(both)],
+        notes=[*notes, *right.notes, *_seams(both)],
     )  # fmt: skip
 
 
@@ -115,26 +116,13 @@ def _opened(path: Path, choice: Choice, step: int | None, progress: Progress | N
     return Subject(path, Side(run, tuple(report.findings)), (*run.notes, *notes))
 
 
-def _unlike(left: Run, right: Run) -> list[Unlike]:
-    made: list[Unlike] = _of("comparable", "unlike", left, right)
-    return made
-
-
 def _drifts(left: Subject, right: Subject, parted: Parting) -> list[Drift]:
     """Return how far parts have come apart, at the checkpoint after the parting and at the last that both have."""
     shared = sorted({*left.side.run.checkpoint_steps.tolist()} & {*right.side.run.checkpoint_steps.tolist()})
     if not shared or parted.is_same or not all(is_ours(each.path) for each in (left, right)):
         return []
     after = [step for step in shared if parted.departures and step >= parted.departures[0].step]
-    made: list[Drift] = _of("shapes", "drifts", left.path, right.path, sorted({*after[:1], shared[-1]}))
-    return made
-
-
-def _of(module: str, function: str, *arguments: object) -> Any:
-    """Call a function of a module that may not be there yet; without it there is nothing."""
-    if find_spec(f"ckaudit.diff.{module}") is None:
-        return []
-    return getattr(import_module(f"ckaudit.diff.{module}"), function)(*arguments)
+    return drifts(left.path, right.path, sorted({*after[:1], shared[-1]}))
 
 
 def _noise(both: Both, parted: Parting, replicas: Sequence[Subject]) -> Noise:
@@ -161,14 +149,6 @@ def _noise(both: Both, parted: Parting, replicas: Sequence[Subject]) -> Noise:
         message="bands come from the runs' own residuals, and from what a seed did to small trainings that were measured; "
         "--noise with replicas of the first tells it for this one",
     )
-
-
-def _lengths(left: Run, right: Run) -> list[str]:
-    first, second = left.last_step, right.last_step
-    if first is None or second is None or first == second:
-        return []
-    which, shorter = ("first", first) if first < second else ("second", second)
-    return [f"the {which} ends at step {shorter}, the other at step {max(first, second)}; they are compared up to the earlier"]
 
 
 def _seams(both: Both) -> list[str]:

@@ -12,8 +12,11 @@ from ckaudit.run.series import Floats, Steps
 MEDIAN = math.sqrt(math.pi / 2)
 """Standard error of a median over that of a mean, for normal values."""
 
-SEED = 0.15
+SEED = 0.2
 """What a seed does to the level, over the noise of one point: see docs/diff-calibration.md."""
+
+AHEAD = 0.02
+"""How much further along one seed is than another, as a share of the steps so far: see docs/diff-calibration.md."""
 
 LEAST = 1e-9
 """Smallest noise, as a share of the value: below it lies what adding in another order does to float64."""
@@ -55,16 +58,18 @@ def stretches(
     size: int = 0,
     own: float | None = None,
     seed: float = SEED,
+    ahead: float = AHEAD,
     trust: float = 4.0,
 ) -> Stretches:
     r"""Cut two columns into stretches, and say how much of their difference is noise.
 
-    $$\sigma^2 = \frac{\pi}{2} \frac{s_d^2}{n} \frac{1 + \rho}{1 - \rho} + c^2 (s_l^2 + s_r^2)$$
+    $$\sigma^2 = \frac{\pi}{2} \frac{s_d^2}{n} \frac{1 + \rho}{1 - \rho} + c^2 (s_l^2 + s_r^2) + 2 (a\,t\,v_t)^2$$
 
     with the robust residuals s of each run and of their difference around their own trend, the lag-one correlation
-    rho of those of the difference, n points a stretch, and c for what a seed does to the level, which residuals cannot see.
-    Replicas say it themselves: their differences replace that variance, weighted by their degrees of freedom against
-    `trust`.
+    rho of those of the difference, and n points a stretch. The rest is what a seed does to the level, which residuals
+    cannot see: c times the noise of a point, and being further along by a share a of the steps so far, where the level
+    moves by v a step. Replicas say it themselves: their differences replace that variance, weighted by their degrees of
+    freedom against `trust`.
 
     Args:
         steps: Shape (T,).
@@ -74,23 +79,26 @@ def stretches(
         size: Points of a stretch; 0: as `stretch_size` has it. The last stretch is whole.
         own: Noise of both runs together, where another quantity tells it better than their own residuals.
         seed: The factor c.
+        ahead: The factor a.
         trust: Degrees of freedom that the residuals count for beside replicas.
     """
     size = size or stretch_size(len(steps))
     ends = np.arange(len(steps), max(0, size - 1), -size)[::-1]
     cut = np.append(0, ends[:-1])
     one, two = (_medians(column, cut, ends) for column in (left, right))
-    alone = np.hypot(_scatter(left, cut, ends), _scatter(right, cut, ends)) if own is None else own
+    near = np.hypot(_scatter(left, cut, ends), _scatter(right, cut, ends))
+    alone = np.maximum(near, np.median(near)) if own is None else np.full(len(cut), own)
     apart, correlation = _scatter(right - left, cut, ends), _correlation(right - left, cut, ends)
     points = np.maximum(1.0, (ends - cut) * (1 - correlation) / (1 + correlation))
     variance = ((MEDIAN if size > 2 else 1.0) * apart) ** 2 / points + (seed * alone) ** 2
+    variance += 2 * (ahead * _pace((one + two) / 2, (steps[cut] + steps[ends - 1]) / 2)) ** 2
     floor = (LEAST * np.maximum(np.abs(one), np.abs(two))) ** 2 + np.finfo(float).tiny
     variance = np.maximum(variance, floor)
     freedom = math.inf if size > 1 else max(3.0, len(steps) / 2)
     if replicas:
         said, degrees = _between([_medians(column, cut, ends) for column in (left, *replicas)])
         variance, freedom = (trust * variance + degrees * said) / (trust + degrees), trust + degrees
-    return Stretches(steps[cut], steps[ends - 1], one, two, np.sqrt(variance), freedom, float(np.ravel(alone)[-1]))
+    return Stretches(steps[cut], steps[ends - 1], one, two, np.sqrt(variance), freedom, float(alone[-1]))
 
 
 def stretch_size(points: int, *, parts: int = 20, least: int = 5, most: int = 50) -> int:
@@ -105,6 +113,13 @@ def _between(medians: Sequence[Floats]) -> tuple[Floats, float]:
     """
     among = np.var(np.stack(medians), axis=0, ddof=1) * 2
     return _around(among, np.mean), float(len(medians) - 1)
+
+
+def _pace(level: Floats, middle: Floats) -> Floats:
+    """Return how far a level would move if the steps so far were doubled at the pace of each stretch, shape (K,)."""
+    if len(level) < 3:
+        return np.zeros(len(level))
+    return np.asarray(middle * _around(np.gradient(level, middle), np.mean, reach=1))
 
 
 def _medians(column: Floats, cut: Steps, ends: Steps) -> Floats:

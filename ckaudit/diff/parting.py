@@ -1,22 +1,24 @@
 """Where two runs part: the first step at which they differ in any bit, or by more than noise explains."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 from msgspec import Struct
 
 from ckaudit.contract.diff import Departure
-from ckaudit.contract.numbers import to_word
+from ckaudit.contract.numbers import Number, to_word
 from ckaudit.diff.align import Paired, pair
 from ckaudit.diff.both import Both
 from ckaudit.diff.far import far_places
 from ckaudit.diff.noise import Stretches, quantile
 from ckaudit.diff.watched import EXACT, NAMES, WHOLE, is_of_machine, place_in_step
+from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.run.run import Run
 from ckaudit.run.series import Mask, Series
 
 MOST = 20
+_Ranked = tuple[int, int, int, Departure]
 
 
 class Parting(Struct, frozen=True, kw_only=True):
@@ -33,7 +35,7 @@ class Parting(Struct, frozen=True, kw_only=True):
     is_same: bool = False
 
 
-def parting(both: Both, *, first_points: int = 3) -> Parting:
+def parting(both: Both, *, without: Collection[Metric] = (), first_points: int = 3) -> Parting:
     """Return where two runs part.
 
     Runs whose first losses agree in every bit are the same training until their first difference: there is no noise to
@@ -41,6 +43,7 @@ def parting(both: Both, *, first_points: int = 3) -> Parting:
 
     Args:
         both: The runs.
+        without: Numbers of the whole run that mean something else in each of the two.
         first_points: Losses that must agree for that; two of one seed do, two of different seeds agree in none.
     """
     if both.axes.axis == "step":
@@ -49,25 +52,35 @@ def parting(both: Both, *, first_points: int = 3) -> Parting:
         different = np.flatnonzero(np.any(loss.unequal, axis=1)[rows])
         if rows.sum() >= first_points and (not len(different) or different[0] >= first_points):
             return _in_bits(both)
-    found = sorted((*_exact(both), *_whole(both)), key=lambda each: each.step)
+    found = sorted((*_exact(both), *_whole(both, without)), key=lambda each: each.step)
     if found:
         found += far_places(both)
     return Parting(departures=tuple(sorted(found, key=lambda each: each.step)[:MOST]))
 
 
-def _in_bits(both: Both, *, of_each: int = 4) -> Parting:
-    """Return the first difference of everything recorded, place by place, `of_each` places of a quantity at most."""
-    found: list[tuple[int, int, int, Departure]] = []
+def _in_bits(both: Both) -> Parting:
+    """Return the first difference of everything recorded.
+
+    What follows is told of the scalars and of one quantity of each section; of another one only where it differs before.
+    """
+    told: list[_Ranked] = []
+    other: list[_Ranked] = []
     for path, left, right in _channels(both.left.run, both.right.run):
-        paired = pair(left, right, both.axes)
-        ranked = sorted(_first_unequal(paired), key=lambda cell: (paired.steps[cell[0]], cell[1]))
-        for row, column in ranked[:of_each]:
-            step = int(paired.steps[row])
-            found.append((step, place_in_step(path), column, _departure(path, paired, row, column)))
-    found.sort(key=lambda each: each[:3])
-    last = min((int(both.left.run.last_step or 0), int(both.right.run.last_step or 0)))
+        is_told = path in NAMES or ".*" not in path
+        (told if is_told else other).extend(_first_of(path, left, right, both))
+    start = min((each[0] for each in told), default=None)
+    found = sorted(told + [each for each in other if start is None or each[0] < start], key=lambda each: each[:3])
+    last = min(int(both.left.run.last_step or 0), int(both.right.run.last_step or 0))
     until = found[0][0] - 1 if found else last
     return Parting(departures=tuple(each[3] for each in found[:MOST]), shared_until=until, is_same=not found)
+
+
+def _first_of(path: str, left: Series, right: Series, both: Both, *, most: int = 5) -> Iterator[_Ranked]:
+    """Yield step, place in the step, place in the model and departure of the first places of a series that differ."""
+    paired = pair(left, right, both.axes)
+    cells = [(int(paired.steps[row]), column, row) for row, column in _first_unequal(paired)]
+    for step, column, row in sorted(cells)[:most]:
+        yield step, place_in_step(path), column, _departure(path, paired, row, column)
 
 
 def _channels(left: Run, right: Run) -> Iterator[tuple[str, Series, Series]]:
@@ -77,19 +90,25 @@ def _channels(left: Run, right: Run) -> Iterator[tuple[str, Series, Series]]:
 
 
 def _first_unequal(paired: Paired) -> Iterator[tuple[int, int]]:
-    unequal = paired.unequal
+    """Yield row and column of the first cell of each label that differs, or that only one recorded beside others."""
+    unequal = paired.unequal | paired.one_sided
     yield from ((int(np.argmax(unequal[:, column])), int(column)) for column in np.flatnonzero(unequal.any(axis=0)))
 
 
 def _departure(path: str, paired: Paired, row: int, column: int) -> Departure:
     name, label = NAMES.get(path, path), paired.labels[column]
     where = None if label in (path, name) else label
-    left, right, step = float(paired.left[row, column]), float(paired.right[row, column]), int(paired.steps[row])
-    place = f" of {where}" if where else ""
+    step, place = int(paired.steps[row]), f" of {where}" if where else ""
+    left, right = paired.cell(row, column)
+    shown = ["not recorded" if value is None else f"{value:.9g}" for value in (left, right)]
     return Departure(
-        statistic=name, where=where, step=step, left=to_word(left), right=to_word(right), unit=paired.unit,
-        message=f"step {step}: {name}{place} is {left:.9g} in the first and {right:.9g} in the second; until then all was equal",
+        statistic=name, where=where, step=step, left=_word(left), right=_word(right), unit=paired.unit,
+        message=f"step {step}: {name}{place} is {shown[0]} in the first and {shown[1]} in the second; until then all was equal",
     )  # fmt: skip
+
+
+def _word(value: float | None) -> Number | None:
+    return None if value is None else to_word(value)
 
 
 def _exact(both: Both, *, slack: float = 1e-6) -> Iterator[Departure]:
@@ -118,15 +137,16 @@ def _exactly(name: str, paired: Paired, row: int, column: int) -> Departure:
     )  # fmt: skip
 
 
-def _whole(both: Both, *, share: float = 0.01) -> Iterator[Departure]:
+def _whole(both: Both, without: Collection[Metric], *, share: float = 0.01) -> Iterator[Departure]:
     """Yield where each number of the whole run leaves the band for good.
 
     Args:
         both: The runs.
+        without: What is left out.
         share: Of replicas that leave it by chance, all numbers and stretches together.
     """
-    for metric in WHOLE:
-        found = both.stretches(metric)
+    for metric, seed in WHOLE.items():
+        found = None if metric in without else both.stretches(metric, seed=seed)
         if found is None:
             continue
         limit = quantile(share / len(WHOLE) / len(found.first), found.freedom)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from ckaudit.diff.clocks import RANK_FACTS, SECTIONS, tells_time
 from ckaudit.metrics import Metric
 from ckaudit.metrics.activations import activation_rms
 from ckaudit.metrics.attention import attn_entropy
@@ -15,8 +16,9 @@ from ckaudit.metrics.weights import update_norm, update_to_weight, update_to_wei
 EXACT: tuple[Metric, ...] = (learning_rate, tokens_per_update)
 """Decided by the configuration, not by chance."""
 
-WHOLE: tuple[Metric, ...] = (train_loss_raw, grad_global_norm, update_to_weight_global, val_loss)
-"""One number of the whole run; where it leaves the band, the runs part."""
+WHOLE: Mapping[Metric, float] = {train_loss_raw: 0.2, grad_global_norm: 0.4, update_to_weight_global: 0.4, val_loss: 0.4}
+"""One number of the whole run; where it leaves the band, the runs part. With each what a seed does to its level, over the
+noise of one point: see docs/diff-calibration.md."""
 
 PLACES: tuple[Metric, ...] = (activation_rms, attn_entropy, gradient_norm, update_norm, update_to_weight, weight_norm)
 """A number of each tensor, layer or head, in the order in which a step computes them."""
@@ -24,26 +26,14 @@ PLACES: tuple[Metric, ...] = (activation_rms, attn_entropy, gradient_norm, updat
 ASKED: tuple[Metric, ...] = (slice_val_loss, grad_clip_rate, tokens_seen, step_time, tokens_per_sec)
 """What the questions look at besides."""
 
-CLOCKS = (
-    *("time", "step_time", "tokens_per_sec", "mfu", "recording_share", "file_time", "file_bytes", "file_ok", "log_silence"),
-    *("checkpoint_time", "dataloader_stall_frac", "compute_time_frac", "comm_time_frac", "gpu_mem_used", "gpu_util"),
-    *("metrics_ingest_lag", "restart_rate", "error_event_rate", "heartbeat_missing"),
-)
-"""Scalars that tell of the machine and the files: two runs of the same training never agree in them."""
-
-MACHINE = ("cost", "rank_facts", "history")
-"""Sections that do."""
-
 NAMES: Mapping[str, str] = {
     "activations.*.rms": "activation_rms",
     "attention.*.entropy_per_head": "attn_entropy",
     "gradients.*.norm": "gradient_norm",
     "weights.*.frobenius_norm": "weight_norm",
-    "weight_deltas.*.norm": "update_norm",
     "weight_deltas.*.relative": "update_to_weight",
-    "weight_deltas.*.moved": "relative_movement",
 }
-"""Paths that are a metric as they stand."""
+"""Paths that are a metric as they stand, one of each section: what follows the parting is told by these alone."""
 
 ORDER = ("data", "learning_rate", "activations", "attention", "train_loss_raw", "gradients", "grad_global_norm",
          "weight_deltas", "weights", "optimizer")  # fmt: skip
@@ -57,7 +47,8 @@ def reads() -> frozenset[str]:
 
 def is_of_machine(path: str) -> bool:
     """Tell whether a scalar or a path into the checkpoints tells of the machine and not of the training."""
-    return path in CLOCKS or path.partition(".")[0] in MACHINE
+    section, _, rest = path.partition(".")
+    return tells_time(path) or section in SECTIONS or (section == "rank_facts" and rest in RANK_FACTS)
 
 
 def place_in_step(path: str) -> int:

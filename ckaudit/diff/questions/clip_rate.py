@@ -12,7 +12,8 @@ from ckaudit.metrics.optimizer import clip_coefficient
 def clip_rate(both: Both, *, share: float = 0.001, seed: float = 0.1, least: int = 20) -> Said:
     """How often are gradients clipped?
 
-    The share of the common steps. Its noise is that of stretches of `least` steps, and what another seed does to it.
+    The share of the common steps. Fewer is not better by itself, so that this alone decides nothing. Its
+    noise is that of stretches of `least` steps, and what another seed does to it.
 
     Args:
         both: The runs.
@@ -27,8 +28,9 @@ def clip_rate(both: Both, *, share: float = 0.001, seed: float = 0.1, least: int
     clipped = [(values[known, 0] < 1).astype(float) for values in (paired.left, paired.right)]
     left, right = (float(column.mean()) for column in clipped)
     parts = max(1, int(known.sum()) // least)
-    between = [np.var([part.mean() for part in np.array_split(column, parts)]) / parts for column in clipped]
-    band = quantile(share) * float(np.sqrt(sum(between) + 2 * seed**2 * 4 * max(left * (1 - left), right * (1 - right))))
+    apart = np.array([part.mean() for part in np.array_split(clipped[1] - clipped[0], parts)])
+    mixed = max(left * (1 - left), right * (1 - right))
+    band = quantile(share) * float(np.sqrt(apart.var() / parts + 8 * seed**2 * mixed))
     word = lower_is_better(left, right, band)
     sentence = f"{left:.1%} and {right:.1%} of the updates are clipped; noise explains {band:.1%}"
-    return Said(word=word, sentence=sentence, left=left, right=right, band=band)
+    return Said(word=word, sentence=sentence, left=left, right=right, band=band, grave=False)

@@ -50,6 +50,7 @@ class Question(Struct, frozen=True, eq=False):
         place: Where it stands in the catalogue.
         weighs: What a verdict on it is a verdict on.
         function: What answers.
+        falls_with: Names of questions that it cannot be answered without.
     """
 
     name: str
@@ -57,10 +58,11 @@ class Question(Struct, frozen=True, eq=False):
     place: int
     weighs: Weighs
     function: QuestionFunction
+    falls_with: tuple[str, ...] = ()
 
     def __call__(self, both: Both, unlike: list[Unlike]) -> tuple[Answer, bool]:
         """Return the answer, and whether it counts for the pair as a whole."""
-        against = next((each.message for each in unlike if self.name in each.invalidates), "")
+        against = next((each.message for each in unlike if {self.name, *self.falls_with} & {*each.invalidates}), "")
         said = Said(word="incomparable", sentence=f"not comparable: {against}") if against else self.function(both)
         return Answer(
             question=self.name, title=self.title, word=said.word, left=_number(said.left), right=_number(said.right),
@@ -71,17 +73,18 @@ class Question(Struct, frozen=True, eq=False):
 _QUESTIONS: dict[str, Question] = {}
 
 
-def question(*, place: int, weighs: Weighs) -> Callable[[QuestionFunction], Question]:
+def question(*, place: int, weighs: Weighs, falls_with: tuple[str, ...] = ()) -> Callable[[QuestionFunction], Question]:
     """Enter a function into the catalogue of questions to two runs.
 
     Args:
         place: Where it stands in the catalogue.
         weighs: What a verdict on it is a verdict on.
+        falls_with: Names of questions that it cannot be answered without.
     """
 
     def enter(function: QuestionFunction) -> Question:
         title = inspect.cleandoc(function.__doc__ or "").partition("\n")[0]
-        made = Question(function.__name__, title, place, weighs, function)
+        made = Question(function.__name__, title, place, weighs, function, falls_with)
         if made.name in _QUESTIONS:
             raise ValueError(f"question {made.name} stands twice in the catalogue")
         _QUESTIONS[made.name] = made

@@ -1,37 +1,53 @@
 """How long a step takes."""
 
+from math import hypot
+
 import numpy as np
 
 from ckaudit.diff.both import Both
+from ckaudit.diff.noise import quantile
 from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
+from ckaudit.metrics import Metric
 from ckaudit.metrics.speed import step_time, tokens_per_sec
+from ckaudit.metrics.spikes import SIGMA
+from ckaudit.run.series import Floats
 
 
 @question(place=10, weighs="cost")
-def speed(both: Both, *, noise: float = 0.05, grave: float = 0.2) -> Said:
+def speed(both: Both, *, share: float = 0.01, parts: int = 10, least: float = 0.05, grave: float = 0.2) -> Said:
     """How long does a step take?
 
-    The median, which no checkpoint and no evaluation moves; tokens per second where no step was timed.
+    The median, which no checkpoint and no evaluation moves; tokens per second where no step was timed. A machine that is
+    shared changes from one tenth of a run to the next: that much is noise.
 
     Args:
         both: The runs.
-        noise: Share by which a machine that does nothing else differs from itself from one start to the next.
-        grave: Share from which the pair as a whole is better or worse: a fifth is what a busy neighbour does to the same
-            training on a shared machine (docs/diff-calibration.md).
+        share: Of differences between tenths of a run that are larger.
+        parts: Into how many a run is cut.
+        least: Share by which a machine of its own differs from itself from one start to the next.
+        grave: Share from which the pair as a whole is better or worse: what a busy neighbour does to the same training on
+            a shared machine (docs/diff-calibration.md).
     """
-    times = [step_time(side.run) for side in (both.left, both.right)]
-    if all(times):
-        left, right = (float(np.median(series.values[series.finite])) for series in times)
-        said = f"a step takes {left:.3g} s and {right:.3g} s"
-        word, unit = lower_is_better(left, right, noise * left), "s"
-    else:
-        rates = [tokens_per_sec(side.run) for side in (both.left, both.right)]
-        if not all(rates):
-            return missing(both, "step_time", "tokens_per_sec")
-        left, right = (float(np.median(series.values[series.finite])) for series in rates)
-        said = f"{left:.4g} and {right:.4g} tokens per second"
-        word, unit = lower_is_better(-left, -right, noise * left), "tokens/s"
-    sentence = f"{said}, {right / left - 1:+.0%}; below {noise:.0%} is noise"
+    metric = next((each for each in (step_time, tokens_per_sec) if _is_told(both, each)), None)
+    if metric is None:
+        return missing(both, "step_time", "tokens_per_sec")
+    values = [series.values[series.finite] for series in (metric(side.run) for side in (both.left, both.right))]
+    left, right = (float(np.median(each)) for each in values)
+    wobble = hypot(*(_wobble(each, parts) for each in values))
+    band = max(least, quantile(share) * wobble)
+    word = lower_is_better(left, right, band * left) if metric is step_time else lower_is_better(-left, -right, band * left)
+    what = "seconds a step" if metric is step_time else "tokens per second"
     return Said(
-        word=word, sentence=sentence, left=left, right=right, band=noise * left, unit=unit, grave=abs(right / left - 1) > grave
-    )
+        word=word, left=left, right=right, band=band * left, unit=metric.unit, grave=abs(right / left - 1) > grave,
+        sentence=f"{left:.4g} and {right:.4g} {what}, {right / left - 1:+.0%}; noise explains {band:.0%}",
+    )  # fmt: skip
+
+
+def _is_told(both: Both, metric: Metric) -> bool:
+    return all(metric(side.run).finite.any() for side in (both.left, both.right))
+
+
+def _wobble(values: Floats, parts: int) -> float:
+    """Return the robust standard deviation of the medians of parts of a run, over the median of all."""
+    medians = np.array([np.median(part) for part in np.array_split(values, min(parts, len(values)))])
+    return float(SIGMA * np.median(np.abs(medians - np.median(medians))) / np.median(values))

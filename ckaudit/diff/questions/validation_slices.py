@@ -8,7 +8,7 @@ from ckaudit.diff.questions.question import Said, missing, question
 from ckaudit.metrics.loss import slice_val_loss
 
 
-@question(place=7, weighs="loss")
+@question(place=7, weighs="loss", falls_with=("validation_loss",))
 def validation_slices(both: Both) -> Said:
     """What does each slice of the held-out text cost at the last evaluation?
 
