@@ -8,7 +8,7 @@ import typer
 from ckaudit.cli import options
 from ckaudit.cli.options import Output, Verbose, one_format, one_of
 from ckaudit.cli.progress import progress
-from ckaudit.cli.subjects import Subject, checked, subject
+from ckaudit.cli.subjects import Subject, checked, subject, twice
 from ckaudit.cli.triage import Map
 from ckaudit.errors import UsageError
 from ckaudit.reports.diff import FORMATS, render
@@ -119,6 +119,9 @@ def command(
         found = _audited(mode, subjects)
     else:
         found = _compared(subjects, align=align, noise=noise or [], step=at, choice=options.choice(map, ""))
+    from msgspec.structs import replace
+
+    found = replace(found, notes=[*twice(subjects), *found.notes])
     put_out(lambda view: render(found, request.format, view), request)
     return exit_code(found, fail_on)
 
@@ -172,8 +175,25 @@ def _checkpoints(subjects: list[Subject]) -> "Comparison":
 
     names = [each.name for each in subjects]
     pairs = [compare_documents(str(subjects[0].path), str(each.path)) for each in subjects[1:]]
-    return whole(names, pairs, files=len(names))
+    return whole(names, pairs)
 
 
 def _audited(mode: str, subjects: list[Subject]) -> "Comparison":
-    raise NotImplementedError
+    """Ask one of the four questions that have a word of their own for an answer."""
+    from ckaudit.diff.whole import whole
+
+    names, paths = [each.name for each in subjects], [each.path for each in subjects]
+    if mode == "replicas":
+        from ckaudit.diff.replicas import replicas
+
+        return whole([f"{names[0]} (rank 0)", f"{names[0]} (other ranks)"], [replicas(paths[0])])
+    if mode == "resume":
+        from ckaudit.diff.resumed import resumed
+
+        sides = names if len(names) > 1 else [f"{names[0]} (before)", f"{names[0]} (after its resumes)"]
+        return whole(sides, [resumed(*paths)])
+    if mode == "exact":
+        from ckaudit.diff.exact import exact as ask
+    else:
+        from ckaudit.diff.parity import parity as ask
+    return whole(names, [ask(paths[0], each) for each in paths[1:]])

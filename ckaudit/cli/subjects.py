@@ -62,6 +62,14 @@ def checked(subjects: list[Subject]) -> bool:
     return kinds == {True}
 
 
+def twice(subjects: list[Subject]) -> list[str]:
+    """Return a sentence for each run or file that was named more than once, whatever it was called."""
+    named: dict[Path, list[str]] = {}
+    for each in subjects:
+        named.setdefault(each.path.resolve(), []).append(each.name)
+    return [f"{names[0]} was named twice: it is compared with itself" for names in named.values() if len(names) > 1]
+
+
 def _is_checkpoint(path: Path) -> bool:
     """Tell a checkpoint file from runs and logs, by its name or its first bytes."""
     if not path.is_file():

@@ -12,21 +12,19 @@ from ckaudit.material.counts import plural
 GRAVEST: tuple[Word, ...] = ("worse", "different", "incomparable", "not_recorded", "better", "within_noise", "same")
 
 
-def whole(subjects: Sequence[str], pairs: Sequence[Pair], *, files: int, notes: Sequence[str] = ()) -> Comparison:
+def whole(subjects: Sequence[str], pairs: Sequence[Pair], *, notes: Sequence[str] = ()) -> Comparison:
     """Return pairs as one comparison, each under the names that the user gave.
 
     Args:
         subjects: The reference, then the subject of each pair.
         pairs: In the order of subjects.
-        files: How many files were read.
         notes: What is to be known of the whole.
     """
     named = [replace(pair, left=subjects[0], right=name) for pair, name in zip(pairs, subjects[1:], strict=True)]
-    same = [f"{name} was named twice" for name, count in Counter(subjects).items() if count > 1]
     return Comparison(
         schema_version=VERSION, tool=f"ckaudit {__version__}", command="diff", subjects=list(subjects),
         word=min((pair.word for pair in named), key=GRAVEST.index), verdict=_verdict(named), pairs=named,
-        notes=[*same, *notes], files=files,
+        notes=list(notes), files=len(subjects),
     )  # fmt: skip
 
 
