@@ -175,7 +175,7 @@ def _checkpoints(subjects: list[Subject]) -> "Comparison":
 
     names = [each.name for each in subjects]
     pairs = [compare_documents(str(subjects[0].path), str(each.path)) for each in subjects[1:]]
-    return whole(names, pairs)
+    return whole(names, pairs, files=len(names))
 
 
 def _audited(mode: str, subjects: list[Subject]) -> "Comparison":

@@ -106,9 +106,7 @@ def _fold(title: str, lines: list[str], view: View) -> str:
 
 
 def _footer(found: Comparison) -> Iterator[str]:
-    by = "" if found.axis == "step" else f" by {found.axis}"
-    read = words.plural(found.files, "file")
-    yield f"{words.plural(len(found.subjects), 'subject')} compared{by}, {read} read, {text(found.tool)}"
+    yield text(f"{words.plural(len(found.subjects), 'subject')}: {say.how(found, words.plural(found.files, 'file'))}")
     if found.gate:
         yield f"counts: {text(say.also(found.gate.counts))}" + (
             f"; policy {text(found.gate.policy)}" if found.gate.policy else ""

@@ -67,8 +67,10 @@ def unit(name: str) -> str:
 
 
 def judged(pair: Pair) -> list[Answer]:
-    """Return the questions that have an answer, but for one that only says the verdict again."""
-    return [answer for answer in pair.answers if answer.word not in OPEN and answer.message != pair.verdict]
+    """Return the questions that have an answer, but for an only one that has no numbers and says the verdict again."""
+    if len(pair.answers) == 1 and pair.answers[0].message == pair.verdict and pair.answers[0].left is None:
+        return []
+    return [answer for answer in pair.answers if answer.word not in OPEN]
 
 
 def both(left: Number | None, right: Number | None) -> tuple[str, str]:
@@ -192,6 +194,12 @@ def answer_of(pair: Pair, question: str) -> Answer | None:
 def badge(found: Comparison) -> str:
     """Return the word that sums it all up, in capitals."""
     return GATE_WORDS[found.gate.outcome] if found.gate else WORDS[found.word].upper()
+
+
+def how(found: Comparison, read: str) -> str:
+    """Return how it was compared: command, axis, files where they were counted, and the tool."""
+    by = "" if found.axis == "step" else f" by {found.axis}"
+    return ", ".join([found.command + by, *([f"{read} read"] if found.files else []), found.tool])
 
 
 def also(names: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from ckaudit.contract.diff import Comparison, Pair
 from ckaudit.reports import words
 from ckaudit.reports.diff.paired import COLOURS, sections, told
-from ckaudit.reports.diff.sentences import WORDS, badge, headline, labels, verdict
+from ckaudit.reports.diff.sentences import WORDS, badge, headline, how, labels, verdict
 from ckaudit.reports.diff.table import many
 from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import fit, paragraph
@@ -35,8 +35,7 @@ def _head(found: Comparison, view: View, width: int) -> list[str]:
     first, *rest = fit(shown(headline(found, *labels(found)[:2]), view), width - len(word) - 2)
     lines = [f"{paint(word, colour, view)}  {paint(first, 'bold', view)}"]
     lines += [" " * (len(word) + 2) + paint(line, "bold", view) for line in rest]
-    by = "" if found.axis == "step" else f" by {found.axis}"
-    about = f"{found.command}{by}, {words.plural(found.files, 'file')} read, {found.tool}"
+    about = how(found, words.plural(found.files, "file"))
     named = [
         line
         for label, name in zip(labels(found), found.subjects, strict=True)
