@@ -66,6 +66,26 @@ VALIDATION_SLICES = _kind(
     "A slice of the validation set is worse than the reference's, by more than noise explains.",
     "Look at the data of that slice: its share in the training mix, its filters, its tokens.",
 )  # fmt: skip
+EXACT = _kind(
+    "DIFF013", "exact", "sev1",
+    "A run that should repeat another to the last bit does not.",
+    "The message names the first value that differs; the notes name what most likely makes it so.",
+)  # fmt: skip
+PARITY = _kind(
+    "DIFF014", "parity", "sev1",
+    "Two implementations of one model differ by more than their precision explains.",
+    "Compare the layer that is named with the reference, output by output, for one batch.",
+)  # fmt: skip
+RESUME = _kind(
+    "DIFF015", "resume", "sev1",
+    "Something did not go on after a resume as it was before.",
+    "Restore what is named together with the weights; ckaudit explain optimizer_state_reset tells more.",
+)  # fmt: skip
+REPLICAS = _kind(
+    "DIFF016", "replicas", "sev1",
+    "Ranks that should hold the same parameters do not.",
+    "Stop the run: take the weights of a rank that agrees with most others, and look at the machine of the one that does not.",
+)  # fmt: skip
 OTHER = _kind(
     "DIFF019", "other_question", "sev2",
     "Another question, named in the message, has a worse answer than the reference's.",
@@ -86,9 +106,9 @@ _BY_NAME = {each.name: each for each in violations.KINDS.values() if each.code.s
 
 
 def kind_of(question: str) -> violations.Kind:
-    """Return the kind of a question's worse answer; questions that plug-ins or audits of resumes put share one.
+    """Return the kind of a question's worse answer; questions on parity share one, and so do those on a resume.
 
-    >>> kind_of("speed").code, kind_of("moments").code
-    ('DIFF009', 'DIFF019')
+    >>> kind_of("speed").code, kind_of("resume_rate").code, kind_of("something").code
+    ('DIFF009', 'DIFF015', 'DIFF019')
     """
-    return _BY_NAME.get(question, OTHER)
+    return _BY_NAME.get(question) or _BY_NAME.get(question.partition("_")[0]) or OTHER

@@ -11,6 +11,7 @@ from ckaudit.policy.terms import Terms, share
 
 OPEN = ("incomparable", "not_recorded")
 BAD = ("worse", "different")
+ROUNDING = 1 + 1e-9  # a tenth more of 2.0 is 2.2, and 2.2 - 2.0 a little more than 0.2
 SURROUNDINGS = ("environment", "cadence")  # kinds of difference that nobody has to expect
 
 
@@ -71,7 +72,7 @@ def _excuse(answer: Answer, terms: Terms) -> str | None:
     if answer.word not in BAD or allowed is None:
         return None
     lost = _lost(answer, allowed)
-    return f"{allowed} is allowed" if lost is not None and lost <= _limit(allowed) else None
+    return f"{allowed} is allowed" if lost is not None and lost <= _limit(allowed) * ROUNDING else None
 
 
 def _lost(answer: Answer, allowed: float | str) -> float | None:

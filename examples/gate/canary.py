@@ -3,6 +3,7 @@
 import argparse
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,20 +48,14 @@ def loss_of(model: Model, inputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
 
 
-def main() -> None:
-    """Train by the recipe beside this file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", help="folder to record into")
-    parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
-    recipe = tomllib.loads((Path(__file__).parent / "recipe.toml").read_text())
-    torch.set_num_threads(1)
-    torch.manual_seed(asked.seed)
-    chance, held_out = torch.Generator().manual_seed(asked.seed), batch(torch.Generator().manual_seed(0), 64)
+def train(run: Path, seed: int, recipe: dict[str, Any]) -> float:
+    """Train once, recorded into `run`, and return the last loss."""
+    torch.manual_seed(seed)
+    chance, held_out = torch.Generator().manual_seed(seed), batch(torch.Generator().manual_seed(0), 64)
     model = Model(recipe["width"], recipe["heads"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe["learning_rate"], weight_decay=recipe["weight_decay"])
     recorder = Recorder(
-        model, asked.run, optimizer=optimizer, config=recipe, vocabulary=TOKENS, sequence_length=LENGTH, seed=asked.seed,
+        model, run, optimizer=optimizer, config=recipe, vocabulary=TOKENS, sequence_length=LENGTH, seed=seed,
         clip_norm=recipe["clip_norm"], warmup_steps=recipe["warmup_steps"], planned_steps=STEPS,
     )  # fmt: skip
     for step in range(STEPS):
@@ -79,7 +74,20 @@ def main() -> None:
             with torch.no_grad():
                 recorder.log_after(val_loss=loss_of(model, *held_out).item())
     recorder.close()
-    print(f"{asked.run}: loss {loss.item():.3f}")
+    return loss.item()
+
+
+def main() -> None:
+    """Train by the recipe beside this file, once with each seed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="each run is recorded into a folder in it, named after its seed")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    recipe = tomllib.loads((Path(__file__).parent / "recipe.toml").read_text())
+    for seed in asked.seeds:
+        run = asked.folder / str(seed)
+        print(f"{run}: loss {train(run, seed, recipe):.3f}")
 
 
 if __name__ == "__main__":

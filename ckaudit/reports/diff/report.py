@@ -15,7 +15,7 @@ BAD = ("worse", "different")
 def report_of(found: Comparison) -> Report:
     """Return what a comparison says as findings and checks.
 
-    A worse answer counts as its question's kind says, one that is only different as sev2, one that a gate excuses as a note.
+    A worse or different answer counts as its question's kind says, one that a gate excuses as a note.
     Questions that cannot be answered are checks that were skipped; a difference that leaves them so is a finding of its own.
     """
     findings = sorted(_once(found, _findings(found)), key=lambda each: (SEVERITIES.index(each.severity), each.code))
@@ -61,10 +61,9 @@ def _once(found: Comparison, findings: Iterator[Finding]) -> list[Finding]:
 def _answer(answer: Answer, pair: Pair, of: str) -> Finding:
     """Return the finding of one answer; it begins where the runs part."""
     kind = kind_of(answer.question)
-    grave: Severity = kind.severity if answer.word == "worse" else "sev2"
     excuse = f" (does not count: {answer.excused})" if answer.excused else ""
     return _finding(
-        kind, of + answer.message + excuse, "note" if answer.excused else grave,
+        kind, of + answer.message + excuse, "note" if answer.excused else kind.severity,
         first_step=pair.parting and pair.parting.step,
         value=answer.right, limit=answer.left, unit=answer.unit,
     )  # fmt: skip
