@@ -8,6 +8,7 @@ from ckaudit.diff.align import Axes, Axis, Paired, axes, pair
 from ckaudit.diff.noise import AHEAD, SEED, Stretches, quantile, stretches
 from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.progress import tokens_seen
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps, at
 
@@ -49,6 +50,18 @@ class Both(Struct, frozen=True, eq=False):
         """Return the same runs on another axis, None where it is not recorded."""
         made = axes(self.left.run, self.right.run, axis)
         return None if made.missing else Both(self.left, self.right, made, self.replicas)
+
+    @property
+    def fair(self) -> "Both":
+        """The same runs by tokens, where equal steps have not seen as many; else as they are."""
+        along = self.along("tokens") if self.axes.axis == "step" else None
+        return self if along is None or self.have_equal_tokens() else along
+
+    def have_equal_tokens(self, *, slack: float = 0.01) -> bool:
+        """Tell whether both have seen as many tokens at the last step that both counted at, `slack` of them left open."""
+        seen = self.paired(tokens_seen)
+        rows = np.flatnonzero(seen.finite[:, :1])[-1:]
+        return not len(rows) or bool(np.isclose(seen.left[rows, 0], seen.right[rows, 0], rtol=slack)[0])
 
     def stretches(
         self, metric: Metric, column: int = 0, *, size: int = 0, last: int = 0, own: float | None = None,

@@ -32,11 +32,12 @@ OF_QUESTIONS = {"smoothed_loss": train_loss_raw, "validation_loss": val_loss}
 
 
 class Subject(Struct, frozen=True, eq=False):
-    """One run that was read and audited."""
+    """One run that was read and audited; `is_ours`: not the log of another program."""
 
     path: Path
     side: Side
     notes: tuple[str, ...] = ()
+    is_ours: bool = True
 
 
 def compare(
@@ -106,20 +107,21 @@ def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas
 
 def _opened(path: Path, choice: Choice, step: int | None, progress: Progress | None, gate: Gate) -> Subject:
     run = open_run(path, reads=triage_reads() | reads(), choice=choice, progress=progress)
-    if len(run.checkpoint_steps) and is_ours(path):
+    ours = is_ours(path)
+    if len(run.checkpoint_steps) and ours:
         run = replace(run, findings=(*run.findings, *contradictions_of_newest(path, step=step)))
     notes: list[str] = []
     if step is not None:
         notes = notes_on_step(run, step)
         run = run.until(step)
     report = triage_run(run, gate=gate)
-    return Subject(path, Side(run, tuple(report.findings)), (*run.notes, *notes))
+    return Subject(path, Side(run, tuple(report.findings)), (*run.notes, *notes), ours)
 
 
 def _drifts(left: Subject, right: Subject, parted: Parting) -> list[Drift]:
     """Return how far parts have come apart, at the checkpoint after the parting and at the last that both have."""
     shared = sorted({*left.side.run.checkpoint_steps.tolist()} & {*right.side.run.checkpoint_steps.tolist()})
-    if not shared or parted.is_same or not all(is_ours(each.path) for each in (left, right)):
+    if not shared or parted.is_same or not (left.is_ours and right.is_ours):
         return []
     after = [step for step in shared if parted.departures and step >= parted.departures[0].step]
     return drifts(left.path, right.path, sorted({*after[:1], shared[-1]}))

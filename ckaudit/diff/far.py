@@ -9,6 +9,7 @@ from ckaudit.diff.align import Paired
 from ckaudit.diff.both import Both
 from ckaudit.diff.noise import quantile
 from ckaudit.diff.watched import PLACES
+from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.spikes import SIGMA
 from ckaudit.run.series import Floats, Mask
 
@@ -42,11 +43,8 @@ def far_places(both: Both, *, of_each: int = 4, share: float = 0.01, least: floa
 
 def _own(ratio: Floats) -> Floats:
     """Return how far each column goes from one row to the next, as a standard deviation, shape (P,)."""
-    moves = np.abs(np.diff(ratio, axis=0))
-    known = np.isfinite(moves).any(axis=0)
-    made = np.zeros(ratio.shape[1])
-    made[known] = SIGMA * np.nanmedian(moves[:, known], axis=0) / np.sqrt(2)
-    return made
+    moves = row_medians(np.ascontiguousarray(np.abs(np.diff(ratio, axis=0)).T))
+    return np.asarray(SIGMA * np.nan_to_num(moves) / np.sqrt(2))
 
 
 def _at_first(ratio: Floats) -> float:

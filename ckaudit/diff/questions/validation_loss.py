@@ -8,8 +8,16 @@ from ckaudit.metrics.loss import val_loss
 
 @question(place=6, weighs="loss")
 def validation_loss(both: Both) -> Said:
-    """What does held-out text cost at the last evaluation?"""
-    found = both.evaluation(val_loss)
+    """What does held-out text cost at the last evaluation?
+
+    At equal tokens where equal steps have not seen as many.
+    """
+    fair = both.fair
+    found = fair.evaluation(val_loss)
     if found is None:
         return missing(both, "val_loss")
-    return judged(found, f"held-out loss at step {int(found.last[-1])}")
+    return judged(found, f"held-out loss at {_place(fair, int(found.last[-1]))}")
+
+
+def _place(both: Both, step: int) -> str:
+    return f"as many tokens, step {step} of the second" if both.axes.axis == "tokens" else f"step {step}"

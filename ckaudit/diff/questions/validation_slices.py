@@ -14,9 +14,10 @@ def validation_slices(both: Both) -> Said:
 
     The slice that differs most for its noise; with many slices the band is as much wider.
     """
-    labels = both.paired(slice_val_loss).labels
+    fair = both.fair
+    labels = fair.paired(slice_val_loss).labels
     found = [
-        (label, each) for column, label in enumerate(labels) if (each := both.evaluation(slice_val_loss, column)) is not None
+        (label, each) for column, label in enumerate(labels) if (each := fair.evaluation(slice_val_loss, column)) is not None
     ]
     if not found:
         return missing(both, "slice_val_loss")
