@@ -10,6 +10,7 @@ from ckaudit.contract.diff import VERSION, Comparison, Pair, Word
 from ckaudit.material.counts import plural
 
 GRAVEST: tuple[Word, ...] = ("worse", "different", "incomparable", "not_recorded", "better", "within_noise", "same")
+"""Words for a pair, the one to look at first in front: what was found goes before what nobody can tell."""
 
 
 def whole(subjects: Sequence[str], pairs: Sequence[Pair], *, files: int = 0, notes: Sequence[str] = ()) -> Comparison:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from ckaudit.contract.diff import Answer, Comparison, Departure, Drift, Pair, Unlike, Word
 from ckaudit.contract.numbers import Number
+from ckaudit.diff.whole import GRAVEST
 from ckaudit.reports.words import number
 
 WORDS: dict[Word, str] = {
@@ -16,7 +17,6 @@ WORDS: dict[Word, str] = {
     "incomparable": "incomparable",
     "not_recorded": "not recorded",
 }
-GRAVEST: tuple[Word, ...] = ("worse", "different", "incomparable", "not_recorded", "better", "within_noise", "same")
 OPEN: tuple[Word, ...] = ("incomparable", "not_recorded")
 GATE_WORDS = {"passed": "PASS", "failed": "FAIL", "incomparable": "INCOMPARABLE"}
 ABSENT = "-"
@@ -97,8 +97,10 @@ def voids(each: Unlike, pair: Pair, *, limit: int | None = LISTED) -> str:
 
 def verdict(found: Comparison | Pair) -> str:
     """Return the verdict without the word that the badge says already."""
-    head, colon, rest = found.verdict.partition(": ")
-    return rest if colon and head.lower() in (WORDS[found.word], "not comparable") else found.verdict
+    head, colon, rest = found.verdict.removeprefix("Different, and ").partition(": ")
+    return (
+        rest if colon and head.lower() in (WORDS[found.word], "not comparable") else found.verdict.removeprefix("Different, and ")
+    )
 
 
 def headline(found: Comparison, left: str, right: str) -> str:
@@ -182,8 +184,12 @@ def labels(found: Comparison) -> list[str]:
 
 
 def questions(found: Comparison) -> list[Answer]:
-    """Return each question that any pair puts, once, in the order of the catalogue."""
-    return list({answer.question: answer for pair in found.pairs for answer in pair.answers}.values())
+    """Return each question that any pair puts, once, in the order of the catalogue, where it can with an answer in numbers."""
+    asked: dict[str, Answer] = {}
+    for answer in (answer for pair in found.pairs for answer in pair.answers):
+        if answer.question not in asked or asked[answer.question].right is None:
+            asked[answer.question] = answer
+    return list(asked.values())
 
 
 def answer_of(pair: Pair, question: str) -> Answer | None:
