@@ -52,11 +52,7 @@ def test_small_differences_are_within_the_limit_and_larger_ones_are_placed(tmp_p
         )
     pair = parity(PAIRS / "base", run)
     assert [each.word for each in pair.answers] == ["within_noise", "within_noise"]
-    rewrite(
-        run,
-        200,
-        lambda whole: whole["weights"][TENSOR].update(frobenius_norm=whole["weights"][TENSOR]["frobenius_norm"] * (1 + 4e-5)),
-    )
+    scaled(run, 200, "frobenius_norm", 1 + 4e-5)
     pair = parity(PAIRS / "base", run)
     assert pair.word == "different"
     assert pair.parting is not None
