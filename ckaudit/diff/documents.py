@@ -26,6 +26,8 @@ SHARES = frozenset({
     "target_equals_input", "clip_coefficient", "exact_match", "overlap",
 })  # fmt: skip
 """Statistics between 0 and 1, whose changes are told as they are: from 0 to 0.01 is little, though of no size before."""
+SCALED = SHARES | {"mean"}
+"""Statistics whose changes are not measured by their own size."""
 
 _SIGNED_ZERO = re.compile(rb"-0(?:\.0*)?(?:[eE][-+]?\d+)?(?=[,\]}\s])")
 _NAMED = 5  # places that a sentence names
@@ -99,7 +101,7 @@ def compare_documents(left: str, right: str, *, most: int = 3) -> Pair:
     drifts = drifts_of(one, other, int(other["step"]), most=most)
     told = departures(found, int(other["step"]))
     unlike = [*_unlike(found.gone, "first"), *_unlike(found.new, "second")]
-    word, verdict = _word(found, told, bool(unlike))
+    word, verdict = _word(found, told, unlike)
     return _pair(left, right, word, verdict, propagation=told, unlike=unlike, drifts=drifts, notes=[*notes, *_notes(found)])
 
 
@@ -140,16 +142,37 @@ def _places(found: Differences, section: str, left: dict[str, Any], right: dict[
     gone, new = [name for name in left if name not in right], [name for name in right if name not in left]
     found.gone |= {section: gone} if gone else {}
     found.new |= {section: new} if new else {}
+    tallies: dict[str, Tally] = {}
     for name, one in left.items():
-        if name in right:
-            for key in dict.fromkeys((*one, *right[name])):
-                _leaf(found, f"{section}.{key}", name, one.get(key), right[name].get(key), signed_zeros, one.get("std"))
+        other = right.get(name)
+        if isinstance(one, dict) and isinstance(other, dict):
+            _members(tallies, section, name, one, other, signed_zeros)
+    found.tallies |= {f"{section}.{key}": tally for key, tally in tallies.items()}
+
+
+def _members(
+    tallies: dict[str, Tally], section: str, name: str, left: dict[str, Any], right: dict[str, Any], signed_zeros: bool
+) -> None:  # fmt: skip
+    """Count the fields of one place. Numbers, nearly all there is, are counted here without a call for each."""
+    for key in left if left.keys() == right.keys() else dict.fromkeys((*left, *right)):
+        one, other = left.get(key), right.get(key)
+        tally = tallies.get(key)
+        if tally is None:
+            tally = tallies[key] = Tally()
+        if type(one) is float and type(other) is float and one != other and key not in SCALED:
+            tally.apart += 1
+            far = abs(other - one) / max(abs(one), abs(other))
+            if far > tally.far:
+                tally.far, tally.where, tally.values = far, name, (one, other)
+        else:
+            _count(tally, f"{section}.{key}", name, one, other, signed_zeros, left.get("std"))
 
 
 def _leaves(found: Differences, path: tuple[str, ...], where: str | None, left: Any, right: Any, signed_zeros: bool) -> None:
     """Compare what stands at a path, members one by one."""
     if not isinstance(left, dict) or not isinstance(right, dict):
-        _leaf(found, ".".join(path), where, left, right, signed_zeros)
+        name = ".".join(path)
+        _count(found.tallies.setdefault(name, Tally()), name, where, left, right, signed_zeros)
         return
     for key in dict.fromkeys((*left, *right)):
         if (path == ("scalars",) and tells_time(key)) or (path == ("rank_facts",) and key in RANK_FACTS):
@@ -157,11 +180,10 @@ def _leaves(found: Differences, path: tuple[str, ...], where: str | None, left: 
         _leaves(found, (*path, key), where, left.get(key), right.get(key), signed_zeros)
 
 
-def _leaf(found: Differences, name: str, where: str | None, left: Any, right: Any, signed_zeros: bool, scale: Any = None) -> None:
+def _count(
+    tally: Tally, name: str, where: str | None, left: Any, right: Any, signed_zeros: bool, scale: Any = None
+) -> None:  # fmt: skip
     """Count one value, or a list of them, of a statistic."""
-    tally = found.tallies.get(name)
-    if tally is None:
-        tally = found.tallies[name] = Tally()
     if left == right and not (signed_zeros and _hides_zero(left, right)):
         tally.same += 1
     elif left is None or right is None:
@@ -267,7 +289,7 @@ def _unlike(places: Mapping[str, list[str]], which: str) -> Iterator[Unlike]:
         yield Unlike(name=section, kind="model", left=left, right=right, invalidates=["tensors"], message=message)
 
 
-def _word(found: Differences, told: list[Departure], unlike: bool) -> tuple[Word, str]:
+def _word(found: Differences, told: list[Departure], unlike: list[Unlike]) -> tuple[Word, str]:
     """Return the verdict as a word and as a sentence."""
     values = sum(tally.places for tally in found.tallies.values())
     lacking = sum(tally.only_left + tally.only_right for tally in found.tallies.values())
@@ -275,6 +297,8 @@ def _word(found: Differences, told: list[Departure], unlike: bool) -> tuple[Word
         return "incomparable", "incomparable: the two checkpoints have no statistic in common"
     if not told and not lacking and not unlike:
         return "same", f"the same: all {values:,} values are equal to the last bit, what tells the time aside"
+    if not told and unlike:
+        return "different", f"different: all {values:,} values that both have are equal to the last bit, but {unlike[0].message}"
     if not told:
         return "not_recorded", f"all {values:,} values that both have are equal to the last bit, {lacking:,} have no counterpart"
     apart = sum(tally.apart for tally in found.tallies.values())

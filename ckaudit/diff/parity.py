@@ -140,7 +140,7 @@ def _distances(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[tu
 
 
 def _resolution(grid: Any, values: list[float]) -> float:
-    """Return how far two grids of nearly equal matrices can be apart by their writing alone: a byte, or four digits, each cell."""
+    """Return how far two grids of nearly equal matrices can be apart by their writing alone, in bytes or four digits."""
     size = math.hypot(*values)
     if not isinstance(grid, dict) or not size:
         return 1e-3
