@@ -99,7 +99,7 @@ def compare_documents(left: str, right: str, *, most: int = 3) -> Pair:
     drifts = drifts_of(one, other, int(other["step"]), most=most)
     told = departures(found, int(other["step"]))
     unlike = [*_unlike(found.gone, "first"), *_unlike(found.new, "second")]
-    word, verdict = _word(found, told, bool(unlike))
+    word, verdict = _word(found, told, unlike)
     return _pair(left, right, word, verdict, propagation=told, unlike=unlike, drifts=drifts, notes=[*notes, *_notes(found)])
 
 
@@ -267,7 +267,7 @@ def _unlike(places: Mapping[str, list[str]], which: str) -> Iterator[Unlike]:
         yield Unlike(name=section, kind="model", left=left, right=right, invalidates=["tensors"], message=message)
 
 
-def _word(found: Differences, told: list[Departure], unlike: bool) -> tuple[Word, str]:
+def _word(found: Differences, told: list[Departure], unlike: list[Unlike]) -> tuple[Word, str]:
     """Return the verdict as a word and as a sentence."""
     values = sum(tally.places for tally in found.tallies.values())
     lacking = sum(tally.only_left + tally.only_right for tally in found.tallies.values())
@@ -275,6 +275,8 @@ def _word(found: Differences, told: list[Departure], unlike: bool) -> tuple[Word
         return "incomparable", "incomparable: the two checkpoints have no statistic in common"
     if not told and not lacking and not unlike:
         return "same", f"the same: all {values:,} values are equal to the last bit, what tells the time aside"
+    if not told and unlike:
+        return "different", f"different: all {values:,} values that both have are equal to the last bit, but {unlike[0].message}"
     if not told:
         return "not_recorded", f"all {values:,} values that both have are equal to the last bit, {lacking:,} have no counterpart"
     apart = sum(tally.apart for tally in found.tallies.values())

@@ -86,7 +86,7 @@ def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, most:
         left=str(left), right=str(right), word=word, verdict=verdict, noise=BITS, unlike=alike,
         answers=[Answer(question="exact", title=TITLE, word=word, message=verdict)],
         parting=found.first[0] if found.first else None, propagation=found.first[:most],
-        notes=[*found.lacking, *_hashes(found), *(sources(alike, found.first, mine, theirs) if found.first else [])],
+        notes=[*_first_few(found.lacking), *_hashes(found), *(sources(alike, found.first, mine, theirs) if found.first else [])],
     )  # fmt: skip
 
 
@@ -107,6 +107,11 @@ def _verdict(found: Found) -> tuple[Word, str]:
     if found.lacking:
         return "not_recorded", f"all {both}, but {found.lacking[0]}"
     return "same", f"the same: all {both}, what tells the time aside"
+
+
+def _first_few(sentences: list[str], most: int = 5) -> list[str]:
+    rest = len(sentences) - most
+    return [*sentences[:most], f"{plural(rest, 'more difference')} of this kind"] if rest > 0 else sentences
 
 
 def _hashes(found: Found) -> Iterator[str]:
