@@ -18,6 +18,7 @@ Axis = Literal["step", "tokens", "loss"]
 Kind = Literal[
     "schema", "model", "config", "data", "tokenizer", "evaluation", "tokens", "precision", "ranks", "cadence", "environment"
 ]
+Outcome = Literal["passed", "failed", "incomparable"]
 Source = Literal["identical", "replicas", "residuals", "none"]
 
 
@@ -70,6 +71,7 @@ class Answer(Struct, kw_only=True, omit_defaults=True, frozen=True):
     band: Annotated[Number | None, doc("Largest difference that noise explains; null: nobody knows.")] = None
     unit: Annotated[str, doc("Unit of the values and the band.")] = "1"
     message: Annotated[str, doc("One sentence with the numbers, or what is missing.")]
+    excused: Annotated[str | None, doc("Why a gate does not count it; null: it counts.")] = None
 
 
 class Noise(Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -100,16 +102,31 @@ class Pair(Struct, kw_only=True, frozen=True):
     notes: Annotated[list[str], doc("What a reader must know of this pair.")] = []
 
 
+class Gated(Struct, kw_only=True, frozen=True):
+    """What a gate makes of a comparison, and by which terms; every member is always written."""
+
+    outcome: Annotated[Outcome, doc("passed, failed, or incomparable where nobody can tell.")]
+    reasons: Annotated[list[str], doc("Why it did not pass, a sentence each.")] = []
+    counts: Annotated[list[str], doc("Questions that count.")] = []
+    allowed: Annotated[dict[str, float], doc("Loss that a question may show, as a share of the reference.", unit="1")] = {}
+    expected: Annotated[list[str], doc("Differences that were foreseen, and are there.")] = []
+    policy: Annotated[str | None, doc("The file that says so; null: none does.")] = None
+
+
 class Comparison(Struct, kw_only=True, frozen=True):
     """A whole comparison; every member is always written."""
 
     schema_version: Annotated[Literal["ck.diff.v1"], doc("Which contract this document follows.")]
     tool: Annotated[str, doc("Name and version of the auditor.")]
     command: Annotated[str, doc("diff or gate.")]
-    subjects: Annotated[Annotated[list[str], Meta(min_length=2, max_length=20)], doc("What was compared, the reference first.")]
+    subjects: Annotated[
+        Annotated[list[str], Meta(min_length=2, max_length=20)],
+        doc("What was compared, the reference first; of a gate, the canary last."),
+    ]
     axis: Annotated[Axis, doc("What the runs were aligned by.")] = "step"
     word: Annotated[Word, doc("The gravest word of all pairs.")]
     verdict: Annotated[str, doc("One sentence.")]
-    pairs: Annotated[list[Pair], doc("Every subject after the first against it, in their order.")] = []
+    pairs: Annotated[list[Pair], doc("Every subject after the first against it; of a gate, the canary against each.")] = []
     notes: Annotated[list[str], doc("What a reader must know of how the comparison was made.")] = []
     files: Annotated[Count, doc("Files read.", unit="files")] = 0
+    gate: Annotated[Gated | None, doc("What the gate says; null: nobody asked it.")] = None

@@ -7,9 +7,7 @@ from msgspec import Struct
 from ckaudit.contract.diff import Answer, Departure, Unlike, Word
 from ckaudit.diff.parting import Parting
 from ckaudit.diff.questions.question import Weighs
-
-GRAVEST: tuple[Word, ...] = ("incomparable", "worse", "different", "not_recorded", "better", "within_noise", "same")
-"""Words for a pair, the one to look at first in front."""
+from ckaudit.diff.whole import GRAVEST
 
 
 class Weighed(Struct, frozen=True):

@@ -131,4 +131,4 @@ def _by_whom(both: Both, names: tuple[str, ...]) -> str:
 
 
 def _number(value: float | None) -> Number | None:
-    return None if value is None else to_word(value)
+    return None if value is None else to_word(float(value))  # a number of numpy has no place in a document
