@@ -52,10 +52,16 @@ class Both(Struct, frozen=True, eq=False):
         return None if made.missing else Both(self.left, self.right, made, self.replicas)
 
     @property
+    def in_training(self) -> "Both":
+        """The same runs by step where they are aligned by loss, for what a loss costs cannot be asked at equal losses."""
+        return Both(self.left, self.right, Axes(), self.replicas) if self.axes.axis == "loss" else self
+
+    @property
     def fair(self) -> "Both":
         """The same runs by tokens, where equal steps have not seen as many; else as they are."""
-        along = self.along("tokens") if self.axes.axis == "step" else None
-        return self if along is None or self.have_equal_tokens() else along
+        along = self.along("tokens") if self.axes.axis != "tokens" else None
+        plain = self.in_training
+        return plain if along is None or plain.have_equal_tokens() else along
 
     def have_equal_tokens(self, *, slack: float = 0.01) -> bool:
         """Tell whether both have seen as many tokens at the last step that both counted at, `slack` of them left open."""
@@ -90,13 +96,15 @@ class Both(Struct, frozen=True, eq=False):
             steps, both.left[rows, column], both.right[rows, column], replicas, size=size, own=own, seed=seed, ahead=ahead
         )
 
-    def level(self, metric: Metric, *, share: float = 0.05, least: int = 20) -> Stretches | None:
+    def level(
+        self, metric: Metric, *, share: float = 0.05, least: int = 20, ahead: float = AHEAD
+    ) -> Stretches | None:  # fmt: skip
         """Return stretches of which the last is what a series comes to: `share` of its points, but `least`.
 
         With 20 points about half of the noise is the batches', half the seed's.
         """
         points = int(self.paired(metric).finite[:, :1].sum())
-        return self.stretches(metric, size=max(1, min(points // 2, max(least, round(share * points)))))
+        return self.stretches(metric, size=max(1, min(points // 2, max(least, round(share * points)))), ahead=ahead)
 
     def evaluation(self, metric: Metric, column: int = 0, *, seed: float = 0.3) -> Stretches | None:
         """Return stretches of single evaluations.

@@ -128,22 +128,18 @@ def _drifts(left: Subject, right: Subject, parted: Parting) -> list[Drift]:
 
 
 def _noise(both: Both, parted: Parting, replicas: Sequence[Subject]) -> Noise:
-    names = [str(each.path) for each in replicas]
-    bits = f"up to step {parted.shared_until} the runs agree in every bit" if parted.shared_until is not None else ""
+    until = parted.shared_until
+    bits = "" if until is None else f"the runs agree in every bit up to {'their end' if parted.is_same else f'step {until}'}"
     if replicas:
         more = f"; {bits}" if bits else ""
-        count = len(replicas) + 1
         return Noise(
-            source="replicas", replicas=names,
-            message=f"bands come from the differences among {count} replicas, and from the runs' own residuals as far as so few "
-            f"replicas leave doubt{more}",
+            source="replicas", replicas=[str(each.path) for each in replicas],
+            message=f"bands come from the differences among {len(replicas) + 1} replicas, and as far as so few leave doubt from "
+            f"residuals{more}",
         )  # fmt: skip
     if bits:
-        return Noise(
-            source="identical",
-            message=f"{bits}, so that the first difference is the parting; bands of answers after it come from the runs' own "
-            "residuals",
-        )
+        more = "" if parted.is_same else ": their first difference is the parting, and bands after it come from residuals"
+        return Noise(source="identical", message=bits + more)
     if both.level(train_loss_raw) is None:
         return Noise(source="none", message="too little is recorded to tell a difference from chance")
     return Noise(

@@ -123,7 +123,9 @@ def _pace(level: Floats, middle: Floats) -> Floats:
 
 
 def _medians(column: Floats, cut: Steps, ends: Steps) -> Floats:
-    return np.array([np.median(column[first:end]) for first, end in zip(cut.tolist(), ends.tolist(), strict=True)])
+    """Return the median of each stretch; all but the first are as long."""
+    rest = column[ends[0] :].reshape(len(cut) - 1, -1) if len(cut) > 1 else np.empty((0, 1))
+    return np.append(np.median(column[: ends[0]]), np.median(rest, axis=1))
 
 
 def _residuals(column: Floats, cut: Steps, ends: Steps) -> Floats:
@@ -144,7 +146,7 @@ def _scatter(column: Floats, cut: Steps, ends: Steps) -> Floats:
     """Return the robust standard deviation of a column around its trend, near each stretch."""
     rest = np.abs(_residuals(column, cut, ends))
     if len(cut) == len(column):
-        return _around(rest, lambda part: SIGMA * np.median(part), reach=50)
+        return SIGMA * _around(rest, np.median, reach=50)
     return _around(SIGMA * _medians(rest, cut, ends), np.median)
 
 
@@ -159,10 +161,15 @@ def _correlation(column: Floats, cut: Steps, ends: Steps, *, most: float = 0.8) 
     return min(most, max(0.0, float(np.dot(rest[1:], rest[:-1])) / power)) if power > 0 else 0.0
 
 
-def _around(values: Floats, how: Callable[[Floats], np.floating], *, reach: int = 2) -> Floats:
-    """Return the mean or median of each value and its neighbours."""
-    made = [values[max(0, row - reach) : row + reach + 1] for row in range(len(values))]
-    return np.array([how(part) for part in made])
+def _around(values: Floats, how: Callable[..., Floats], *, reach: int = 2) -> Floats:
+    """Return the mean or median of each value and its neighbours; of the first and last, of those that there are."""
+    width = 2 * reach + 1
+    if len(values) <= width:
+        return np.array([how(values[max(0, row - reach) : row + reach + 1]) for row in range(len(values))])
+    inside = how(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
+    first = [how(values[: row + reach + 1]) for row in range(reach)]
+    last = [how(values[row - reach :]) for row in range(len(values) - reach, len(values))]
+    return np.concatenate([first, inside, last])
 
 
 def quantile(share: float, freedom: float = math.inf) -> float:

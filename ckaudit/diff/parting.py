@@ -145,8 +145,9 @@ def _whole(both: Both, without: Collection[Metric], *, share: float = 0.01) -> I
         without: What is left out.
         share: Of replicas that leave it by chance, all numbers and stretches together.
     """
+    aside = {*without, *((train_loss_raw,) if both.axes.axis == "loss" else ())}
     for metric, seed in WHOLE.items():
-        found = None if metric in without else both.stretches(metric, seed=seed)
+        found = None if metric in aside else both.stretches(metric, seed=seed)
         if found is None:
             continue
         limit = quantile(share / len(WHOLE) / len(found.first), found.freedom)

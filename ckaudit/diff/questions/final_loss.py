@@ -12,7 +12,7 @@ def final_loss(both: Both) -> Said:
 
     One batch: its noise is that of a single point, many times that of the smoothed loss.
     """
-    found = both.stretches(train_loss_raw, size=1, last=100, ahead=0.0)
+    found = both.in_training.stretches(train_loss_raw, size=1, last=100, ahead=0.0)
     if found is None:
         return missing(both, "train_loss_raw")
     return judged(found, f"loss at step {int(found.last[-1])}")

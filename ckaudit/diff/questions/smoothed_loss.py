@@ -12,7 +12,7 @@ def smoothed_loss(both: Both) -> Said:
 
     The median of the last twentieth of the steps, 20 of them at least.
     """
-    found = both.level(train_loss_raw)
+    found = both.in_training.level(train_loss_raw)
     if found is None:
         return missing(both, "train_loss_raw")
     return judged(found, f"median loss of steps {int(found.first[-1])} to {int(found.last[-1])}")

@@ -15,7 +15,7 @@ def steps_to_loss(both: Both) -> Said:
     The loss is the higher of the lowest levels that both reached. The noise of the level, over how fast the loss fell
     there, is that of the steps.
     """
-    found = both.stretches(train_loss_raw)
+    found = both.in_training.stretches(train_loss_raw)
     if found is None or len(found.first) < 4:
         return missing(both, "train_loss_raw")
     down = [np.minimum.accumulate(column) for column in (found.left, found.right)]
