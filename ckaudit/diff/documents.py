@@ -26,6 +26,7 @@ SHARES = frozenset({
     "target_equals_input", "clip_coefficient", "exact_match", "overlap",
 })  # fmt: skip
 """Statistics between 0 and 1, whose changes are told as they are: from 0 to 0.01 is little, though of no size before."""
+HUGE = 10**300
 SCALED = SHARES | {"mean"}
 """Statistics whose changes are not measured by their own size."""
 
@@ -147,6 +148,8 @@ def _places(found: Differences, section: str, left: dict[str, Any], right: dict[
         other = right.get(name)
         if isinstance(one, dict) and isinstance(other, dict):
             _members(tallies, section, name, one, other, signed_zeros)
+        elif name in right:
+            _count(found.tallies.setdefault(section, Tally()), section, name, one, other, signed_zeros)
     found.tallies |= {f"{section}.{key}": tally for key, tally in tallies.items()}
 
 
@@ -235,7 +238,8 @@ def _is_row(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Tell whether a value is a number that a float can hold; an integer of a thousand digits is a word."""
+    return isinstance(value, float) or (type(value) is int and abs(value) < HUGE)
 
 
 def _change(left: Any, right: Any, size: float) -> float:
