@@ -1,6 +1,6 @@
 """First contact: runs that other programs logged. One module per format; each is asked whether it knows the source."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -115,12 +115,13 @@ def _refuse_what_is_no_log(head: bytes, shown: str) -> None:
 
 
 def _unknown(source: Source) -> UnreadableError:
-    expected = _either(each.NAME for each in importers())
+    expected = f"one of {len(importers())} formats"
     if source.is_folder:
         return UnreadableError(
-            f"{source.shown} is a folder in which no log is known: expected {expected}", hint="Name the log file itself."
+            f"{source.shown} is a folder in which no log is known: expected {expected}",
+            hint="Name the log file itself; `ckaudit import --formats` lists what is known.",
         )
-    if b"\0" in source.head and not source.head.startswith(UTF16_MARKS):
+    if _is_binary(source.head):
         return UnreadableError(f"{source.shown} is binary, and no format that is known", hint="Export its series as CSV.")
     if errors := summary_of(sightings_of(source.data)):
         return UnreadableError(
@@ -129,13 +130,15 @@ def _unknown(source: Source) -> UnreadableError:
         )
     return UnreadableError(
         f"{source.shown} is no log that is known: expected {expected}, found {_looks_like(source.head)}",
-        hint="Write its series to a CSV file with a header line, or name a run folder.",
+        hint="`ckaudit import --formats` lists them. Write its series to a CSV file with a header line, or name a run folder.",
     )
 
 
-def _either(names: Iterable[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} or {last}"
+def _is_binary(head: bytes) -> bool:
+    """Tell bytes that are no text: a zero, or more broken characters than a text in an old encoding has."""
+    if head.startswith(UTF16_MARKS):
+        return False
+    return b"\0" in head or head.decode("utf-8", errors="replace").count("\ufffd") > len(head) / 10
 
 
 def _looks_like(head: bytes) -> str:

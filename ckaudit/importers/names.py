@@ -22,6 +22,7 @@ CATALOGUE = frozenset(
     heartbeat_missing
     """.split()  # noqa: SIM905  one word a line would take five times the room
 )
+SLICE = "slice_val_loss/"
 SHORT = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_global_norm", "tokens": "tokens_seen"}
 
 _COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy)_)?"
@@ -98,7 +99,7 @@ def catalogue_name(header: str) -> str | None:
     if family in CATALOGUE and (label or "/" not in own):
         return own
     if found := _SLICE.fullmatch(own):
-        return f"slice_val_loss/{found[1]}"
+        return f"{SLICE}{found[1]}"
     plain = _UNLIKE_LETTERS.sub("_", own.lower())
     return next((name for name, alias in _ALIASES.items() if alias.fullmatch(plain)), None)
 
@@ -110,6 +111,15 @@ def factor_of(header: str) -> float:
     0.01
     """
     return 0.01 if header.rsplit(" - ", 1)[-1].strip() in _PERCENT else 1.0
+
+
+def slices_of(names: Iterable[str]) -> list[str]:
+    """Return the labels of the slices whose loss is among catalogue names, sorted.
+
+    >>> slices_of(["val_loss", "slice_val_loss/web", "slice_val_loss/books"])
+    ['books', 'web']
+    """
+    return sorted(name.removeprefix(SLICE) for name in names if name.startswith(SLICE))
 
 
 def recognised(headers: Iterable[str]) -> dict[str, list[int]]:

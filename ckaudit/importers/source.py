@@ -93,7 +93,7 @@ class Source:
         except OSError:
             return b""
 
-    def files(self, *, most: int, part_of_name: str = "") -> Iterator[tuple[str, "Source"]]:
+    def files(self, *, most: int, part_of_name: str = "", deep: bool = True) -> Iterator[tuple[str, "Source"]]:
         """Yield the files in this folder and in those inside it, by name; links to folders are not followed.
 
         The search ends after `MAX_SEEN` files of any name: no store of a run lies deeper in a disk than that.
@@ -101,10 +101,11 @@ class Source:
         Args:
             most: How many at the most.
             part_of_name: What their names must contain.
+            deep: Whether those in folders inside this one are wanted.
         """
         number = seen = 0
         for folder, inner, names in os.walk(self.path):
-            inner.sort()
+            inner[:] = sorted(inner) if deep else []
             seen += len(names)
             if seen > MAX_SEEN:
                 return

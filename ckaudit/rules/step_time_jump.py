@@ -13,7 +13,7 @@ from ckaudit.run.series import Floats, Mask, Series, Steps
 @rule("SYS002", severity="sev2", needs=[step_time], wants=[tokens_per_sec], unit="s")
 def step_time_jump(
     time: Series, speed: Series | None, *, window: int = 20, mild: float = 1.25, strong: float = 2.5, lost: float = 600.0,
-    k: float = 6.0, lasting: int = 5,
+    k: float = 6.0, lasting: int = 5, even: float = 0.015, above: float = 0.03,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Steps take longer from some step on.
 
@@ -25,10 +25,15 @@ def step_time_jump(
     A device throttles, a node is shared, a cache is full: the same work at a higher price, and nothing else shows it.
     ## False alarms
     Longer rows and larger batches take longer rightly: the speed in tokens must fall with it, where it was recorded. What
-    lasts a few minutes on a busy machine costs less than looking for it.
+    lasts a few minutes on a busy machine costs less than looking for it. A few lines of a log are noted where all steps up to
+    one agree within `even` and all from there on take longer by `above`: one slow device in a large job costs no more than
+    that (BLOOM's took 105 s for a step, and 111 s with one).
     """
     steps, values = windows(time, window)
     if len(steps) < lasting + 3:
+        if (hit := _in_few_lines(time, even, above)) is not None:
+            yield hit
+            return
         yield Skip("too_few_points", f"{time.points} points of step_time; {window * (lasting + 3)} are needed")
         return
     middle = np.median(values, axis=1)
@@ -47,6 +52,23 @@ def step_time_jump(
                 points=(end - start) * window,
                 message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
             )  # fmt: skip
+
+
+def _in_few_lines(time: Series, even: float, above: float, *, least: int = 2) -> Hit | None:
+    """Return a note on the last steps of a few, where they stand apart from steps that took the same time."""
+    known = np.flatnonzero(time.finite[:, 0])
+    steps, values = time.steps[known], time.values[known, 0]
+    for start in range(least, len(values) - least + 1):
+        before, later = values[:start], values[start:]
+        if before.max() <= (1 + even) * before.min() and later.min() > (1 + above) * before.max():
+            usual = float(np.median(before))
+            first = int(np.argmax(values > (1 + even / 3) * usual))
+            return Hit(
+                severity="note", where="steps", first=int(steps[first]), last=int(steps[-1]),
+                worst=int(steps[int(np.argmax(values))]), value=float(np.median(later)), limit=usual, points=len(later),
+                message="a step takes {value:.4g} s from step {first} on, {limit:.4g} s before",
+            )  # fmt: skip
+    return None
 
 
 def _past(middle: Floats) -> tuple[Floats, Floats]:

@@ -1,11 +1,16 @@
 """Logs that are one JSON document: Megatron-LM's golden values, Keras' histories."""
 
+import csv
 import json
 import math
+from pathlib import Path
 
 import pytest
 
 from ckaudit.errors import UnreadableError
+from ckaudit.importers import import_runs
+
+KERAS = Path(__file__).parents[2] / "fixtures" / "trackers" / "keras"
 
 
 def noted(run, words):
@@ -84,6 +89,17 @@ def test_a_whole_keras_history_says_how_many_updates_an_epoch_took(imported):
     run = imported(json.dumps(document), "history.json")
     assert curve(run, "train_loss_raw") == {100: 3.0, 200: 2.0, 300: 1.0}
     assert run.manifest.planned_steps == 500
+
+
+def test_what_keras_itself_wrote():
+    (table,), (history,) = (import_runs(KERAS / name) for name in ("training.csv", "history.json"))
+    with (KERAS / "training.csv").open(newline="") as stream:
+        rows = [{name: float(cell) for name, cell in row.items()} for row in csv.DictReader(stream)]
+    for name, column in (("train_loss_raw", "loss"), ("val_loss", "val_loss"), ("learning_rate", "learning_rate")):
+        assert curve(table, name) == {epoch: row[column] for epoch, row in enumerate(rows, 1)}
+        assert curve(history, name) == {8 * epoch: pytest.approx(row[column]) for epoch, row in enumerate(rows, 1)}
+    assert (table.source, history.source, history.manifest.planned_steps) == ("CSV", "Keras history JSON", 96)
+    assert len(rows) == 12
 
 
 def test_a_history_by_way_of_a_data_frame(imported):

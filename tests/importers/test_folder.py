@@ -12,7 +12,7 @@ from ckaudit.contract.choice import Choice
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.tabulate import LineTable
 from ckaudit.errors import UsageError
-from ckaudit.importers import import_source, one_of
+from ckaudit.importers import import_runs, import_source, one_of
 from ckaudit.importers.folder import names_of_folders, write_run
 from ckaudit.importers.imported import Imported
 from ckaudit.run.read import read_run
@@ -27,6 +27,21 @@ SAMPLES = (
     "multipowerlaw/csv_400/wsdcon_3.csv",
     "olmo/peteish1.csv",
 )
+
+
+EVERY = [each["path"] for each in json.loads((REAL / "INDEX.json").read_text())]
+
+
+@pytest.mark.parametrize("sample", EVERY)
+def test_every_sample_becomes_run_folders_that_keep_the_contract(sample, tmp_path):
+    runs = import_runs(REAL / sample)
+    for run, name in zip(runs, names_of_folders(runs), strict=True):
+        write_run(run, tmp_path / name)
+        report = validate([tmp_path / name])
+        assert all(finding.severity == "note" for finding in report.findings)
+        assert sum(check.outcome == "passed" for check in report.checks) > 20
+        again = read_run(tmp_path / name)
+        assert again.last_step == max([*run.table.steps.tolist(), *(each["step"] for each in run.documents)])
 
 
 def one(**parts):

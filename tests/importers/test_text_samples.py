@@ -183,6 +183,8 @@ def test_a_slow_gpu_is_seen_in_tokens_per_second():
     }
     assert run.manifest.sequence_length == 2048
     assert run.manifest.planned_steps == 115_311
+    (noted,) = triage(REAL / "bigscience/tr11-176B-ml__chronicles__it42780-42784.log").findings
+    assert (noted.code, noted.severity, noted.first_step, noted.last_step) == ("SYS002", "note", 42782, 42784)
 
 
 def test_an_update_skipped_by_the_loss_scaler_has_no_loss_and_no_norm():

@@ -273,7 +273,8 @@ def test_mlflows_database_holds_nan_and_infinity_under_other_values(tmp_path):
         rows = [("loss", value, 1700000000000 + n, "a1", step, nan) for n, (step, value, nan) in enumerate(points)]
         database.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", rows)
     database.close()
-    (run,) = import_runs(path)
+    (run,) = import_runs(tmp_path)
+    assert repr(run.rows) == repr(import_source(path).rows)
     assert (run.source, run.name, run.manifest.commit) == ("MLflow database", "good", "abc")
     assert curve(run, "train_loss_raw") == pytest.approx({1: 2.0, 2: math.nan, 3: math.inf, 4: -math.inf}, nan_ok=True)
     assert curve(run, "train_loss_raw", 1) == {2: 1.5, 3: 1.25}
@@ -357,3 +358,14 @@ def test_deep_members_are_not_followed_for_ever(tmp_path):
     run = import_source(path)
     assert curve(run, "train_loss_raw") == {0: 2.0, 2: 2.0}
     assert noted(run, "1 records cannot be read")
+
+
+def test_a_folder_of_databases_is_read_as_each_of_them(tmp_path):
+    alone = import_runs(STORES["trackio"])
+    (tmp_path / "other.db").write_bytes(b"SQLite format 3\0" + bytes(100))
+    (tmp_path / "demo.db").write_bytes(Source(STORES["trackio"]).data)
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "again.db").write_bytes(Source(STORES["trackio"]).data)
+    found = import_runs(tmp_path)
+    assert [each.name for each in found] == [each.name for each in alone] == ["first", "second"]
+    assert [repr(each.rows) for each in found] == [repr(each.rows) for each in alone]

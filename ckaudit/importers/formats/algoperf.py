@@ -17,6 +17,7 @@ from ckaudit.importers.tables.axis import steps_of
 from ckaudit.importers.tables.curves import Curves, Parsed, joined, parsed
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import sniffed
+from ckaudit.importers.told import taken
 
 NAME = "AlgoPerf measurements.csv"
 GENERIC = False
@@ -78,8 +79,8 @@ def _curves(table: Parsed, usual: Mapping[str, int], chosen: Mapping[str, int]) 
 
 
 def _taken(table: Parsed, chosen: Mapping[str, int]) -> list[str]:
-    pairs = ", ".join(f"{name} from {short(table.header[position])}" for name, position in chosen.items() if name != _COUNT)
-    notes = [f"taken: {pairs}; training rows count steps from 0"]
+    own = {name: table.header[position] for name, position in chosen.items() if name != _COUNT}
+    notes = [*taken(own), "training rows count steps from 0"]
     unused = [name for position, name in enumerate(table.header) if position not in chosen.values() and "loss" in name]
     if unused:
         notes.append(f"left out, because they evaluate a part of another split: {listed(unused)}")

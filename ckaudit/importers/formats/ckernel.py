@@ -31,10 +31,10 @@ from ckaudit.importers.ckernel.parts import (
 )
 from ckaudit.importers.imported import Document, Imported
 from ckaudit.importers.layers.collect import Layers
-from ckaudit.importers.names import listed
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.cells import number, step_number
 from ckaudit.importers.tables.merge import Merged, merge_columns, merge_notes
+from ckaudit.importers.told import left_out
 
 NAME = "C-Kernel-Engine training artifacts"
 GENERIC = False
@@ -284,4 +284,4 @@ def _summary(parts: Parts, rows: list[Object]) -> str:
 
 def _left(parts: Parts, rows: list[Object]) -> list[str]:
     known = [name for name in _LEFT if any(number(row.get(name)) for row in (*rows[:100], *parts.parity[:100], parts.profile))]
-    return [f"left out, because the catalogue has no name for them: {listed(known)}"] if known else []
+    return left_out(known)

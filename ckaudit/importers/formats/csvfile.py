@@ -26,10 +26,10 @@ from ckaudit.importers.tables.axis import (
 from ckaudit.importers.tables.curves import Curves, Parsed, drop_other_clock, joined, parsed
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried, fullest, steps_from, without_placeholders
 from ckaudit.importers.tables.table import holds_numbers, sniffed
+from ckaudit.importers.told import could_be, left_out, taken
 
 NAME = "CSV"
 GENERIC = True
-SLICE = "slice_val_loss/"
 EPOCH = "epoch"
 
 
@@ -76,10 +76,10 @@ def table_of(source: Source, columns: Mapping[str, str]) -> tuple[Parsed, Curves
 
 def wanted_of(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> set[int]:
     """Return the columns to read: those of `choices`, of single tensors and layers, and where no step is told of epochs."""
-    taken = {each for positions in choices.values() for each in positions}
+    chosen = {each for positions in choices.values() for each in positions}
     epoch = epoch_of(header)
     axis = {epoch} if epoch is not None and "step" not in choices else set()
-    return taken | axis | {position for position, name in enumerate(header) if place_of(name) is not None}
+    return chosen | axis | {position for position, name in enumerate(header) if place_of(name) is not None}
 
 
 def epoch_of(header: Sequence[str]) -> int | None:
@@ -95,11 +95,9 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
         UsageError: Where `columns` names what is not there.
     """
     mapped = {name: [position] for name, position in resolved(columns, header).items()}
-    taken = {positions[0] for positions in mapped.values()}
+    used = {positions[0] for positions in mapped.values()}
     choices = {
-        name: kept
-        for name, positions in recognised(header).items()
-        if (kept := [each for each in positions if each not in taken])
+        name: kept for name, positions in recognised(header).items() if (kept := [each for each in positions if each not in used])
     } | mapped
     if not set(choices) - {"step", "time"} and not any(place_of(name) for name in header):
         raise UnreadableError(
@@ -128,7 +126,7 @@ def curves_of(table: Parsed, choices: Mapping[str, Sequence[int]]) -> Curves:
     used = {each for positions in choices.values() for each in positions}
     layers = {table.header[each]: column for each, column in table.columns.items() if each not in used and each != epoch}
     passed = _passed_over(table.header, chosen, choices, table.columns)
-    notes = [*_taken(table.header, chosen), *passed, *said, *notes]
+    notes = [*taken({name: table.header[each] for name, each in chosen.items()}, many="columns"), *passed, *said, *notes]
     return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes, layers)
 
 
@@ -155,14 +153,6 @@ def _steps(
     return rows, ["no column holds the step: rows were numbered from 1; name one with --map step=COLUMN"]
 
 
-def _taken(header: Sequence[str], chosen: Mapping[str, int]) -> list[str]:
-    slices = [header[position] for name, position in chosen.items() if name.startswith(SLICE)]
-    pairs = [f"{name} from {short(header[position])}" for name, position in chosen.items() if not name.startswith(SLICE)]
-    if slices:
-        pairs.append(f"{len(slices)} columns of slice_val_loss from {listed(slices, most=2)}")
-    return [f"taken: {', '.join(pairs)}"] if pairs else []
-
-
 def _passed_over(
     header: Sequence[str], chosen: Mapping[str, int], choices: Mapping[str, Sequence[int]], read: Collection[int]
 ) -> list[str]:
@@ -170,8 +160,5 @@ def _passed_over(
     for name, positions in choices.items():
         if len(positions) > 1:
             others = [header[each] for each in positions if each != chosen[name]]
-            notes.append(f"{name} could also be {listed(others)}, which holds no more values; --map decides otherwise")
-    left = [name or "(no name)" for position, name in enumerate(header) if position not in read]
-    if left:
-        notes.append(f"left out, because no common name says what they are: {listed(left)}")
-    return notes
+            notes.append(could_be(name, others))
+    return notes + left_out([name or "(no name)" for position, name in enumerate(header) if position not in read])

@@ -23,7 +23,7 @@ from ckaudit.importers.tables.axis import steps_of
 from ckaudit.importers.tables.curves import Curves, joined
 from ckaudit.importers.tables.jsonrows import Rows, read_rows
 from ckaudit.importers.tables.members import SCALARS_ONLY, As, Names, is_wanted, taken
-from ckaudit.importers.tables.numbers import Numbers, whole
+from ckaudit.importers.tables.numbers import Numbers, filled, whole
 
 NAME = "fairseq JSON log"
 GENERIC = False
@@ -45,7 +45,6 @@ _NAMES: Names = {
     **dict.fromkeys(("train_loss", "train_ppl", "train_wps", "valid_wps", "train_lr", "train_gnorm", "nll_loss"), As("")),
 }
 _SILENT = ("epoch", "update", "bsz", "ups", "wall", "train_wall", "gb_free", "cuda_gb_free", "cuda_gb_reserved")
-_SET = re.compile(r"(.+)_loss")
 _UPDATES = "num_updates"
 
 
@@ -130,7 +129,7 @@ def _updates(rows: Rows) -> Numbers:
     for key in rows.columns:
         if key.endswith(f"_{_UPDATES}"):
             other = rows.columns[key]
-            made = Numbers(np.where(made.recorded, made.values, other.values), made.recorded | other.recorded)
+            made = filled(made, other)
     return made
 
 

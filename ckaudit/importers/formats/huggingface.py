@@ -18,11 +18,12 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.tabulate import LineTable
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
-from ckaudit.importers.names import listed, resolved, writable
+from ckaudit.importers.names import resolved, slices_of, writable
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.cells import number, step_number
 from ckaudit.importers.tables.jsonrows import sample
 from ckaudit.importers.tables.merge import merge, merge_notes
+from ckaudit.importers.told import left_out
 
 NAME = "Hugging Face trainer_state.json"
 GENERIC = False
@@ -145,7 +146,7 @@ def _manifest(state: Mapping[str, Any], table: LineTable) -> Manifest:
         config["metric_for_best_model"] = best
     if config:
         manifest.config = config
-    if slices := sorted(name.partition("/")[2] for name in table.names if name.startswith("slice_val_loss/")):
+    if slices := slices_of(table.names):
         manifest.slices = slices
     return manifest
 
@@ -187,9 +188,7 @@ def _notes_on_entries(entries: list[Entry], mapped: Mapping[str, str]) -> list[s
         notes.append(f"{len(lossless):,} evaluations recorded no loss")
     if any(_SUMMARY in entry for entry in entries):
         notes.append("the summary at the end, with the mean loss of the whole training, belongs to no step and was left out")
-    if left:
-        notes.append(f"left out, because the catalogue has no name for them: {listed(left)}")
-    return notes + _hidden_nan(entries)
+    return [*notes, *left_out(left), *_hidden_nan(entries)]
 
 
 def _is_loss(key: str) -> bool:

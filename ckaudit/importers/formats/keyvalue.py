@@ -111,8 +111,8 @@ def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[s
     if "size" in told:
         manifest.model_scale_hint = told["size"]
     planned = run.parts[-1].rows.columns.get(".planned")
-    if planned is not None and planned.known.any():
-        manifest.planned_steps = int(planned.values[planned.known][-1])
+    if planned is not None and planned.recorded.any():
+        manifest.planned_steps = int(planned.values[planned.recorded][-1])
     notes = []
     if "stopped" in told:
         notes.append(f"the program stopped itself before the last planned step: {shortened(told['stopped'])}")

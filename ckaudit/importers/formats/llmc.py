@@ -15,7 +15,8 @@ import numpy as np
 from ckaudit.contract.manifest import Manifest
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
-from ckaudit.importers.text.forms import Cell, Column
+from ckaudit.importers.tables.numbers import Numbers, nothing
+from ckaudit.importers.text.forms import Cell
 from ckaudit.importers.text.log import Format, Meaning, holds_line, read_log
 from ckaudit.importers.text.runs import TextRun
 from ckaudit.importers.text.scan import Dialect, Fact, Rows
@@ -80,21 +81,21 @@ def _meaning(rows: Rows, mapped: Mapping[str, str], _: Sequence[Fact]) -> Meanin
     """Give the columns their names and units, and convert steps to finished updates."""
     raw = rows.columns
     made = {name: raw[key] for key, name in _NAMES.items() if key in raw and name not in mapped.values()}
-    made |= {name: Column(raw[key].values * factor, raw[key].known) for key, (name, factor) in _SCALED.items() if key in raw}
+    made |= {name: raw[key].times(factor) for key, (name, factor) in _SCALED.items() if key in raw}
     made |= {name: raw[key] for key, name in mapped.items()}
     if "total" in raw:
         made[".planned"] = raw["total"]
     notes = []
     steps = rows.steps
-    if "trl" in raw and (counted := raw["trl"].known & ~_printed(raw)).any():
+    if "trl" in raw and (counted := raw["trl"].recorded & ~_printed(raw)).any():
         steps = np.where(counted, rows.steps + 1, rows.steps)
         notes.append("s:N of a training line is the update after N finished ones, so it was taken as step N + 1")
     return Meaning(Rows(steps, rows.origin, made), notes)
 
 
-def _printed(raw: Mapping[str, Column]) -> np.ndarray:
+def _printed(raw: Mapping[str, Numbers]) -> np.ndarray:
     """Tell the printed lines from those of main.log; only they tell how many steps are planned."""
-    return raw["total"].known if "total" in raw else np.zeros(len(raw["trl"].known), bool)
+    return raw["total"].recorded if "total" in raw else np.zeros(len(raw["trl"].recorded), bool)
 
 
 def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[str]:
@@ -104,8 +105,8 @@ def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[s
         manifest.parameters = counts["num_parameters"]
     if "max_sequence_length" in counts:
         manifest.sequence_length = counts["max_sequence_length"]
-    if (planned := run.parts[-1].rows.columns.get(".planned")) is not None and planned.known.any():
-        manifest.planned_steps = int(planned.values[planned.known][-1])
+    if (planned := run.parts[-1].rows.columns.get(".planned")) is not None and planned.recorded.any():
+        manifest.planned_steps = int(planned.values[planned.recorded][-1])
     values = [fact for fact in facts if fact.key == "val"]
     early = 0
     for part in run.parts:
@@ -119,8 +120,8 @@ def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[s
 def _take_evaluations(rows: Rows, facts: Sequence[Fact]) -> None:
     if not facts:
         return
-    blank = Column(np.full(len(rows.steps), np.nan), np.zeros(len(rows.steps), bool))
+    blank = nothing(len(rows.steps))
     column = rows.columns.setdefault("val_loss", blank)
     for fact in facts:
         at = int(np.searchsorted(rows.origin.lines, fact.line)) - 1
-        column.values[at], column.known[at] = float(fact.value), True
+        column.values[at], column.recorded[at] = float(fact.value), True

@@ -16,7 +16,8 @@ import numpy as np
 from ckaudit.contract.manifest import Manifest
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
-from ckaudit.importers.text.forms import Cell, Column
+from ckaudit.importers.tables.numbers import Numbers, nothing
+from ckaudit.importers.text.forms import Cell
 from ckaudit.importers.text.log import Format, holds_line, read_log
 from ckaudit.importers.text.megatron_columns import is_derived, is_wanted, meaning
 from ckaudit.importers.text.runs import TextRun
@@ -145,9 +146,9 @@ def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[s
     return notes
 
 
-def _last(column: Column | None) -> int:
+def _last(column: Numbers | None) -> int:
     """Return the last value of a column, 0 where there is none."""
-    return int(column.values[column.known][-1]) if column is not None and column.known.any() else 0
+    return int(column.values[column.recorded][-1]) if column is not None and column.recorded.any() else 0
 
 
 def _positive(text: str) -> float | None:
@@ -162,9 +163,9 @@ def _take_final(facts: Sequence[Fact], run: TextRun) -> list[str]:
     """Write the evaluation at the end of training to the last step."""
     final = [fact.value for fact in facts if fact.key == "final"]
     rows = run.parts[-1].rows
-    blank = Column(np.full(len(rows.steps), np.nan), np.zeros(len(rows.steps), bool))
+    blank = nothing(len(rows.steps))
     column = rows.columns.setdefault("val_loss", blank)
-    if not final or column.known[-1]:
+    if not final or column.recorded[-1]:
         return []
-    column.values[-1], column.known[-1] = float(final[-1]), True
+    column.values[-1], column.recorded[-1] = float(final[-1]), True
     return [f"the evaluation at the end of training was taken as that of step {int(rows.steps[-1]):,}"]

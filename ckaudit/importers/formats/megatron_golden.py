@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from ckaudit.contract.decode import decode
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
-from ckaudit.importers.names import listed, resolved
+from ckaudit.importers.names import resolved
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import Curves, joined
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, aligned, numbers, steps_from
+from ckaudit.importers.told import left_out, taken
 
 NAME = "Megatron-LM golden values"
 GENERIC = False
@@ -70,10 +71,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     steps, aside = aligned(series)
     run = np.logical_or.reduce([column.recorded for column in aside.values()]) if aside else np.zeros(0, bool)
     found = f"{len(names):,} metrics"
-    pairs = ", ".join(f"{name} from {metric}" for name, metric in chosen.items())
-    notes = [f"taken: {pairs}"]
-    if left := [metric for metric in names if metric not in chosen.values()]:
-        notes.append(f"left out, because the catalogue has no name for them: {listed(left)}")
+    notes = [*taken(chosen), *left_out([metric for metric in names if metric not in chosen.values()])]
     if run.any() and steps[run][-1] != steps[-1]:
         notes.append(f"the run was to take {steps[-1]:,} steps and none is recorded after {steps[run][-1]:,}")
     if absent := sum(_cells(metrics[metric]).count(_NEVER_RUN) for metric in chosen.values()):

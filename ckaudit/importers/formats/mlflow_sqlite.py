@@ -17,7 +17,7 @@ from ckaudit.importers.source import Source
 from ckaudit.importers.trackers.mlflow_runs import ENDED, described, named
 from ckaudit.importers.trackers.points import Points
 from ckaudit.importers.trackers.settings import tell
-from ckaudit.importers.trackers.sqlite import is_database, opened, tables
+from ckaudit.importers.trackers.sqlite import databases, opened, tables
 from ckaudit.importers.trackers.tracked import Tracked, runs_of
 
 if TYPE_CHECKING:
@@ -26,17 +26,16 @@ if TYPE_CHECKING:
 NAME = "MLflow database"
 GENERIC = False
 
-_METRICS = {"key", "value", "timestamp", "run_uuid", "step", "is_nan"}
-_RUNS = {"run_uuid", "name", "status", "start_time", "end_time", "lifecycle_stage"}
+_TABLES = {
+    "metrics": ("key", "value", "timestamp", "run_uuid", "step", "is_nan"),
+    "runs": ("run_uuid", "name", "status", "start_time", "end_time", "lifecycle_stage"),
+}
 _LARGEST = sys.float_info.max
 
 
 def detects(source: Source) -> bool:
-    """Tell by the tables of runs and metrics."""
-    if not is_database(source):
-        return False
-    found = tables(source)
-    return set(found.get("metrics", ())) >= _METRICS and set(found.get("runs", ())) >= _RUNS
+    """Tell by the tables of runs and metrics; a folder by such a database in it."""
+    return bool(databases(source, _TABLES))
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -46,6 +45,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where the database is broken, or no run logged anything whose name is known.
         UsageError: Where `columns` names what is not there.
     """
+    source = next(iter(databases(source, _TABLES)), source)
     known = tables(source)
     with opened(source) as database:
         series = _points(database)

@@ -20,6 +20,7 @@ from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import Curves, joined
 from ckaudit.importers.tables.members import Names, name_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, aligned, steps_from
+from ckaudit.importers.told import left_out, taken
 
 NAME = "Neptune exporter Parquet"
 GENERIC = False
@@ -97,7 +98,7 @@ def _take(source: Source, runs: dict[str, _Points]) -> None:
         kind = kinds[1][kinds[0][rows[0]]] if kinds[0][rows[0]] >= 0 else ""
         if kind == _SERIES:
             points.fractions += int(np.count_nonzero(steps[rows] == NO_STEP))
-            part = [Numbers(column.values[rows], column.recorded[rows]) for column in (values, times)]
+            part = [column.at(rows) for column in (values, times)]
             points.series.setdefault(path, []).append((steps[rows], part[0], part[1]))
         elif kind in _SINGLE:
             points.single[path] = table[_SINGLE[kind]][int(rows[0])].as_py()
@@ -135,9 +136,7 @@ def _told(name: str, points: _Points, columns: Mapping[str, str], shown: str, ow
         series["time"] = (joined_up[clock][0], joined_up[clock][2])
     steps, aside = aligned(series)
     left = [path for path in points.series if path not in chosen.values() and not path.startswith(_OF_NEPTUNE)]
-    notes = [f"taken: {', '.join(f'{each} from {path}' for each, path in chosen.items())}"]
-    if left:
-        notes.append(f"left out, because no common name says what they are: {listed(left)}")
+    notes = [*taken(chosen), *left_out(left)]
     if points.fractions:
         notes.append(f"{points.fractions:,} points have no whole step of 0 or more and were left out")
     if nans := sum(int(np.isnan(aside[each].values[aside[each].recorded]).sum()) for each in chosen):

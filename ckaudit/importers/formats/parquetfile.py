@@ -17,8 +17,9 @@ from ckaudit.importers.formats.csvfile import choices_of, curves_of, wanted_of
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.names import writable
 from ckaudit.importers.source import Source
+from ckaudit.importers.tables.arrow import from_floats
 from ckaudit.importers.tables.curves import Parsed, joined
-from ckaudit.importers.tables.numbers import Numbers, numbers, whole
+from ckaudit.importers.tables.numbers import Numbers, nothing, numbers
 
 NAME = "Parquet"
 GENERIC = True
@@ -50,7 +51,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     values = {position: numbers_of(table[header[position]]) for position in wanted}
     made = []
     for name, rows in _split(table[runs] if runs else None, file.metadata.num_rows):
-        part = values if rows is None else {at: Numbers(each.values[rows], each.recorded[rows]) for at, each in values.items()}
+        part = values if rows is None else {at: each.at(rows) for at, each in values.items()}
         places = range(1, file.metadata.num_rows + 1) if rows is None else (rows + 1).tolist()
         parsed = Parsed(header, part, places, "", [])
         run = joined(curves_of(parsed, choices), source.shown, NAME, found=parsed.found, name=name)
@@ -108,16 +109,12 @@ def numbers_of(column: Any) -> Numbers:
         read = numbers_of(column.cast(pa.int64()))
         return Numbers(read.values / seconds, read.recorded)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        column = column.cast(pa.float64(), safe=False)
-        if not column.null_count:
-            return whole(column.to_numpy())
-        recorded = column.is_valid().to_numpy()
-        return Numbers(np.where(recorded, column.to_numpy(), np.nan), recorded)
+        return from_floats(column if pa.types.is_float64(kind) else column.cast(pa.float64(), safe=False))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
         codes, texts = coded(column)
         read = numbers([*texts, None])
-        return Numbers(read.values[codes], read.recorded[codes])
-    return Numbers(np.full(len(column), np.nan), np.zeros(len(column), bool))
+        return read.at(codes)
+    return nothing(len(column))
 
 
 def coded(column: Any) -> tuple[NDArray[np.int64], list[Any]]:

@@ -17,7 +17,7 @@ from ckaudit.importers.trackers.mlflow_runs import named
 from ckaudit.importers.trackers.points import NO_TIME
 from ckaudit.importers.trackers.rows import Rows, json_of
 from ckaudit.importers.trackers.settings import tell
-from ckaudit.importers.trackers.sqlite import is_database, opened, tables
+from ckaudit.importers.trackers.sqlite import databases, opened, tables
 from ckaudit.importers.trackers.tracked import Tracked, runs_of
 
 if TYPE_CHECKING:
@@ -26,21 +26,28 @@ if TYPE_CHECKING:
 NAME = "trackio database"
 GENERIC = False
 
-_COLUMNS = {"timestamp", "run_name", "step", "metrics"}
+_TABLES = {"metrics": ("timestamp", "run_name", "step", "metrics")}
 
 
 def detects(source: Source) -> bool:
-    """Tell by the columns of its table of metrics."""
-    return is_database(source) and set(tables(source).get("metrics", ())) >= _COLUMNS
+    """Tell by the columns of its table of metrics; a folder by such databases in it, a project each."""
+    return bool(databases(source, _TABLES))
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read every run of a project.
+    """Read every run of a project, or of all projects in a folder.
 
     Raises:
         UnreadableError: Where the database is broken, or no run logged anything whose name is known.
         UsageError: Where `columns` names what is not there.
     """
+    made = [run for file in databases(source, _TABLES) or [source] for run in _project(file, columns)]
+    named(made)
+    return runs_of(made, {name: each for name, each in columns.items() if name != "step"}, source.shown, NAME)
+
+
+def _project(source: Source, columns: Mapping[str, str]) -> list[Tracked]:
+    """Return the runs of one database."""
     found = tables(source)
     key = "run_id" if "run_id" in found.get("metrics", ()) else "run_name"
     runs: dict[str, Rows] = {}
@@ -54,9 +61,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
             names[str(run)] = str(name)
             faulty[str(run)] = faulty.get(str(run), 0) + (not _take(rows, time, step, members))
         configs = dict(_configs(database, key)) if "configs" in found else {}
-    made = [_tracked(names[run], rows, faulty[run], configs.get(run, {}), columns) for run, rows in runs.items()]
-    named(made)
-    return runs_of(made, {name: each for name, each in columns.items() if name != "step"}, source.shown, NAME)
+    return [_tracked(names[run], rows, faulty[run], configs.get(run, {}), columns) for run, rows in runs.items()]
 
 
 def _take(rows: Rows, time: Any, step: Any, members: Any) -> bool:

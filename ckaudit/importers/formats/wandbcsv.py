@@ -17,6 +17,7 @@ from ckaudit.importers.tables.axis import steps_of, steps_of_epochs
 from ckaudit.importers.tables.curves import Curves, Parsed, joined, parsed
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import sniffed
+from ckaudit.importers.told import left_out
 
 NAME = "Weights & Biases CSV"
 GENERIC = False
@@ -97,10 +98,8 @@ def _curves(table: Parsed, chart: _Chart, metrics: Mapping[str, int], columns: M
     series = {name: table.columns[position] for name, position in chosen.items()}
     curves = _on_axis(table.header[chart.axis], axis, series, table.lines)
     pairs = ", ".join(f"{name} from {short(table.header[position])}" for name, position in chosen.items())
-    left = [metric for metric, position in metrics.items() if position not in chosen.values()]
     curves.notes[:0] = [f"taken: {pairs}; a chart's points may have been thinned out, __MIN and __MAX between them were left out"]
-    if left:
-        curves.notes.append(f"left out, because no common name says what they are: {listed(left)}")
+    curves.notes += left_out([metric for metric, position in metrics.items() if position not in chosen.values()])
     return curves
 
 

@@ -11,12 +11,13 @@ import numpy as np
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.csvfile import epoch_of
 from ckaudit.importers.imported import Imported
-from ckaudit.importers.names import listed, resolved
+from ckaudit.importers.names import resolved
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.axis import steps_of, steps_of_epochs
 from ckaudit.importers.tables.curves import Curves, Parsed, joined, parsed
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import sniffed
+from ckaudit.importers.told import left_out
 
 NAME = "YOLO results.csv"
 GENERIC = False
@@ -54,7 +55,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     series = {name: _sum(table, parts) for name, parts in sums.items()}
     series |= {name: table.columns[position] for name, position in single.items()}
     curves = _curves(table, series, epoch)
-    curves.notes[:0] = [_taken(header, {name: sums[name] for name in sums if name not in single}, single)]
+    curves.notes[:0] = _taken(header, {name: sums[name] for name in sums if name not in single}, single)
     return [joined(curves, source.shown, NAME, found=table.found, notes=table.notes)]
 
 
@@ -80,10 +81,9 @@ def _sum(table: Parsed, positions: Sequence[int]) -> Numbers:
     return Numbers(np.sum([part.values for part in parts], axis=0), recorded)
 
 
-def _taken(header: Sequence[str], sums: Mapping[str, Sequence[int]], single: Mapping[str, int]) -> str:
+def _taken(header: Sequence[str], sums: Mapping[str, Sequence[int]], single: Mapping[str, int]) -> list[str]:
     pairs = [f"{name} as {' + '.join(header[position] for position in parts)}" for name, parts in sums.items()]
     pairs += [f"{name} from {header[position]}" for name, position in single.items()]
     used = {*single.values(), *(each for parts in sums.values() for each in parts), epoch_of(header)}
     left = [name for position, name in enumerate(header) if position not in used]
-    said = f"; left out, because no common name says what they are: {listed(left)}" if left else ""
-    return f"taken: {', '.join(pairs)}{said}"
+    return [f"taken: {', '.join(pairs)}", *left_out(left)]

@@ -39,7 +39,7 @@ class Moments(Struct, frozen=True):
     def statistics(self) -> dict[str, float]:
         r"""Return norm, mean and population deviation, the two ends, and how many values there were.
 
-        $$\\lVert x \\rVert = \\sqrt{\\textstyle\\sum x^2}, \\quad \\sigma^2 = \\tfrac1n \\textstyle\\sum x^2 - \\mu^2$$
+        $$\lVert x \rVert = \sqrt{\textstyle\sum x^2}, \quad \sigma^2 = \tfrac1n \textstyle\sum x^2 - \mu^2$$
 
         >>> Moments(4, 4.0, 20.0).statistics()
         {'norm': 4.47213595499958, 'numel': 4, 'mean': 1.0, 'std': 2.0}

@@ -82,10 +82,12 @@ class Layers:
             Whether the name says a statistic of one tensor or layer.
         """
         place = place_of(name)
-        if place is None or place.index >= 0 or place.convert or place.zero_is_absent or not place.field:
+        if place is None:
+            return False
+        if place.index >= 0 or place.convert or place.zero_is_absent or not place.field:
             for step, value in zip(steps.tolist(), values.tolist(), strict=True):
                 self.take(step, name, value)
-            return place is not None
+            return True
         kept = (steps >= 0) & (steps <= MAX_STEP)
         self._extend(place, steps[kept], values[kept])
         return True

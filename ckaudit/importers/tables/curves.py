@@ -10,7 +10,7 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.layers.collect import Layers
-from ckaudit.importers.names import listed, short
+from ckaudit.importers.names import listed, short, slices_of
 from ckaudit.importers.tables.cells import column
 from ckaudit.importers.tables.merge import merge_notes, merge_numbers
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, numbers
@@ -132,7 +132,7 @@ def joined(
         *([] if layers else [last]),
     ]
     manifest = Manifest(schema_version="ck.run.v1", source=source)
-    if slices := sorted(each.partition("/")[2] for each in merged.table.names if each.startswith("slice_val_loss/")):
+    if slices := slices_of(merged.table.names):
         manifest.slices = slices
     if tensors := layers.tensors():
         manifest.tensors = tensors
@@ -144,6 +144,5 @@ def layers_of(curves: Curves) -> Layers:
     layers = Layers()
     for name, statistic in curves.layers.items():
         kept = statistic.recorded & (curves.steps != NO_STEP)
-        for step, value in zip(curves.steps[kept].tolist(), statistic.values[kept].tolist(), strict=True):
-            layers.take(step, name, value)
+        layers.take_series(name, curves.steps[kept], statistic.values[kept])
     return layers

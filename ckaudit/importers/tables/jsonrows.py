@@ -6,12 +6,11 @@ from operator import itemgetter
 from typing import Any
 
 import msgspec
-import numpy as np
 from msgspec import Struct, field
 
 from ckaudit.contract.decode import BOM, quote_bare_words, quote_everywhere
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.tables.numbers import Numbers, numbers
+from ckaudit.importers.tables.numbers import Numbers, nothing, numbers
 
 BLOCK_BYTES = 4 * 2**20
 MAX_CELLS = 40_000_000  # 320 MB of numbers
@@ -47,8 +46,7 @@ class Rows(Struct, frozen=True):
 
     def column(self, key: str) -> Numbers:
         """Return a column, one without a number where no object has the key."""
-        missing = np.zeros(len(self.lines), bool)
-        return self.columns.get(key) or Numbers(np.full(len(self.lines), np.nan), missing)
+        return self.columns.get(key) or nothing(len(self.lines))
 
 
 class _Odd(Struct):
@@ -239,7 +237,7 @@ class _Columns(Struct):
     def _joined(self, parts: list[tuple[int, Numbers]]) -> Numbers:
         if len(parts) == 1 and len(parts[0][1].values) == self.count:
             return parts[0][1]
-        made = Numbers(np.full(self.count, np.nan), np.zeros(self.count, bool))
+        made = nothing(self.count)
         for start, part in parts:
             made.values[start : start + len(part.values)] = part.values
             made.recorded[start : start + len(part.values)] = part.recorded

@@ -4,8 +4,9 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
+from ckaudit.importers import told
 from ckaudit.importers.layers.names import place_of
-from ckaudit.importers.names import catalogue_name, factor_of, listed, resolved, short, writable
+from ckaudit.importers.names import catalogue_name, factor_of, resolved, short, writable
 from ckaudit.importers.tables.jsonrows import Rows
 from ckaudit.importers.tables.numbers import Numbers, fullest, without_placeholders
 
@@ -117,17 +118,9 @@ def _fullest(candidates: list[str], rows: Rows) -> str:
 
 
 def _said(rows: Rows, keys: Mapping[str, str], choices: Mapping[str, list[str]], known: Collection[str]) -> list[str]:
-    pairs = [f"{name} from {short(key)}" for name, key in keys.items() if not name.startswith("slice_val_loss/")]
-    slices = [key for name, key in keys.items() if name.startswith("slice_val_loss/")]
-    if slices:
-        pairs.append(f"{len(slices)} series of slice_val_loss from {listed(slices, most=2)}")
-    notes = [f"taken: {', '.join(pairs)}"] if pairs else []
+    notes = told.taken(keys)
     for name, candidates in choices.items():
         if len(candidates) > 1:
-            others = listed([key for key in candidates if key != keys[name]])
-            notes.append(f"{name} could also be {others}, which holds no more values; --map decides otherwise")
+            notes.append(told.could_be(name, [key for key in candidates if key != keys[name]]))
     offered = {key for candidates in choices.values() for key in candidates}
-    left = [key for key in rows.keys if key not in offered and key not in known]
-    if left:
-        notes.append(f"left out, because no common name says what they are: {listed(left)}")
-    return notes
+    return notes + told.left_out([key for key in rows.keys if key not in offered and key not in known])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.tabulate import LineTable
 from ckaudit.importers.imported import Row, rows_of
-from ckaudit.importers.tables.numbers import NO_STEP, Numbers, numbers
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, nothing, numbers
 
 Entry = tuple[int, Mapping[str, float | str]]
 Values = Sequence[float | None]
@@ -92,7 +92,7 @@ def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
     kept = (steps != NO_STEP) & said
     if not kept.all():
         steps = steps[kept]
-        series = {name: Numbers(column.values[kept], column.recorded[kept]) for name, column in series.items()}
+        series = {name: column.at(kept) for name, column in series.items()}
     rise = np.diff(steps)
     if (rise < 0).any():
         return merge(_entries(steps, series))
@@ -114,7 +114,7 @@ def _fallen(column: Numbers, lines: NDArray[np.int64], count: int) -> tuple[Numb
     replaced = int(np.count_nonzero((before != after) & ~(np.isnan(before) & np.isnan(after))))
     last = np.ones(len(places), bool)
     last[:-1] = ~again
-    made = Numbers(np.full(count, np.nan), np.zeros(count, bool))
+    made = nothing(count)
     made.values[places[last]] = values[last]
     made.recorded[places[last]] = True
     return made, replaced
@@ -147,14 +147,14 @@ def _changed(row: Row, values: Mapping[str, float | str]) -> int:
 def table_of(sessions: Sequence[Mapping[int, Row]]) -> LineTable:
     """Return the rows of all sessions, by step in each, as columns."""
     rows = [row for session in sessions for _, row in sorted(session.items())]
-    numbers = [number for number, session in enumerate(sessions) for _ in session]
+    places = [place for place, session in enumerate(sessions) for _ in session]
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "step"]
     words = {name for name in names if any(isinstance(row.get(name), str) for row in rows)}
     values = [[row.get(name) for row in rows] for name in names if name not in words]
     recorded = np.array([[value is not None for value in column] for column in values], bool).reshape(len(values), len(rows))
     return LineTable(
         np.array([row["step"] for row in rows], np.int64),
-        np.array(numbers, np.int64),
+        np.array(places, np.int64),
         tuple(name for name in names if name not in words),
         np.array(list(map(_filled, values)), float).reshape(recorded.shape),
         None if recorded.all() else recorded,

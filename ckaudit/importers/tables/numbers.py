@@ -34,6 +34,10 @@ class Numbers(Struct, frozen=True, eq=False):
         """Return the column with every cell outside `kept` not recorded."""
         return Numbers(np.where(kept, self.values, np.nan), self.recorded & kept)
 
+    def at(self, places: NDArray[np.int64]) -> "Numbers":
+        """Return the cells at `places`, in their order."""
+        return Numbers(self.values[places], self.recorded[places])
+
     def times(self, factor: float) -> "Numbers":
         """Return the column in another unit."""
         return Numbers(self.values * factor, self.recorded)
@@ -67,6 +71,16 @@ def carried(steps: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.in
     return np.where(latest >= 0, steps[latest], 0)
 
 
+def nothing(size: int) -> Numbers:
+    """Return a column in which no cell is recorded."""
+    return Numbers(np.full(size, np.nan), np.zeros(size, bool))
+
+
+def filled(first: Numbers, second: Numbers) -> Numbers:
+    """Return a column, its cells that are not recorded taken from another."""
+    return Numbers(np.where(first.recorded, first.values, second.values), first.recorded | second.recorded)
+
+
 def whole(values: NDArray[np.float64]) -> Numbers:
     """Return a column in which every cell is recorded."""
     return Numbers(values, np.ones(len(values), bool))
@@ -92,7 +106,7 @@ def aligned(series: Mapping[str, tuple[NDArray[np.int64], Numbers]]) -> tuple[ND
     for name, (steps, column) in series.items():
         kept = column.recorded & (steps != NO_STEP)
         places = np.searchsorted(every, steps[kept])
-        made[name] = Numbers(np.full(len(every), np.nan), np.zeros(len(every), bool))
+        made[name] = nothing(len(every))
         made[name].values[places] = column.values[kept]
         made[name].recorded[places] = True
     return every, made

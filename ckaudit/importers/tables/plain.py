@@ -2,9 +2,8 @@
 
 from collections.abc import Collection, Mapping
 
-import numpy as np
-
-from ckaudit.importers.tables.numbers import Numbers, whole
+from ckaudit.importers.tables.arrow import from_floats
+from ckaudit.importers.tables.numbers import Numbers
 
 LEAST_BYTES = 2**18  # loading pyarrow takes as long as reading this much with the csv module
 _ODD = (b'"', b"(", b"\0")  # a quoted cell, the word nan(...), a hole in the file
@@ -41,7 +40,7 @@ def plain_columns(data: bytes, width: int, wanted: Collection[int], delimiter: s
         return None
     if table.num_rows != data.count(b"\n", start):  # it passes over blank lines, and later ones would be told by a wrong number
         return None
-    return {int(name): _numbers(table[name]) for name in kept}, table.num_rows
+    return {int(name): from_floats(table[name]) for name in kept}, table.num_rows
 
 
 def _is_plain(data: bytes, start: int) -> bool:
@@ -52,10 +51,3 @@ def _is_plain(data: bytes, start: int) -> bool:
         and (b"\r" not in data or data.count(b"\r") == data.count(b"\r\n"))
         and not any(data.find(odd, start) >= 0 for odd in _ODD)
     )
-
-
-def _numbers(column: "pa.ChunkedArray") -> Numbers:  # type: ignore[name-defined]  # noqa: F821  pyarrow is loaded only where it pays
-    if not column.null_count:
-        return whole(column.to_numpy())
-    recorded = column.is_valid().to_numpy()
-    return Numbers(np.where(recorded, column.to_numpy(), np.nan), recorded)

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.importers.text.forms import Column, Floats
+from ckaudit.importers.tables.numbers import Numbers
+from ckaudit.importers.text.forms import Floats
 from ckaudit.importers.text.runs import Part, TextRun
 from ckaudit.importers.text.sightings import WORDS, Sighting
 
@@ -129,10 +130,10 @@ def clock_of(parts: Sequence[Part]) -> tuple[Floats | None, str]:
 def _passed(part: Part) -> Floats | None:
     """Return the seconds from line to line."""
     column = part.rows.columns.get("step_time")
-    if column is None or not column.known.any():
+    if column is None or not column.recorded.any():
         return None
-    usual = float(np.median(column.values[column.known]))
-    return np.where(column.known, column.values, usual) * np.maximum(np.diff(part.rows.steps, prepend=part.rows.steps[0]), 0)
+    usual = float(np.median(column.values[column.recorded]))
+    return np.where(column.recorded, column.values, usual) * np.maximum(np.diff(part.rows.steps, prepend=part.rows.steps[0]), 0)
 
 
 def _filled(times: Floats) -> Floats:
@@ -145,7 +146,7 @@ def _spread(run: TextRun, name: str, values: Floats) -> None:
     begin = 0
     for part in run.parts:
         end = begin + len(part.rows.steps)
-        part.rows.columns[name] = Column(values[begin:end], np.ones(end - begin, bool))
+        part.rows.columns[name] = Numbers(values[begin:end], np.ones(end - begin, bool))
         begin = end
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from ckaudit.importers.tables.cells import number
+from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.text.prefix import mark_of, time_span, unix_times
 
 Floats = NDArray[np.float64]
@@ -28,13 +29,6 @@ class Cell(NamedTuple):
     key: str
     start: int
     end: int
-
-
-class Column(NamedTuple):
-    """Values of one key, shape (N,); those that are not known hold NaN."""
-
-    values: Floats
-    known: Mask
 
 
 class Origin(NamedTuple):
@@ -75,7 +69,7 @@ class Form(Struct):
     numbers: list[int] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
-    columns: dict[str, list[Column]] = field(default_factory=dict)
+    columns: dict[str, list[Numbers]] = field(default_factory=dict)
     last: str = ""
 
     def take(self, number: int, prefix: str, texts: tuple[str, ...]) -> None:
@@ -157,15 +151,15 @@ def _between(text: str, *, first: bool) -> str:
     return f"{before}{inner} *+" if text.endswith(" ") else f"{before}{inner}"
 
 
-def _column(texts: Sequence[str]) -> Column:
+def _column(texts: Sequence[str]) -> Numbers:
     size = len(texts)
     with suppress(ValueError):
         if texts.count(texts[0]) == size:
-            return Column(np.full(size, float(texts[0])), np.ones(size, bool))
-        return Column(np.fromiter(map(float, texts), np.float64, size), np.ones(size, bool))
+            return Numbers(np.full(size, float(texts[0])), np.ones(size, bool))
+        return Numbers(np.fromiter(map(float, texts), np.float64, size), np.ones(size, bool))
     values = [number(text.replace(",", "")) for text in texts]
     known = np.array([value is not None for value in values], bool)
-    return Column(np.array([np.nan if value is None else value for value in values], np.float64), known)
+    return Numbers(np.array([np.nan if value is None else value for value in values], np.float64), known)
 
 
 def _origin(numbers: Sequence[int], prefixes: Sequence[str]) -> Origin:

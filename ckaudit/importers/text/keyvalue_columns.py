@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ckaudit.importers.names import catalogue_name, short
-from ckaudit.importers.text.forms import Column
+from ckaudit.importers.tables.numbers import Numbers, filled
 from ckaudit.importers.text.log import Meaning
 from ckaudit.importers.text.scan import Fact, Rows
 
-Columns = dict[str, Column]
+Columns = dict[str, Numbers]
 
 _OWN = {
     "norm": "grad_global_norm",
@@ -57,7 +57,7 @@ def meaning(rows: Rows, mapped: Mapping[str, str], facts: Sequence[Fact]) -> Mea
     for key, column in raw.items():
         name = mapped.get(key) or (own if (own := name_of(key)) not in mapped.values() else None)
         if name and (scaled := _scaled(key, name, column)) is not None:
-            made[name] = _filled(made[name], scaled) if name in made else scaled
+            made[name] = filled(made[name], scaled) if name in made else scaled
             taken.append(f"{name} from {short(key)}")
     if "total" in raw:
         made[".planned"] = raw["total"]
@@ -68,21 +68,17 @@ def meaning(rows: Rows, mapped: Mapping[str, str], facts: Sequence[Fact]) -> Mea
     return Meaning(Rows(steps, rows.origin, made), [f"taken: {', '.join(taken)}", *said, *notes])
 
 
-def _filled(first: Column, second: Column) -> Column:
-    return Column(np.where(first.known, first.values, second.values), first.known | second.known)
-
-
-def _scaled(key: str, name: str, column: Column) -> Column | None:
+def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
     """Return a column in the catalogue's unit, None where its own is another kind of quantity."""
     found = _UNIT.fullmatch(key)
     unit = (found[2] or "").lower() if found else ""
     if name == "step_time":
         factor = _SECONDS.get(unit)
-        return None if factor is None else Column(column.values * factor, column.known & np.isfinite(column.values))
+        return None if factor is None else Numbers(column.values * factor, column.recorded & np.isfinite(column.values))
     if name == "mfu":
         values = column.values / 100 if unit == "%" else column.values
-        return Column(values, column.known & (values > 0))
-    return column if unit in ("", "tok", "k") and unit != "k" else None
+        return Numbers(values, column.recorded & (values > 0))
+    return column if unit in ("", "tok") else None
 
 
 def _estimates(made: Columns, raw: Columns, mapped: Mapping[str, str]) -> list[str]:
@@ -90,13 +86,13 @@ def _estimates(made: Columns, raw: Columns, mapped: Mapping[str, str]) -> list[s
     key = next((key for key in ("train loss",) if key in raw and key not in mapped), None)
     if key is None or "val_loss" not in made:
         return []
-    estimate = raw[key].known & made["val_loss"].known
+    estimate = raw[key].recorded & made["val_loss"].recorded
     loss = made["train_loss_raw"]
-    own = loss.known & ~estimate
+    own = loss.recorded & ~estimate
     if not estimate.any():
         return []
     if own.any():
-        made["train_loss_raw"] = Column(np.where(own, loss.values, np.nan), own)
+        made["train_loss_raw"] = Numbers(np.where(own, loss.values, np.nan), own)
         return [
             "the train loss beside each val loss was left out: it is an estimate over many batches, not the loss of an update"
         ]
@@ -114,8 +110,8 @@ def _durations(made: Columns, rows: Rows) -> list[str]:
         return []
     key, factor = next(iter(clocks.items()))
     clock = rows.columns[key]
-    known = clock.known & np.isfinite(clock.values)
-    evaluated = made["val_loss"].known if "val_loss" in made else np.zeros(len(known), bool)
+    known = clock.recorded & np.isfinite(clock.values)
+    evaluated = made["val_loss"].recorded if "val_loss" in made else np.zeros(len(known), bool)
     if (known & ~evaluated).any():
         known &= ~evaluated
     at = np.flatnonzero(known)
@@ -123,7 +119,7 @@ def _durations(made: Columns, rows: Rows) -> list[str]:
     steps, passed = np.diff(rows.steps[at]), np.diff(clock.values[at]) * factor
     with np.errstate(divide="ignore", invalid="ignore"):
         values[at[1:]] = np.where((steps > 0) & (passed > 0), passed / steps, np.nan)
-    made["step_time"] = Column(values, ~np.isnan(values))
+    made["step_time"] = Numbers(values, ~np.isnan(values))
     return [f"step_time was taken from the differences of {key}"]
 
 
@@ -133,10 +129,10 @@ def _tokens(made: Columns, rows: Rows, facts: Sequence[Fact]) -> list[str]:
     if len(sizes) != 1 or "tokens_per_update" in made:
         return []
     size = float(sizes.pop())
-    made["tokens_per_update"] = Column(np.full(len(rows.steps), size), np.ones(len(rows.steps), bool))
+    made["tokens_per_update"] = Numbers(np.full(len(rows.steps), size), np.ones(len(rows.steps), bool))
     if "step_time" in made and "tokens_per_sec" not in made:
         passed = made["step_time"]
-        made["tokens_per_sec"] = Column(size / np.where(passed.known, passed.values, np.nan), passed.known)
+        made["tokens_per_sec"] = Numbers(size / np.where(passed.recorded, passed.values, np.nan), passed.recorded)
     return []
 
 
@@ -145,8 +141,8 @@ def _steps(rows: Rows, made: Columns) -> tuple[np.ndarray, list[str]]:
     loss = made.get("train_loss_raw")
     if loss is None:
         return rows.steps, []
-    trained = loss.known & ~(made["val_loss"].known if "val_loss" in made else False)
-    counted = rows.columns["iter"].known if "iter" in rows.columns else np.zeros(len(trained), bool)
+    trained = loss.recorded & ~(made["val_loss"].recorded if "val_loss" in made else False)
+    counted = rows.columns["iter"].recorded if "iter" in rows.columns else np.zeros(len(trained), bool)
     if (trained & counted).any():
         return np.where(trained & counted, rows.steps + 1, rows.steps), ["iter N counts from 0, so it was taken as step N + 1"]
     if (trained & (rows.steps == 0)).any():

@@ -8,14 +8,16 @@ from msgspec import Struct, field
 from ckaudit.contract.manifest import Manifest, Session
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
-from ckaudit.importers.names import listed, resolved
+from ckaudit.importers.names import resolved, slices_of
 from ckaudit.importers.source import Source
+from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import UTF16_MARKS, is_table
 from ckaudit.importers.text.errors import add_rates, clock_of, of_last_day, troubles_of
-from ckaudit.importers.text.forms import Cell, Column, Floats
+from ckaudit.importers.text.forms import Cell, Floats
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, prefix_end, unix_time
 from ckaudit.importers.text.runs import HELPER, Part, TextRun, runs_of, table_of
 from ckaudit.importers.text.scan import Dialect, Fact, Rows, Scan, scan
+from ckaudit.importers.told import left_out
 
 COARSE = 20.0  # s; whole seconds say nothing of a step that is shorter
 
@@ -84,7 +86,7 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], found: Scan, m
     errors = add_rates(run, troubles, clock)
     timing = _add_times(run, clock, manifest, facts)
     table = table_of(run)
-    if slices := sorted(each.partition("/")[2] for each in table.names if each.startswith("slice_val_loss/")):
+    if slices := slices_of(table.names):
         manifest.slices = slices
     notes = [
         f"read as {name}: {found.lines:,} lines, {steps:,} steps from {int(table.steps[0]):,} to {int(table.steps.max()):,}",
@@ -96,19 +98,14 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], found: Scan, m
         *([doubt] if doubt and troubles else []),
         *timing,
         *found.notes,
-        *_left_out(found.unwanted, form.dialect),
+        *left_out([key for key in found.unwanted if not form.dialect.derived(key)]),
         "a text log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded",
     ]
     return Imported(table, manifest, tuple(notes), name, f"run {number + 1}" if len(runs) > 1 else "")
 
 
-def _left_out(keys: Sequence[str], dialect: Dialect) -> list[str]:
-    left = [key for key in keys if not dialect.derived(key)]
-    return [f"left out, because the catalogue has no name for them: {listed(left)}"] if left else []
-
-
 def _drop_empty(rows: Rows) -> None:
-    for name in [name for name, column in rows.columns.items() if not column.known.any()]:
+    for name in [name for name, column in rows.columns.items() if not column.recorded.any()]:
         del rows.columns[name]
 
 
@@ -128,7 +125,7 @@ def _add_times(run: TextRun, clock: Floats | None, manifest: Manifest, facts: Se
             "its times are whole seconds, too coarse for the duration of a step: they were used to date starts and errors only"
         ]
     for part, own in zip(run.parts, marked, strict=True):
-        part.rows.columns["time"] = Column(own, ~np.isnan(own))
+        part.rows.columns["time"] = Numbers(own, ~np.isnan(own))
     return ["times without a zone were taken for UTC"]
 
 
@@ -137,7 +134,7 @@ def _add_restart_rate(run: TextRun, clock: Floats) -> None:
     if len(run.parts) > 1:
         rate = of_last_day(begins[1:-1], clock[begins[1:-1]], clock)
         for part, begin, end in zip(run.parts, begins, begins[1:], strict=False):
-            part.rows.columns["restart_rate"] = Column(rate[begin:end], np.ones(end - begin, bool))
+            part.rows.columns["restart_rate"] = Numbers(rate[begin:end], np.ones(end - begin, bool))
 
 
 def _session(part: Part, facts: Sequence[Fact], before: Part | None) -> Session:

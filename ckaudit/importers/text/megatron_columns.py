@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.importers.names import catalogue_name
-from ckaudit.importers.text.forms import Column
+from ckaudit.importers.tables.numbers import Numbers, filled
 from ckaudit.importers.text.log import Meaning
 from ckaudit.importers.text.scan import Fact, Rows
 
 Mask = NDArray[np.bool_]
-Columns = dict[str, Column]
+Columns = dict[str, Numbers]
 
 _PLAIN = {
     "learning rate": "learning_rate",
@@ -47,7 +47,7 @@ def meaning(rows: Rows, mapped: Mapping[str, str], facts: Sequence[Fact]) -> Mea
     made = {name: raw[key] for key, name in names.items()}
     for key, factor in _SECONDS.items():
         if key in raw:
-            made.setdefault("step_time", Column(raw[key].values * factor, raw[key].known))
+            made.setdefault("step_time", raw[key].times(factor))
     losses = {"train_loss_raw": _first(raw, _LOSSES), "val_loss": _first(raw, _VALIDATION)}
     made |= {name: raw[key] for name, key in losses.items() if key and name not in mapped.values()}
     notes = _counted(made, raw, facts)
@@ -71,16 +71,16 @@ def _counted(made: Columns, raw: Columns, facts: Sequence[Fact]) -> list[str]:
     length = _length(raw, facts)
     if samples is None or not length:
         return []
-    made[".sequence_length"] = Column(np.where(samples.known, length, np.nan), samples.known)
+    made[".sequence_length"] = Numbers(np.where(samples.recorded, length, np.nan), samples.recorded)
     if "tokens_seen" not in made:
-        made["tokens_seen"] = Column(samples.values * length, samples.known)
+        made["tokens_seen"] = samples.times(length)
     if batch is not None:
-        made["tokens_per_update"] = Column(batch.values * length, batch.known)
+        made["tokens_per_update"] = batch.times(length)
         if "step_time" in made:
             passed = made["step_time"]
             with np.errstate(divide="ignore", invalid="ignore"):
                 speed = batch.values * length / passed.values
-            made["tokens_per_sec"] = Column(speed, batch.known & passed.known & np.isfinite(speed))
+            made["tokens_per_sec"] = Numbers(speed, batch.recorded & passed.recorded & np.isfinite(speed))
     return []
 
 
@@ -88,7 +88,7 @@ def _length(raw: Columns, facts: Sequence[Fact]) -> int:
     """Return the tokens of a sequence: those of each sample consumed where that is one number, else what the arguments say."""
     samples, tokens = raw.get("consumed samples"), raw.get("consumed tokens")
     if samples is not None and tokens is not None:
-        known = samples.known & tokens.known & (samples.values > 0)
+        known = samples.recorded & tokens.recorded & (samples.values > 0)
         lengths = np.unique(tokens.values[known] / samples.values[known])
         return int(lengths[0]) if len(lengths) == 1 and lengths[0] == int(lengths[0]) else 0
     told = {fact.value for fact in facts if fact.key == "argument seq_length"}
@@ -99,40 +99,36 @@ def _deepspeed(made: Columns, raw: Columns) -> list[str]:
     """Fill in what DeepSpeed's own lines say: the learning rate, and updates skipped since the line before."""
     if "lr" in raw:
         own = made.get("learning_rate")
-        made["learning_rate"] = raw["lr"] if own is None else _filled(own, raw["lr"])
+        made["learning_rate"] = raw["lr"] if own is None else filled(own, raw["lr"])
     if "skipped" not in raw:
         return []
     skipped = raw["skipped"]
-    counts = np.diff(skipped.values[skipped.known], prepend=skipped.values[skipped.known][:1])
+    counts = np.diff(skipped.values[skipped.recorded], prepend=skipped.values[skipped.recorded][:1])
     values = np.full(len(skipped.values), np.nan)
-    values[skipped.known] = np.maximum(counts, 0)
+    values[skipped.recorded] = np.maximum(counts, 0)
     own = made.get("skipped_updates")
-    if own is None or not own.values[own.known].any():
-        made["skipped_updates"] = Column(values, skipped.known)
+    if own is None or not own.values[own.recorded].any():
+        made["skipped_updates"] = Numbers(values, skipped.recorded)
         if own is not None:
             return ["skipped updates were taken from DeepSpeed's own lines: Megatron's count stays 0 under DeepSpeed"]
     return []
 
 
-def _filled(first: Column, second: Column) -> Column:
-    return Column(np.where(first.known, first.values, second.values), first.known | second.known)
-
-
 def _without_loss(made: Columns, raw: Columns, key: str) -> list[str]:
     """Tell lines whose loss was NaN from lines of skipped updates; neither prints a loss."""
-    trained = raw["learning rate"].known if "learning rate" in raw else None
+    trained = raw["learning rate"].recorded if "learning rate" in raw else None
     loss = made.get("train_loss_raw")
-    if trained is None or loss is None or not (absent := trained & ~loss.known).any():
+    if trained is None or loss is None or not (absent := trained & ~loss.recorded).any():
         return []
     count = raw.get("number of skipped iterations")
     skipped = absent & (count.values > 0) if count is not None else np.zeros_like(absent)
     fell = absent & ~skipped & _fell(made.get("loss_scale"), trained)
     broken = absent & ~skipped & ~fell
-    made["train_loss_raw"] = Column(loss.values, loss.known | broken)
+    made["train_loss_raw"] = Numbers(loss.values, loss.recorded | broken)
     notes = []
     if fell.any() and "skipped_updates" in made and "skipped" not in raw:
         own = made["skipped_updates"]
-        made["skipped_updates"] = Column(np.where(fell, 1.0, own.values), own.known | fell)
+        made["skipped_updates"] = Numbers(np.where(fell, 1.0, own.values), own.recorded | fell)
     if (skipped | fell).any():
         notes.append(
             f"{int((skipped | fell).sum()):,} lines have no {key}, because the update was skipped: Megatron counted it, or the "
@@ -147,11 +143,11 @@ def _without_loss(made: Columns, raw: Columns, key: str) -> list[str]:
     return notes
 
 
-def _fell(scale: Column | None, trained: Mask) -> Mask:
+def _fell(scale: Numbers | None, trained: Mask) -> Mask:
     """Return the lines whose loss scale is below that of the training line before."""
     fell = np.zeros(len(trained), bool)
     if scale is not None:
-        at = np.flatnonzero(trained & scale.known)
+        at = np.flatnonzero(trained & scale.recorded)
         fell[at[1:]] = np.diff(scale.values[at]) < 0
     return fell
 
@@ -161,16 +157,16 @@ def _forget_repeated_norm(made: Columns, skipped: Mask, trained: Mask) -> int:
     norm = made.get("grad_global_norm")
     if norm is None:
         return 0
-    at = np.flatnonzero(trained & norm.known)
+    at = np.flatnonzero(trained & norm.recorded)
     same = np.zeros(len(skipped), bool)
     same[at[1:]] = np.diff(norm.values[at]) == 0
-    made["grad_global_norm"] = Column(norm.values, norm.known & ~(skipped & same))
-    return int((skipped & same & norm.known).sum())
+    made["grad_global_norm"] = Numbers(norm.values, norm.recorded & ~(skipped & same))
+    return int((skipped & same & norm.recorded).sum())
 
 
 def _not_computed(made: Columns) -> list[str]:
     norm = made.get("grad_global_norm")
-    if norm is None or norm.values[norm.known].any():
+    if norm is None or norm.values[norm.recorded].any():
         return []
     del made["grad_global_norm"]
     return ["the gradient norm is 0 in every line, which means that none was computed: not recorded"]

@@ -12,7 +12,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ckaudit.contract.tabulate import LineTable
-from ckaudit.importers.text.forms import NO_RANK, Column, Ints
+from ckaudit.importers.tables.numbers import Numbers, nothing
+from ckaudit.importers.text.forms import NO_RANK, Ints
 from ckaudit.importers.text.scan import Rows
 
 HELPER = "."  # columns whose names begin so serve the reading only
@@ -106,24 +107,24 @@ def joined(rows: Rows, *, apart: Sequence[int] = ()) -> tuple[Rows, int]:
     replaced = 0
     columns = {}
     for name, column in rows.columns.items():
-        at = group[column.known]
+        at = group[column.recorded]
         values, known = np.full(size, np.nan), np.zeros(size, bool)
-        values[at] = column.values[column.known]
+        values[at] = column.values[column.recorded]
         known[at] = True
-        given, kept = column.values[column.known], values[at]
+        given, kept = column.values[column.recorded], values[at]
         replaced += int(((given != kept) & ~(np.isnan(given) & np.isnan(kept))).sum())
-        columns[name] = Column(values, known)
+        columns[name] = Numbers(values, known)
     return Rows(rows.steps[first], rows.origin.at(first), columns), replaced
 
 
 def table_of(run: TextRun) -> LineTable:
     """Return the lines of a run as columns, each start a session."""
-    filled = (name for part in run.parts for name, column in part.rows.columns.items() if column.known.any())
+    filled = (name for part in run.parts for name, column in part.rows.columns.items() if column.recorded.any())
     names = [name for name in dict.fromkeys(filled) if not name.startswith(HELPER)]
-    empty = [Column(np.full(len(part.rows.steps), np.nan), np.zeros(len(part.rows.steps), bool)) for part in run.parts]
+    empty = [nothing(len(part.rows.steps)) for part in run.parts]
     columns = [[part.rows.columns.get(name, gap) for part, gap in zip(run.parts, empty, strict=True)] for name in names]
     shape = len(names), sum(len(part.rows.steps) for part in run.parts)
-    known = np.array([np.concatenate([part.known for part in parts]) for parts in columns], bool).reshape(shape)
+    known = np.array([np.concatenate([part.recorded for part in parts]) for parts in columns], bool).reshape(shape)
     values = np.array([np.concatenate([part.values for part in parts]) for parts in columns], np.float64).reshape(shape)
     steps = np.concatenate([part.rows.steps for part in run.parts])
     sessions = np.repeat(np.arange(len(run.parts)), [len(part.rows.steps) for part in run.parts])
@@ -156,14 +157,14 @@ def _cuts(rows: Rows, starts: Sequence[int]) -> list[int]:
     again = {
         at
         for at in back
-        if any(rows.columns[name].known[at] and past[at - 1] >= rows.steps[at] for name, past in reached.items())
+        if any(rows.columns[name].recorded[at] and past[at - 1] >= rows.steps[at] for name, past in reached.items())
     }
     return sorted(told | again)
 
 
-def _reached(steps: Ints, column: Column) -> Ints:
+def _reached(steps: Ints, column: Numbers) -> Ints:
     """Return for each row the last step up to it at which the column holds a value, -1 before the first: shape (N,)."""
-    at = np.maximum.accumulate(np.where(column.known, np.arange(len(steps)), -1))
+    at = np.maximum.accumulate(np.where(column.recorded, np.arange(len(steps)), -1))
     return np.where(at >= 0, steps[at], -1)
 
 

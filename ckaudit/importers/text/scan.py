@@ -6,7 +6,8 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.importers.tables.cells import MAX_STEP
-from ckaudit.importers.text.forms import Cell, Column, Floats, Form, Ints, Mask, Origin, joined, learnt, unlearnt
+from ckaudit.importers.tables.numbers import Numbers, nothing
+from ckaudit.importers.text.forms import Cell, Floats, Form, Ints, Mask, Origin, joined, learnt, unlearnt
 from ckaudit.importers.text.prefix import MAX_LINE, Mark, blocks, mark_of, prefix_end
 from ckaudit.importers.text.sightings import MAX_SIGHTINGS, NEEDLES, Sighting, sighting, telling
 
@@ -65,7 +66,7 @@ class Rows(Struct):
 
     steps: Ints
     origin: Origin
-    columns: dict[str, Column]
+    columns: dict[str, Numbers]
 
     def kept(self, mask: Mask) -> "Rows":
         """Return the rows that `mask`, shape (N,), picks."""
@@ -73,7 +74,7 @@ class Rows(Struct):
 
     def at(self, places: Ints) -> "Rows":
         """Return the rows at `places`, in their order."""
-        columns = {key: Column(each.values[places], each.known[places]) for key, each in self.columns.items()}
+        columns = {key: each.at(places) for key, each in self.columns.items()}
         return Rows(self.steps[places], self.origin.at(places), columns)
 
 
@@ -209,24 +210,24 @@ class _Scanner:
         return bool(before) and len(last.partition(".")[2]) == len(before.partition(".")[2])
 
 
-def _steps(columns: dict[str, Column], size: int) -> Floats:
+def _steps(columns: dict[str, Numbers], size: int) -> Floats:
     """Return the step of each row, whichever of its two names stands in its line."""
     steps = np.full(size, np.nan)
     for name in ("step", "iter"):
         if name in columns:
-            steps[columns[name].known] = columns[name].values[columns[name].known]
+            steps[columns[name].recorded] = columns[name].values[columns[name].recorded]
     columns.pop("step", None)
     return steps
 
 
-def _placed(forms: Sequence[Form]) -> dict[str, Column]:
+def _placed(forms: Sequence[Form]) -> dict[str, Numbers]:
     """Return the columns of all forms, the forms one after the other."""
     sizes = [sum(len(origin.lines) for origin in form.origins) for form in forms]
-    columns: dict[str, Column] = {}
+    columns: dict[str, Numbers] = {}
     for form, size, begin in zip(forms, sizes, np.cumsum([0, *sizes]), strict=False):
         for key, parts in form.columns.items():
             if key not in columns:
-                columns[key] = Column(np.full(sum(sizes), np.nan), np.zeros(sum(sizes), bool))
+                columns[key] = nothing(sum(sizes))
             columns[key].values[begin : begin + size] = np.concatenate([part.values for part in parts])
-            columns[key].known[begin : begin + size] = np.concatenate([part.known for part in parts])
+            columns[key].recorded[begin : begin + size] = np.concatenate([part.recorded for part in parts])
     return columns

@@ -1,6 +1,6 @@
 """Databases of SQLite that other programs wrote, read from a copy: a reader would otherwise write beside the original."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +14,30 @@ if TYPE_CHECKING:
 MAGIC = b"SQLite format 3\0"
 _MAX_CELL = 16 * 2**20
 _LOG = "-wal"
+MAX_FILES = 200
 
 
 def is_database(source: Source) -> bool:
     """Tell whether a file is a database."""
     return not source.is_folder and source.head.startswith(MAGIC)
+
+
+def databases(source: Source, tables_of: Mapping[str, Collection[str]]) -> list[Source]:
+    """Return the databases with certain tables: the file itself, or those right inside a folder, by name.
+
+    Args:
+        source: A file or a folder.
+        tables_of: Columns that each table must have at least.
+    """
+    if not source.is_folder:
+        return [source] if is_database(source) and _has(source, tables_of) else []
+    inside = source.files(most=MAX_FILES, part_of_name=".db", deep=False)
+    return [file for _, file in inside if is_database(file) and _has(file, tables_of)]
+
+
+def _has(source: Source, tables_of: Mapping[str, Collection[str]]) -> bool:
+    found = tables(source)
+    return all(set(found.get(name, ())) >= set(columns) for name, columns in tables_of.items())
 
 
 def tables(source: Source) -> dict[str, list[str]]:

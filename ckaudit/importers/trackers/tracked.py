@@ -1,21 +1,20 @@
 """Series of a tracker's store turned to runs: catalogue names, statistics of layers, and what was left out, said aloud."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-import numpy as np
 from msgspec import Struct, field
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.layers.collect import Layers
-from ckaudit.importers.names import catalogue_name, listed, recognised, resolved, short
+from ckaudit.importers.names import catalogue_name, listed, recognised, resolved, slices_of
 from ckaudit.importers.tables.merge import merge_notes
+from ckaudit.importers.told import could_be, left_out, taken
 from ckaudit.importers.trackers.points import Series, joined, renumbered, stands_still
 
-SLICE = "slice_val_loss/"
 _NO_CURVE = ("step", "time")
+_NO_LAYERS = "no statistics of single tensors were logged: weights, gradients, activations, attention"
 
 
 class Tracked(Struct):
@@ -24,7 +23,6 @@ class Tracked(Struct):
     Attributes:
         name: Its name among several.
         series: Points by the store's own names.
-        config: What the run was told, as the store has it.
         notes: What was done to read it.
         layers: Histograms that were taken already.
         starts: When the run was started again, and the first step that is logged anew then.
@@ -35,7 +33,6 @@ class Tracked(Struct):
 
     name: str
     series: dict[str, Series]
-    config: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     layers: Layers = field(default_factory=Layers)
     starts: list[tuple[float, int]] = field(default_factory=list)
@@ -86,6 +83,7 @@ def _with_note(run: Imported, note: str) -> Imported:
 
 
 def _imported(found: Tracked, mapped: Mapping[str, str], source: str) -> Imported | None:
+    """Return a run, None where nothing in it is known."""
     chosen, notes = _chosen(found, mapped)
     curves, said = _with_steps([(name, found.series[foreign]) for name, foreign in chosen.items()])
     merged = joined(curves, found.starts)
@@ -95,35 +93,29 @@ def _imported(found: Tracked, mapped: Mapping[str, str], source: str) -> Importe
     if not len(merged.table.steps) and not len(documents):
         return None
     points = sum(len(each.steps) for each in found.series.values())
-    slices = sorted(name.removeprefix(SLICE) for name in chosen if name.startswith(SLICE))
+    notes = [
+        f"read as {source}: {points:,} points of {len(found.series):,} series",
+        *taken(chosen),
+        *notes,
+        *said,
+        *left_out(left),
+        *found.notes,
+        *merge_notes(merged),
+        *found.layers.notes(),
+        *([] if len(documents) else [_NO_LAYERS]),
+    ]
+    return Imported(merged.table, _manifest(found, chosen, source), tuple(notes), source, found.name, documents)
+
+
+def _manifest(found: Tracked, chosen: Iterable[str], source: str) -> Manifest:
+    """Return what the store knows of the run, with its slices and tensors."""
     manifest = found.manifest
     manifest.source = source
-    if slices:
+    if slices := slices_of(chosen):
         manifest.slices = slices
     if tensors := found.layers.tensors():
         manifest.tensors = tensors
-    return Imported(
-        merged.table,
-        manifest,
-        (
-            f"read as {source}: {points:,} points of {len(found.series):,} series",
-            *([f"taken: {', '.join(_taken(chosen))}"] if chosen else []),
-            *notes,
-            *said,
-            *_left_out(left),
-            *found.notes,
-            *merge_notes(merged),
-            *found.layers.notes(),
-            *(
-                []
-                if len(documents)
-                else ["no statistics of single tensors were logged: weights, gradients, activations, attention"]
-            ),
-        ),
-        source,
-        found.name,
-        documents,
-    )
+    return manifest
 
 
 def _chosen(found: Tracked, mapped: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -140,7 +132,7 @@ def _chosen(found: Tracked, mapped: Mapping[str, str]) -> tuple[dict[str, str], 
         chosen[name] = max(several, key=lambda foreign: len(found.series[foreign].steps))
         if len(several) > 1:
             others = [each for each in several if each != chosen[name]]
-            notes.append(f"{name} could also be {listed(others)}, which holds no more points; --map decides otherwise")
+            notes.append(could_be(name, others))
     return own | chosen, notes
 
 
@@ -163,24 +155,4 @@ def _with_steps(curves: Iterable[tuple[str, Series]]) -> tuple[list[tuple[str, S
 def _take_layer(found: Tracked, name: str) -> bool:
     """Tell whether a series is a statistic of a layer, and take it then."""
     series = found.series[name]
-    if not len(series.steps) or not found.layers.take(int(series.steps[0]), name, float(series.values[0])):
-        return False
-    for step, value in zip(series.steps[1:].tolist(), series.values[1:].tolist(), strict=True):
-        found.layers.take(step, name, value)
-    return True
-
-
-def _taken(chosen: Mapping[str, str]) -> list[str]:
-    slices = [foreign for name, foreign in chosen.items() if name.startswith(SLICE)]
-    pairs = [f"{name} from {short(foreign)}" for name, foreign in chosen.items() if not name.startswith(SLICE)]
-    return pairs + ([f"{len(slices)} series of slice_val_loss from {listed(slices, most=2)}"] if slices else [])
-
-
-def _left_out(left: Sequence[str]) -> list[str]:
-    return [f"left out, because no common name says what they are: {listed(left)}"] if left else []
-
-
-def finite_time(milliseconds: float) -> float:
-    """Return milliseconds since 1970 as seconds, NaN where they are none."""
-    seconds = milliseconds / 1000
-    return seconds if np.isfinite(seconds) and seconds >= 0 else np.nan
+    return bool(len(series.steps)) and found.layers.take_series(name, series.steps, series.values)
