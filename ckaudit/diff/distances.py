@@ -69,7 +69,7 @@ def distribution(histogram: Mapping[str, Any]) -> Distribution | None:
     try:
         counts = [float(each) for each in histogram["counts"]]
         edges = _edges(histogram["bins"], len(counts))
-    except (KeyError, TypeError, ValueError):  # what is wrong with it, validate tells
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):  # what is wrong with it, validate tells
         return None
     total = math.fsum(counts)
     if not edges or not total > 0 or not all(map(math.isfinite, (*edges, total))):
