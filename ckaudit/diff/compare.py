@@ -98,7 +98,7 @@ def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas
         noise=_noise(both, parted, replicas), unlike=alike, answers=[each.answer for each in weighed],
         parting=parted.departures[0] if parted.departures else None, propagation=list(parted.departures),
         drifts=_drifts(left, right, parted), gained=gained, lost=lost,
-        notes=[*notes, *right.notes, *_seams(both)],
+        notes=[*notes, *right.notes, *_seams(both), *_short(both, replicas)],
     )  # fmt: skip
 
 
@@ -156,3 +156,13 @@ def _seams(both: Both) -> list[str]:
         if facts is not None and facts.sessions is not UNSET and len(facts.sessions) > 1:
             notes.append(f"the {word} was started {len(facts.sessions)} times; what a later start replaced does not count")
     return notes
+
+
+def _short(both: Both, replicas: Sequence[Subject]) -> list[str]:
+    """Return a sentence on each replica that ended too early to tell the noise of the last steps."""
+    ends = [each.run.last_step or 0 for each in (both.left, both.right)]
+    known = [(each.path, each.side.run.last_step or 0) for each in replicas]
+    return [
+        f"the replica {path} ends at step {last} and does not tell the noise of what goes on beyond" for path, last in known
+        if both.axes.axis == "step" and last < min(ends)
+    ]  # fmt: skip
