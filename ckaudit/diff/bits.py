@@ -65,7 +65,7 @@ def apart(left: Any, right: Any) -> str:
     """
     one, other = _number(left), _number(right)
     if one is None or other is None:
-        return f"{left} and {right}"
+        return f"{_brief(left)} and {_brief(right)}"
     said = f"{left} ({one.hex()}) and {right} ({other.hex()})"
     if not (math.isfinite(one) and math.isfinite(other)):
         return said
@@ -73,6 +73,11 @@ def apart(left: Any, right: Any) -> str:
     if single is not None:
         return f"{said}, {single:,} ulp{'s' if single != 1 else ''} apart in float32, {count:,} in float64"
     return f"{said}, {count:,} ulp{'s' if count != 1 else ''} apart in float64"
+
+
+def _brief(value: Any, most: int = 80) -> str:
+    text = str(value)
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def _number(value: Any) -> float | None:

@@ -143,8 +143,8 @@ def _is_place(value: Any) -> bool:
     return isinstance(value, str) and _PLACE.match(value) is not None
 
 
-def _shown(value: Any) -> str | None:
-    return None if value is None else _cut(str(value), 200)
+def _shown(value: Any) -> str:
+    return "not set" if value is None else _cut(str(value), 200)
 
 
 def _shown_all(values: Mapping[str, Any]) -> str | None:

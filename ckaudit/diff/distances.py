@@ -1,7 +1,6 @@
 """How far two distributions, two matrices or two rankings are apart, in plain Python: a comparison of two files starts fast."""
 
 import math
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
@@ -25,24 +24,33 @@ class Distribution(Struct, frozen=True):
     below: Sequence[float]
     count: float
 
-    def at(self, value: float) -> float:
-        """Return the share of the values below `value`."""
-        if value <= self.edges[0]:
-            return 0.0
-        if value >= self.edges[-1]:
-            return 1.0
-        index = bisect_right(self.edges, value) - 1
-        low, high = self.edges[index], self.edges[index + 1]
-        return self.below[index] + (self.below[index + 1] - self.below[index]) * (value - low) / (high - low)
+    def along(self, values: Sequence[float]) -> list[float]:
+        """Return the share of the values below each of some rising ones."""
+        edges, below, last = self.edges, self.below, len(self.edges) - 1
+        found, index = [], 0
+        for value in values:
+            while index < last and edges[index + 1] <= value:
+                index += 1
+            if index == last or value <= edges[0]:
+                found.append(below[index])
+            else:
+                low, share = edges[index], below[index]
+                found.append(share + (below[index + 1] - share) * (value - low) / (edges[index + 1] - low))
+        return found
 
-    def quantile(self, share: float) -> float:
-        """Return the smallest value that `share` of the values lie below."""
-        index = next(i for i, below in enumerate(self.below) if below >= share or i == len(self.below) - 1)
-        if index == 0:
-            return self.edges[0]
-        low, high = self.below[index - 1], self.below[index]
-        part = (share - low) / (high - low) if high > low else 1.0
-        return self.edges[index - 1] + part * (self.edges[index] - self.edges[index - 1])
+    def quantiles(self, shares: Sequence[float]) -> list[float]:
+        """Return the values that rising shares of all lie below, each once."""
+        found: list[float] = []
+        index = 1
+        for share in shares:
+            while self.below[index] < share and index < len(self.below) - 1:
+                index += 1
+            low, high = self.below[index - 1], self.below[index]
+            part = (share - low) / (high - low) if high > low else 1.0
+            value = self.edges[index - 1] + part * (self.edges[index] - self.edges[index - 1])
+            if not found or value > found[-1]:
+                found.append(value)
+        return found
 
     def spread(self) -> float:
         """Return the standard deviation."""
@@ -61,7 +69,7 @@ def distribution(histogram: Mapping[str, Any]) -> Distribution | None:
     try:
         counts = [float(each) for each in histogram["counts"]]
         edges = _edges(histogram["bins"], len(counts))
-    except (KeyError, TypeError, ValueError):  # what is wrong with it, validate tells
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):  # what is wrong with it, validate tells
         return None
     total = math.fsum(counts)
     if not edges or not total > 0 or not all(map(math.isfinite, (*edges, total))):
@@ -99,14 +107,15 @@ def wasserstein(left: Distribution, right: Distribution) -> float:
     In the unit of the values (Villani 2009, remark 6.5: the transport distance of one dimension).
     """
     edges = sorted({*left.edges, *right.edges})
-    apart = [left.at(edge) - right.at(edge) for edge in edges]
-    pieces = []
-    for (low, high), (first, last) in zip(pairwise(edges), pairwise(apart), strict=True):
-        one, other = abs(first), abs(last)
-        same_sign = first * last >= 0
-        mean = (one + other) / 2 if same_sign else (one * one + other * other) / (2 * (one + other))
-        pieces.append((high - low) * mean)
-    return math.fsum(pieces)
+    here, there = left.along(edges), right.along(edges)
+    total, start, first = 0.0, edges[0], 0.0
+    for edge, below, other in zip(edges, here, there, strict=True):
+        last = below - other
+        one, two = abs(first), abs(last)
+        mean = (one + two) / 2 if first * last >= 0 else (one * one + two * two) / (2 * (one + two))
+        total += (edge - start) * mean
+        start, first = edge, last
+    return total
 
 
 def stability_index(left: Distribution, right: Distribution, *, bins: int = DECILES, floor: float = FLOOR) -> float:
@@ -117,8 +126,8 @@ def stability_index(left: Distribution, right: Distribution, *, bins: int = DECI
     p and q are the shares of left and right in each bin, none below `floor`; the outermost bins reach to infinity. Below 0.1
     is no shift, above 0.25 a large one (Siddiqi 2006, Credit Risk Scorecards).
     """
-    inner = sorted({left.quantile(i / bins) for i in range(1, bins)})
-    p, q = ([0.0, *(each.at(cut) for cut in inner), 1.0] for each in (left, right))
+    inner = left.quantiles([i / bins for i in range(1, bins)])
+    p, q = ([0.0, *each.along(inner), 1.0] for each in (left, right))
     shares = zip(pairwise(p), pairwise(q), strict=True)
     floored = [(max(b - a, floor), max(d - c, floor)) for (a, b), (c, d) in shares]
     return math.fsum((there - here) * math.log(there / here) for here, there in floored)

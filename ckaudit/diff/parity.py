@@ -16,6 +16,7 @@ from ckaudit.diff.comparable import unlike
 from ckaudit.diff.distances import relative_distance
 from ckaudit.diff.files import checkpoint_at, read_document
 from ckaudit.diff.shapes import cells, shared
+from ckaudit.diff.tallies import is_number
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.parity import parity_loss_diff, parity_param_diff
 from ckaudit.run.run import Run
@@ -150,7 +151,7 @@ def _resolution(grid: Any, values: list[float]) -> float:
 def _number(value: Any) -> float | None:
     if isinstance(value, str):
         return float(value) if value in ("NaN", "Infinity", "-Infinity") else None
-    return float(value) if isinstance(value, int | float) else None
+    return float(value) if is_number(value) else None
 
 
 def _take(

@@ -69,11 +69,14 @@ def shared(left: Document, right: Document, section: str) -> Iterator[tuple[str,
 
 
 def _both(left: Mapping[str, Any], right: Mapping[str, Any], field: str) -> tuple[float, float] | None:
-    """Return both values where both are finite numbers."""
-    values = left.get(field), right.get(field)
-    if all(isinstance(value, (int, float)) for value in values):
-        return float(values[0]), float(values[1])  # type: ignore[arg-type]
-    return None
+    """Return both values where both are numbers that a float can hold."""
+    one, other = left.get(field), right.get(field)
+    if not (isinstance(one, int | float) and isinstance(other, int | float)):
+        return None
+    try:
+        return float(one), float(other)
+    except OverflowError:
+        return None
 
 
 def _spreads(left: Document, right: Document, step: int, *, shift: float = 0.1, large: float = 0.25) -> Iterator[Drift]:
@@ -124,7 +127,7 @@ def cells(grid: Any) -> list[float]:
             return [low + (high - low) * (byte / 255.0) for byte in b64decode(grid["data"])]
         if isinstance(grid, list):
             return [value for part in grid for value in cells(part)] if isinstance(grid[0], (list, dict)) else [*map(float, grid)]
-    except (KeyError, IndexError, TypeError, ValueError):  # what is wrong with it, validate tells
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):  # what is wrong with it, validate tells
         pass
     return []
 

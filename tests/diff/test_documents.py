@@ -118,3 +118,15 @@ def test_nothing_heavy_is_loaded() -> None:
     code = f"import sys, ckaudit.diff.documents; print(sorted(set({names!r}) & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
+
+
+def test_members_that_are_no_objects_and_numbers_beyond_floats_are_compared_all_the_same(tmp_path: Path) -> None:
+    one, other = ({"weights": {"a": each, "b": {"std": 10**400 + each, "mean": 1.0}}} for each in (5, 6))
+    pair = pair_of(tmp_path, one, other)
+    assert {each.statistic for each in pair.propagation} == {"weights", "weights.std"}
+
+
+def test_names_are_carried_as_they_are(tmp_path: Path) -> None:
+    name = "\x1b[31m<b>a</b>\u202e"
+    pair = pair_of(tmp_path, {"weights": {name: {"std": 1.0}}}, {"weights": {name: {"std": 2.0}}})
+    assert pair.propagation[0].where == name
