@@ -1,5 +1,6 @@
 """`ckaudit diff`: where do two runs part, and which of them is worse?"""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from ckaudit.reports.diff import FORMATS, render
 
 if TYPE_CHECKING:
     from ckaudit.cli.deliver import Request
-    from ckaudit.contract.diff import Comparison
+    from ckaudit.contract.diff import Comparison, Pair
 
 EPILOG = """
 \b
@@ -192,8 +193,8 @@ def _audited(mode: str, subjects: list[Subject]) -> "Comparison":
 
         sides = names if len(names) > 1 else [f"{names[0]} (before)", f"{names[0]} (after its resumes)"]
         return whole(sides, [resumed(*paths)])
-    if mode == "exact":
-        from ckaudit.diff.exact import exact as ask
-    else:
-        from ckaudit.diff.parity import parity as ask
+    from ckaudit.diff.exact import exact
+    from ckaudit.diff.parity import parity
+
+    ask: Callable[[Path, Path], Pair] = exact if mode == "exact" else parity
     return whole(names, [ask(paths[0], each) for each in paths[1:]])

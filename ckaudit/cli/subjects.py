@@ -1,11 +1,9 @@
 """What a comparison is of, as words name it: a run, a checkpoint file, or one checkpoint of a run as in runs/nano@500."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-from msgspec import Struct
-
-from ckaudit.contract.files import CHECKPOINT_NAME
-from ckaudit.contract.folder import CheckpointFile, list_folder
 from ckaudit.errors import UnreadableError, UsageError
 
 LAST = "last"
@@ -15,7 +13,7 @@ HEAD = b'"ck.analysis.v'
 HEAD_BYTES = 4096
 
 
-class Subject(Struct, frozen=True):
+class Subject(NamedTuple):
     """One subject.
 
     Attributes:
@@ -74,6 +72,8 @@ def _is_checkpoint(path: Path) -> bool:
     """Tell a checkpoint file from runs and logs, by its name or its first bytes."""
     if not path.is_file():
         return False
+    from ckaudit.contract.files import CHECKPOINT_NAME
+
     if CHECKPOINT_NAME.match(path.name):
         return True
     try:
@@ -88,6 +88,8 @@ def _checkpoint_of(run: Path, step: str) -> Path:
     """Return the file of one step of a run."""
     if not run.is_dir():
         raise UnreadableError(f"{run} is no run folder, so it has no checkpoint @{step}", hint="name the file alone")
+    from ckaudit.contract.folder import list_folder
+
     files = {file.step: file for file in list_folder(run).checkpoints if file.rank is None and file.step is not None}
     if not files:
         raise UnreadableError(f"{run} holds no checkpoint", hint="Name a folder that a recorder wrote.")
@@ -100,7 +102,7 @@ def _checkpoint_of(run: Path, step: str) -> Path:
     return files[int(step)].path
 
 
-def _near(files: dict[int, CheckpointFile], step: int) -> str:
+def _near(files: Iterable[int], step: int) -> str:
     """Return the steps that are nearest, in order."""
     near = sorted(sorted(files, key=lambda each: abs(each - step))[:NEAR])
     return f"the nearest are {', '.join(map(str, near))}"

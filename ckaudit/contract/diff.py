@@ -84,6 +84,16 @@ class Noise(Struct, kw_only=True, omit_defaults=True, frozen=True):
     message: Annotated[str, doc("One sentence on the band and how far to trust it.")]
 
 
+class Curve(Struct, kw_only=True, frozen=True):
+    """One quantity of both runs, for a picture."""
+
+    name: Annotated[str, doc("Catalogue name of the metric.")]
+    unit: Annotated[str, doc("Unit of the values.")]
+    steps: Annotated[list[Step], doc("Last step of each stretch, of the second run.", unit="steps", shape="(N,)")]
+    left: Annotated[list[Number | None], doc("The first run's median; the word for a number that is none.", shape="(N,)")]
+    right: Annotated[list[Number | None], doc("The second run's median, likewise.", shape="(N,)")]
+
+
 class Pair(Struct, kw_only=True, frozen=True):
     """One subject against the reference; every member is always written."""
 
@@ -97,6 +107,7 @@ class Pair(Struct, kw_only=True, frozen=True):
     parting: Annotated[Departure | None, doc("Where the runs part: the first scalar outside the band; null: nowhere.")] = None
     propagation: Annotated[list[Departure], doc("What left the band, in order of steps and then of the forward pass.")] = []
     drifts: Annotated[list[Drift], doc("How far parts have come apart, the farthest of each measure first.")] = []
+    curves: Annotated[list[Curve], doc("Data of pictures: the loss of both.")] = []
     gained: Annotated[list[Finding], doc("Findings that only the second has.")] = []
     lost: Annotated[list[Finding], doc("Findings that only the first has.")] = []
     notes: Annotated[list[str], doc("What a reader must know of this pair.")] = []

@@ -15,6 +15,7 @@ from ckaudit.contract.diff import Axis, Comparison, Drift, Noise, Pair
 from ckaudit.diff.align import Axes, axes
 from ckaudit.diff.both import Both, Side
 from ckaudit.diff.comparable import unlike
+from ckaudit.diff.curves import curves
 from ckaudit.diff.health import gained_and_lost
 from ckaudit.diff.parting import Parting, parting
 from ckaudit.diff.questions import questions
@@ -97,7 +98,7 @@ def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas
         left=str(left.path), right=str(right.path), word=word, verdict=verdict(word, weighed, parted.departures, alike),
         noise=_noise(both, parted, replicas), unlike=alike, answers=[each.answer for each in weighed],
         parting=parted.departures[0] if parted.departures else None, propagation=list(parted.departures),
-        drifts=_drifts(left, right, parted), gained=gained, lost=lost,
+        drifts=_drifts(left, right, parted), curves=curves(both), gained=gained, lost=lost,
         notes=[*notes, *right.notes, *_seams(both), *_short(both, replicas)],
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ from ckaudit.contract.diff import Answer, Departure, Pair, Unlike, Word
 from ckaudit.contract.report import Finding
 from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
+from ckaudit.reports.diff.picture import pictures
 from ckaudit.reports.diff.table import columns_of
 from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import fit, paragraph
@@ -24,6 +25,7 @@ def sections(pair: Pair, view: View, width: int) -> list[list[str]]:
     return [
         _unlike(pair, view, width),
         _questions(pair, view, width),
+        pictures(pair, view, width),
         _parting(pair, view, width),
         _drifts(pair, view, width),
         _health(pair, view, width),
@@ -67,7 +69,7 @@ def _difference(each: Unlike, pair: Pair, view: View, width: int) -> Iterator[st
         text = f"no answer to: {open_ones}"
         yield from (paint(line, "dim", view) for line in paragraph(shown(text, view), width, indent="    "))
         return
-    yield from paragraph(shown(f"{each.name}: {say.sides(each)}", view), width, first="- ")
+    yield from paragraph(shown(f"{each.name}: {say.sides(each, whole=view.verbose)}", view), width, first="- ")
     if view.verbose:
         yield from (paint(line, "dim", view) for line in paragraph(shown(each.message, view), width, indent="    "))
 

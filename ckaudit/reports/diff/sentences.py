@@ -20,6 +20,7 @@ WORDS: dict[Word, str] = {
 OPEN: tuple[Word, ...] = ("incomparable", "not_recorded")
 GATE_WORDS = {"passed": "PASS", "failed": "FAIL", "incomparable": "INCOMPARABLE"}
 ABSENT = "-"
+LONGEST = 48  # letters of a setting, before the rest is left to -v
 LISTED = 4  # so many names can still be read in a sentence
 
 
@@ -149,19 +150,23 @@ def _size(each: Drift) -> float:
     return abs(each.value) if isinstance(each.value, int | float) else float("inf")
 
 
-def sides(each: Unlike) -> str:
-    """Return what both say of it."""
-    return f"{_said(each.left)} | {_said(each.right)}"
+def sides(each: Unlike, *, whole: bool = False) -> str:
+    """Return what both say of it, cut where it is long unless the whole is asked for."""
+    return f"{_said(each.left, whole=whole)} | {_said(each.right, whole=whole)}"
 
 
-def _said(word: str | None) -> str:
-    return "not recorded" if word is None else word
+def _said(word: str | None, *, whole: bool) -> str:
+    if word is None:
+        return "not recorded"
+    return word if whole or len(word) <= LONGEST else word[: LONGEST - 3] + "..."
 
 
 def place(each: Departure | Drift) -> str:
     """Return what moved: statistic and tensor, or measure, section and tensor."""
     head = each.statistic if isinstance(each, Departure) else f"{each.measure} {each.section}"
-    return f"{head} of {each.where}" if each.where else head
+    if not each.where or each.where.startswith(f"{head}/"):
+        return each.where or head
+    return f"{head} of {each.where}"
 
 
 def numbers(each: Departure) -> str:

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from ckaudit.contract.diff import VERSION, Answer, Comparison, Departure, Drift, Gated, Noise, Pair, Unlike
+from ckaudit.contract.diff import VERSION, Answer, Comparison, Curve, Departure, Drift, Gated, Noise, Pair, Unlike
 from ckaudit.contract.report import Finding
 from tests.reports.sample import HOSTILE, TOOL
 
@@ -75,8 +75,14 @@ def worse():
         measure="wasserstein", section="weights", where="blocks.3.attn.query.weight", step=1000, value=0.42, unit="sd",
         message="weights of blocks.3.attn.query.weight are 0.42 standard deviations apart at step 1000",
     )  # fmt: skip
+    steps = list(range(10, 1010, 10))
+    left = [1.8 + 1.2 * 0.97**place for place in range(100)]
+    right = [value + (0.0 if step <= 500 else 0.4) for step, value in zip(steps, left, strict=True)]
+    right[54] = "NaN"
+    loss = Curve(name="train_loss_raw", unit="nats/token", steps=steps, left=left, right=right)
     one = pair(
-        "runs/a", "runs/b", "worse", verdict, unlike=unlike, answers=answers, parting=rate, propagation=[rate, *norms],
+        "runs/a", "runs/b", "worse", verdict, curves=[loss],
+        unlike=unlike, answers=answers, parting=rate, propagation=[rate, *norms],
         drifts=[drift], gained=[SPIKE], lost=[replace(SPIKE, severity="sev2", first_step=20, last_step=None)],
         notes=["runs/b logs every 10 steps; it was compared at the steps both have"],
     )  # fmt: skip
@@ -159,6 +165,7 @@ def hostile():
         parting=Departure(statistic=HOSTILE, where=HOSTILE, step=3, message=HOSTILE, unit=HOSTILE),
         propagation=[Departure(statistic="loss", where=HOSTILE, step=4, left="NaN", right=1.0, message=HOSTILE)],
         drifts=[Drift(measure=HOSTILE, section=HOSTILE, step=3, value=1.0, message=HOSTILE)],
+        curves=[Curve(name=HOSTILE, unit=HOSTILE, steps=[1, 2], left=[1.0, None], right=["NaN", 2.0])],
         gained=[replace(SPIKE, message=HOSTILE)], notes=[HOSTILE], noise=replace(RESIDUALS, message=HOSTILE),
     )  # fmt: skip
     return comparison([HOSTILE, HOSTILE * 2], "worse", HOSTILE, [one], notes=[HOSTILE])

@@ -52,7 +52,7 @@ def test_no_line_is_wider_than_the_screen(name, width):
 
 def test_names_steer_nothing_in_any_format():
     hostile = SAMPLES["hostile"]()
-    texts = {kind: render(hostile, kind, View(verbose=True)) for kind in FORMATS}
+    texts = {kind: render(hostile, kind, View(verbose=True, unicode=False)) for kind in FORMATS}
     for text in texts.values():
         assert set(UNSAFE.findall(text)) <= {"\n"}
         text.encode()
@@ -90,3 +90,15 @@ def test_a_question_without_an_answer_is_skipped_and_never_passed():
     assert {suite.get("name") for suite in found if suite.get("skipped") == "1"} == {"DIFF001", "DIFF009"}
     (failed,) = [suite.get("name") for suite in found if suite.get("failures") == "1"]
     assert failed == "DIFF021"
+
+
+def test_the_mark_stands_below_the_step_of_the_parting():
+    lines = render(SAMPLES["worse"](), "terminal", View(width=104)).splitlines()
+    (place,) = [index for index, line in enumerate(lines) if line.strip() == "^ step 500"]
+    curve = SAMPLES["worse"]().pairs[0].curves[0]
+    assert len(lines[place - 1]) == len(lines[place - 2]) == 4 + len(curve.steps)
+    assert curve.steps[lines[place].index("^") - 4] == 500
+    above, below = lines[place - 2][4:], lines[place - 1][4:]
+    first = next(index for index, (one, other) in enumerate(zip(above, below, strict=True)) if one != other)
+    assert curve.steps[first] == 510
+    assert below.index("\N{MULTIPLICATION SIGN}") == curve.right.index("NaN")
