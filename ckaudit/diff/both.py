@@ -133,7 +133,11 @@ def level(found: Stretches, *, share: float = SURE) -> tuple[float, float, float
 
 
 def _looked_up(series: Series, steps: Steps, label: str) -> Floats | None:
+    """Return a column at some steps; None where it is not there, or had ended before."""
     if label not in series.labels:
         return None
-    column = at(series.only(label.__eq__), steps).values[:, 0]
-    return column if len(column) and np.isfinite(column).all() else None
+    own = series.only(label.__eq__)
+    found = at(own, steps)
+    usual = float(np.median(np.diff(own.steps))) if len(own.steps) > 1 else 0.0
+    near = (found.age >= 0) & (found.age <= 2 * usual)
+    return found.values[:, 0] if len(steps) and near.all() else None

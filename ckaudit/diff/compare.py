@@ -7,12 +7,11 @@ from typing import Literal
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from ckaudit import __version__
 from ckaudit.audit.newest import contradictions_of_newest
 from ckaudit.audit.open import is_ours, open_run
 from ckaudit.audit.report import notes_on_step, triage_reads, triage_run
 from ckaudit.contract.choice import NOTHING_SAID, Choice
-from ckaudit.contract.diff import VERSION, Axis, Comparison, Drift, Noise, Pair
+from ckaudit.contract.diff import Axis, Comparison, Drift, Noise, Pair
 from ckaudit.diff.align import Axes, axes
 from ckaudit.diff.both import Both, Side
 from ckaudit.diff.comparable import unlike
@@ -20,9 +19,10 @@ from ckaudit.diff.curves import curves
 from ckaudit.diff.health import gained_and_lost
 from ckaudit.diff.parting import Parting, parting
 from ckaudit.diff.questions import questions
-from ckaudit.diff.settle import Weighed, gravest, settle, verdict
+from ckaudit.diff.settle import Weighed, settle, verdict
 from ckaudit.diff.shapes import drifts
 from ckaudit.diff.watched import reads
+from ckaudit.diff.whole import whole
 from ckaudit.errors import UsageError
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.policy.gate import OPEN, Gate
@@ -77,12 +77,9 @@ def compare(
         subject = _opened(path, choice, step, progress, gate)
         files += subject.side.run.files
         pairs.append(compare_pair(reference, subject, axis=axis, replicas=replicas))
-    word = gravest(pair.word for pair in pairs)
-    return Comparison(
-        schema_version=VERSION, tool=f"ckaudit {__version__}", command=command, subjects=[str(path) for path in subjects],
-        axis=axis, word=word, verdict=next(pair.verdict for pair in pairs if pair.word == word), pairs=pairs, files=files,
-        notes=list(dict.fromkeys(f"{each.path}: {note}" for each in opened for note in each.notes)),
-    )  # fmt: skip
+    notes = dict.fromkeys(f"{each.path}: {note}" for each in opened for note in each.notes)
+    made = whole([str(path) for path in subjects], pairs, files=files, notes=[*notes])
+    return replace(made, command=command, axis=axis)
 
 
 def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas: Sequence[Subject] = ()) -> Pair:
@@ -102,7 +99,7 @@ def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas
         noise=_noise(both, parted, replicas), unlike=alike, answers=[each.answer for each in weighed],
         parting=parted.departures[0] if parted.departures else None, propagation=list(parted.departures),
         drifts=_drifts(left, right, parted), curves=curves(both), gained=gained, lost=lost,
-        notes=[*notes, *right.notes, *_seams(both)],
+        notes=[*notes, *right.notes, *_seams(both), *_short(both, replicas)],
     )  # fmt: skip
 
 
@@ -160,3 +157,13 @@ def _seams(both: Both) -> list[str]:
         if facts is not None and facts.sessions is not UNSET and len(facts.sessions) > 1:
             notes.append(f"the {word} was started {len(facts.sessions)} times; what a later start replaced does not count")
     return notes
+
+
+def _short(both: Both, replicas: Sequence[Subject]) -> list[str]:
+    """Return a sentence on each replica that ended too early to tell the noise of the last steps."""
+    ends = [each.run.last_step or 0 for each in (both.left, both.right)]
+    known = [(each.path, each.side.run.last_step or 0) for each in replicas]
+    return [
+        f"the replica {path} ends at step {last} and does not tell the noise of what goes on beyond" for path, last in known
+        if both.axes.axis == "step" and last < min(ends)
+    ]  # fmt: skip

@@ -14,6 +14,8 @@ from ckaudit.diff.noise import Stretches, quantile
 from ckaudit.diff.watched import EXACT, NAMES, WHOLE, is_of_machine, place_in_step
 from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.resolution import resolution
 from ckaudit.run.run import Run
 from ckaudit.run.series import Mask, Series
 
@@ -46,16 +48,26 @@ def parting(both: Both, *, without: Collection[Metric] = (), first_points: int =
         without: Numbers of the whole run that mean something else in each of the two.
         first_points: Losses that must agree for that; two of one seed do, two of different seeds agree in none.
     """
-    if both.axes.axis == "step":
-        loss = both.paired(train_loss_raw)
-        rows: Mask = np.any(loss.recorded, axis=1)
-        different = np.flatnonzero(np.any(loss.unequal, axis=1)[rows])
-        if rows.sum() >= first_points and (not len(different) or different[0] >= first_points):
-            return _in_bits(both)
+    if both.axes.axis == "step" and _begin_alike(both, first_points):
+        return _in_bits(both)
     found = sorted((*_exact(both), *_whole(both, without)), key=lambda each: each.step)
     if found:
         found += far_places(both)
     return Parting(departures=tuple(sorted(found, key=lambda each: each.step)[:MOST]))
+
+
+def _begin_alike(both: Both, points: int, *, coarse: float = 1e-5, more: int = 10) -> bool:
+    """Tell whether the first losses agree in every bit; of a log rounded to `coarse` or worse, `more` times as many."""
+    paired = both.paired(train_loss_raw)
+    rows: Mask = np.any(paired.recorded, axis=1)
+    if not rows.any():
+        return False
+    first = paired.left[rows, 0][: points * more]
+    first = first[np.isfinite(first)]
+    rounded = len(first) > 0 and resolution(first).min() > coarse * np.abs(first).max()
+    needed = min(points * more, int(rows.sum())) if rounded else points
+    different = np.flatnonzero(np.any(paired.unequal, axis=1)[rows])
+    return int(rows.sum()) >= max(points, needed) and (not len(different) or int(different[0]) >= needed)
 
 
 def _in_bits(both: Both) -> Parting:
@@ -123,10 +135,21 @@ def _exact(both: Both, *, slack: float = 1e-6) -> Iterator[Departure]:
     for metric in EXACT:
         paired = both.paired(metric)
         size = np.maximum(np.abs(paired.left), np.abs(paired.right))
-        apart = paired.finite & (np.abs(paired.left - paired.right) > slack * size)
+        known = paired.finite if metric is learning_rate else paired.finite & _is_steady(paired)
+        apart = known & (np.abs(paired.left - paired.right) > slack * size)
         if apart.any():
             row = int(np.argmax(apart.any(axis=1)))
             yield _exactly(metric.name, paired, row, int(np.argmax(apart[row])))
+
+
+def _is_steady(paired: Paired, *, share: float = 0.9) -> Mask:
+    """Return the cells in which both are at their usual value, if they mostly are: batches with pads are of chance."""
+    made = np.isfinite(paired.left)
+    for values in (paired.left, paired.right):
+        known = values[np.isfinite(values)]
+        usual = values == (np.median(known) if len(known) else np.nan)
+        made &= usual & (usual.sum() >= share * len(known))
+    return np.asarray(made)
 
 
 def _exactly(name: str, paired: Paired, row: int, column: int) -> Departure:

@@ -1,13 +1,12 @@
-"""What all answers come to: one word for a pair, one sentence, and the gravest word of several pairs."""
+"""What all answers come to: one word for a pair, and one sentence."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from ckaudit.contract.diff import Answer, Departure, Unlike, Word
 from ckaudit.diff.parting import Parting
 from ckaudit.diff.questions.question import Weighs
-from ckaudit.diff.whole import GRAVEST
 
 
 class Weighed(Struct, frozen=True):
@@ -57,16 +56,6 @@ def verdict(word: Word, weighed: Sequence[Weighed], departures: Sequence[Departu
         if word == "not_recorded"
         else "Within noise: nothing differs by more than chance"
     )
-
-
-def gravest(words: Iterable[Word]) -> Word:
-    """Return the word that all pairs come to.
-
-    >>> gravest(["same", "worse", "better"])
-    'worse'
-    """
-    found = set(words)
-    return next((word for word in GRAVEST if word in found), "not_recorded")
 
 
 def _place(departure: Departure) -> str:

@@ -72,6 +72,11 @@ class Attempt(Struct):
         """Whether the step has a checkpoint."""
         return bool(self.triggers)
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether hooks look at the step: it has a checkpoint, or vital signs."""
+        return bool(self.triggers) or self.has_vitals
+
     def take(self, norms: dict[str, float]) -> None:
         """Keep the gradient norms of the step."""
         self.norms, self.global_norm = norms, shorten(total_norm([*norms.values()])) if norms else None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from torch import Tensor
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
@@ -21,7 +21,16 @@ from ckaudit.recorder.gradient_stats import gradient_stats, total_norm
 from ckaudit.recorder.gradients import LONG, VERY_LONG, loss_scale_left, present, versions
 from ckaudit.recorder.moe import moe_scalars
 from ckaudit.recorder.observer import Observer
-from ckaudit.recorder.optimizers import as_sequence, clip_coefficient, held_by, learning_rates, optimizer_state, undone_clipping
+from ckaudit.recorder.optimizers import (
+    Clipping,
+    as_sequence,
+    clip_coefficient,
+    held_by,
+    learning_rates,
+    optimizer_state,
+    undone_clipping,
+)
+from ckaudit.recorder.plain import PlainGradients
 from ckaudit.recorder.planner import Planner, layer_parts, module_parts
 from ckaudit.recorder.reach import OwnTensors, Reach
 from ckaudit.recorder.reference import Reference
@@ -38,18 +47,6 @@ from ckaudit.recorder.vital_signs import DEAD_EVERY, values_of
 from ckaudit.recorder.weights import weight_stats
 
 
-class Clipping(Struct, frozen=True):
-    """What is known of a clipping that came before the gradients were read.
-
-    Attributes:
-        max_norm: Largest total norm let through.
-        norm: Total norm before it, where known.
-    """
-
-    max_norm: float
-    norm: float | None
-
-
 class Collector:
     """Everything that looks at a tensor, except the forward hooks, which are the observer's."""
 
@@ -60,6 +57,9 @@ class Collector:
         self.optimizers, self.scaler = as_sequence(setup.optimizer), setup.scaler
         self._held, self._clips = held_by(self.optimizers), False
         self._reach: Reach = OwnTensors(self.weights) if shards is None else ShardedTensors(shards, setup.guard)
+        is_usual = options.grad_of is None and shards is None and self.scaler is None
+        plain = PlainGradients(self.parameters)
+        self._plain = plain if is_usual and plain.is_usable else None
         self._guard, self._observer, self._options = setup.guard, observer, options
         self._parts = [tensor_part(name, tensor.shape, depth_of(name)) for name, tensor in self.parameters.items()]
         planner = Planner(
@@ -151,6 +151,9 @@ class Collector:
             found: The gradients; None: those that are there.
             long: That of `take_norms`.
         """
+        if self._plain and not (attempt.triggers or self._clips or clipping or found) and self._plain.read(attempt):
+            attempt.source = source
+            return
         try:
             if found is None:
                 found = present(self.parameters, self._options.grad_of)
@@ -218,7 +221,7 @@ class Collector:
 
     def keep_weights(self, attempt: Attempt) -> None:
         """Copy the weights before the update where a checkpoint is due, a sample for vital signs, unless that is done."""
-        if not attempt.triggers and not attempt.has_vitals:
+        if not attempt.is_watched:
             return
         start = perf_counter()
         if attempt.is_due and not attempt.before:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -14,6 +14,18 @@ from ckaudit.recorder.arrays import dense, is_sharded
 from ckaudit.recorder.digits import shortest
 from ckaudit.recorder.gradients import all_finite
 from ckaudit.recorder.guard import Guard
+
+
+class Clipping(Struct, frozen=True):
+    """What is known of a clipping that came before the gradients were read.
+
+    Attributes:
+        max_norm: Largest total norm let through.
+        norm: Total norm before it, where known.
+    """
+
+    max_norm: float
+    norm: float | None
 
 
 def as_sequence(optimizer: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:

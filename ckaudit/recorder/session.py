@@ -14,7 +14,7 @@ from ckaudit.contract.cadence import next_due
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.batch import batch_facts
 from ckaudit.recorder.clock import StepClock
-from ckaudit.recorder.collector import Clipping, Collector
+from ckaudit.recorder.collector import Collector
 from ckaudit.recorder.demands import Demands
 from ckaudit.recorder.device import DeviceGauge, devices_of
 from ckaudit.recorder.folder import RunFolder
@@ -22,7 +22,7 @@ from ckaudit.recorder.memory import Memory
 from ckaudit.recorder.meter import Meter
 from ckaudit.recorder.modes import ModeWatch
 from ckaudit.recorder.observer import Observer
-from ckaudit.recorder.optimizers import learning_rates, listen, overflowed
+from ckaudit.recorder.optimizers import Clipping, learning_rates, listen, overflowed
 from ckaudit.recorder.pace import Pace
 from ckaudit.recorder.plain import finish_plain
 from ckaudit.recorder.rank_facts import RankNotes
@@ -69,14 +69,12 @@ class RunSession:
             self._collector.settle()
         self._advance()
         self._clock.restart(self._attempt.step)
-        self._modes = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable)
-        self._meter = Meter()
+        self._modes, self._meter = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable), Meter()
 
     def _before_update(self, _optimizer: Optimizer) -> None:
         if self._attempt.source is None and self._options.grad_of is None:
             self.read_gradients("pre_clip" if self._options.clip_norm is None else "post_clip")
-        else:
-            self._collector.keep_weights(self._attempt)
+        self._collector.keep_weights(self._attempt)
         self._attempt.rates = learning_rates(self._collector.optimizers)
 
     def _after_update(self, optimizer: Optimizer) -> None:
@@ -86,7 +84,8 @@ class RunSession:
         """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
         self._clock.gradients_ready()
         self._collector.read_gradients(self._attempt, source)
-        self._collector.keep_weights(self._attempt)
+        if self._attempt.is_watched:
+            self._collector.keep_weights(self._attempt)
 
     def read_clipped(self, max_norm: float, norm: float | None) -> None:
         """Read gradients that were clipped already, from the norm that they had before where that is known."""
@@ -129,7 +128,7 @@ class RunSession:
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
         """Write the line of the step under way and its checkpoint, and begin the next."""
         attempt, checkpoint = self._attempt, None
-        watched = bool(attempt.triggers) or attempt.has_vitals
+        watched = attempt.is_watched
         self._clock.finish(start, attempt.seconds, watched=watched)
         if watched:
             attempt.seconds += self._observer.seconds
@@ -141,7 +140,8 @@ class RunSession:
             if not (self._is_plain(attempt) and finish_plain(attempt, loss, batch, batch_id, *self._around)):
                 checkpoint = self._finish_at_length(attempt, loss, start, batch, batch_id, source)
         finally:
-            self._collector.settle()
+            if self._is_sharded:
+                self._collector.settle()
             self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
             self._advance()
             self._clock.restart(self._attempt.step)
@@ -159,7 +159,7 @@ class RunSession:
             with self._guard("the pace of the training"):
                 attempt.note(self._pace.values(attempt, batch))
         self._settle(attempt, batch_id)
-        if not attempt.is_due and not attempt.has_vitals and unread.send():
+        if not attempt.is_watched and unread.send():
             self._sent = attempt
             return None
         fetch(attempt, self._guard, self._folder.batches)
@@ -178,9 +178,8 @@ class RunSession:
         with self._guard("building a checkpoint"):
             checkpoint = self._checkpoint(attempt, self._observer.detach())
             with self._guard("looking at the batch"):
-                hashed, size = attempt.input_hash, self._facts.get("vocabulary")
-                facts = batch_facts(batch, input_hash=hashed, batch_id=batch_id, source=source, vocabulary=size)
-                checkpoint.data = facts or UNSET
+                told: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._facts.get("vocabulary")}
+                checkpoint.data = batch_facts(batch, input_hash=attempt.input_hash, **told) or UNSET
             # The file cannot hold the time of its own writing, so it holds that of the file before.
             checkpoint.cost = self._meter.cost(attempt.seconds + perf_counter() - start + self._folder.write_seconds)
             # The other ranks know of no event: a first rank that wrote alone would have them look dead.
@@ -190,13 +189,13 @@ class RunSession:
         return None
 
     def _is_plain(self, attempt: Attempt) -> bool:
-        asked = attempt.triggers or attempt.step % EVERY == 0 or self._order or not self.demands.is_idle
-        return not asked and bool(self._handles) and self._collector.scaler is None
+        asked = attempt.is_watched or self._order or self._collector.scaler is not None
+        return not asked and self.demands.is_idle and bool(self._handles)
 
     def _receive(self) -> None:
         """Finish the step before, where its numbers had to come from an accelerator."""
         attempt, self._sent = self._sent, None
-        if attempt is not None and attempt.unread is not None:
+        if attempt and attempt.unread:
             attempt.unread.arrive()
             fetch(attempt, self._guard, self._folder.batches)
             self._put_down(attempt, None)
@@ -205,8 +204,8 @@ class RunSession:
         """Write the line of a step, and remember it."""
         with self._guard("writing scalars.jsonl"):
             self._folder.append(attempt.step, attempt.time, attempt.values)
-        deltas = (checkpoint.weight_deltas or {}) if checkpoint else {}
         with self._guard("looking for events"):
+            deltas = (checkpoint and checkpoint.weight_deltas) or {}
             self._memory.see(attempt, deltas, forgive_norm=self._collector.is_skipped(attempt))
         self._sort_table()
 
@@ -242,7 +241,7 @@ class RunSession:
         if self._memory.latest:
             self._memory.ask(attempt)
         attempt.has_vitals = step % EVERY == 0 and not attempt.is_due
-        if attempt.is_due or attempt.has_vitals:
+        if attempt.is_watched:
             with self._guard("hooking the modules"):
                 self._collector.attach(attempt, after=before)
 

@@ -58,9 +58,10 @@ def test_another_tokenizer_is_not_comparable():
 
 
 def test_the_document_is_that_of_the_contract_and_the_gravest_pair_speaks():
-    found = compare([PAIRS / each for each in ("base", "identical", "tokenizer")])
-    assert [each.word for each in found.pairs] == ["same", "incomparable"]
-    assert found.word == "incomparable"
+    found = compare([PAIRS / each for each in ("base", "identical", "tokenizer", "frozen")])
+    assert [each.word for each in found.pairs] == ["same", "incomparable", "different"]
+    assert found.word == "different"
+    assert found.subjects == [str(PAIRS / each) for each in ("base", "identical", "tokenizer", "frozen")]
     assert msgspec.json.decode(msgspec.json.encode(found), type=Comparison) == found
     assert found.files > 20
 

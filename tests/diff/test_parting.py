@@ -84,6 +84,21 @@ def test_the_learning_rate_has_no_noise():
     assert (found.statistic, found.step, found.band) == ("learning_rate", 301, 0.0)
 
 
+def test_seeds_whose_rounded_losses_begin_alike_are_not_one_training():
+    left, right = (np.round(losses(seed, scale=0.02), 1) for seed in (0, 1))
+    right[:6] = left[:6]
+    assert parting(both(run(train_loss_raw=left), run(train_loss_raw=right))).shared_until is None
+    assert parting(both(run(train_loss_raw=left), run(train_loss_raw=left))).is_same
+
+
+def test_tokens_of_padded_batches_are_chance_and_another_batch_size_is_not():
+    draw = np.random.default_rng(0)
+    padded = [run(train_loss_raw=losses(seed), tokens_per_update=draw.integers(900, 1000, 400)) for seed in (0, 1)]
+    assert not parting(both(*padded)).departures
+    fixed = [run(train_loss_raw=losses(seed), tokens_per_update=np.full(400, 1000 * (seed + 1))) for seed in (0, 1)]
+    assert parting(both(*fixed)).departures[0].statistic == "tokens_per_update"
+
+
 def test_what_is_another_quantity_in_each_is_left_out():
     left, right = run(train_loss_raw=losses(0)), run(train_loss_raw=losses(1, level=3.0))
     assert parting(both(left, right)).departures

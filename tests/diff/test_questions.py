@@ -130,3 +130,10 @@ def test_what_is_not_alike_leaves_a_question_without_an_answer():
         assert answer.word == "incomparable"
         assert "another vocabulary" in answer.message
     assert ask("smoothed_loss", pair, [alike]).word == "within_noise"
+
+
+def test_a_replica_that_ended_early_does_not_tell_the_noise_of_the_end():
+    left, right = run(train_loss_raw=losses(0)), run(train_loss_raw=losses(1, level=0.3))
+    far, short = run(train_loss_raw=losses(2, level=3.0)), run(train_loss_raw=losses(2, level=3.0)[:200])
+    assert ask("smoothed_loss", both(left, right, replicas=[far])).word == "within_noise"
+    assert ask("smoothed_loss", both(left, right, replicas=[short])).word == "worse"

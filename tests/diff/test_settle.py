@@ -7,7 +7,7 @@ from ckaudit.contract.report import Finding
 from ckaudit.diff.both import Side
 from ckaudit.diff.health import gained_and_lost
 from ckaudit.diff.parting import Parting
-from ckaudit.diff.settle import Weighed, gravest, settle, verdict
+from ckaudit.diff.settle import Weighed, settle, verdict
 from tests.diff.made import both, run
 
 PARTED = Parting(departures=(Departure(statistic="train_loss_raw", step=300, message="..."),))
@@ -34,11 +34,6 @@ def weighed(word, weighs="loss", counts=True):
 def test_word_of_a_pair(answers, parting, word):
     assert settle(answers, parting) == word
     assert verdict(word, answers, parting.departures, [])
-
-
-def test_the_gravest_word_stands_for_all():
-    assert gravest(["better", "within_noise"]) == "better"
-    assert gravest(["worse", "incomparable", "same"]) == "incomparable"
 
 
 def finding(code, severity, where=None):
