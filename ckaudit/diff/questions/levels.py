@@ -23,7 +23,7 @@ def broken(both: Both, metric: Metric, unit: str = "nats/token") -> Said | None:
     Levels are of finite values; without this a loss that ended as NaN would be judged by what it was before.
     """
     paired = both.paired(metric)
-    rows = np.flatnonzero(paired.recorded[:, 0]) if paired.labels else []
+    rows = np.flatnonzero(paired.recorded[:, :1])
     if not len(rows):
         return None
     left, right = float(paired.left[rows[-1], 0]), float(paired.right[rows[-1], 0])
