@@ -50,7 +50,7 @@ def triage(
         UnreadableError: Where there is no run.
         UsageError: Where `step` lies before the record.
     """
-    reads = _reads() | (interview_reads(questions) if questions else frozenset())
+    reads = triage_reads() | (interview_reads(questions) if questions else frozenset())
     run = open_run(path, reads=reads, choice=choice, progress=progress)
     if len(run.checkpoint_steps):
         run = replace(run, findings=(*run.findings, *contradictions_of_newest(path, step=step)))
@@ -81,7 +81,7 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     )  # fmt: skip
 
 
-def _reads() -> frozenset[str]:
+def triage_reads() -> frozenset[str]:
     """Return the checkpoint paths that any rule, cause or picture looks at."""
     wanted: set[Metric] = {*STATE, *DRAWN}
     for rule in rules().values():

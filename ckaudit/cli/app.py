@@ -8,9 +8,11 @@ import typer
 from typer.main import get_command
 
 from ckaudit.cli import (
+    compare_gate,
     convert,
     coverage,
     data,
+    diff,
     explain,
     export,
     hash_artifacts,
@@ -48,6 +50,8 @@ def build() -> typer.Typer:
     app.command("triage", epilog=triage.EPILOG)(triage.command)
     app.command("metrics", epilog=metrics.EPILOG)(metrics.command)
     app.command("explain", epilog=explain.EPILOG)(explain.command)
+    app.command("diff", epilog=diff.EPILOG)(diff.command)
+    app.command("gate", epilog=compare_gate.EPILOG)(compare_gate.command)
     app.command("coverage", epilog=coverage.EPILOG)(coverage.command)
     app.command("convert", epilog=convert.EPILOG)(convert.command)
     app.command("import", epilog=import_logs.EPILOG)(import_logs.command)

@@ -18,6 +18,7 @@ Axis = Literal["step", "tokens", "loss"]
 Kind = Literal[
     "schema", "model", "config", "data", "tokenizer", "evaluation", "tokens", "precision", "ranks", "cadence", "environment"
 ]
+Outcome = Literal["passed", "failed", "incomparable"]
 Source = Literal["identical", "replicas", "residuals", "none"]
 
 
@@ -70,6 +71,7 @@ class Answer(Struct, kw_only=True, omit_defaults=True, frozen=True):
     band: Annotated[Number | None, doc("Largest difference that noise explains; null: nobody knows.")] = None
     unit: Annotated[str, doc("Unit of the values and the band.")] = "1"
     message: Annotated[str, doc("One sentence with the numbers, or what is missing.")]
+    excused: Annotated[str | None, doc("Why a gate does not count it; null: it counts.")] = None
 
 
 class Noise(Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -80,6 +82,16 @@ class Noise(Struct, kw_only=True, omit_defaults=True, frozen=True):
     ]
     replicas: Annotated[list[str], doc("The runs that the band was taken from.")] = []
     message: Annotated[str, doc("One sentence on the band and how far to trust it.")]
+
+
+class Curve(Struct, kw_only=True, frozen=True):
+    """One quantity of both runs, for a picture."""
+
+    name: Annotated[str, doc("Catalogue name of the metric.")]
+    unit: Annotated[str, doc("Unit of the values.")]
+    steps: Annotated[list[Step], doc("Last step of each stretch, of the second run.", unit="steps", shape="(N,)")]
+    left: Annotated[list[Number | None], doc("The first run's median; the word for a number that is none.", shape="(N,)")]
+    right: Annotated[list[Number | None], doc("The second run's median, likewise.", shape="(N,)")]
 
 
 class Pair(Struct, kw_only=True, frozen=True):
@@ -95,9 +107,21 @@ class Pair(Struct, kw_only=True, frozen=True):
     parting: Annotated[Departure | None, doc("Where the runs part: the first scalar outside the band; null: nowhere.")] = None
     propagation: Annotated[list[Departure], doc("What left the band, in order of steps and then of the forward pass.")] = []
     drifts: Annotated[list[Drift], doc("How far parts have come apart, the farthest of each measure first.")] = []
+    curves: Annotated[list[Curve], doc("Data of pictures: the loss of both.")] = []
     gained: Annotated[list[Finding], doc("Findings that only the second has.")] = []
     lost: Annotated[list[Finding], doc("Findings that only the first has.")] = []
     notes: Annotated[list[str], doc("What a reader must know of this pair.")] = []
+
+
+class Gated(Struct, kw_only=True, frozen=True):
+    """What a gate makes of a comparison, and by which terms; every member is always written."""
+
+    outcome: Annotated[Outcome, doc("passed, failed, or incomparable where nobody can tell.")]
+    reasons: Annotated[list[str], doc("Why it did not pass, a sentence each.")] = []
+    counts: Annotated[list[str], doc("Questions that count.")] = []
+    allowed: Annotated[dict[str, float], doc("Loss that a question may show, as a share of the reference.", unit="1")] = {}
+    expected: Annotated[list[str], doc("Differences that were foreseen, and are there.")] = []
+    policy: Annotated[str | None, doc("The file that says so; null: none does.")] = None
 
 
 class Comparison(Struct, kw_only=True, frozen=True):
@@ -106,10 +130,14 @@ class Comparison(Struct, kw_only=True, frozen=True):
     schema_version: Annotated[Literal["ck.diff.v1"], doc("Which contract this document follows.")]
     tool: Annotated[str, doc("Name and version of the auditor.")]
     command: Annotated[str, doc("diff or gate.")]
-    subjects: Annotated[Annotated[list[str], Meta(min_length=2, max_length=20)], doc("What was compared, the reference first.")]
+    subjects: Annotated[
+        Annotated[list[str], Meta(min_length=2, max_length=20)],
+        doc("What was compared, the reference first; of a gate, the canary last."),
+    ]
     axis: Annotated[Axis, doc("What the runs were aligned by.")] = "step"
     word: Annotated[Word, doc("The gravest word of all pairs.")]
     verdict: Annotated[str, doc("One sentence.")]
-    pairs: Annotated[list[Pair], doc("Every subject after the first against it, in their order.")] = []
+    pairs: Annotated[list[Pair], doc("Every subject after the first against it; of a gate, the canary against each.")] = []
     notes: Annotated[list[str], doc("What a reader must know of how the comparison was made.")] = []
     files: Annotated[Count, doc("Files read.", unit="files")] = 0
+    gate: Annotated[Gated | None, doc("What the gate says; null: nobody asked it.")] = None

@@ -15,6 +15,7 @@ from ckaudit.audit.playbook.workflow import WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.contract import contradictions
 from ckaudit.contract.violations import KINDS, Kind
+from ckaudit.diff import catalogue as compared
 from ckaudit.errors import UsageError
 from ckaudit.explain.judgement_pages import cause_page, rule_page, violation_page
 from ckaudit.explain.metric_page import metric_page
@@ -33,7 +34,7 @@ from ckaudit.rules import rules
 from ckaudit.validate import catalogue
 
 # A kind of violation is known once its module is loaded.
-KIND_MODULES = (contradictions, catalogue, faults, gated, resume_catalogue)
+KIND_MODULES = (contradictions, catalogue, faults, gated, compared, resume_catalogue)
 CODE = re.compile(r"([a-z]{3,6})\d{1,3}")
 
 

@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ckaudit.contract.report import Severity
+from ckaudit.policy.terms import Terms
 
 Scale = Literal["nano", "medium", "large"]
 Stage = Literal["early", "steady", "late"]
@@ -72,6 +73,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         profiles: What holds for runs of one scale or stage.
         scale: Scale of the runs; None: each run says it.
         stage: Stage of the runs; None: each run says it.
+        gate: What a canary is held to; None: not said.
     """
 
     file: str
@@ -79,6 +81,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     profiles: dict[str, Clauses]
     scale: Scale | None = None
     stage: Stage | None = None
+    gate: Terms | None = None
 
     def at(self, *words: str | None) -> tuple[Clauses, list[str]]:
         """Return what holds for a run of some scale and stage, and the profiles that apply; a later word wins."""

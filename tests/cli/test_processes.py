@@ -61,7 +61,7 @@ def sample(tmp_path):
     return str(file)
 
 
-HELPED = ("validate", "triage", "metrics", "explain", "coverage")
+HELPED = ("validate", "triage", "metrics", "explain", "diff", "gate", "coverage")
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], *([name, "-h"] for name in HELPED)])
@@ -122,6 +122,7 @@ TALKERS = {
     "parquet": ["metrics", HEALTHY, "-f", "parquet"],
     "explain": ["explain"],
     "coverage": ["coverage", HEALTHY],
+    "diff": ["diff", HEALTHY, HEALTHY],
     "hash": ["hash", HEALTHY],
     "lab": ["lab", "list"],
 }
@@ -199,6 +200,8 @@ def test_completion_offers_commands_options_and_formats():
         "triage",
         "metrics",
         "explain",
+        "diff",
+        "gate",
         "coverage",
         "convert",
         "import",

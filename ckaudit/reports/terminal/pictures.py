@@ -56,11 +56,14 @@ def _ends(chart: Chart) -> Iterator[str]:
         yield f"{word} {number(point.value)}{unit} at {point.label}"
 
 
-def sparkline(values: Sequence[Number | None], *, width: int, unicode: bool = True) -> str:
+def sparkline(
+    values: Sequence[Number | None], *, width: int, unicode: bool = True, ends: tuple[float, float] | None = None
+) -> str:
     """Draw values (N,) in one row of at most `width` columns, each the point farthest from the median around it.
 
     The last value has the last column to itself, and the lowest and the highest are drawn where no column holds both. Where
-    nothing is negative, zero has no bar. What is not finite is a cross, what is not recorded a dot.
+    nothing is negative, zero has no bar. What is not finite is a cross, what is not recorded a dot. `ends` are the values
+    at the bottom and at the top, where several lines share a scale; without them, the lowest and the highest.
 
     >>> sparkline([1.0, 2.0, 3.0, 8.0], width=4), sparkline([1.0, 1.0, 1.0, 1.0, 1.0, 0.0], width=3)
     ('▁▂▃█', '██ ')
@@ -75,7 +78,8 @@ def sparkline(values: Sequence[Number | None], *, width: int, unicode: bool = Tr
             place = next((index for index, column in enumerate(columns) if extreme in column and drawn[index] != other), None)
             if place is not None and finite(drawn[place]) is not None:
                 drawn[place] = extreme
-    return "".join(_level(value, low, high, unicode=unicode) for value in drawn)
+    bottom, top = ends or (low, high)
+    return "".join(_level(value, bottom, top, unicode=unicode) for value in drawn)
 
 
 def starts(count: int, width: int) -> list[int]:

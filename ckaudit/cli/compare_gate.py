@@ -1,0 +1,93 @@
+"""`ckaudit gate`: is a canary as good as the runs that are known to be good?"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from ckaudit.cli import options
+from ckaudit.cli.diff import AXES, Align, exit_code, requested
+from ckaudit.cli.gate import Config, NoConfig
+from ckaudit.cli.options import Output, Verbose, one_format, one_of
+from ckaudit.cli.progress import progress
+from ckaudit.cli.triage import Map
+from ckaudit.errors import UsageError
+from ckaudit.reports.diff import FORMATS, render
+
+if TYPE_CHECKING:
+    from ckaudit.contract.choice import Choice
+    from ckaudit.contract.diff import Axis, Comparison
+    from ckaudit.policy.gate import Gate
+
+EPILOG = """
+\b
+Examples:
+  ckaudit gate runs/canary --against good/1 --against good/2
+  ckaudit gate runs/canary --against good/1 -f github
+\b
+Of two good runs or more the spread is what noise explains; of one, its own
+scatter. What counts, and what may be worse by how much, stands in ckaudit.toml
+under [gate]: docs/gate.md.
+\b
+Exit codes:
+  0  passed
+  1  failed
+  2  incomparable, or not to be read
+"""
+
+Canary = Annotated[str, typer.Argument(metavar="CANARY", help="The run to be judged.", show_default=False)]
+Against = Annotated[
+    list[str] | None,
+    typer.Option("--against", metavar="GOOD", help="A run that is known to be good; may be repeated.", show_default=False),
+]
+More = Annotated[
+    list[str] | None, typer.Argument(metavar="[GOOD ...]", help="Further good runs, after --against.", show_default=False)
+]
+Format = Annotated[str, one_format(FORMATS)]
+
+
+def command(
+    canary: Canary,
+    more: More = None,
+    *,
+    against: Against = None,
+    align: Align = "step",
+    format: Format = "terminal",  # noqa: A002  what the option is called
+    output: Output = "",
+    config: Config = "",
+    no_config: NoConfig = False,
+    verbose: Verbose = False,
+    map: Map = None,  # noqa: A002  what the option is called
+) -> int:
+    """Hold a canary against good runs: pass, fail, or incomparable."""
+    from ckaudit.cli.deliver import put_out
+    from ckaudit.cli.gate import open_gate
+
+    request = requested(format, output, verbose=verbose)
+    one_of(align, AXES, "axis")
+    if not against:
+        raise UsageError("there is no good run to hold it against", hint=f"ckaudit gate {canary} --against GOOD")
+    good = [Path(each) for each in dict.fromkeys([*against, *(more or [])])]
+    gate = open_gate("gate", config=config, no_config=no_config, baseline="", update=False)
+    found = _judged(canary, good, gate, align=cast("Axis", align), choice=options.choice(map, ""))
+    put_out(lambda view: render(found, request.format, view), request)
+    return exit_code(found, "worse")
+
+
+def _judged(canary: str, good: list[Path], gate: "Gate", *, align: "Axis", choice: "Choice") -> "Comparison":
+    """Compare the canary with each good run; of two or more their spread is the noise."""
+    from ckaudit.diff.compare import compare
+    from ckaudit.diff.gate import gated
+    from ckaudit.policy.terms import Terms
+
+    terms = (gate.policy and gate.policy.gate) or Terms()
+    with progress("reading") as tick:
+        found = [
+            compare([each, Path(canary)], axis=align, noise=_others(good, each), choice=choice, progress=tick, gate=gate)
+            for each in good
+        ]
+    return gated(found, terms, policy=gate.policy.file if gate.policy and gate.policy.gate else None)
+
+
+def _others(good: list[Path], one: Path) -> list[Path]:
+    return [each for each in good if each != one]

@@ -1,0 +1,200 @@
+"""`ckaudit diff`: where do two runs part, and which of them is worse?"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ckaudit.cli import options
+from ckaudit.cli.options import Output, Verbose, one_format, one_of
+from ckaudit.cli.progress import progress
+from ckaudit.cli.subjects import Subject, checked, subject, twice
+from ckaudit.cli.triage import Map
+from ckaudit.errors import UsageError
+from ckaudit.reports.diff import FORMATS, render
+
+if TYPE_CHECKING:
+    from ckaudit.cli.deliver import Request
+    from ckaudit.contract.diff import Comparison, Pair
+
+EPILOG = """
+\b
+Examples:
+  ckaudit diff runs/before runs/after
+  ckaudit diff runs/before runs/after --noise runs/seed1 --noise runs/seed2
+  ckaudit diff sweep/* --align tokens
+  ckaudit diff runs/nano@500 runs/nano@last
+  ckaudit diff runs/first runs/second --exact
+  ckaudit diff runs/nano --resume
+\b
+The first is the reference; every other is judged against it. docs/diff.md
+says what is asked, by which limits, and what the words mean.
+\b
+Exit codes:
+  0  same, within noise, or better
+  1  worse or different (--fail-on)
+  2  incomparable, or not to be read
+"""
+
+AXES = ("step", "tokens", "loss")
+GRAVE = ("within_noise", "better", "different", "worse")  # the least grave first
+MODES = ("exact", "parity", "resume", "replicas")
+
+Runs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="A B [C ...]",
+        help="Run folders, logs of other programs, checkpoint files, or RUN@STEP and RUN@last for one checkpoint of a run.",
+        show_default=False,
+    ),
+]
+Align = Annotated[
+    str,
+    typer.Option("--align", metavar="AXIS", help="Compare at equal step, tokens or loss.", autocompletion=lambda: list(AXES)),
+]
+NoiseRuns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--noise",
+        metavar="RUN",
+        help="A run that differs from the first by its seed alone: what such runs differ by is noise; may be repeated.",
+        show_default=False,
+    ),
+]
+Exact = Annotated[
+    bool, typer.Option("--exact", help="Is the second the first again, to the last bit? Else, the first that differs.")
+]
+Parity = Annotated[bool, typer.Option("--parity", help="Do two implementations agree, to what their precision allows?")]
+Resume = Annotated[bool, typer.Option("--resume", help="Of one run: did it go on after each resume as if it had not stopped?")]
+Replicas = Annotated[bool, typer.Option("--replicas", help="Of one run: do all ranks hold the same parameters?")]
+Step = Annotated[str, typer.Option("--step", metavar="N", help="Compare the runs as they stood at step N.", show_default=False)]
+FailOn = Annotated[
+    str,
+    typer.Option(
+        "--fail-on",
+        metavar="WORD",
+        help="Exit with 1 from this word on: within_noise, better, different or worse.",
+        autocompletion=lambda: list(GRAVE),
+    ),
+]
+Format = Annotated[str, one_format(FORMATS)]
+
+
+def command(
+    runs: Runs,
+    *,
+    align: Align = "step",
+    noise: NoiseRuns = None,
+    exact: Exact = False,
+    parity: Parity = False,
+    resume: Resume = False,
+    replicas: Replicas = False,
+    step: Step = "",
+    format: Format = "terminal",  # noqa: A002  what the option is called
+    output: Output = "",
+    fail_on: FailOn = "different",
+    verbose: Verbose = False,
+    map: Map = None,  # noqa: A002  what the option is called
+) -> int:
+    """Say where runs or checkpoints part, what went first, and whether the later one is better or worse."""
+    from ckaudit.cli.deliver import put_out
+
+    request = requested(format, output, verbose=verbose)
+    one_of(align, AXES, "axis")
+    one_of(fail_on, GRAVE, "word")
+    mode = one_mode(exact=exact, parity=parity, resume=resume, replicas=replicas)
+    at = options.step(step or None)
+    subjects = [subject(word) for word in runs]
+    alone = mode in ("resume", "replicas")
+    if len(subjects) < 2 and not alone:
+        raise UsageError("there is nothing to compare it with", hint=f"name a second run: ckaudit diff {runs[0]} OTHER")
+    if alone and len(subjects) > (2 if mode == "resume" else 1):
+        raise UsageError(f"--{mode} is asked of one run", hint=f"ckaudit diff {runs[0]} --{mode}")
+    asked = {"--align": align != "step", "--noise": noise, "--step": step, "--map": map}
+    if checked(subjects):
+        _refuse(asked | {f"--{mode}": mode}, "between checkpoints")
+        found = _checkpoints(subjects)
+    elif mode:
+        _refuse(asked, f"with --{mode}")
+        found = _audited(mode, subjects)
+    else:
+        found = _compared(subjects, align=align, noise=noise or [], step=at, choice=options.choice(map, ""))
+    from msgspec.structs import replace
+
+    found = replace(found, notes=[*twice(subjects), *found.notes])
+    put_out(lambda view: render(found, request.format, view), request)
+    return exit_code(found, fail_on)
+
+
+def requested(format: str, output: str, *, verbose: bool) -> "Request":  # noqa: A002  what the option is called
+    """Return what was asked for of the product, or raise `UsageError`."""
+    from ckaudit.cli.deliver import Request
+
+    return Request(format=format, output=output, fail_on=None, allow_empty=True, verbose=verbose, formats=FORMATS)
+
+
+def one_mode(**modes: bool) -> str:
+    """Return the mode that was asked for, or an empty string.
+
+    Raises:
+        UsageError: Where two were asked for.
+    """
+    asked = [name for name, given in modes.items() if given]
+    if len(asked) > 1:
+        raise UsageError(f"--{asked[0]} and --{asked[1]} are two questions", hint="ask one at a time")
+    return asked[0] if asked else ""
+
+
+def exit_code(found: "Comparison", fail_on: str) -> int:
+    """Return 1 where any pair's word is as grave as asked, 2 where one cannot be judged, else 0; a gate has codes of its own."""
+    if found.gate is not None:
+        return {"passed": 0, "failed": 1, "incomparable": 2}[found.gate.outcome]
+    words = {pair.word for pair in found.pairs} or {found.word}
+    if words & set(GRAVE[GRAVE.index(fail_on) :]):
+        return 1
+    return 2 if words & {"incomparable", "not_recorded"} else 0
+
+
+def _refuse(asked: dict[str, Any], where: str) -> None:
+    for option, given in asked.items():
+        if given:
+            raise UsageError(f"{option} has no meaning {where}", hint="leave it away")
+
+
+def _compared(subjects: list[Subject], **asked: Any) -> "Comparison":
+    from ckaudit.diff.compare import compare
+
+    noise = [Path(each) for each in asked.pop("noise")]
+    with progress("reading") as tick:
+        return compare([each.path for each in subjects], axis=asked.pop("align"), noise=noise, progress=tick, **asked)
+
+
+def _checkpoints(subjects: list[Subject]) -> "Comparison":
+    from ckaudit.diff.documents import compare_documents
+    from ckaudit.diff.whole import whole
+
+    names = [each.name for each in subjects]
+    pairs = [compare_documents(str(subjects[0].path), str(each.path)) for each in subjects[1:]]
+    return whole(names, pairs, files=len(names))
+
+
+def _audited(mode: str, subjects: list[Subject]) -> "Comparison":
+    """Ask one of the four questions that have a word of their own for an answer."""
+    from ckaudit.diff.whole import whole
+
+    names, paths = [each.name for each in subjects], [each.path for each in subjects]
+    if mode == "replicas":
+        from ckaudit.diff.replicas import replicas
+
+        return whole([f"{names[0]} (rank 0)", f"{names[0]} (other ranks)"], [replicas(paths[0])])
+    if mode == "resume":
+        from ckaudit.diff.resumed import resumed
+
+        sides = names if len(names) > 1 else [f"{names[0]} (before)", f"{names[0]} (after its resumes)"]
+        return whole(sides, [resumed(*paths)])
+    from ckaudit.diff.exact import exact
+    from ckaudit.diff.parity import parity
+
+    ask: Callable[[Path, Path], Pair] = exact if mode == "exact" else parity
+    return whole(names, [ask(paths[0], each) for each in paths[1:]])

@@ -1,0 +1,108 @@
+"""What a comparison is of, as words name it: a run, a checkpoint file, or one checkpoint of a run as in runs/nano@500."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from ckaudit.errors import UnreadableError, UsageError
+
+LAST = "last"
+NEAR = 3  # steps that a hint names
+MOST = 20  # subjects that one table can still tell apart
+HEAD = b'"ck.analysis.v'
+HEAD_BYTES = 4096
+
+
+class Subject(NamedTuple):
+    """One subject.
+
+    Attributes:
+        name: As the user wrote it.
+        path: The run or the file.
+        is_checkpoint: Whether it is a single checkpoint.
+    """
+
+    name: str
+    path: Path
+    is_checkpoint: bool
+
+
+def subject(word: str) -> Subject:
+    """Return what a word names; a path that really holds an @ comes first.
+
+    Raises:
+        UnreadableError: Where there is no such run, or no such checkpoint in it.
+    """
+    path = Path(word)
+    if path.exists() or path.is_symlink():
+        return Subject(word, path, _is_checkpoint(path))
+    run, at, step = word.rpartition("@")
+    if not (at and run and Path(run).exists()):
+        raise UnreadableError(f"{word} does not exist", hint="Name a run folder, a checkpoint file or another program's log.")
+    return Subject(word, _checkpoint_of(Path(run), step), is_checkpoint=True)
+
+
+def checked(subjects: list[Subject]) -> bool:
+    """Return whether single checkpoints are compared.
+
+    Raises:
+        UsageError: Where there are too many subjects, or checkpoints among runs.
+    """
+    if len(subjects) > MOST:
+        raise UsageError(f"{len(subjects)} subjects are too many to compare at once", hint=f"name at most {MOST}")
+    kinds = {each.is_checkpoint for each in subjects}
+    if len(kinds) > 1:
+        one = next(each for each in subjects if each.is_checkpoint)
+        run = next(each for each in subjects if not each.is_checkpoint)
+        raise UsageError(
+            f"{one.name} is one checkpoint and {run.name} a run", hint=f"name a checkpoint of it too: {run.name}@last"
+        )
+    return kinds == {True}
+
+
+def twice(subjects: list[Subject]) -> list[str]:
+    """Return a sentence for each run or file that was named more than once, whatever it was called."""
+    named: dict[Path, list[str]] = {}
+    for each in subjects:
+        named.setdefault(each.path.resolve(), []).append(each.name)
+    return [f"{names[0]} was named twice: it is compared with itself" for names in named.values() if len(names) > 1]
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """Tell a checkpoint file from runs and logs, by its name or its first bytes."""
+    if not path.is_file():
+        return False
+    from ckaudit.contract.files import CHECKPOINT_NAME
+
+    if CHECKPOINT_NAME.match(path.name):
+        return True
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(HEAD_BYTES)
+    except OSError:
+        return False
+    return head.lstrip().startswith(b"{") and HEAD in head and b'"checkpoints"' not in head
+
+
+def _checkpoint_of(run: Path, step: str) -> Path:
+    """Return the file of one step of a run."""
+    if not run.is_dir():
+        raise UnreadableError(f"{run} is no run folder, so it has no checkpoint @{step}", hint="name the file alone")
+    from ckaudit.contract.folder import list_folder
+
+    files = {file.step: file for file in list_folder(run).checkpoints if file.rank is None and file.step is not None}
+    if not files:
+        raise UnreadableError(f"{run} holds no checkpoint", hint="Name a folder that a recorder wrote.")
+    if step == LAST:
+        return files[max(files)].path
+    if not (step.isascii() and step.isdecimal()):
+        raise UsageError(f"@{step} names no checkpoint", hint=f"write a step, as in {run}@{max(files)}, or {run}@{LAST}")
+    if int(step) not in files:
+        raise UnreadableError(f"{run} has no checkpoint of step {int(step)}", hint=_near(files, int(step)))
+    return files[int(step)].path
+
+
+def _near(files: Iterable[int], step: int) -> str:
+    """Return the steps that are nearest, in order."""
+    near = sorted(sorted(files, key=lambda each: abs(each - step))[:NEAR])
+    return f"the nearest are {', '.join(map(str, near))}"

@@ -1,0 +1,262 @@
+"""What is looked at on the two sides of one resume, a function each that gives an answer, or None where it makes no sense."""
+
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ckaudit.contract.diff import Answer, Word
+from ckaudit.contract.manifest import Session
+from ckaudit.contract.numbers import to_word
+from ckaudit.contract.report import Finding
+from ckaudit.diff.batches import batches
+from ckaudit.material.counts import plural
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series
+
+NEAR = 10  # steps after a resume that are looked at
+
+
+class Seam(Struct, frozen=True, eq=False):
+    """One resume.
+
+    Attributes:
+        run: The run with what was before and after it.
+        step: The last step before it.
+        session: What run.json says of the session that took the run up.
+        branches: What the replaced sessions logged beyond it.
+        before: The run that was taken up, where it is another folder and may go on by itself.
+        after: The run that took it up.
+        findings: What the rules on resumes found in the run.
+    """
+
+    run: Run
+    step: int
+    session: Session | None
+    branches: Mapping[int, Mapping[str, Series]]
+    before: Run | None = None
+    after: Run | None = None
+    findings: tuple[Finding, ...] = ()
+
+    def knowing(self, findings: Collection[Finding]) -> "Seam":
+        """Return the seam with the findings that begin right after it."""
+        own = tuple(each for each in findings if each.first_step is not None and self.step < each.first_step <= self.step + NEAR)
+        return replace(self, findings=own)
+
+    def sides(self, name: str) -> tuple[float | None, float | None]:
+        """Return the last value of a scalar before the resume and the first after it."""
+        series = self.run.scalar(name)
+        if not series.labels:
+            return None, None
+        known = series.finite[:, 0]
+        before = series.values[known & (series.steps <= self.step), 0]
+        after = series.values[known & (series.steps > self.step), 0]
+        return (float(before[-1]) if len(before) else None), (float(after[0]) if len(after) else None)
+
+    def finding(self, code: str) -> Finding | None:
+        """Return what a rule found at this resume."""
+        return next((each for each in self.findings if each.code == code and each.severity != "note"), None)
+
+    def overlap(self, name: str) -> list[tuple[int, float, float]]:
+        """Return step and both values at steps that were logged before the resume and again after it."""
+        old = [self.before.scalar(name)] if self.before else [each[name] for each in self.branches.values() if name in each]
+        new = self.run.scalar(name)
+        if not old or not old[-1].labels or not new.labels:
+            return []
+        steps, here, there = np.intersect1d(old[-1].steps, new.steps, return_indices=True)
+        pairs = zip(steps.tolist(), old[-1].values[here, 0].tolist(), new.values[there, 0].tolist(), strict=True)
+        return [each for each in pairs if each[0] > self.step]
+
+
+def _answer(
+    name: str, title: str, word: Word, message: str, left: float | None = None, right: float | None = None, unit: str = "1"
+) -> Answer:
+    return Answer(
+        question=f"resume_{name}", title=title, word=word, message=message, unit=unit,
+        left=None if left is None else to_word(left), right=None if right is None else to_word(right),
+    )  # fmt: skip
+
+
+def steps(seam: Seam) -> Answer:
+    """Is every step there?"""
+    title = "Does the first step after the resume follow the last before it?"
+    logged = np.unique(np.concatenate([np.empty(0, np.int64), *(each.steps for each in seam.run.scalars.values())]))
+    before, after = logged[logged <= seam.step], logged[logged > seam.step]
+    if not len(before) or not len(after):
+        return _answer(
+            "steps", title, "not_recorded", f"no line on {'both sides' if not len(logged) else 'one side'} of the resume"
+        )
+    last, first = int(before[-1]), int(after[0])
+    usual = int(np.median(np.diff(before[-20:]))) if len(before) > 1 else 1
+    gap = first - last > max(usual, 1)
+    message = f"the last line before the resume is of step {last}, the first after it of {first}"
+    if gap:
+        message += f": lines are {plural(usual, 'step')} apart elsewhere, so that {first - last - usual} are missing"
+    return _answer("steps", title, "different" if gap else "same", message, last, first, "steps")
+
+
+def rate(seam: Seam) -> Answer:
+    """Is the learning rate what it was to be?"""
+    title = "Does the learning rate go on?"
+    before, after = seam.sides("learning_rate")
+    if before is None or after is None:
+        return _answer("rate", title, "not_recorded", "the learning rate is not recorded on both sides of the resume")
+    apart = [
+        (step, old, new) for step, old, new in seam.overlap("learning_rate") if abs(old - new) > 1e-6 * max(abs(old), abs(new))
+    ]
+    if apart:
+        step, old, new = apart[0]
+        return _answer(
+            "rate", title, "worse", f"the learning rate of step {step} is {new:.4g}; before the resume it was {old:.4g}", old, new
+        )
+    finding = seam.finding("SCHED003")
+    if finding:
+        return _answer("rate", title, "worse", finding.message, before, after)
+    return _answer("rate", title, "same", f"the learning rate goes on from {before:.4g} to {after:.4g}", before, after)
+
+
+def optimizer(seam: Seam) -> Answer:
+    """Does the optimizer know what it knew?"""
+    title = "Did the optimizer keep its state?"
+    before, after = seam.sides("update_to_weight")
+    finding = seam.finding("RESUME002")
+    if finding:
+        return _answer("optimizer", title, "worse", finding.message, before, after)
+    sizes = f"; updates are {after:.3g} of the weights, {before:.3g} before" if before is not None and after is not None else ""
+    if seam.session is not None and seam.session.optimizer_restored is True:
+        return _answer("optimizer", title, "same", f"the optimizer held its state before the first update{sizes}", before, after)
+    return _answer(
+        "optimizer", title, "not_recorded", f"whether the optimizer held its state is not recorded{sizes}", before, after
+    )
+
+
+def weights(seam: Seam) -> Answer:
+    """Are the weights those that were saved?"""
+    title = "Are the weights those that were saved?"
+    norms = (seam.session.weight_norms or {}) if seam.session else {}
+    size = seam.run.series("weights", "frobenius_norm").until(seam.step)
+    shared = [label for label in size.labels if label in norms]
+    if not shared or not len(size.steps):
+        return _answer("weights", title, "not_recorded", "no norms of weights are recorded on both sides of the resume")
+    finding = seam.finding("RESUME004")
+    if finding:
+        return _answer("weights", title, "worse", finding.message, _float(finding.limit), _float(finding.value))
+    saved = size.only(lambda label: label in norms).values[-1]
+    before, after = float(np.sqrt(np.nansum(saved**2))), float(np.sqrt(sum(float(norms[label]) ** 2 for label in shared)))
+    message = f"{plural(len(shared), 'tensor')} with a norm of {after:.6g} together, {before:.6g} at step {int(size.steps[-1])}"
+    return _answer("weights", title, "same", message, before, after)
+
+
+def _float(value: float | str | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def scale(seam: Seam, *, growth: float = 2.0) -> Answer | None:
+    """Is the loss scale what it was? It changes by `growth` at most from one step to the next (GradScaler's own factor)."""
+    title = "Does the loss scale go on?"
+    before, after = seam.sides("loss_scale")
+    if before is None and after is None:
+        return None
+    if before is None or after is None:
+        return _answer("scale", title, "not_recorded", "the loss scale is recorded on one side of the resume only", before, after)
+    lost = max(before, after) > growth * min(before, after)
+    return _answer(
+        "scale",
+        title,
+        "worse" if lost else "same",
+        f"the loss scale is {after:.6g} after the resume, {before:.6g} before",
+        before,
+        after,
+    )
+
+
+def tokens(seam: Seam, *, slack: float = 0.5) -> Answer:
+    """Does the count of tokens go on? Up to `slack` of an update more or less is padding."""
+    title = "Does the count of tokens go on?"
+    counts = seam.run.scalar("tokens_seen")
+    before, after = seam.sides("tokens_seen")
+    if before is None or after is None:
+        return _answer("tokens", title, "not_recorded", "tokens_seen is not recorded on both sides of the resume")
+    known = counts.finite[:, 0] & (counts.steps <= seam.step)
+    first = int(counts.steps[counts.finite[:, 0] & (counts.steps > seam.step)][0])
+    old_steps, old = counts.steps[known][-20:], counts.values[known, 0][-20:]
+    pace = float(np.median(np.diff(old) / np.diff(old_steps))) if len(old) > 1 else float("nan")
+    wanted = before + pace * (first - int(old_steps[-1]))
+    lost = abs(after - wanted) > slack * pace
+    message = f"{after:,.0f} tokens are counted after the resume, {before:,.0f} before"
+    if lost:
+        message += f": {wanted:,.0f} were to come at step {first}"
+    return _answer("tokens", title, "worse" if lost else "same", message, before, after, "tokens")
+
+
+def data(seam: Seam) -> Answer:
+    """Are the batches new ones?"""
+    title = "Does the data go on where it stopped?"
+    named = batches(seam.run)
+    after = [step for step in sorted(named) if step > seam.step][:NEAR]
+    if not after or not any(step <= seam.step for step in named):
+        return _answer("data", title, "not_recorded", "the batches on both sides of the resume are not recorded")
+    if seam.before is not None:
+        old = batches(seam.before)
+        shared = [step for step in sorted(named) if step > seam.step and step in old]
+        apart = [step for step in shared if old[step] != named[step]]
+        if apart:
+            return _answer(
+                "data", title, "worse", f"the batch of step {apart[0]} is not that of the run that was taken up", None, apart[0]
+            )
+        if shared:
+            return _answer(
+                "data", title, "same", f"all {len(shared)} batches after the resume are those of the run that was taken up"
+            )
+    last = {named[step]: step for step in sorted(named) if step <= seam.step}
+    again = [(step, last[named[step]]) for step in after if named[step] in last]
+    known = {step - last_of for last_of, step in _repeats(named, seam.step)}
+    lost = [pair for pair in again if pair[0] - pair[1] not in known]
+    if 2 * len(lost) >= len(after):
+        step, first = lost[0]
+        message = (
+            f"{len(lost)} of the first {len(after)} batches were seen before the resume: that of step {step} at step {first}"
+        )
+        return _answer("data", title, "worse", message, first, step, "steps")
+    finding = seam.finding("DATA003")
+    if finding:
+        return _answer("data", title, "worse", finding.message)
+    message = f"none of the first {len(after)} batches after the resume was seen before; whether any was skipped is not recorded"
+    return _answer("data", title, "same", message)
+
+
+def _repeats(named: Mapping[int, str], until: int) -> list[tuple[int, int]]:
+    """Return the steps of each batch that came again before the resume, as every epoch brings it."""
+    last: dict[str, int] = {}
+    found = []
+    for step in sorted(step for step in named if step <= until):
+        if named[step] in last:
+            found.append((last[named[step]], step))
+        last[named[step]] = step
+    return found
+
+
+def loss(seam: Seam) -> Answer:
+    """Does the loss go on?"""
+    title = "Does the loss go on?"
+    before, after = seam.sides("train_loss_raw")
+    if before is None or after is None:
+        return _answer("loss", title, "not_recorded", "the training loss is not recorded on both sides of the resume")
+    finding = seam.finding("RESUME001")
+    if finding:
+        return _answer("loss", title, "worse", finding.message, before, after, "nats/token")
+    again = seam.overlap("train_loss_raw")
+    apart = [each for each in again if each[1] != each[2]]
+    if apart:
+        step, old, new = apart[0]
+        message = (
+            f"the loss of step {step} is {new:.6g} after the resume, {old:.6g} without it, the first of {len(apart)} that differ"
+        )
+        return _answer("loss", title, "different", message, old, new, "nats/token")
+    more = f"; {plural(len(again), 'step')} of both are equal to the last bit" if again else ""
+    return _answer("loss", title, "same", f"the loss goes on from {before:.4g} to {after:.4g}{more}", before, after, "nats/token")
+
+
+AROUND: tuple[Callable[[Seam], Answer | None], ...] = (weights, optimizer, rate, scale, data, tokens, steps, loss)
+"""What is looked at, what the rest follows from first."""

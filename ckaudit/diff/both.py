@@ -1,0 +1,143 @@
+"""Two runs side by side, as questions see them: their series on one axis, their findings, and what is noise."""
+
+import numpy as np
+from msgspec import Struct, field
+
+from ckaudit.contract.report import Finding
+from ckaudit.diff.align import Axes, Axis, Paired, axes, pair
+from ckaudit.diff.noise import AHEAD, SEED, Stretches, quantile, stretches
+from ckaudit.metrics import Metric
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.progress import tokens_seen
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Series, Steps, at
+
+SURE = 0.01
+"""Share of replicas that a question may call better or worse by chance: with a dozen questions, and those on the loss
+hardly independent, less than one pair in twenty comes out different."""
+
+
+class Side(Struct, frozen=True, eq=False):
+    """One run with what an audit found in it."""
+
+    run: Run
+    findings: tuple[Finding, ...] = ()
+
+
+class Both(Struct, frozen=True, eq=False):
+    """Two runs on one axis.
+
+    Attributes:
+        left: The reference.
+        right: The run judged.
+        axes: What stands for what.
+        replicas: Runs that tell the noise.
+    """
+
+    left: Side
+    right: Side
+    axes: Axes = Axes()
+    replicas: tuple[Side, ...] = ()
+    _paired: dict[str, Paired] = field(default_factory=dict)
+
+    def paired(self, metric: Metric) -> Paired:
+        """Return a metric of both runs."""
+        if metric.name not in self._paired:
+            self._paired[metric.name] = pair(metric(self.left.run), metric(self.right.run), self.axes)
+        return self._paired[metric.name]
+
+    def along(self, axis: Axis) -> "Both | None":
+        """Return the same runs on another axis, None where it is not recorded."""
+        made = axes(self.left.run, self.right.run, axis)
+        return None if made.missing else Both(self.left, self.right, made, self.replicas)
+
+    @property
+    def in_training(self) -> "Both":
+        """The same runs by step where they are aligned by loss, for what a loss costs cannot be asked at equal losses."""
+        return Both(self.left, self.right, Axes(), self.replicas) if self.axes.axis == "loss" else self
+
+    @property
+    def fair(self) -> "Both":
+        """The same runs by tokens, where equal steps have not seen as many; else as they are."""
+        along = self.along("tokens") if self.axes.axis != "tokens" else None
+        plain = self.in_training
+        return plain if along is None or plain.have_equal_tokens() else along
+
+    def have_equal_tokens(self, *, slack: float = 0.01) -> bool:
+        """Tell whether both have seen as many tokens at the last step that both counted at, `slack` of them left open."""
+        seen = self.paired(tokens_seen)
+        rows = np.flatnonzero(seen.finite[:, :1])[-1:]
+        return not len(rows) or bool(np.isclose(seen.left[rows, 0], seen.right[rows, 0], rtol=slack)[0])
+
+    def stretches(
+        self, metric: Metric, column: int = 0, *, size: int = 0, last: int = 0, own: float | None = None,
+        seed: float = SEED, ahead: float = AHEAD,
+    ) -> Stretches | None:  # fmt: skip
+        """Return how a column of a metric differs, stretch by stretch; None where both have no two common points.
+
+        Args:
+            metric: What is compared.
+            column: Which label.
+            size: Points of a stretch; 0: as the series has it.
+            last: Only so many points at the end; 0: all.
+            own: Noise of both runs together, as in `noise.stretches`.
+            seed: What a seed does to the level, over that noise.
+            ahead: How much further along one seed is than another.
+        """
+        both = self.paired(metric)
+        if column >= len(both.labels):
+            return None
+        rows = np.flatnonzero(both.finite[:, column])[-last:]
+        if len(rows) < 2:
+            return None
+        steps = both.steps[rows]
+        replicas = self._of_replicas(metric, steps, both.labels[column])
+        return stretches(
+            steps, both.left[rows, column], both.right[rows, column], replicas, size=size, own=own, seed=seed, ahead=ahead
+        )
+
+    def level(
+        self, metric: Metric, *, share: float = 0.05, least: int = 20, ahead: float = AHEAD
+    ) -> Stretches | None:  # fmt: skip
+        """Return stretches of which the last is what a series comes to: `share` of its points, but `least`.
+
+        With 20 points about half of the noise is the batches', half the seed's.
+        """
+        points = int(self.paired(metric).finite[:, :1].sum())
+        return self.stretches(metric, size=max(1, min(points // 2, max(least, round(share * points)))), ahead=ahead)
+
+    def evaluation(self, metric: Metric, column: int = 0, *, seed: float = 0.3) -> Stretches | None:
+        """Return stretches of single evaluations.
+
+        Args:
+            metric: A held-out loss.
+            column: Which of its labels.
+            seed: What a seed does to it, over the noise of the training loss: see docs/diff-calibration.md. Each slice of
+                several has its share of the text, and is as much noisier.
+        """
+        train = self.level(train_loss_raw)
+        parts = np.sqrt(max(1, len(self.paired(metric).labels)))
+        own = None if train is None else train.alone * float(parts)
+        return self.stretches(metric, column, size=1, last=100, own=own, seed=seed)
+
+    def _of_replicas(self, metric: Metric, steps: Steps, label: str) -> list[Floats]:
+        """Return what each replica had in a column at steps of the second run, where it has all of them."""
+        there = self.axes.of_left(steps)
+        found = [_looked_up(metric(side.run), there, label) for side in self.replicas]
+        return [column for column in found if column is not None]
+
+
+def level(found: Stretches, *, share: float = SURE) -> tuple[float, float, float]:
+    """Return the last level of both runs, and the largest difference that noise explains."""
+    return float(found.left[-1]), float(found.right[-1]), quantile(share, found.freedom) * float(found.spread[-1])
+
+
+def _looked_up(series: Series, steps: Steps, label: str) -> Floats | None:
+    """Return a column at some steps; None where it is not there, or had ended before."""
+    if label not in series.labels:
+        return None
+    own = series.only(label.__eq__)
+    found = at(own, steps)
+    usual = float(np.median(np.diff(own.steps))) if len(own.steps) > 1 else 0.0
+    near = (found.age >= 0) & (found.age <= 2 * usual)
+    return found.values[:, 0] if len(steps) and near.all() else None

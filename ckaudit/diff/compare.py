@@ -1,0 +1,169 @@
+"""`diff` from end to end: runs are opened, audited, put side by side, and become a comparison."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from ckaudit.audit.newest import contradictions_of_newest
+from ckaudit.audit.open import is_ours, open_run
+from ckaudit.audit.report import notes_on_step, triage_reads, triage_run
+from ckaudit.contract.choice import NOTHING_SAID, Choice
+from ckaudit.contract.diff import Axis, Comparison, Drift, Noise, Pair
+from ckaudit.diff.align import Axes, axes
+from ckaudit.diff.both import Both, Side
+from ckaudit.diff.comparable import unlike
+from ckaudit.diff.curves import curves
+from ckaudit.diff.health import gained_and_lost
+from ckaudit.diff.parting import Parting, parting
+from ckaudit.diff.questions import questions
+from ckaudit.diff.settle import Weighed, settle, verdict
+from ckaudit.diff.shapes import drifts
+from ckaudit.diff.watched import reads
+from ckaudit.diff.whole import whole
+from ckaudit.errors import UsageError
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.run.read import Progress
+
+MOST = 20
+OF_QUESTIONS = {"smoothed_loss": train_loss_raw, "validation_loss": val_loss}
+
+
+class Subject(Struct, frozen=True, eq=False):
+    """One run that was read and audited; `is_ours`: not the log of another program."""
+
+    path: Path
+    side: Side
+    notes: tuple[str, ...] = ()
+    is_ours: bool = True
+
+
+def compare(
+    subjects: Sequence[Path],
+    *,
+    axis: Axis = "step",
+    noise: Sequence[Path] = (),
+    choice: Choice = NOTHING_SAID,
+    step: int | None = None,
+    progress: Progress | None = None,
+    gate: Gate = OPEN,
+    command: Literal["diff", "gate"] = "diff",
+) -> Comparison:
+    """Compare runs, each with the first.
+
+    Args:
+        subjects: Run folders or logs, the reference first.
+        axis: What is made equal: steps, tokens or the loss.
+        noise: Replicas of the reference, which tell what is chance.
+        choice: What a foreign log does not say itself.
+        step: Judge with what was known when this step had ended; default: the end of the records.
+        progress: Called with files done and files in all, run by run.
+        gate: Policy and baseline that findings are held against.
+        command: diff or gate.
+
+    Raises:
+        UnreadableError: Where one of them is no run.
+        UsageError: Where there are fewer than two, or more than twenty.
+    """
+    if not 2 <= len(subjects) <= MOST:
+        raise UsageError(f"{len(subjects)} runs to compare", hint=f"name 2 to {MOST}, the reference first")
+    opened = [_opened(path, choice, step, progress, gate) for path in (subjects[0], *noise)]
+    reference, replicas = opened[0], opened[1:]
+    files, pairs = sum(each.side.run.files for each in opened), []
+    for path in subjects[1:]:
+        subject = _opened(path, choice, step, progress, gate)
+        files += subject.side.run.files
+        pairs.append(compare_pair(reference, subject, axis=axis, replicas=replicas))
+    notes = dict.fromkeys(f"{each.path}: {note}" for each in opened for note in each.notes)
+    made = whole([str(path) for path in subjects], pairs, files=files, notes=[*notes])
+    return replace(made, command=command, axis=axis)
+
+
+def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas: Sequence[Subject] = ()) -> Pair:
+    """Compare two runs that are in memory."""
+    how = axes(left.side.run, right.side.run, axis)
+    notes = [f"{how.missing} is not recorded by both, so that the runs are aligned by step"] if how.missing else []
+    both = Both(left.side, right.side, Axes() if how.missing else how, tuple(each.side for each in replicas))
+    alike = unlike(left.side.run, right.side.run)
+    invalid = {name for each in alike for name in each.invalidates}
+    parted = parting(both, without=[metric for name, metric in OF_QUESTIONS.items() if name in invalid])
+    answers = [(each, *each(both, alike)) for each in questions().values()]
+    weighed = [Weighed(answer, each.weighs, counts) for each, answer, counts in answers]
+    word = settle(weighed, parted)
+    gained, lost = gained_and_lost(both)
+    return Pair(
+        left=str(left.path), right=str(right.path), word=word, verdict=verdict(word, weighed, parted.departures, alike),
+        noise=_noise(both, parted, replicas), unlike=alike, answers=[each.answer for each in weighed],
+        parting=parted.departures[0] if parted.departures else None, propagation=list(parted.departures),
+        drifts=_drifts(left, right, parted), curves=curves(both), gained=gained, lost=lost,
+        notes=[*notes, *right.notes, *_seams(both), *_short(both, replicas)],
+    )  # fmt: skip
+
+
+def _opened(path: Path, choice: Choice, step: int | None, progress: Progress | None, gate: Gate) -> Subject:
+    run = open_run(path, reads=triage_reads() | reads(), choice=choice, progress=progress)
+    ours = is_ours(path)
+    if len(run.checkpoint_steps) and ours:
+        run = replace(run, findings=(*run.findings, *contradictions_of_newest(path, step=step)))
+    notes: list[str] = []
+    if step is not None:
+        notes = notes_on_step(run, step)
+        run = run.until(step)
+    report = triage_run(run, gate=gate)
+    return Subject(path, Side(run, tuple(report.findings)), (*run.notes, *notes), ours)
+
+
+def _drifts(left: Subject, right: Subject, parted: Parting) -> list[Drift]:
+    """Return how far parts have come apart, at the checkpoint after the parting and at the last that both have."""
+    shared = sorted({*left.side.run.checkpoint_steps.tolist()} & {*right.side.run.checkpoint_steps.tolist()})
+    if not shared or parted.is_same or not (left.is_ours and right.is_ours):
+        return []
+    after = [step for step in shared if parted.departures and step >= parted.departures[0].step]
+    return drifts(left.path, right.path, sorted({*after[:1], shared[-1]}))
+
+
+def _noise(both: Both, parted: Parting, replicas: Sequence[Subject]) -> Noise:
+    until = parted.shared_until
+    bits = "" if until is None else f"the runs agree in every bit up to {'their end' if parted.is_same else f'step {until}'}"
+    if replicas:
+        more = f"; {bits}" if bits else ""
+        return Noise(
+            source="replicas", replicas=[str(each.path) for each in replicas],
+            message=f"bands come from the differences among {len(replicas) + 1} replicas, and as far as so few leave doubt from "
+            f"residuals{more}",
+        )  # fmt: skip
+    if bits:
+        more = "" if parted.is_same else ": their first difference is the parting, and bands after it come from residuals"
+        return Noise(source="identical", message=bits + more)
+    if both.level(train_loss_raw) is None:
+        return Noise(source="none", message="too little is recorded to tell a difference from chance")
+    return Noise(
+        source="residuals",
+        message="bands come from the runs' own residuals, and from what a seed did to small trainings that were measured; "
+        "--noise with replicas of the first tells it for this one",
+    )
+
+
+def _seams(both: Both) -> list[str]:
+    paired = both.paired(train_loss_raw)
+    notes = []
+    if paired.apart:
+        notes.append(f"the logs have lines at other steps: values of the first are up to {paired.apart} steps older")
+    for word, side in (("first", both.left), ("second", both.right)):
+        facts = side.run.manifest
+        if facts is not None and facts.sessions is not UNSET and len(facts.sessions) > 1:
+            notes.append(f"the {word} was started {len(facts.sessions)} times; what a later start replaced does not count")
+    return notes
+
+
+def _short(both: Both, replicas: Sequence[Subject]) -> list[str]:
+    """Return a sentence on each replica that ended too early to tell the noise of the last steps."""
+    ends = [each.run.last_step or 0 for each in (both.left, both.right)]
+    known = [(each.path, each.side.run.last_step or 0) for each in replicas]
+    return [
+        f"the replica {path} ends at step {last} and does not tell the noise of what goes on beyond" for path, last in known
+        if both.axes.axis == "step" and last < min(ends)
+    ]  # fmt: skip

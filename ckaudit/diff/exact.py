@@ -1,0 +1,223 @@
+"""Whether two runs are the same to the last bit, where they first are not, and what most likely makes it so (D1.6)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.audit.open import is_ours, open_run
+from ckaudit.contract.diff import Answer, Departure, Noise, Pair, Word
+from ckaudit.contract.folder import CheckpointFile, list_folder
+from ckaudit.contract.numbers import Number, to_word
+from ckaudit.diff.bits import apart
+from ckaudit.diff.clocks import tells_time
+from ckaudit.diff.comparable import unlike
+from ckaudit.diff.files import read_document
+from ckaudit.diff.leaves import Leaf, unequal_leaves
+from ckaudit.diff.sources import sources
+from ckaudit.material.counts import plural
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series
+
+TITLE = "Are both runs the same to the last bit?"
+BITS = Noise(source="identical", message="two runs of one seed are to agree in every bit: nothing is put down to chance")
+_FIRST = ("batch_hash", "batch_id", "learning_rate", "train_loss_raw", "grad_global_norm")
+_RANKS = (
+    "batch",
+    "data",
+    "learning_rate",
+    "activations",
+    "attention",
+    "moe",
+    "loss",
+    "gradients",
+    "optimizer",
+    "weight_deltas",
+    "weights",
+)
+"""What a step computes, in its order: where several things differ at one step, the earliest is the first."""
+
+
+class Found(Struct):
+    """What comparing two runs gave.
+
+    Attributes:
+        first: What differs at the first step at which anything does, in the order in which a step computes it.
+        equal: Values that are equal, up to there.
+        lacking: Sentences on what only one of the runs recorded.
+        hashed: Hashes of tensors that were compared.
+        checkpoints: Checkpoints of both that were read.
+    """
+
+    first: list[Departure]
+    equal: int = 0
+    lacking: list[str] = []
+    hashed: int = 0
+    checkpoints: int = 0
+
+
+def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, most: int = 20) -> Pair:
+    """Compare two runs bit by bit: every line, then every value of every checkpoint that both have, in order of steps.
+
+    What only tells the time is left out (`clocks`). Hashes of tensor bytes are compared where both recorded them; without
+    them two tensors of equal statistics are taken for equal.
+
+    Args:
+        left: The reference.
+        right: The subject.
+        runs: Both as they were read, where they were.
+        most: How many of the values that differ at the first such step are told.
+
+    Raises:
+        UnreadableError: Where one of them cannot be read.
+    """
+    mine, theirs = runs or (open_run(left, reads=()), open_run(right, reads=()))
+    found = Found([])
+    lines = _scalars(mine, theirs, found)
+    seen = _checkpoints(left, right, found, lines[0].step if lines else None)
+    together = sorted([*lines, *seen], key=_order)
+    told = {(each.statistic, each.where): each for each in reversed(together) if each.step == together[0].step}
+    found.first = [*reversed(told.values())]
+    alike = unlike(mine, theirs)
+    word, verdict = _verdict(found)
+    return Pair(
+        left=str(left), right=str(right), word=word, verdict=verdict, noise=BITS, unlike=alike,
+        answers=[Answer(question="exact", title=TITLE, word=word, message=verdict)],
+        parting=found.first[0] if found.first else None, propagation=found.first[:most],
+        notes=[*_first_few(found.lacking), *_hashes(found), *(sources(alike, found.first, mine, theirs) if found.first else [])],
+    )  # fmt: skip
+
+
+def _order(departure: Departure) -> tuple[int, int, int]:
+    name = departure.statistic
+    section = name.partition(".")[0]
+    key = "loss" if name == "train_loss_raw" else "gradients" if name.startswith("grad_") else section.removesuffix("_hash")
+    rank = _RANKS.index(key) if key in _RANKS else len(_RANKS)
+    return departure.step, rank, _FIRST.index(name) if name in _FIRST else len(_FIRST)
+
+
+def _verdict(found: Found) -> tuple[Word, str]:
+    if found.first:
+        return "different", f"different: {found.first[0].message}"
+    if not found.equal:
+        return "not_recorded", "nothing was recorded by both runs that could be compared"
+    both = f"{plural(found.equal, 'value')} of both are equal to the last bit"
+    if found.lacking:
+        return "not_recorded", f"all {both}, but {found.lacking[0]}"
+    return "same", f"the same: all {both}, what tells the time aside"
+
+
+def _first_few(sentences: list[str], most: int = 5) -> list[str]:
+    rest = len(sentences) - most
+    return [*sentences[:most], f"{plural(rest, 'more difference')} of this kind"] if rest > 0 else sentences
+
+
+def _hashes(found: Found) -> Iterator[str]:
+    if found.hashed:
+        yield f"{plural(found.hashed, 'hash')} of tensor bytes compared"
+    elif found.checkpoints:
+        yield "no hash of tensor bytes is in both runs (Recorder(exact=True) writes them): only statistics were compared"
+
+
+def _scalars(left: Run, right: Run, found: Found) -> list[Departure]:
+    """Return what differs at the first step whose lines differ, and count what is equal before it."""
+    found_at: list[tuple[int, str, Any, Any]] = []
+    for name in dict.fromkeys((*left.scalars, *right.scalars)):
+        if not tells_time(name):
+            found_at += _columns(left.scalar(name), right.scalar(name), found)
+    for name in dict.fromkeys((*left.texts, *right.texts)):
+        if not tells_time(name):
+            found_at += _words(left, right, name, found)
+    first = min((step for step, *_ in found_at), default=None)
+    return [_line(*each) for each in found_at if each[0] == first]
+
+
+def _line(step: int, name: str, left: Any, right: Any) -> Departure:
+    message = f"{name} at step {step} is {apart(left, right)}"
+    return Departure(statistic=name, step=step, left=_told(left), right=_told(right), message=message)
+
+
+def _columns(left: Series, right: Series, found: Found) -> Iterator[tuple[int, str, Any, Any]]:
+    """Yield the first difference of each label of a scalar."""
+    for label in dict.fromkeys((*left.labels, *right.labels)):
+        name = label if label in (left.name, right.name) else f"{left.name}/{label}"
+        mine, theirs = _column(left, label), _column(right, label)
+        shared, here, there = np.intersect1d(mine[0], theirs[0], assume_unique=True, return_indices=True)
+        _lack(found, name, len(mine[0]) - len(shared), len(theirs[0]) - len(shared))
+        one, other = np.ascontiguousarray(mine[1][here]), np.ascontiguousarray(theirs[1][there])
+        unequal = np.flatnonzero((one.view(np.int64) != other.view(np.int64)) & ~(np.isnan(one) & np.isnan(other)))
+        found.equal += len(shared) - len(unequal)
+        if len(unequal):
+            row = int(unequal[0])
+            yield int(shared[row]), name, float(one[row]), float(other[row])
+
+
+def _column(series: Series, label: str) -> tuple[Any, Any]:
+    if label not in series.labels:
+        return np.empty(0, np.int64), np.empty(0)
+    column = series.labels.index(label)
+    known = series.recorded[:, column]
+    return series.steps[known], series.values[known, column]
+
+
+def _words(left: Run, right: Run, name: str, found: Found) -> Iterator[tuple[int, str, Any, Any]]:
+    mine, theirs = (
+        dict(zip(run.texts[name].steps, run.texts[name].values, strict=True)) if name in run.texts else {}
+        for run in (left, right)
+    )
+    shared = sorted(mine.keys() & theirs.keys())
+    _lack(found, name, len(mine) - len(shared), len(theirs) - len(shared))
+    unequal = [step for step in shared if mine[step] != theirs[step]]
+    found.equal += len(shared) - len(unequal)
+    if unequal:
+        yield unequal[0], name, mine[unequal[0]], theirs[unequal[0]]
+
+
+def _lack(found: Found, name: str, left: int, right: int) -> None:
+    for which, count in (("first", left), ("second", right)):
+        if count:
+            found.lacking.append(f"only the {which} has {name} at {plural(count, 'step')}")
+
+
+def _checkpoints(left: Path, right: Path, found: Found, until: int | None) -> list[Departure]:
+    """Return what differs in the first checkpoint that is not the same; none after the step at which the lines differ is read."""
+    mine, theirs = _files(left), _files(right)
+    shared = sorted(mine.keys() & theirs.keys())
+    for which, only in (("first", mine.keys() - theirs.keys()), ("second", theirs.keys() - mine.keys())):
+        if only:
+            found.lacking.append(f"only the {which} has {plural(len(only), 'checkpoint')}, the earliest at step {min(only)}")
+    for step in shared:
+        if until is not None and step > until:
+            break
+        one, other = (read_document(file.path, file.shown) for file in (mine[step], theirs[step]))
+        found.checkpoints += 1
+        leaves = unequal_leaves(one, other)
+        found.equal += leaves.equal
+        found.hashed += leaves.hashed
+        if leaves.lacking:
+            found.lacking.append(f"at step {step} only one run has {', '.join(leaves.lacking[:3])}")
+        if leaves.unequal:
+            return [_departure(leaf, step, theirs[step]) for leaf in leaves.unequal]
+    return []
+
+
+def _files(path: Path) -> dict[int, CheckpointFile]:
+    if not (path.is_dir() and is_ours(path)):
+        return {}
+    return {file.step: file for file in list_folder(path).checkpoints if file.rank is None and file.step is not None}
+
+
+def _departure(leaf: Leaf, step: int, file: CheckpointFile) -> Departure:
+    place = f" of {leaf.where}" if leaf.where else ""
+    message = f"{leaf.statistic}{place} at step {step} ({file.shown}) is {apart(leaf.left, leaf.right)}"
+    return Departure(
+        statistic=leaf.statistic.removeprefix("scalars."), where=leaf.where, step=step, left=_told(leaf.left),
+        right=_told(leaf.right), message=message,
+    )  # fmt: skip
+
+
+def _told(value: Any) -> Number | None:
+    """Return a number as the document writes it, None for a word."""
+    return to_word(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,184 @@
+"""A canary held against runs that are known to be good: passed, failed, or nobody can tell."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from statistics import median
+
+from msgspec.structs import replace
+
+from ckaudit.contract.diff import Answer, Comparison, Gated, Outcome, Pair, Unlike, Word
+from ckaudit.policy.terms import Terms, share
+
+OPEN = ("incomparable", "not_recorded")
+BAD = ("worse", "different")
+ROUNDING = 1 + 1e-9  # a tenth more of 2.0 is 2.2, and 2.2 - 2.0 a little more than 0.2
+SURROUNDINGS = ("environment", "cadence")  # kinds of difference that nobody has to expect
+
+
+def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None) -> Comparison:
+    """Return the comparisons of a canary with each good run as one, with what the gate says.
+
+    A question fails where the canary is worse than more than half of the good runs that it can be compared with, by more
+    than the terms allow. It is open where there is no answer against any of them.
+
+    Args:
+        comparisons: One per good run, each of two subjects: the good run and the canary.
+        terms: What counts.
+        policy: The file that the terms are from.
+    """
+    first = comparisons[0]
+    canary = first.subjects[-1]
+    pairs = _outvoted([_excused(pair, terms) for each in comparisons for pair in each.pairs], terms)
+    outcome, reasons = _judged(pairs, terms)
+    gate = Gated(
+        outcome=outcome, reasons=reasons, counts=terms.counts(), policy=policy,
+        allowed={word: part for word, said in terms.allow.items() if (part := share(said)) is not None},
+        expected=_expected(pairs, terms),
+    )  # fmt: skip
+    words: dict[Outcome, Word] = {"passed": "within_noise", "failed": "worse", "incomparable": "incomparable"}
+    return replace(
+        first, command="gate", subjects=[*(each.subjects[0] for each in comparisons), canary], pairs=pairs, gate=gate,
+        word=words[outcome], verdict=_verdict(canary, pairs, gate), notes=_notes(comparisons, pairs, terms),
+        files=sum(each.files for each in comparisons),
+    )  # fmt: skip
+
+
+def _excused(pair: Pair, terms: Terms) -> Pair:
+    """Return a pair whose answers say why they do not count."""
+    return replace(pair, answers=[replace(answer, excused=_excuse(answer, terms)) for answer in pair.answers])
+
+
+def _outvoted(pairs: Sequence[Pair], terms: Terms) -> list[Pair]:
+    """Return pairs in which an answer that is worse than too few good runs says that it does not count."""
+    excuses = {}
+    for question in terms.counts():
+        answers = [answer for answer in _of(pairs, question) if answer.word not in OPEN]
+        bad = [answer for answer in answers if answer.word in BAD and not answer.excused]
+        if bad and 2 * len(bad) <= len(answers):
+            excuses[question] = f"so against {len(bad)} of {len(answers)} good runs only"
+    return [
+        replace(pair, answers=[
+            replace(each, excused=excuses[each.question]) if each.question in excuses and each.word in BAD and not each.excused
+            else each for each in pair.answers
+        ])
+        for pair in pairs
+    ]  # fmt: skip
+
+
+def _excuse(answer: Answer, terms: Terms) -> str | None:
+    if answer.question not in terms.counts():
+        return "the gate does not ask this question"
+    allowed = terms.allowance(answer.question)
+    if answer.word not in BAD or allowed is None:
+        return None
+    lost = _lost(answer, allowed)
+    return f"{allowed} is allowed" if lost is not None and lost <= _limit(allowed) * ROUNDING else None
+
+
+def _lost(answer: Answer, allowed: float | str) -> float | None:
+    """Return how far the second value is from the first, as the allowance measures it; None where that is no number."""
+    left, right = answer.left, answer.right
+    if not isinstance(left, int | float) or not isinstance(right, int | float):
+        return None
+    if share(allowed) is None:
+        return abs(right - left)
+    return abs(right - left) / abs(left) if left else None
+
+
+def _limit(allowed: float | str) -> float:
+    part = share(allowed)
+    return float(allowed) if part is None else part
+
+
+def _judged(pairs: Sequence[Pair], terms: Terms) -> tuple[Outcome, list[str]]:
+    """Return the outcome with its reasons: what is worse goes before what nobody can tell."""
+    worse = [sentence for question in terms.counts() if (sentence := _worse(pairs, question))]
+    if worse:
+        return "failed", worse
+    unforeseen = _unforeseen(pairs, terms)
+    unanswered = [sentence for question in terms.counts() if (sentence := _unanswered(pairs, question))]
+    answered = any(_is_answered(pairs, question) for question in terms.counts())
+    if not unforeseen and not unanswered and answered:
+        return "passed", []
+    reasons = [*unforeseen, *unanswered] or ["none of the questions that count has an answer"]
+    outcomes: dict[str, Outcome] = {"error": "incomparable", "fail": "failed", "pass": "passed"}
+    return outcomes[terms.incomparable], reasons
+
+
+def _of(pairs: Sequence[Pair], question: str) -> list[Answer]:
+    return [answer for pair in pairs for answer in pair.answers if answer.question == question]
+
+
+def _worse(pairs: Sequence[Pair], question: str) -> str:
+    """Return why a question fails, or an empty string: worse than most of the good runs, with the middle one's sentence."""
+    answers = [answer for answer in _of(pairs, question) if answer.word not in OPEN]
+    bad = [answer for answer in answers if answer.word in BAD and not answer.excused]
+    if not bad:
+        return ""
+    told = min(bad, key=lambda each: abs(_value(each.left) - median(_value(answer.left) for answer in bad)))
+    since = next((pair.parting.step for pair in pairs if told in pair.answers and pair.parting), None)
+    of = f" (against {len(bad)} of {len(answers)} good runs)" if len(pairs) > 1 else ""
+    return f"{_spoken(question)}: {told.message}" + of + ("" if since is None else f"; the runs part at step {since}")
+
+
+def _value(number: object) -> float:
+    return float(number) if isinstance(number, int | float) else 0.0
+
+
+def _unanswered(pairs: Sequence[Pair], question: str) -> str:
+    """Return why a question has no answer against any good run, or an empty string; what no good run records is not asked."""
+    answers = _of(pairs, question)
+    asked = [answer for answer in answers if answer.word == "incomparable" or answer.left is not None]
+    if not asked or any(answer.word not in OPEN for answer in asked):
+        return ""
+    return f"{_spoken(question)}: {asked[0].message}"
+
+
+def _is_answered(pairs: Sequence[Pair], question: str) -> bool:
+    return any(answer.word not in OPEN for answer in _of(pairs, question))
+
+
+def _notes(comparisons: Sequence[Comparison], pairs: Sequence[Pair], terms: Terms) -> list[str]:
+    """Return the notes of all comparisons, and which questions count that no good run lets anybody ask."""
+    open_ones = [_spoken(question) for question in terms.counts() if not _is_answered(pairs, question)]
+    told = [f"these count and could not be asked: {', '.join(open_ones)}"] if open_ones else []
+    return [*told, *dict.fromkeys(note for each in comparisons for note in each.notes)]
+
+
+def _spoken(question: str) -> str:
+    return question.replace("_", " ")
+
+
+def _unforeseen(pairs: Sequence[Pair], terms: Terms) -> list[str]:
+    """Return a sentence for each difference that the terms should name and do not."""
+    if terms.expect is None:
+        return []
+    found = {each.name: each for pair in pairs for each in pair.unlike if each.kind not in SURROUNDINGS}
+    return [f"{name} was not expected to differ: {_sides(each)}" for name, each in found.items() if not _meant(name, terms)]
+
+
+def _sides(each: Unlike) -> str:
+    left, right = ("not recorded" if side is None else side for side in (each.left, each.right))
+    return f"{left} and {right}"
+
+
+def _expected(pairs: Sequence[Pair], terms: Terms) -> list[str]:
+    names = dict.fromkeys(each.name for pair in pairs for each in pair.unlike)
+    return [name for name in names if _meant(name, terms)]
+
+
+def _meant(name: str, terms: Terms) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in terms.expect or ())
+
+
+def _verdict(canary: str, pairs: Sequence[Pair], gate: Gated) -> str:
+    """Return one sentence: what became of the canary, and the first reason."""
+    against = pairs[0].left if len(pairs) == 1 else f"{len(pairs)} good runs"
+    more = f" And {len(gate.reasons) - 1} more." if len(gate.reasons) > 1 else ""
+    if gate.outcome == "passed":
+        told = f"; open: {gate.reasons[0]}." + more if gate.reasons else "."
+        asked = [_spoken(question) for question in gate.counts if _is_answered(pairs, question)]
+        return f"{canary} is no worse than {against} in {', '.join(asked) or 'anything that could be asked'}" + told
+    if gate.outcome == "failed":
+        return f"{canary} does not pass against {against}: {gate.reasons[0]}." + more
+    return f"{canary} cannot be compared with {against}: {gate.reasons[0]}." + more

@@ -1,0 +1,203 @@
+"""Whether two implementations agree to what their precision allows: losses and weights, step by step (D1.4)."""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.audit.open import is_ours, open_run
+from ckaudit.contract.diff import Answer, Departure, Noise, Pair, Word
+from ckaudit.contract.folder import list_folder
+from ckaudit.contract.numbers import to_word
+from ckaudit.diff.comparable import unlike
+from ckaudit.diff.distances import relative_distance
+from ckaudit.diff.files import checkpoint_at, read_document
+from ckaudit.diff.shapes import cells, shared
+from ckaudit.diff.tallies import is_number
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.parity import parity_loss_diff, parity_param_diff
+from ckaudit.run.run import Run
+
+LOSS = {"float64": 1e-6, "float32": 1e-6, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""Largest difference of two losses, in nats: the playbook's D1.4 for float32, for a coarser type its machine epsilon."""
+PARAMETERS = {"float64": 1e-5, "float32": 1e-5, "float16": 1e-3, "bfloat16": 1.6e-2}
+"""Largest relative difference of a weight: D1.4 for float32, the tolerances of torch.testing.assert_close for coarser types."""
+_COARSE = ("float64", "float32", "float16", "bfloat16")
+_GRID = "sampled_grid_32x32"
+
+
+class Worst(Struct):
+    """The largest difference seen, and the first over its limit."""
+
+    value: float = -1.0
+    limit: float = 0.0
+    where: str | None = None
+    step: int = 0
+    first: Departure | None = None
+    points: int = 0
+
+
+def parity(left: Path, right: Path, *, loss: float | None = None, parameters: float | None = None) -> Pair:
+    """Compare the losses and the statistics of weights of two runs at the steps that both have.
+
+    Args:
+        left: The reference implementation.
+        right: The one judged.
+        loss: Largest difference of losses; default: that of the coarsest type that computes (`LOSS`).
+        parameters: Largest relative difference of a weight; default: that of the tensor's type (`PARAMETERS`).
+
+    Raises:
+        UnreadableError: Where one of them cannot be read.
+    """
+    reads = parity_loss_diff.paths | parity_param_diff.paths
+    mine, theirs = open_run(left, reads=reads), open_run(right, reads=reads)
+    weights, coarsest = _weights(left, right, mine, theirs, parameters)
+    losses = _losses(mine, theirs, LOSS[coarsest] if loss is None else loss)
+    answers = [
+        _answer("parity_loss", "Do the losses agree?", losses, "nats/token", f"in {coarsest}"),
+        _answer("parity_parameters", "Do the weights agree?", weights, "1", "relative"),
+        *_recorded(mine), *(_recorded(theirs) if right != left else ()),
+    ]  # fmt: skip
+    over = sorted((each.first for each in (losses, weights) if each.first), key=lambda each: each.step)
+    both = [answer.word for answer in answers[:2]]
+    word = _whole([answer.word for answer in answers] if set(both) == {"not_recorded"} else both)
+    verdict = over[0].message if over else next((each.message for each in answers if each.word == word), answers[0].message)
+    noise = Noise(
+        source="none",
+        message=f"limits of {coarsest}: {LOSS[coarsest]:.3g} nats of a loss, {PARAMETERS[coarsest]:.3g} of a weight",
+    )
+    return Pair(
+        left=str(left), right=str(right), word=word, verdict=verdict, noise=noise, unlike=unlike(mine, theirs), answers=answers,
+        parting=over[0] if over else None, propagation=over,
+    )  # fmt: skip
+
+
+def _whole(words: list[Word]) -> Word:
+    order: tuple[Word, ...] = ("different", "within_noise", "same", "not_recorded")
+    return min(words, key=order.index)
+
+
+def _losses(left: Run, right: Run, limit: float) -> Worst:
+    worst, mine, theirs = Worst(limit=limit), train_loss_raw(left), train_loss_raw(right)
+    if not (mine.labels and theirs.labels):
+        return worst
+    steps, here, there = np.intersect1d(mine.steps, theirs.steps, return_indices=True)
+    for step, one, other in zip(steps.tolist(), mine.values[here, 0].tolist(), theirs.values[there, 0].tolist(), strict=True):
+        _take(worst, "train_loss_raw", None, step, (one, other), abs(one - other), limit)
+    return worst
+
+
+def _weights(left: Path, right: Path, one: Run, other: Run, limit: float | None) -> tuple[Worst, str]:
+    """Return the worst tensor of all shared checkpoints, and the coarsest type that any of them computes in."""
+    worst, types = Worst(limit=PARAMETERS["float32"] if limit is None else limit), {"float32"}
+    for step in sorted({*one.checkpoint_steps.tolist()} & {*other.checkpoint_steps.tolist()}) if _both_ours(left, right) else []:
+        files = checkpoint_at(left, step), checkpoint_at(right, step)
+        if files[0] is None or files[1] is None:
+            continue
+        documents = read_document(files[0].path, files[0].shown), read_document(files[1].path, files[1].shown)
+        types |= {
+            _type(member)
+            for document in documents
+            for section in ("weights", "activations")
+            for member in _members(document, section)
+        }
+        for name, mine, theirs in shared(*documents, "weights"):
+            allowed = PARAMETERS[max(_type(mine), _type(theirs), key=_COARSE.index)] if limit is None else limit
+            for field, values, far in _distances(mine, theirs):
+                _take(worst, f"weights.{field}", name, step, values, far, allowed)
+    return worst, max(types, key=_COARSE.index)
+
+
+def _both_ours(left: Path, right: Path) -> bool:
+    return all(path.is_dir() and is_ours(path) and bool(list_folder(path).checkpoints) for path in (left, right))
+
+
+def _members(document: Mapping[str, Any], section: str) -> Iterator[Mapping[str, Any]]:
+    members = document.get(section)
+    yield from (each for each in members.values() if isinstance(each, dict)) if isinstance(members, dict) else ()
+
+
+def _type(member: Mapping[str, Any]) -> str:
+    """Return the element type of a member, float32 where it says none that is known."""
+    return member["dtype"] if member.get("dtype") in _COARSE else "float32"
+
+
+def _distances(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, float], float]]:
+    """Yield how far each statistic of one tensor is apart, relative to the tensor's own size."""
+    spread = _number(left.get("std")) or _number(left.get("frobenius_norm")) or 1.0
+    for field in ("frobenius_norm", "std", "mean", "min", "max"):
+        one, other = _number(left.get(field)), _number(right.get(field))
+        if one is None or other is None:
+            continue
+        size = max(spread, abs(one), abs(other)) if field == "mean" else max(abs(one), abs(other))
+        yield field, (one, other), abs(one - other) / size if size else 0.0
+    a, b = cells(left.get(_GRID)), cells(right.get(_GRID))
+    if a and len(a) == len(b) and all(map(math.isfinite, (*a, *b))):
+        coarse = max(_resolution(left[_GRID], a), _resolution(right[_GRID], b))
+        yield _GRID, (math.hypot(*a), math.hypot(*b)), max(0.0, relative_distance(a, b) - coarse)
+
+
+def _resolution(grid: Any, values: list[float]) -> float:
+    """Return how far two grids of nearly equal matrices can be apart by their writing alone, in bytes or four digits."""
+    size = math.hypot(*values)
+    if not isinstance(grid, dict) or not size:
+        return 1e-3
+    return (max(values) - min(values)) / 255 * math.sqrt(len(values)) / size
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, str):
+        return float(value) if value in ("NaN", "Infinity", "-Infinity") else None
+    return float(value) if is_number(value) else None
+
+
+def _take(
+    worst: Worst, name: str, where: str | None, step: int, values: tuple[float, float], far: float, limit: float
+) -> None:  # fmt: skip
+    """Count one difference; a number that only one of both has is infinitely far."""
+    if math.isnan(far):
+        far = 0.0 if math.isnan(values[0]) and math.isnan(values[1]) else math.inf
+    worst.points += 1
+    if worst.value < 0 or far / limit > worst.value / worst.limit:
+        worst.value, worst.limit, worst.where, worst.step = far, limit, where, step
+    if far > limit and worst.first is None:
+        place = f" of {where}" if where else ""
+        message = (
+            f"at step {step} {name}{place} is {values[1]:.9g}, {values[0]:.9g} in the first: {far:.3g} apart, above {limit:.3g}"
+        )
+        worst.first = Departure(
+            statistic=name, where=where, step=step, left=to_word(values[0]), right=to_word(values[1]), band=limit, message=message
+        )  # fmt: skip
+
+
+def _answer(name: str, title: str, worst: Worst, unit: str, how: str) -> Answer:
+    if not worst.points:
+        return Answer(
+            question=name, title=title, word="not_recorded", message=f"both runs have none of them at one step: {title}"
+        )
+    word: Word = "different" if worst.first else "within_noise" if worst.value > 0 else "same"
+    place = f"in {worst.where} at step {worst.step}" if worst.where else f"at step {worst.step}"
+    message = f"the largest difference of {worst.points:,} is {worst.value:.3g} ({how}), {place}; the limit is {worst.limit:.3g}"
+    return Answer(question=name, title=title, word=word, right=to_word(worst.value), band=worst.limit, unit=unit, message=message)
+
+
+def _recorded(run: Run) -> Iterator[Answer]:
+    """Yield what a run recorded itself of its parity with a reference."""
+    for metric, limit, unit in (
+        (parity_loss_diff, LOSS["float32"], "nats/token"),
+        (parity_param_diff, PARAMETERS["float32"], "1"),
+    ):
+        series = metric(run)
+        if not series:
+            continue
+        values = series.values[series.recorded]
+        value = math.inf if np.isnan(values).any() else float(values.max())
+        message = f"{run.name} recorded a {metric.name} of {value:.3g} itself; the limit in float32 is {limit:.3g}"
+        word: Word = "different" if value > limit else "within_noise" if value else "same"
+        yield Answer(
+            question=f"recorded_{metric.name}", title=f"Does {run.name} agree with its own reference?", word=word,
+            right=to_word(value), band=limit, unit=unit, message=message,
+        )  # fmt: skip

@@ -1,0 +1,20 @@
+"""The loss of the last step that both have."""
+
+from ckaudit.diff.both import Both
+from ckaudit.diff.questions.levels import broken, judged
+from ckaudit.diff.questions.question import Said, missing, question
+from ckaudit.metrics.loss import train_loss_raw
+
+
+@question(place=1, weighs="loss")
+def final_loss(both: Both) -> Said:
+    """What does the last step cost?
+
+    One batch: its noise is that of a single point, many times that of the smoothed loss.
+    """
+    if said := broken(both.in_training, train_loss_raw):
+        return said
+    found = both.in_training.stretches(train_loss_raw, size=1, last=100, ahead=0.0)
+    if found is None:
+        return missing(both, "train_loss_raw")
+    return judged(found, f"loss at step {int(found.last[-1])}")

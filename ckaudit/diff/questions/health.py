@@ -1,0 +1,25 @@
+"""What an audit finds in one run and not in the other."""
+
+from ckaudit.contract.diff import Word
+from ckaudit.diff.both import Both
+from ckaudit.diff.health import gained_and_lost
+from ckaudit.diff.questions.question import Said, question
+from ckaudit.material.counts import plural
+
+
+@question(place=12, weighs="health")
+def health(both: Both) -> Said:
+    """What is wrong with it that was not wrong before?
+
+    Illnesses that only one run has, or has graver; notes do not count, nor does what a replica has.
+    """
+    gained, lost = gained_and_lost(both)
+    if not gained and not lost:
+        return Said(word="same", sentence="the same illnesses in both", left=0, right=0, band=0.0, unit="findings")
+    word: Word = "worse" if gained else "better"
+    parts = [
+        f"{plural(len(found), 'finding')} {verb}: {', '.join(dict.fromkeys(each.name for each in found))}"
+        for found, verb in ((gained, "gained"), (lost, "lost"))
+        if found
+    ]
+    return Said(word=word, sentence="; ".join(parts), left=len(lost), right=len(gained), band=0.0, unit="findings")

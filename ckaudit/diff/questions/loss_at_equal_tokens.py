@@ -1,0 +1,20 @@
+"""The level of the loss when both have seen as many tokens."""
+
+from ckaudit.diff.both import Both
+from ckaudit.diff.questions.levels import judged
+from ckaudit.diff.questions.question import Said, missing, question
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.progress import tokens_seen
+
+
+@question(place=3, weighs="loss")
+def loss_at_equal_tokens(both: Both) -> Said:
+    """What does the loss cost after as many tokens?"""
+    along = both.along("tokens")
+    found = None if along is None else along.level(train_loss_raw)
+    if along is None or found is None:
+        return missing(both, "tokens_seen")
+    step = int(found.last[-1])
+    seen = tokens_seen(both.right.run).until(step)
+    tokens = float(seen.values[seen.finite[:, 0], 0][-1])
+    return judged(found, f"median loss after {tokens:.4g} tokens")

@@ -1,0 +1,134 @@
+"""What a question to two runs is: a pure function from both to a verdict on the second, with its numbers."""
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Literal
+
+from msgspec import Struct
+
+from ckaudit.contract.diff import Answer, Unlike, Word
+from ckaudit.contract.numbers import Number, to_word
+from ckaudit.diff.both import Both
+
+Weighs = Literal["loss", "stability", "health", "cost"]
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """What both runs say to a question.
+
+    Attributes:
+        word: The verdict on the second run.
+        sentence: The numbers, or what is missing.
+        left: Value of the first run.
+        right: Value of the second run.
+        band: Largest difference that noise explains.
+        unit: Of all three.
+        grave: Whether the word counts for the pair as a whole.
+    """
+
+    word: Word
+    sentence: str
+    left: float | None = None
+    right: float | None = None
+    band: float | None = None
+    unit: str = "1"
+    grave: bool = True
+
+
+QuestionFunction = Callable[[Both], Said]
+
+
+class Question(Struct, frozen=True, eq=False):
+    """One catalogued question.
+
+    Attributes:
+        name: The function's name.
+        title: The question, the docstring's first line.
+        place: Where it stands in the catalogue.
+        weighs: What a verdict on it is a verdict on.
+        function: What answers.
+        falls_with: Names of questions that it cannot be answered without.
+    """
+
+    name: str
+    title: str
+    place: int
+    weighs: Weighs
+    function: QuestionFunction
+    falls_with: tuple[str, ...] = ()
+
+    def __call__(self, both: Both, unlike: list[Unlike]) -> tuple[Answer, bool]:
+        """Return the answer, and whether it counts for the pair as a whole."""
+        against = next((each.message for each in unlike if {self.name, *self.falls_with} & {*each.invalidates}), "")
+        said = Said(word="incomparable", sentence=f"not comparable: {against}") if against else self.function(both)
+        return Answer(
+            question=self.name, title=self.title, word=said.word, left=_number(said.left), right=_number(said.right),
+            band=_number(said.band), unit=said.unit, message=said.sentence,
+        ), said.grave  # fmt: skip
+
+
+_QUESTIONS: dict[str, Question] = {}
+
+
+def question(*, place: int, weighs: Weighs, falls_with: tuple[str, ...] = ()) -> Callable[[QuestionFunction], Question]:
+    """Enter a function into the catalogue of questions to two runs.
+
+    Args:
+        place: Where it stands in the catalogue.
+        weighs: What a verdict on it is a verdict on.
+        falls_with: Names of questions that it cannot be answered without.
+    """
+
+    def enter(function: QuestionFunction) -> Question:
+        title = inspect.cleandoc(function.__doc__ or "").partition("\n")[0]
+        made = Question(function.__name__, title, place, weighs, function, falls_with)
+        if made.name in _QUESTIONS:
+            raise ValueError(f"question {made.name} stands twice in the catalogue")
+        _QUESTIONS[made.name] = made
+        return made
+
+    return enter
+
+
+@cache
+def questions() -> dict[str, Question]:
+    """Return every question by its name, in the order of the catalogue."""
+    package = import_module("ckaudit.diff.questions")
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
+    return dict(sorted(_QUESTIONS.items(), key=lambda item: item[1].place))
+
+
+def lower_is_better(left: float, right: float, band: float) -> Word:
+    """Return the word for a number that is the better the lower it is.
+
+    >>> lower_is_better(2.0, 2.1, 0.05), lower_is_better(2.0, 1.99, 0.05), lower_is_better(2.0, 2.0, 0.05)
+    ('worse', 'within_noise', 'same')
+    """
+    if left == right:
+        return "same"
+    if abs(right - left) <= band:
+        return "within_noise"
+    return "worse" if right > left else "better"
+
+
+def missing(both: Both, *names: str) -> Said:
+    """Say that nothing can be said, and what would have to be recorded; by both, unless one of them has it."""
+    return Said(word="not_recorded", sentence=f"not recorded: {' or '.join(names)}, by {_by_whom(both, names)}")
+
+
+def _by_whom(both: Both, names: tuple[str, ...]) -> str:
+    from ckaudit.metrics import metrics
+
+    known = metrics()
+    has = [any(name in known and bool(known[name](side.run)) for name in names) for side in (both.left, both.right)]
+    if has[0] != has[1]:
+        return "the second run" if has[0] else "the first run"
+    return "both at common steps" if has[0] else "either run"
+
+
+def _number(value: float | None) -> Number | None:
+    return None if value is None else to_word(float(value))  # a number of numpy has no place in a document

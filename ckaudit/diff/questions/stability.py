@@ -1,0 +1,64 @@
+"""How often the loss jumps out of its own noise."""
+
+from math import comb
+
+import numpy as np
+
+from ckaudit.diff.both import Both, Side
+from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
+from ckaudit.material.counts import plural
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.spikes import flagged, loss_excess, loss_over_median
+from ckaudit.run.incidents import incidents
+
+
+@question(place=8, weighs="stability")
+def stability(both: Both, *, share: float = 0.05, jump: float = 1.5, quiet: int = 25) -> Said:
+    """How often does the loss spike?
+
+    Incidents as the rule LOSS001 groups them, and losses that are not finite. Of two counts the larger is more than
+    chance where a fair coin would part them so less often than in `share` of all cases.
+
+    Args:
+        both: The runs.
+        share: Of cases.
+        jump: A flag over so many times the median is an incident by itself (LOSS001).
+        quiet: Points without a flag that end an incident (LOSS001).
+    """
+    broken = [int(train_loss_raw(side.run).nonfinite.sum()) for side in (both.left, both.right)]
+    if bool(broken[0]) != bool(broken[1]):
+        return Said(
+            word="worse" if broken[1] else "better", left=broken[0], right=broken[1], band=0.0, unit="losses",
+            sentence=f"losses that are no number: {broken[0]} in the first, {broken[1]} in the second",
+        )  # fmt: skip
+    left, right = (_spikes(side, jump, quiet) for side in (both.left, both.right))
+    if left is None or right is None:
+        return missing(both, "loss_excess")
+    band = _by_chance(left + right, share)
+    return Said(
+        word=lower_is_better(left, right, band), left=left, right=right, band=band, unit="spikes",
+        sentence=f"{plural(left, 'spike')} of the loss in the first, {right} in the second; chance explains {band} more",
+    )  # fmt: skip
+
+
+def _by_chance(total: int, share: float) -> int:
+    """Return by how much a fair coin parts `total` throws in all but `share` of cases, at most by all of them.
+
+    >>> _by_chance(5, 0.1), _by_chance(5, 0.05), _by_chance(20, 0.05)
+    (3, 5, 8)
+    """
+    tail = 0.0
+    for few in range(total // 2 + 1):
+        tail += 2 * comb(total, few) / 2**total
+        if tail > share:
+            return total - 2 * few
+    return 0
+
+
+def _spikes(side: Side, jump: float, quiet: int) -> int | None:
+    excess, relative = loss_excess(side.run), loss_over_median(side.run)
+    if not excess:
+        return None
+    flags = flagged(excess)[:, 0]
+    strong = flags & (np.nan_to_num(relative.values[:, 0], posinf=np.inf) > jump)
+    return sum(each.is_incident for each in incidents(flags, strong, quiet=quiet))

@@ -1,0 +1,45 @@
+"""How many steps it takes to come as far down as both did."""
+
+import numpy as np
+
+from ckaudit.diff.both import Both, level
+from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.run.series import Floats
+
+
+@question(place=5, weighs="loss")
+def steps_to_loss(both: Both) -> Said:
+    """How many steps does it take to the same loss?
+
+    The loss is the higher of the lowest levels that both reached. The noise of the level, over how fast the loss fell
+    there, is that of the steps.
+    """
+    found = both.in_training.stretches(train_loss_raw)
+    if found is None or len(found.first) < 4:
+        return missing(both, "train_loss_raw")
+    down = [np.minimum.accumulate(column) for column in (found.left, found.right)]
+    aim = max(float(column[-1]) for column in down)
+    middle = (found.first + found.last) / 2
+    left, right = (_reached(middle, column, aim) for column in down)
+    rows = np.searchsorted(middle, [min(left, right), max(left, right)])
+    row = int(min(rows[1], len(middle) - 1))
+    before = max(0, min(int(rows[0]), row) - 1)
+    fall = (down[0][before] - down[0][row] + down[1][before] - down[1][row]) / 2
+    pace = fall / max(1.0, middle[row] - middle[before])
+    _, _, noise = level(found)
+    here = noise / found.spread[-1] * float(found.spread[row])
+    whole = float(middle[-1] - middle[0])
+    band = min(whole, here / pace) if pace > 0 else whole
+    word = lower_is_better(left, right, band)
+    sentence = f"a loss of {aim:.4g} is reached at step {left:.0f} and at step {right:.0f}; noise explains {band:.0f} steps"
+    return Said(word=word, sentence=sentence, left=round(left), right=round(right), band=band, unit="steps")
+
+
+def _reached(steps: Floats, down: Floats, aim: float) -> float:
+    """Return where a falling curve comes down to `aim`, between its points on a straight line."""
+    row = int(np.argmax(down <= aim))
+    if row == 0 or down[row - 1] == down[row]:
+        return float(steps[row])
+    share = (down[row - 1] - aim) / (down[row - 1] - down[row])
+    return float(steps[row - 1] + share * (steps[row] - steps[row - 1]))

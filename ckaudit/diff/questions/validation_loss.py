@@ -1,0 +1,25 @@
+"""The loss of the last evaluation that both have."""
+
+from ckaudit.diff.both import Both
+from ckaudit.diff.questions.levels import broken, judged
+from ckaudit.diff.questions.question import Said, missing, question
+from ckaudit.metrics.loss import val_loss
+
+
+@question(place=6, weighs="loss")
+def validation_loss(both: Both) -> Said:
+    """What does held-out text cost at the last evaluation?
+
+    At equal tokens where equal steps have not seen as many.
+    """
+    fair = both.fair
+    if said := broken(fair, val_loss):
+        return said
+    found = fair.evaluation(val_loss)
+    if found is None:
+        return missing(both, "val_loss")
+    return judged(found, f"held-out loss at {_place(fair, int(found.last[-1]))}")
+
+
+def _place(both: Both, step: int) -> str:
+    return f"as many tokens, step {step} of the second" if both.axes.axis == "tokens" else f"step {step}"

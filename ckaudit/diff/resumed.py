@@ -1,0 +1,90 @@
+"""Whether a run went on after each resume as if it had not stopped: weights, optimizer, rate, scale, data, loss (D1.6)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ckaudit.audit.judge import judge
+from ckaudit.audit.open import open_run
+from ckaudit.contract.diff import Answer, Noise, Pair, Word
+from ckaudit.diff.around import AROUND, Seam
+from ckaudit.diff.comparable import unlike
+from ckaudit.diff.joined import joined, seam_between
+from ckaudit.material.counts import plural
+from ckaudit.metrics import Metric
+from ckaudit.rules.learning_rate_jump import learning_rate_jump
+from ckaudit.rules.optimizer_state_reset import optimizer_state_reset
+from ckaudit.rules.repeated_batch import repeated_batch
+from ckaudit.rules.seam_jump import seam_jump
+from ckaudit.rules.weights_not_as_saved import weights_not_as_saved
+from ckaudit.run.run import Run
+from ckaudit.run.seams import resumed as later_sessions
+
+RULES = (seam_jump, optimizer_state_reset, weights_not_as_saved, learning_rate_jump, repeated_batch)
+NOISE = Noise(source="residuals", message="each side of a resume is judged by the other: by the limits of the rules on resumes")
+_GRAVE: tuple[Word, ...] = ("worse", "different")
+
+
+def resume_reads() -> frozenset[str]:
+    """Return the checkpoint paths that an audit of resumes reads."""
+    wanted = [each for rule in RULES for each in (*rule.needs, *rule.wants) if isinstance(each, Metric)]
+    return frozenset[str]().union(*(metric.paths for metric in wanted)) | {"optimizer.loss_scale"}
+
+
+def resumed(left: Path, right: Path | None = None) -> Pair:
+    """Compare what was before each resume with what came after it.
+
+    Args:
+        left: A run with resumes, or the run that was taken up.
+        right: The run that took it up, where that is another folder.
+
+    Raises:
+        UnreadableError: Where there is no run.
+    """
+    runs = open_run(left, reads=resume_reads()), open_run(right, reads=resume_reads()) if right else None
+    return resumed_pair(*runs)
+
+
+def resumed_pair(left: Run, right: Run | None = None) -> Pair:
+    """Compare what was before each resume with what came after it, of runs in memory."""
+    if right is None:
+        seams = [Seam(left, int(each.resumed_from or 0), each, left.branches) for each in later_sessions(left.manifest)]
+        return _pair(left.name, left.name, left, seams)
+    start = seam_between(right)
+    if start is None:
+        words = f"{right.name} starts at the first step: it does not take up {left.name}"
+        return _made(left.name, right.name, "incomparable", words, [], left, right)
+    run = joined(left, right, start)
+    session = (run.manifest.sessions or [])[1] if run.manifest else None
+    return _pair(left.name, right.name, run, [Seam(run, start, session, {}, left, right)], left, right)
+
+
+def _pair(name: str, other: str, run: Run, seams: list[Seam], left: Run | None = None, right: Run | None = None) -> Pair:
+    if not seams:
+        return _made(name, other, "not_recorded", "run.json tells of no resume: nothing to compare", [], left, right)
+    found = judge(run, RULES).findings
+    answers = [answer for seam in seams for answer in _answers(seam.knowing(found), len(seams) > 1)]
+    bad = sorted((each for each in answers if each.word in _GRAVE), key=lambda each: _GRAVE.index(each.word))
+    good = [each for each in answers if each.word == "same"]
+    if bad:
+        return _made(name, other, bad[0].word, bad[0].message, answers, left, right)
+    unknown = [each.title.rstrip("?").lower() for each in answers if each.word == "not_recorded"]
+    rest = f"; not recorded: {'; '.join(unknown)}" if unknown else ""
+    verdict = f"after {plural(len(seams), 'resume')} {len(good)} of {len(answers)} things go on as before{rest}"
+    return _made(name, other, "same" if good else "not_recorded", verdict, answers, left, right)
+
+
+def _answers(seam: Seam, several: bool) -> Iterator[Answer]:
+    for look in AROUND:
+        answer = look(seam)
+        if answer is not None:
+            yield Answer(
+                question=f"{answer.question}@{seam.step}" if several else answer.question, title=answer.title, word=answer.word,
+                left=answer.left, right=answer.right, band=answer.band, unit=answer.unit, message=answer.message,
+            )  # fmt: skip
+
+
+def _made(
+    left: str, right: str, word: Word, verdict: str, answers: list[Answer], one: Run | None, other: Run | None
+) -> Pair:  # fmt: skip
+    alike = unlike(one, other) if one is not None and other is not None else []
+    return Pair(left=left, right=right, word=word, verdict=verdict, noise=NOISE, answers=answers, unlike=alike)

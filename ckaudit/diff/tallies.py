@@ -1,0 +1,192 @@
+"""What two checkpoints differ in, statistic by statistic: in how many places, and where most."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from ckaudit.diff.clocks import RANK_FACTS, SECTIONS, tells_time
+from ckaudit.diff.leaves import BY_PLACE
+
+HEADER = SECTIONS | {"schema_version", "step", "event_step", "triggers", "left_out", "model_scale_hint"}
+"""Members that say when and why a checkpoint was taken and what it leaves out, not what the model is."""
+SHARES = frozenset({
+    "sharp_share_per_head", "max_attn_per_head", "upper_triangle_mass_per_head", "nearest_similarity_per_head",
+    "normalized_entropy_per_head", "zero_fraction", "sparsity", "outlier_rate", "duplicate_share", "target_shift_match",
+    "target_equals_input", "clip_coefficient", "exact_match", "overlap",
+})  # fmt: skip
+"""Statistics between 0 and 1, whose changes are told as they are: from 0 to 0.01 is little, though of no size before."""
+HUGE = 10**300
+SCALED = SHARES | {"mean"}
+"""Statistics whose changes are not measured by their own size."""
+
+
+class Tally(Struct):
+    """What was found of one statistic.
+
+    Attributes:
+        same: Places with equal values.
+        apart: Places with different ones.
+        only_left: Places of which only the first has a value.
+        only_right: Places of which only the second has.
+        far: The largest relative change; infinite where a value is not finite in one of them, -1 where all are words.
+        where: The place of that change; None: there is only one.
+        values: Both values there.
+    """
+
+    same: int = 0
+    apart: int = 0
+    only_left: int = 0
+    only_right: int = 0
+    far: float = -1.0
+    where: str | None = None
+    values: tuple[Any, Any] = (None, None)
+
+    @property
+    def places(self) -> int:
+        """Places with two values."""
+        return self.same + self.apart
+
+
+class Differences(Struct):
+    """All that two checkpoints differ in.
+
+    Attributes:
+        tallies: By statistic, such as weights.frobenius_norm.
+        gone: By section, the places that only the first has.
+        new: By section, the places that only the second has.
+    """
+
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    gone: dict[str, list[str]] = field(default_factory=dict)
+    new: dict[str, list[str]] = field(default_factory=dict)
+
+
+def differences(left: Mapping[str, Any], right: Mapping[str, Any], *, signed_zeros: bool = True) -> Differences:
+    """Return what two checkpoints differ in, what only tells time left out.
+
+    Args:
+        left: One checkpoint as plain objects.
+        right: The other.
+        signed_zeros: Whether a -0 can be among the values, which compares equal to 0 and is not the same.
+    """
+    found = Differences()
+    for section in dict.fromkeys((*left, *right)):
+        one, other = left.get(section), right.get(section)
+        if section in HEADER:
+            continue
+        if section in BY_PLACE and isinstance(one, dict) and isinstance(other, dict):
+            _places(found, section, one, other, signed_zeros)
+        else:
+            _leaves(found, (section,), None, one, other, signed_zeros)
+    return found
+
+
+def _places(found: Differences, section: str, left: dict[str, Any], right: dict[str, Any], signed_zeros: bool) -> None:
+    gone, new = [name for name in left if name not in right], [name for name in right if name not in left]
+    found.gone |= {section: gone} if gone else {}
+    found.new |= {section: new} if new else {}
+    tallies: dict[str, Tally] = {}
+    for name, one in left.items():
+        other = right.get(name)
+        if isinstance(one, dict) and isinstance(other, dict):
+            _members(tallies, section, name, one, other, signed_zeros)
+        elif name in right:
+            _count(found.tallies.setdefault(section, Tally()), section, name, one, other, signed_zeros)
+    found.tallies |= {f"{section}.{key}": tally for key, tally in tallies.items()}
+
+
+def _members(
+    tallies: dict[str, Tally], section: str, name: str, left: dict[str, Any], right: dict[str, Any], signed_zeros: bool
+) -> None:  # fmt: skip
+    """Count the fields of one place. Numbers, nearly all there is, are counted here without a call for each."""
+    for key in left if left.keys() == right.keys() else dict.fromkeys((*left, *right)):
+        one, other = left.get(key), right.get(key)
+        tally = tallies.get(key)
+        if tally is None:
+            tally = tallies[key] = Tally()
+        if type(one) is float and type(other) is float and one != other and key not in SCALED:
+            tally.apart += 1
+            far = abs(other - one) / max(abs(one), abs(other))
+            if far > tally.far:
+                tally.far, tally.where, tally.values = far, name, (one, other)
+        else:
+            _count(tally, f"{section}.{key}", name, one, other, signed_zeros, left.get("std"))
+
+
+def _leaves(found: Differences, path: tuple[str, ...], where: str | None, left: Any, right: Any, signed_zeros: bool) -> None:
+    """Compare what stands at a path, members one by one."""
+    if not isinstance(left, dict) or not isinstance(right, dict):
+        name = ".".join(path)
+        _count(found.tallies.setdefault(name, Tally()), name, where, left, right, signed_zeros)
+        return
+    for key in dict.fromkeys((*left, *right)):
+        if (path == ("scalars",) and tells_time(key)) or (path == ("rank_facts",) and key in RANK_FACTS):
+            continue
+        _leaves(found, (*path, key), where, left.get(key), right.get(key), signed_zeros)
+
+
+def _count(
+    tally: Tally, name: str, where: str | None, left: Any, right: Any, signed_zeros: bool, scale: Any = None
+) -> None:  # fmt: skip
+    """Count one value, or a list of them, of a statistic."""
+    if left == right and not (signed_zeros and _hides_zero(left, right)):
+        tally.same += 1
+    elif left is None or right is None:
+        tally.only_left += right is None
+        tally.only_right += left is None
+    else:
+        tally.apart += 1
+        for far, place, values in _changes(name, where, left, right, scale):
+            if far > tally.far or (tally.where is None and tally.far < 0):
+                tally.far, tally.where, tally.values = far, place, values
+
+
+def _hides_zero(left: Any, right: Any) -> bool:
+    """Tell whether equal values hold zeros of different sign."""
+    if isinstance(left, list):
+        return any(map(_hides_zero, left, right))
+    if isinstance(left, dict):
+        return any(_hides_zero(left[key], right[key]) for key in left)
+    return left == 0 and isinstance(left, float) and math.copysign(1, left) != math.copysign(1, float(right))
+
+
+def _changes(
+    name: str, where: str | None, left: Any, right: Any, scale: Any
+) -> Iterator[tuple[float, str | None, tuple[Any, Any]]]:
+    """Yield how far each number of two different values is apart, its place, and both."""
+    size = _size(name, scale)
+    if not (_is_row(left) and _is_row(right) and len(left) == len(right)):
+        yield _change(left, right, size), where, (left, right)
+        return
+    size = size or max(map(abs, filter(is_number, (*left, *right))), default=0.0)
+    for index, (one, other) in enumerate(zip(left, right, strict=True)):
+        if one != other:
+            part = f"head.{index}" if name.endswith("_per_head") else str(index)
+            yield _change(one, other, size), f"{where}/{part}" if where else part, (one, other)
+
+
+def _size(name: str, scale: Any) -> float:
+    """Return what the changes of a statistic are measured in, 0 where that is its own size.
+
+    A mean near zero has no size of its own, so that it is measured in standard deviations.
+    """
+    if name.endswith(".mean"):
+        return float(scale) if is_number(scale) else 0.0
+    return 1.0 if name.rpartition(".")[2] in SHARES else 0.0
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and not isinstance(value[0], list | dict)
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a number that a float can hold; an integer of a thousand digits is a word."""
+    return isinstance(value, float) or (type(value) is int and abs(value) < HUGE)
+
+
+def _change(left: Any, right: Any, size: float) -> float:
+    if is_number(left) and is_number(right):
+        return float(abs(right - left) / (size or max(abs(left), abs(right), 1e-300)))
+    return math.inf if is_number(left) or is_number(right) else -1.0

@@ -1,0 +1,38 @@
+"""Pairs made one comparison: its word is the gravest, its verdict that of the one pair or a count of words."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from ckaudit import __version__
+from ckaudit.contract.diff import VERSION, Comparison, Pair, Word
+from ckaudit.material.counts import plural
+
+GRAVEST: tuple[Word, ...] = ("worse", "different", "incomparable", "not_recorded", "better", "within_noise", "same")
+"""Words for a pair, the one to look at first in front: what was found goes before what nobody can tell."""
+
+
+def whole(subjects: Sequence[str], pairs: Sequence[Pair], *, files: int = 0, notes: Sequence[str] = ()) -> Comparison:
+    """Return pairs as one comparison, each under the names that the user gave.
+
+    Args:
+        subjects: The reference, then the subject of each pair.
+        pairs: In the order of subjects.
+        files: How many files were read; 0: nobody counted.
+        notes: What is to be known of the whole.
+    """
+    named = [replace(pair, left=subjects[0], right=name) for pair, name in zip(pairs, subjects[1:], strict=True)]
+    return Comparison(
+        schema_version=VERSION, tool=f"ckaudit {__version__}", command="diff", subjects=list(subjects),
+        word=min((pair.word for pair in named), key=GRAVEST.index), verdict=_verdict(named), pairs=named,
+        notes=list(notes), files=files,
+    )  # fmt: skip
+
+
+def _verdict(pairs: Sequence[Pair]) -> str:
+    if len(pairs) == 1:
+        return pairs[0].verdict
+    counts = Counter(pair.word for pair in pairs)
+    told = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in GRAVEST if counts[word])
+    return f"{plural(len(pairs), 'subject')} against {pairs[0].left}: {told}"

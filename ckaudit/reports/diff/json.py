@@ -1,0 +1,10 @@
+"""A comparison as JSON: `ck.diff.v1`, as other programs read it."""
+
+from ckaudit.contract.diff import Comparison
+from ckaudit.reports.json import dumps
+from ckaudit.reports.view import PLAIN, View
+
+
+def render(found: Comparison, view: View = PLAIN) -> str:  # noqa: ARG001  a program gets everything
+    """Return `found` as indented JSON; equal comparisons give equal bytes."""
+    return dumps(found)

@@ -1,0 +1,113 @@
+"""A comparison as Markdown: what a reviewer reads in a pull request, the numbers first, the rest folded away."""
+
+from collections.abc import Iterator
+
+from ckaudit.contract.diff import Comparison, Pair
+from ckaudit.contract.numbers import Number
+from ckaudit.contract.report import Finding
+from ckaudit.reports import words
+from ckaudit.reports.diff import sentences as say
+from ckaudit.reports.diff.table import GATE_LEGEND, LEGEND, rows_of
+from ckaudit.reports.markdown_text import code, text
+from ckaudit.reports.view import PLAIN, View
+
+
+def render(found: Comparison, view: View = PLAIN) -> str:
+    """Return `found` as GitHub-flavoured Markdown."""
+    blocks = [f"### ckaudit {text(found.command)}: **{say.badge(found)}** {text(say.headline(found, *found.subjects[:2]))}"]
+    if found.gate and found.gate.reasons:
+        blocks.append("\n".join(f"- {text(reason)}" for reason in found.gate.reasons))
+    if len(found.pairs) == 1:
+        blocks += _pair(found.pairs[0], view)
+    else:
+        blocks.append("\n".join(_many(found)))
+        blocks += [_folded_pair(pair, view) for pair in found.pairs]
+    blocks += ["\n".join(f"- {text(note)}" for note in found.notes)] if found.notes else []
+    blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(found)))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _many(found: Comparison) -> Iterator[str]:
+    """Yield one table of all subjects."""
+    yield f"| | {' | '.join(code(name) for name in found.subjects)} |"
+    yield "|---|" + "---:|" * len(found.subjects)
+    for name, *cells in rows_of(found):
+        yield f"| {text(name)} | {' | '.join(text(cell) for cell in cells)} |"
+    yield ""
+    yield f"<sub>{text(GATE_LEGEND if found.gate else LEGEND)}</sub>"
+
+
+def _folded_pair(pair: Pair, view: View) -> str:
+    """Return one pair among several, folded away below its verdict."""
+    head = f"{code(pair.right)} against {code(pair.left)}: <b>{say.WORDS[pair.word]}</b>: {text(say.verdict(pair))}"
+    return "\n\n".join([f"<details><summary>{head}</summary>", *_pair(pair, view), "</details>"])
+
+
+def _pair(pair: Pair, view: View) -> Iterator[str]:
+    """Yield the blocks of one pair."""
+    if grave := [each for each in pair.unlike if say.voided(each, pair)]:
+        lines = [f"- {text(say.meaning(each))} (no answer to {text(say.voids(each, pair))})" for each in grave]
+        yield "\n".join(["**Not alike**", "", *lines])
+    if pair.answers:
+        yield "\n".join(_questions(pair))
+    if pair.parting is not None:
+        yield f"**First to part**: {text(pair.parting.message)}"
+    folded = (
+        ("What differs most" if pair.parting is None else "What parted, in order", _propagation(pair)),
+        ("How far apart", [f"step {each.step}: {text(each.message)}" for each in pair.drifts]),
+        (f"Only {code(pair.right)} is ill with", [_ill(each) for each in pair.gained]),
+        (f"Only {code(pair.left)} is ill with", [_ill(each) for each in pair.lost]),
+        (
+            "Other differences",
+            [f"{text(each.name)}: {code(say.sides(each))}" for each in pair.unlike if not say.voided(each, pair)],
+        ),
+        ("Noise", [text(pair.noise.message), *(text(note) for note in pair.notes)]),
+    )
+    for title, lines in folded:
+        if any(lines):
+            yield _fold(title, [line for line in lines if line], view)
+
+
+def _questions(pair: Pair) -> Iterator[str]:
+    """Yield the table of answers."""
+    yield f"| question | {code(pair.left)} | {code(pair.right)} | difference | noise | |"
+    yield "|---|---:|---:|---:|---:|---|"
+    for each in pair.answers:
+        unit = f", {text(say.unit(each.unit))}" if say.unit(each.unit) else ""
+        apart = " ".join(part for part in (say.difference(each.left, each.right), _in_brackets(each.left, each.right)) if part)
+        band = say.value(each.band)
+        word = f"**{say.WORDS[each.word]}**" if each.word in ("worse", "different", "incomparable") else say.WORDS[each.word]
+        more = f" (does not count: {text(each.excused)})" if each.excused else ""
+        more += f": {text(say.missing(each, pair))}" if each.word in say.OPEN else ""
+        yield (
+            f"| {text(say.spoken(each.question))}{unit} | {say.value(each.left)} | {say.value(each.right)} "
+            f"| {apart or say.ABSENT} | {band} | {word}{more} |"
+        )
+
+
+def _in_brackets(left: Number | None, right: Number | None) -> str:
+    part = say.share(left, right)
+    return f"({part})" if part else ""
+
+
+def _propagation(pair: Pair) -> list[str]:
+    return [f"step {each.step}: {text(say.place(each))} {code(say.numbers(each))}" for each in pair.propagation]
+
+
+def _ill(each: Finding) -> str:
+    return f"{each.severity} {code(each.code)} {text(each.message)}"
+
+
+def _fold(title: str, lines: list[str], view: View) -> str:
+    """Return lines that a reader opens, the first of them unless everything is asked for."""
+    kept = lines if view.verbose else lines[: view.limit]
+    more = [f"- ... and {len(lines) - len(kept)} more"] if len(lines) > len(kept) else []
+    return "\n".join([f"<details><summary>{title}</summary>", "", *(f"- {line}" for line in kept), *more, "", "</details>"])
+
+
+def _footer(found: Comparison) -> Iterator[str]:
+    yield text(f"{words.plural(len(found.subjects), 'subject')}: {say.how(found, words.plural(found.files, 'file'))}")
+    if found.gate:
+        yield f"counts: {text(say.also(found.gate.counts))}" + (
+            f"; policy {text(found.gate.policy)}" if found.gate.policy else ""
+        )

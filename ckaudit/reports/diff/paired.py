@@ -1,0 +1,176 @@
+"""The sections of one pair on a screen: what is not alike, the questions, where the runs part, and what cannot be said."""
+
+from collections.abc import Iterable, Iterator
+
+from ckaudit.contract.diff import Answer, Departure, Pair, Unlike, Word
+from ckaudit.contract.report import Finding
+from ckaudit.reports import words
+from ckaudit.reports.diff import sentences as say
+from ckaudit.reports.diff.picture import pictures
+from ckaudit.reports.diff.table import columns_of
+from ckaudit.reports.terminal.look import paint, shown
+from ckaudit.reports.terminal.paragraph import fit, paragraph
+from ckaudit.reports.view import View
+
+COLOURS: dict[Word, str] = {
+    "same": "ok", "within_noise": "ok", "better": "ok", "worse": "sev1", "different": "sev2",
+    "incomparable": "sev2", "not_recorded": "dim",
+}  # fmt: skip
+TOLD: tuple[Word, ...] = ("better", "worse", "different")  # whose sentence stands below the numbers
+FEW = 8  # of a list, unless everything is asked for
+
+
+def sections(pair: Pair, view: View, width: int) -> list[list[str]]:
+    """Return every section that has something to say."""
+    return [
+        _unlike(pair, view, width),
+        _questions(pair, view, width),
+        pictures(pair, view, width),
+        _parting(pair, view, width),
+        _drifts(pair, view, width),
+        _health(pair, view, width),
+        _open(pair, view, width),
+        told("Noise", [pair.noise.message], view, width),
+        told("Of this pair", pair.notes, view, width),
+    ]
+
+
+def told(title: str, lines: Iterable[str], view: View, width: int) -> list[str]:
+    """Return sentences under a heading, or nothing."""
+    found = [line for each in lines if each for line in paragraph(shown(each, view), width, first="- ")]
+    return [paint(title, "bold", view), *found] if found else []
+
+
+def _kept(found: list[str], each: int, view: View) -> list[str]:
+    """Return the first few lines of a list, and how many more there are."""
+    if view.verbose or each <= FEW:
+        return found
+    return [*found, f"  ... and {each - FEW} more (-v shows all)"]
+
+
+def _shortened(count: int, view: View) -> int:
+    return count if view.verbose else min(count, FEW)
+
+
+def _unlike(pair: Pair, view: View, width: int) -> list[str]:
+    """Return what is not alike: first what leaves questions without an answer."""
+    if not pair.unlike:
+        return []
+    ranked = sorted(pair.unlike, key=lambda each: not say.voided(each, pair))
+    lines = [line for each in ranked[: _shortened(len(ranked), view)] for line in _difference(each, pair, view, width)]
+    return [paint("Not alike", "bold", view), *_kept(lines, len(ranked), view)]
+
+
+def _difference(each: Unlike, pair: Pair, view: View, width: int) -> Iterator[str]:
+    """Yield one difference: with both sides, or where it leaves questions open with what it means for them."""
+    open_ones = say.voids(each, pair, limit=None if view.verbose else say.LISTED)
+    if open_ones:
+        yield from (paint(line, "sev2", view) for line in paragraph(shown(say.meaning(each), view), width, first="! "))
+        text = f"no answer to: {open_ones}"
+        yield from (paint(line, "dim", view) for line in paragraph(shown(text, view), width, indent="    "))
+        return
+    yield from paragraph(shown(f"{each.name}: {say.sides(each, whole=view.verbose)}", view), width, first="- ")
+    if view.verbose:
+        yield from (paint(line, "dim", view) for line in paragraph(shown(each.message, view), width, indent="    "))
+
+
+def _questions(pair: Pair, view: View, width: int) -> list[str]:
+    """Return the table of answers, each sentence that says more below its numbers."""
+    answers = say.judged(pair)
+    if not answers:
+        return []
+    head = ["", "", "A", "B", "B - A", "", "noise", ""]
+    rows = [[shown(cell, view) for cell in _row(answer)] for answer in answers]
+    table = columns_of([head, *rows], width - 2, right={2, 3, 4, 5, 6})
+    lines = [] if table is None else [paint(f"  {table[0]}", "dim", view)]
+    for index, (answer, row) in enumerate(zip(answers, rows, strict=True)):
+        colour = "dim" if answer.excused else COLOURS[answer.word]
+        drawn = _stacked(row, width) if table is None else [f"  {table[index + 1]}"]
+        drawn[0] = drawn[0].replace(row[0], paint(row[0], colour, view), 1)
+        lines += drawn
+        if answer.word in TOLD or view.verbose:
+            lines += [paint(line, "dim", view) for line in paragraph(shown(answer.message, view), width, indent="    ")]
+        if answer.excused:
+            lines += paragraph(shown(f"does not count: {answer.excused}", view), width, indent="    ")
+    return [paint("Questions", "bold", view), *lines]
+
+
+def _row(answer: Answer) -> list[str]:
+    band = "" if answer.band is None else words.number(answer.band, digits=3)
+    return [
+        say.WORDS[answer.word], say.spoken(answer.question), *say.both(answer.left, answer.right),
+        say.difference(answer.left, answer.right), say.share(answer.left, answer.right), band, say.unit(answer.unit),
+    ]  # fmt: skip
+
+
+def _stacked(row: list[str], width: int) -> list[str]:
+    """Return an answer on lines of its own where the screen has no room for a table."""
+    word, question, left, right, apart, part, band, unit = row
+    if not left:
+        return paragraph(f"{word}: {question}", width)
+    numbers = f"{left} | {right} {unit}".rstrip() + (f", {apart}" if apart else "") + (f" ({part})" if part else "")
+    numbers += f", noise {band}" if band else ""
+    return [*paragraph(f"{word}: {question}", width), *paragraph(numbers, width, indent="      ")]
+
+
+def _parting(pair: Pair, view: View, width: int) -> list[str]:
+    """Return the first to leave the band, and what followed in order."""
+    if pair.parting is None and not pair.propagation:
+        return []
+    first = pair.parting
+    lines = [] if first is None else _departure(first, "first: ", view, width, whole=True)
+    after = [each for each in pair.propagation if each != pair.parting]
+    for each in after[: _shortened(len(after), view)]:
+        lines += _departure(each, "- " if first is None else f"step {each.step}: ", view, width, whole=view.verbose)
+    return [paint("What differs most" if first is None else "Where they part", "bold", view), *_kept(lines, len(after), view)]
+
+
+def _departure(each: Departure, first: str, view: View, width: int, *, whole: bool) -> list[str]:
+    """Return one departure: its sentence, or only the place and the numbers."""
+    numbers = say.numbers(each)
+    text = each.message if whole else say.place(each) + (f": {numbers}" if numbers else "")
+    return paragraph(shown(text, view), width, first=first)
+
+
+def _drifts(pair: Pair, view: View, width: int) -> list[str]:
+    """Return how far parts have come apart: of each measure the farthest, unless everything is asked for."""
+    kept = pair.drifts if view.verbose else say.farthest(pair)
+    lines = [line for each in kept for line in paragraph(shown(f"step {each.step}: {each.message}", view), width, first="- ")]
+    more = len(pair.drifts) - len(kept)
+    rest = [f"  ... and {more} more (-v shows all)"] if more else []
+    return [paint("How far apart", "bold", view), *lines, *rest] if lines else []
+
+
+def _health(pair: Pair, view: View, width: int) -> list[str]:
+    """Return what only one of the two is ill with."""
+    if not (pair.gained or pair.lost):
+        return []
+    lines = [paint("Health", "bold", view)]
+    for title, findings in (("only B: ", pair.gained), ("only A: ", pair.lost)):
+        for each in findings[: _shortened(len(findings), view)]:
+            lines += _finding(each, title, view, width)
+        lines = _kept(lines, len(findings), view)
+    return lines
+
+
+def _finding(each: Finding, title: str, view: View, width: int) -> list[str]:
+    when = words.interval(each)
+    text = f"{each.severity} {each.code} {each.name}" + (f", {when}" if when else "") + f": {each.message}"
+    drawn = paragraph(shown(text, view), width, first=title)
+    drawn[0] = drawn[0].replace(each.severity, paint(each.severity, each.severity, view), 1)
+    return drawn
+
+
+def _open(pair: Pair, view: View, width: int) -> list[str]:
+    """Return the questions without an answer, each with what is missing."""
+    found = say.unjudged(pair)
+    if not found:
+        return []
+    title = f"No answer: {len(found)} of {words.plural(len(pair.answers), 'question')}"
+    groups: dict[str, list[str]] = {}
+    for each in found:
+        groups.setdefault(f"{say.WORDS[each.word]}: {say.missing(each, pair)}", []).append(say.spoken(each.question))
+    lines = []
+    for why, names in groups.items():
+        lines += paragraph(shown(f"{', '.join(names)}: {why}", view), width, first="- ")
+    return [*(paint(line, "bold", view) for line in fit(title, width)), *lines]

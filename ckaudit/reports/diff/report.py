@@ -1,0 +1,113 @@
+"""A comparison as a `ck.report.v1` report, for the formats that show findings: a check per question, a finding per bad answer."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from ckaudit.contract.diff import Answer, Comparison, Departure, Pair
+from ckaudit.contract.report import SEVERITIES, VERSION, Check, Finding, Report, Severity, worst
+from ckaudit.contract.violations import Kind
+from ckaudit.diff.catalogue import PARTING, UNLIKE, kind_of
+from ckaudit.reports.diff import sentences as say
+
+BAD = ("worse", "different")
+
+
+def report_of(found: Comparison) -> Report:
+    """Return what a comparison says as findings and checks.
+
+    A worse or different answer counts as its question's kind says, one that a gate excuses as a note.
+    Questions that cannot be answered are checks that were skipped; a difference that leaves them so is a finding of its own.
+    """
+    findings = sorted(_once(found, _findings(found)), key=lambda each: (SEVERITIES.index(each.severity), each.code))
+    return Report(
+        schema_version=VERSION,
+        tool=found.tool,
+        command=found.command,
+        subject=" ".join(found.subjects),
+        verdict=found.verdict,
+        severity=worst(findings),
+        findings=findings,
+        checks=sorted(_checks(found, findings), key=lambda check: check.code),
+        notes=[*(found.gate.reasons if found.gate else ()), *found.notes],
+        files=found.files,
+    )
+
+
+def _findings(found: Comparison) -> Iterator[Finding]:
+    """Yield what is worse, different or in the way of a comparison, pair by pair."""
+    for pair in found.pairs:
+        of = f"{pair.right} against {pair.left}: " if len(found.pairs) > 1 else ""
+        answered = [answer for answer in pair.answers if answer.word in BAD]
+        for answer in answered:
+            yield _answer(answer, pair, of)
+        if pair.parting is not None and not answered and pair.word in BAD:
+            yield _parting(pair.parting, of)
+        for each in pair.unlike:
+            if say.voided(each, pair):
+                severity: Severity = "sev2" if pair.word == "incomparable" else "note"
+                yield _finding(UNLIKE, of + each.message, severity, where=each.name, expected=each.left, found=each.right)
+
+
+def _once(found: Comparison, findings: Iterator[Finding]) -> list[Finding]:
+    """Return findings; of a gate with several good runs each kind once, and of a kind what counts before what does not."""
+    if found.gate is None:
+        return list(findings)
+    kept: dict[str, Finding] = {}
+    for each in sorted(findings, key=lambda one: SEVERITIES.index(one.severity)):
+        kept.setdefault(each.code, each)
+    return list(kept.values())
+
+
+def _answer(answer: Answer, pair: Pair, of: str) -> Finding:
+    """Return the finding of one answer; it begins where the runs part."""
+    kind = kind_of(answer.question)
+    excuse = f" (does not count: {answer.excused})" if answer.excused else ""
+    return _finding(
+        kind, of + answer.message + excuse, "note" if answer.excused else kind.severity,
+        first_step=pair.parting and pair.parting.step,
+        value=answer.right, limit=answer.left, unit=answer.unit,
+    )  # fmt: skip
+
+
+def _parting(first: Departure, of: str) -> Finding:
+    return _finding(
+        PARTING, of + first.message, PARTING.severity, where=say.place(first), first_step=first.step, value=first.right,
+        limit=first.left, unit=first.unit,
+    )  # fmt: skip
+
+
+def _finding(kind: Kind, message: str, severity: Severity, **fields: Any) -> Finding:
+    return Finding(code=kind.code, name=kind.name, severity=severity, message=message, help=kind.help, **fields)
+
+
+def _checks(found: Comparison, findings: list[Finding]) -> Iterator[Check]:
+    """Yield a check for each kind of question, and one for whether the runs can be compared."""
+    answers: dict[str, list[Answer]] = {}
+    for pair in found.pairs:
+        for answer in pair.answers:
+            answers.setdefault(kind_of(answer.question).code, []).append(answer)
+    counts = {code: sum(each.code == code for each in findings) for code in {each.code for each in findings}}
+    for code, group in answers.items():
+        yield _check(kind_of(group[0].question), group, counts.get(code, 0))
+    for kind in (PARTING, UNLIKE):
+        if kind.code in counts:
+            yield _made(kind, "failed", counts[kind.code])
+        elif kind is UNLIKE and found.pairs:
+            yield _made(kind, "passed", 0)
+
+
+def _check(kind: Kind, answers: list[Answer], count: int) -> Check:
+    """Return the check of one question, skipped where no pair has an answer."""
+    if count:
+        return _made(kind, "failed", count)
+    if all(answer.word in say.OPEN for answer in answers):
+        missing = all(answer.word == "not_recorded" for answer in answers)
+        return Check(
+            code=kind.code, name=kind.name, title=kind.title, severity=kind.severity, outcome="skipped",
+            reason="not_recorded" if missing else "not_mergeable", detail=answers[0].message,
+        )  # fmt: skip
+    return _made(kind, "passed", 0)
+
+
+def _made(kind: Kind, outcome: Literal["passed", "failed"], count: int) -> Check:
+    return Check(code=kind.code, name=kind.name, title=kind.title, severity=kind.severity, outcome=outcome, findings=count)

@@ -1,0 +1,218 @@
+"""What every drawing of a comparison says alike: words, numbers, and what belongs together."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from ckaudit.contract.diff import Answer, Comparison, Departure, Drift, Pair, Unlike, Word
+from ckaudit.contract.numbers import Number
+from ckaudit.diff.whole import GRAVEST
+from ckaudit.reports.words import number
+
+WORDS: dict[Word, str] = {
+    "same": "same",
+    "within_noise": "within noise",
+    "better": "better",
+    "worse": "worse",
+    "different": "different",
+    "incomparable": "incomparable",
+    "not_recorded": "not recorded",
+}
+OPEN: tuple[Word, ...] = ("incomparable", "not_recorded")
+GATE_WORDS = {"passed": "PASS", "failed": "FAIL", "incomparable": "INCOMPARABLE"}
+ABSENT = "-"
+LONGEST = 48  # letters of a setting, before the rest is left to -v
+LISTED = 4  # so many names can still be read in a sentence
+
+
+def spoken(name: str) -> str:
+    """Return a name of the contract as words.
+
+    >>> spoken("loss_at_equal_tokens")
+    'loss at equal tokens'
+    """
+    return name.replace("_", " ")
+
+
+def value(found: Number | None) -> str:
+    """Return a value as a cell; one that was not recorded is a dash, which no number is."""
+    return ABSENT if found is None else number(found)
+
+
+def difference(left: Number | None, right: Number | None) -> str:
+    """Return the signed difference of two finite values, else an empty string.
+
+    >>> difference(2.0, 2.5), difference(2.0, "NaN")
+    ('+0.5', '')
+    """
+    if not isinstance(left, int | float) or not isinstance(right, int | float):
+        return ""
+    apart = right - left
+    return ("+" if apart > 0 else "") + number(apart, digits=3)
+
+
+def share(left: Number | None, right: Number | None) -> str:
+    """Return the difference as a share of the first value, where there is one to divide by.
+
+    >>> share(2.0, 2.5), share(0.0, 1.0)
+    ('+25 %', '')
+    """
+    if not isinstance(left, int | float) or not isinstance(right, int | float) or not left:
+        return ""
+    percent = 100 * (right - left) / abs(left)
+    return f"{percent:+.3g} %" if percent else "0 %"
+
+
+def unit(name: str) -> str:
+    """Return what stands behind a number: nothing for a plain one."""
+    return "" if name == "1" else name
+
+
+def judged(pair: Pair) -> list[Answer]:
+    """Return the questions that have an answer, but for an only one that has no numbers and says the verdict again."""
+    if len(pair.answers) == 1 and pair.answers[0].message == pair.verdict and pair.answers[0].left is None:
+        return []
+    return [answer for answer in pair.answers if answer.word not in OPEN]
+
+
+def both(left: Number | None, right: Number | None) -> tuple[str, str]:
+    """Return two values as cells; where there is neither, the question has no numbers and the cells are empty."""
+    return ("", "") if left is None and right is None else (value(left), value(right))
+
+
+def unjudged(pair: Pair) -> list[Answer]:
+    """Return the questions without an answer."""
+    return [answer for answer in pair.answers if answer.word in OPEN]
+
+
+def voided(each: Unlike, pair: Pair) -> list[str]:
+    """Return the questions that were asked and that a difference leaves without an answer."""
+    return [spoken(answer.question) for answer in pair.answers if answer.question in each.invalidates]
+
+
+def voids(each: Unlike, pair: Pair, *, limit: int | None = LISTED) -> str:
+    """Return the same as a list, the first `limit` of them, or an empty string."""
+    names = voided(each, pair)
+    more = len(names) - len(names[:limit])
+    return ", ".join(names[:limit]) + (f" and {more} more" if more else "")
+
+
+def verdict(found: Comparison | Pair) -> str:
+    """Return the verdict without the word that the badge says already."""
+    head, colon, rest = found.verdict.removeprefix("Different, and ").partition(": ")
+    return (
+        rest if colon and head.lower() in (WORDS[found.word], "not comparable") else found.verdict.removeprefix("Different, and ")
+    )
+
+
+def headline(found: Comparison, left: str, right: str) -> str:
+    """Return the sentence beside the badge: of one pair its verdict, of several a count of words, of a gate its own.
+
+    Args:
+        found: What was compared.
+        left: What the reference is called there.
+        right: What the other subject is called there.
+    """
+    if found.gate is not None:
+        return found.verdict
+    if len(found.pairs) == 1:
+        told = verdict(found)
+        return f"{right} is {WORDS[found.word]} than {left}: {told}" if found.word in ("better", "worse") else told
+    counts = Counter(pair.word for pair in found.pairs)
+    told = ", ".join(f"{counts[word]} {WORDS[word]}" for word in GRAVEST if counts[word])
+    return f"{len(found.pairs)} against {left}: {told}"
+
+
+def missing(answer: Answer, pair: Pair) -> str:
+    """Return why a question has no answer; what was said of a difference is not said again."""
+    named = [each.name for each in pair.unlike if each.message and each.message in answer.message]
+    if named:
+        return f"not alike: {', '.join(named)}"
+    return answer.message.removeprefix(f"{WORDS[answer.word]}: ")
+
+
+def meaning(each: Unlike) -> str:
+    """Return what a difference means, with its name and both sides where the sentence does not have them."""
+    return each.message if each.name in each.message else f"{each.name}: {sides(each)}; {each.message}"
+
+
+def farthest(pair: Pair) -> list[Drift]:
+    """Return of each measure the part that has come apart the most."""
+    found: dict[str, Drift] = {}
+    for each in pair.drifts:
+        best = found.get(each.measure)
+        if best is None or _size(each) > _size(best):
+            found[each.measure] = each
+    return list(found.values())
+
+
+def _size(each: Drift) -> float:
+    """Return a distance as a number to rank by; one that is not finite is the farthest."""
+    return abs(each.value) if isinstance(each.value, int | float) else float("inf")
+
+
+def sides(each: Unlike, *, whole: bool = False) -> str:
+    """Return what both say of it, cut where it is long unless the whole is asked for."""
+    return f"{_said(each.left, whole=whole)} | {_said(each.right, whole=whole)}"
+
+
+def _said(word: str | None, *, whole: bool) -> str:
+    if word is None:
+        return "not recorded"
+    return word if whole or len(word) <= LONGEST else word[: LONGEST - 3] + "..."
+
+
+def place(each: Departure | Drift) -> str:
+    """Return what moved: statistic and tensor, or measure, section and tensor."""
+    head = each.statistic if isinstance(each, Departure) else f"{each.measure} {each.section}"
+    if not each.where or each.where.startswith(f"{head}/"):
+        return each.where or head
+    return f"{head} of {each.where}"
+
+
+def numbers(each: Departure) -> str:
+    """Return both values of a departure and what noise explains, where it explains anything."""
+    if each.left is None and each.right is None:
+        return ""
+    end = f" {unit(each.unit)}" if unit(each.unit) else ""
+    return f"{value(each.left)} | {value(each.right)}{end}" + (f", noise {value(each.band)}" if each.band else "")
+
+
+def labels(found: Comparison) -> list[str]:
+    """Return a short name for each subject: A and B for two, else its number.
+
+    >>> [f"[{number}]" for number in (1, 2)]
+    ['[1]', '[2]']
+    """
+    if len(found.subjects) == 2:
+        return ["A", "B"]
+    return [f"[{place}]" for place in range(1, len(found.subjects) + 1)]
+
+
+def questions(found: Comparison) -> list[Answer]:
+    """Return each question that any pair puts, once, in the order of the catalogue, where it can with an answer in numbers."""
+    asked: dict[str, Answer] = {}
+    for answer in (answer for pair in found.pairs for answer in pair.answers):
+        if answer.question not in asked or asked[answer.question].right is None:
+            asked[answer.question] = answer
+    return list(asked.values())
+
+
+def answer_of(pair: Pair, question: str) -> Answer | None:
+    """Return a pair's answer to a question, or None where it was not put."""
+    return next((answer for answer in pair.answers if answer.question == question), None)
+
+
+def badge(found: Comparison) -> str:
+    """Return the word that sums it all up, in capitals."""
+    return GATE_WORDS[found.gate.outcome] if found.gate else WORDS[found.word].upper()
+
+
+def how(found: Comparison, read: str) -> str:
+    """Return how it was compared: command, axis, files where they were counted, and the tool."""
+    by = "" if found.axis == "step" else f" by {found.axis}"
+    return ", ".join([found.command + by, *([f"{read} read"] if found.files else []), found.tool])
+
+
+def also(names: Iterable[str]) -> str:
+    """Return names as one list for a sentence."""
+    return ", ".join(names)

@@ -1,0 +1,96 @@
+"""Comparisons of recorded trainings that differ in one thing each."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ckaudit.contract.diff import Comparison
+from ckaudit.diff.compare import compare
+from ckaudit.errors import UnreadableError, UsageError
+
+PAIRS = Path(__file__).parents[2] / "fixtures" / "pairs"
+PYTHIA = Path(__file__).parents[2] / "fixtures" / "real" / "pythia"
+
+
+def pair(name, **options):
+    return compare([PAIRS / "base", PAIRS / name], **options).pairs[0]
+
+
+@pytest.mark.parametrize("name", ["identical", "resumed"])
+def test_the_same_to_the_last_bit(name):
+    found = pair(name)
+    assert found.word == "same"
+    assert (found.parting, found.propagation) == (None, [])
+    assert found.noise.source == "identical"
+
+
+@pytest.mark.parametrize("name", ["replica", "replica_2"])
+def test_another_seed_is_within_noise(name):
+    found = pair(name)
+    assert found.word == "within_noise"
+    assert found.noise.source == "residuals"
+    assert pair(name, noise=[PAIRS / "replica", PAIRS / "replica_2"]).word == "within_noise"
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "statistic", "where"),
+    [
+        ("lr_doubled", 500, "learning_rate", None),
+        ("frozen", 300, "gradient_norm", "blocks.1.mlp.up.weight"),
+        ("optimizer_lost", 402, "train_loss_raw", None),
+    ],
+)
+def test_a_late_change_parts_where_it_was_made(name, step, statistic, where):
+    found = pair(name)
+    assert (found.parting.step, found.parting.statistic, found.parting.where) == (step, statistic, where)
+    assert found.propagation[0] == found.parting
+    assert len(found.propagation) <= 20
+    assert [each.step for each in found.propagation] == sorted(each.step for each in found.propagation)
+    assert found.word in ("worse", "different")
+    assert found.drifts
+
+
+def test_another_tokenizer_is_not_comparable():
+    found = pair("tokenizer")
+    assert found.word == "incomparable"
+    assert found.parting is None or found.parting.statistic != "train_loss_raw"
+
+
+def test_the_document_is_that_of_the_contract_and_the_gravest_pair_speaks():
+    found = compare([PAIRS / each for each in ("base", "identical", "tokenizer", "frozen")])
+    assert [each.word for each in found.pairs] == ["same", "incomparable", "different"]
+    assert found.word == "different"
+    assert found.subjects == [str(PAIRS / each) for each in ("base", "identical", "tokenizer", "frozen")]
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Comparison) == found
+    assert found.files > 20
+
+
+def test_before_the_change_both_are_the_same():
+    assert pair("lr_doubled", step=450).word == "same"
+
+
+def test_by_loss_and_by_tokens():
+    for axis in ("tokens", "loss"):
+        found = compare([PAIRS / "base", PAIRS / "replica"], axis=axis)
+        assert found.axis == axis
+        assert found.word == "within_noise"
+
+
+def test_foreign_logs_of_two_seeds_of_a_public_training():
+    found = compare([PYTHIA / "160m-6.first5000.csv", PYTHIA / "160m-8.first5000.csv"]).pairs[0]
+    words = {each.question: each.word for each in found.answers}
+    assert (words["final_loss"], words["smoothed_loss"], words["validation_loss"]) == (
+        "within_noise",
+        "within_noise",
+        "not_recorded",
+    )
+    assert found.parting is None
+    assert [each.name for each in found.gained] == ["loss_spike"]
+
+
+def test_usage():
+    with pytest.raises(UsageError):
+        compare([PAIRS / "base"])
+    with pytest.raises(UnreadableError):
+        compare([PAIRS / "base", PAIRS / "nowhere"])

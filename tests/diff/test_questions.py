@@ -1,0 +1,139 @@
+"""Questions to two runs, on recordings whose answer is known."""
+
+import numpy as np
+import pytest
+
+from ckaudit.contract.diff import Unlike
+from ckaudit.diff.questions import questions
+from tests.diff.made import both, losses, places, run
+
+
+def ask(name, pair, unlike=()):
+    return questions()[name](pair, list(unlike))[0]
+
+
+def test_the_catalogue_is_in_its_order():
+    assert [each.place for each in questions().values()] == list(range(1, len(questions()) + 1))
+    assert all(each.title.endswith("?") for each in questions().values())
+
+
+@pytest.mark.parametrize("name", questions())
+def test_nothing_recorded_is_said_and_never_called_the_same(name):
+    answer = ask(name, both(run(), run()))
+    assert answer.word == ("same" if name == "health" else "not_recorded")
+    assert name == "health" or "either run" in answer.message
+
+
+@pytest.mark.parametrize(("level", "word"), [(0.0, "within_noise"), (0.3, "worse"), (-0.3, "better")])
+def test_the_smoothed_loss(level, word):
+    answer = ask("smoothed_loss", both(run(train_loss_raw=losses(0)), run(train_loss_raw=losses(1, level=level))))
+    assert answer.word == word
+    assert answer.left == pytest.approx(np.median(losses(0)[-20:]))
+    assert (abs(answer.right - answer.left) <= answer.band) == (word == "within_noise")
+
+
+def test_a_last_batch_may_be_a_hard_one():
+    hard = losses(1)
+    hard[-1] += 0.12
+    pair = both(run(train_loss_raw=losses(0)), run(train_loss_raw=hard))
+    assert ask("final_loss", pair).word == "within_noise"
+    hard[-1] += 5
+    assert ask("final_loss", both(run(train_loss_raw=losses(0)), run(train_loss_raw=hard))).word == "worse"
+
+
+def test_half_a_batch_is_judged_at_equal_tokens():
+    curve = lambda steps, seed: 2 + 2 * np.exp(-steps / 60) + np.random.default_rng(seed).normal(0, 0.05, len(steps))  # noqa: E731
+    full, half = np.arange(1, 401), np.arange(1, 401)
+    left = run(train_loss_raw=curve(full, 0), tokens_seen=full * 100)
+    right = run(train_loss_raw=curve(half / 2, 1), tokens_seen=half * 50)
+    answer = ask("loss_at_equal_tokens", both(left, right))
+    assert answer.word == "within_noise"
+    assert "2e+04 tokens" in answer.message
+
+
+def test_twice_the_steps_to_a_loss_is_worse():
+    steps = np.arange(400)
+    slow, fast = (2 + 2 * np.exp(-steps / pace) + np.random.default_rng(pace).normal(0, 0.01, 400) for pace in (200, 100))
+    answer = ask("steps_to_loss", both(run(train_loss_raw=fast), run(train_loss_raw=slow)))
+    assert answer.word == "worse"
+    assert answer.left == pytest.approx(200, abs=15)
+    assert answer.right == pytest.approx(395, abs=15)
+
+
+def test_evaluations_and_their_slices():
+    steps = list(range(50, 401, 50))
+    held = np.linspace(3, 2, 8)
+    one = run(train_loss_raw=losses(0), val_loss=run(steps=steps, val_loss=held).scalar("val_loss"))
+    two = run(train_loss_raw=losses(1), val_loss=run(steps=steps, val_loss=held + 0.3).scalar("val_loss"))
+    assert ask("validation_loss", both(one, two)).word == "worse"
+    slices = [places("slice_val_loss", np.stack([held, held + extra], axis=1), ("easy", "hard"), steps) for extra in (0, 0.6)]
+    one, two = (run(train_loss_raw=losses(seed), slice_val_loss=each) for seed, each in enumerate(slices))
+    answer = ask("validation_slices", both(one, two))
+    assert answer.word == "worse"
+    assert "hard" in answer.message
+
+
+def test_five_spikes_against_none_are_more_than_chance_and_one_is_not():
+    spiky = losses(1, count=1000)
+    for start in range(150, 950, 160):
+        spiky[start : start + 5] += 3.0
+    calm, once = losses(0, count=1000), losses(2, count=1000)
+    once[500:505] += 3.0
+    answer = ask("stability", both(run(train_loss_raw=calm), run(train_loss_raw=spiky)))
+    assert (answer.left, answer.right, answer.word) == (0, 5, "within_noise")
+    for start in range(230, 950, 160):
+        spiky[start : start + 5] += 3.0
+    assert ask("stability", both(run(train_loss_raw=calm), run(train_loss_raw=spiky))).word == "worse"
+    assert ask("stability", both(run(train_loss_raw=calm), run(train_loss_raw=once))).word == "within_noise"
+
+
+def test_losses_that_are_no_number_are_worse_than_any_spike():
+    broken = losses(1)
+    broken[300:] = np.nan
+    answer = ask("stability", both(run(train_loss_raw=losses(0)), run(train_loss_raw=broken)))
+    assert (answer.word, answer.left, answer.right) == ("worse", 0, 100)
+
+
+def test_speed_beyond_a_fifth_counts_and_a_shared_machine_explains_itself():
+    steady = np.random.default_rng(0).normal(1.0, 0.01, 400)
+    for factor, word, counts in (
+        (1.1, "worse", False),
+        (1.5, "worse", True),
+        (0.7, "better", True),
+        (1.01, "within_noise", False),
+    ):
+        answer, grave = questions()["speed"](both(run(step_time=steady), run(step_time=steady * factor)), [])
+        assert (answer.word, grave) == (word, counts)
+    shared = steady * np.repeat([1.0, 1.6, 1.1, 1.9, 1.3], 80)
+    assert ask("speed", both(run(step_time=steady), run(step_time=shared))).word == "within_noise"
+
+
+def test_memory_is_the_most_that_was_used():
+    answer = ask("memory", both(run(gpu_mem_used=[2**30, 2**31]), run(gpu_mem_used=[2**30, 3 * 2**30])))
+    assert (answer.word, answer.left, answer.right) == ("worse", 2**31, 3 * 2**30)
+
+
+def test_clip_rate():
+    draw = np.random.default_rng(0)
+    clipped = [np.where(draw.random(400) < share, 0.5, 1.0) for share in (0.1, 0.1, 0.9)]
+    runs = [run(clip_coefficient=each) for each in clipped]
+    assert ask("clip_rate", both(runs[0], runs[1])).word in ("within_noise", "same")
+    answer, grave = questions()["clip_rate"](both(runs[0], runs[2]), [])
+    assert (answer.word, grave) == ("worse", False)
+
+
+def test_what_is_not_alike_leaves_a_question_without_an_answer():
+    alike = Unlike(name="vocabulary", kind="tokenizer", invalidates=["validation_loss"], message="another vocabulary")
+    pair = both(run(train_loss_raw=losses(0)), run(train_loss_raw=losses(1)))
+    for name in ("validation_loss", "validation_slices"):
+        answer = ask(name, pair, [alike])
+        assert answer.word == "incomparable"
+        assert "another vocabulary" in answer.message
+    assert ask("smoothed_loss", pair, [alike]).word == "within_noise"
+
+
+def test_a_replica_that_ended_early_does_not_tell_the_noise_of_the_end():
+    left, right = run(train_loss_raw=losses(0)), run(train_loss_raw=losses(1, level=0.3))
+    far, short = run(train_loss_raw=losses(2, level=3.0)), run(train_loss_raw=losses(2, level=3.0)[:200])
+    assert ask("smoothed_loss", both(left, right, replicas=[far])).word == "within_noise"
+    assert ask("smoothed_loss", both(left, right, replicas=[short])).word == "worse"

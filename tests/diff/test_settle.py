@@ -1,0 +1,59 @@
+"""What answers come to, and which findings are gained and lost."""
+
+import pytest
+
+from ckaudit.contract.diff import Answer, Departure
+from ckaudit.contract.report import Finding
+from ckaudit.diff.both import Side
+from ckaudit.diff.health import gained_and_lost
+from ckaudit.diff.parting import Parting
+from ckaudit.diff.settle import Weighed, settle, verdict
+from tests.diff.made import both, run
+
+PARTED = Parting(departures=(Departure(statistic="train_loss_raw", step=300, message="..."),))
+
+
+def weighed(word, weighs="loss", counts=True):
+    return Weighed(Answer(question="q", title="?", word=word, message="the numbers"), weighs, counts)
+
+
+@pytest.mark.parametrize(
+    ("answers", "parting", "word"),
+    [
+        ([weighed("within_noise")], Parting(), "within_noise"),
+        ([weighed("same")], Parting(is_same=True), "same"),
+        ([weighed("within_noise")], PARTED, "different"),
+        ([weighed("better"), weighed("worse", "health")], PARTED, "worse"),
+        ([weighed("better"), weighed("within_noise")], PARTED, "better"),
+        ([weighed("within_noise"), weighed("worse", "cost", False)], Parting(), "within_noise"),
+        ([weighed("incomparable"), weighed("not_recorded"), weighed("worse", "health")], PARTED, "incomparable"),
+        ([weighed("incomparable"), weighed("worse")], PARTED, "worse"),
+        ([weighed("not_recorded")], Parting(), "not_recorded"),
+    ],
+)
+def test_word_of_a_pair(answers, parting, word):
+    assert settle(answers, parting) == word
+    assert verdict(word, answers, parting.departures, [])
+
+
+def finding(code, severity, where=None):
+    return Finding(code=code, name=code.lower(), severity=severity, message=code, where=where)
+
+
+def test_findings_gained_and_lost():
+    left = [finding("A1", "sev2", "x"), finding("B1", "sev2"), finding("N1", "note")]
+    right = [finding("A1", "sev2", "another place"), finding("B1", "sev1"), finding("C1", "sev2"), finding("N2", "note")]
+    gained, lost = gained_and_lost(both(run(), run(), findings=(left, right)))
+    assert [each.code for each in gained] == ["B1", "C1"]
+    assert lost == []
+    gained, lost = gained_and_lost(both(run(), run(), findings=(right, left)))
+    assert (gained, [each.code for each in lost]) == ([], ["B1", "C1"])
+
+
+def test_what_a_replica_has_is_chance():
+    replica = Side(run(), (finding("C1", "sev2"),))
+    right = [finding("C1", "sev2"), finding("D1", "sev2")]
+    gained, _ = gained_and_lost(both(run(), run(), findings=([], right), replicas=[replica]))
+    assert [each.code for each in gained] == ["D1"]
+    _, lost = gained_and_lost(both(run(), run(), findings=(right, []), replicas=[replica]))
+    assert [each.code for each in lost] == ["C1"]
