@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from ckaudit.contract import analysis
+from ckaudit.diff import files
 from ckaudit.diff.documents import compare_documents
 from ckaudit.diff.files import named_document
 from ckaudit.errors import UnreadableError, UsageError
@@ -130,3 +132,7 @@ def test_names_are_carried_as_they_are(tmp_path: Path) -> None:
     name = "\x1b[31m<b>a</b>\u202e"
     pair = pair_of(tmp_path, {"weights": {name: {"std": 1.0}}}, {"weights": {name: {"std": 2.0}}})
     assert pair.propagation[0].where == name
+
+
+def test_the_version_that_is_read_is_the_contracts() -> None:
+    assert files.VERSION == analysis.VERSION
