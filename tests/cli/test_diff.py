@@ -177,3 +177,12 @@ def test_two_checkpoints_load_nothing_heavy():
     assert not {
         name for name in loaded if name.startswith(("ckaudit.rules", "ckaudit.causes", "ckaudit.metrics", "ckaudit.audit"))
     }
+
+
+def test_no_level_of_a_loss_that_ended_as_nan_is_called_the_same(told, tmp_path):
+    broken = lines_of(tmp_path / "nan", lambda row: row | ({"train_loss_raw": "NaN"} if row["step"] > 150 else {}))
+    good = lines_of(tmp_path / "good")
+    answers = {each.question: each for each in told("diff", good, broken)[1].pairs[0].answers}
+    assert {(answers[name].word, answers[name].right) for name in ("final_loss", "smoothed_loss")} == {("worse", "NaN")}
+    answers = {each.question: each for each in told("diff", broken, good)[1].pairs[0].answers}
+    assert {(answers[name].word, answers[name].left) for name in ("final_loss", "smoothed_loss")} == {("better", "NaN")}

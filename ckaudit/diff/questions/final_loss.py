@@ -1,7 +1,7 @@
 """The loss of the last step that both have."""
 
 from ckaudit.diff.both import Both
-from ckaudit.diff.questions.levels import judged
+from ckaudit.diff.questions.levels import broken, judged
 from ckaudit.diff.questions.question import Said, missing, question
 from ckaudit.metrics.loss import train_loss_raw
 
@@ -12,6 +12,8 @@ def final_loss(both: Both) -> Said:
 
     One batch: its noise is that of a single point, many times that of the smoothed loss.
     """
+    if said := broken(both.in_training, train_loss_raw):
+        return said
     found = both.in_training.stretches(train_loss_raw, size=1, last=100, ahead=0.0)
     if found is None:
         return missing(both, "train_loss_raw")

@@ -1,8 +1,11 @@
 """How two levels of a loss are told apart, and the sentence on it."""
 
-from ckaudit.diff.both import SURE, level
+import numpy as np
+
+from ckaudit.diff.both import SURE, Both, level
 from ckaudit.diff.noise import Stretches
 from ckaudit.diff.questions.question import Said, lower_is_better
+from ckaudit.metrics import Metric
 
 
 def judged(found: Stretches, what: str, *, share: float = SURE, unit: str = "nats/token") -> Said:
@@ -12,3 +15,20 @@ def judged(found: Stretches, what: str, *, share: float = SURE, unit: str = "nat
     how = {"same": "equal", "within_noise": "within noise", "worse": "higher", "better": "lower"}[word]
     sentence = f"{what}: {left:.4g} and {right:.4g}, {how}; noise explains {band:.2g}"
     return Said(word=word, sentence=sentence, left=left, right=right, band=band, unit=unit)
+
+
+def broken(both: Both, metric: Metric, unit: str = "nats/token") -> Said | None:
+    """Return the answer where the last value that both recorded is no number in one of them, else None.
+
+    Levels are of finite values; without this a loss that ended as NaN would be judged by what it was before.
+    """
+    paired = both.paired(metric)
+    rows = np.flatnonzero(paired.recorded[:, :1])
+    if not len(rows):
+        return None
+    left, right = float(paired.left[rows[-1], 0]), float(paired.right[rows[-1], 0])
+    if np.isfinite(left) == np.isfinite(right):
+        return None
+    which = "first" if np.isfinite(right) else "second"
+    sentence = f"{metric.name} at step {int(paired.steps[rows[-1]])} is no number in the {which}"
+    return Said(word="better" if which == "first" else "worse", sentence=sentence, left=left, right=right, unit=unit)

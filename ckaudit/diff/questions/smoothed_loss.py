@@ -1,7 +1,7 @@
 """The level of the loss at the end."""
 
 from ckaudit.diff.both import Both
-from ckaudit.diff.questions.levels import judged
+from ckaudit.diff.questions.levels import broken, judged
 from ckaudit.diff.questions.question import Said, missing, question
 from ckaudit.metrics.loss import train_loss_raw
 
@@ -12,6 +12,8 @@ def smoothed_loss(both: Both) -> Said:
 
     The median of the last twentieth of the steps, 20 of them at least.
     """
+    if said := broken(both.in_training, train_loss_raw):
+        return said
     found = both.in_training.level(train_loss_raw)
     if found is None:
         return missing(both, "train_loss_raw")

@@ -1,7 +1,7 @@
 """The loss of the last evaluation that both have."""
 
 from ckaudit.diff.both import Both
-from ckaudit.diff.questions.levels import judged
+from ckaudit.diff.questions.levels import broken, judged
 from ckaudit.diff.questions.question import Said, missing, question
 from ckaudit.metrics.loss import val_loss
 
@@ -13,6 +13,8 @@ def validation_loss(both: Both) -> Said:
     At equal tokens where equal steps have not seen as many.
     """
     fair = both.fair
+    if said := broken(fair, val_loss):
+        return said
     found = fair.evaluation(val_loss)
     if found is None:
         return missing(both, "val_loss")
