@@ -43,9 +43,14 @@ def checkpoint_at(folder: Path, step: int, *, before: bool = False) -> Checkpoin
         step: The step in the file's name.
         before: Whether the latest before it does as well.
     """
-    files = [file for file in list_folder(folder).checkpoints if file.rank is None and file.step is not None]
-    known = [file for file in files if file.step == step or (before and (file.step or 0) <= step)] if folder.is_dir() else []
-    return max(known, key=lambda file: file.step or 0, default=None)
+    known = {each: file for each, file in checkpoints_of(folder).items() if each == step or (before and each <= step)}
+    return known[max(known)] if known else None
+
+
+def checkpoints_of(folder: Path) -> dict[int, CheckpointFile]:
+    """Return a run's merged checkpoint files by step."""
+    files = list_folder(folder).checkpoints if folder.is_dir() else ()
+    return {file.step: file for file in files if file.rank is None and file.step is not None}
 
 
 def read_document(path: Path, shown: str) -> Document:

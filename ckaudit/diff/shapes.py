@@ -16,7 +16,7 @@ from ckaudit.diff.distances import (
     stability_index,
     wasserstein,
 )
-from ckaudit.diff.files import checkpoint_at, read_document
+from ckaudit.diff.files import checkpoints_of, read_document
 
 Document = Mapping[str, Any]
 SPREAD = ("weights", "gradients", "activations")
@@ -39,8 +39,9 @@ def drifts(left: Path, right: Path, steps: Sequence[int], *, most: int = 3) -> l
         most: How many places of each measure and step are told, the farthest first.
     """
     found: list[Drift] = []
+    files = [checkpoints_of(folder) for folder in (left, right)]
     for step in steps:
-        one, other = checkpoint_at(left, step), checkpoint_at(right, step)
+        one, other = (each.get(step) for each in files)
         if one is not None and other is not None:
             documents = read_document(one.path, one.shown), read_document(other.path, other.shown)
             found += drifts_of(*documents, step, most=most)
