@@ -15,6 +15,7 @@ from ckaudit.contract.diff import Comparison
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.measures import Measures
 from ckaudit.contract.metrics import Metrics
+from ckaudit.contract.panels import Panels
 from ckaudit.contract.report import Report
 from ckaudit.contract.scalars import ScalarLine
 
@@ -27,6 +28,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "ck.metrics.v1": Metrics,
     "ck.measures.v1": Measures,
     "ck.diff.v1": Comparison,
+    "ck.panels.v1": Panels,
 }
 
 

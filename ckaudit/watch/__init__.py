@@ -1,0 +1,1 @@
+"""A run followed while it trains: new steps, new findings, silence."""
