@@ -10,6 +10,7 @@ from ckaudit.diff.compare import compare
 from ckaudit.errors import UnreadableError, UsageError
 
 PAIRS = Path(__file__).parents[2] / "fixtures" / "pairs"
+RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 PYTHIA = Path(__file__).parents[2] / "fixtures" / "real" / "pythia"
 
 
@@ -49,6 +50,17 @@ def test_a_late_change_parts_where_it_was_made(name, step, statistic, where):
     assert [each.step for each in found.propagation] == sorted(each.step for each in found.propagation)
     assert found.word in ("worse", "different")
     assert found.drifts
+
+
+def test_a_run_that_diverged_does_not_hide_behind_its_own_noise():
+    found = compare([RUNS / "healthy", RUNS / "lr_too_high"]).pairs[0]
+    answers = {each.question: each for each in found.answers}
+    for name in ("final_loss", "smoothed_loss", "validation_loss", "validation_slices"):
+        assert answers[name].word == "worse", name
+        assert answers[name].band < answers[name].right - answers[name].left
+    assert "higher since step 21;" in answers["smoothed_loss"].message
+    assert "higher since step 100;" in answers["validation_loss"].message
+    assert "train_loss_raw" in {each.statistic for each in found.propagation}
 
 
 def test_another_tokenizer_is_not_comparable():
