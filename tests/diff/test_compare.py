@@ -89,6 +89,12 @@ def test_by_loss_and_by_tokens():
         assert found.word == "within_noise"
 
 
+@pytest.mark.parametrize("name", ["lr_doubled", "frozen", "identical"])
+def test_by_tokens_runs_with_equal_updates_part_where_they_part_by_step(name):
+    plain, found = pair(name), pair(name, axis="tokens")
+    assert (found.word, found.parting, found.propagation) == (plain.word, plain.parting, plain.propagation)
+
+
 def test_foreign_logs_of_two_seeds_of_a_public_training():
     found = compare([PYTHIA / "160m-6.first5000.csv", PYTHIA / "160m-8.first5000.csv"]).pairs[0]
     words = {each.question: each.word for each in found.answers}
