@@ -105,6 +105,8 @@ def test_foreign_logs_of_two_seeds_of_a_public_training():
     )
     assert found.parting is None
     assert [each.name for each in found.gained] == ["loss_spike"]
+    assert (words["health"], found.word) == ("worse", "within_noise")
+    assert "though: 1 finding gained: loss_spike" in found.verdict
 
 
 def test_usage():
