@@ -8,8 +8,8 @@ import pytest
 from ckaudit.contract.diff import Comparison
 from ckaudit.diff.compare import compare
 from ckaudit.errors import UnreadableError, UsageError
+from tests.diff.pairs import PAIRS, copied, manifest
 
-PAIRS = Path(__file__).parents[2] / "fixtures" / "pairs"
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 PYTHIA = Path(__file__).parents[2] / "fixtures" / "real" / "pythia"
 
@@ -67,6 +67,23 @@ def test_another_tokenizer_is_not_comparable():
     found = pair("tokenizer")
     assert found.word == "incomparable"
     assert found.parting is None or found.parting.statistic != "train_loss_raw"
+
+
+@pytest.mark.parametrize("member", ["vocabulary", "sequence_length"])
+def test_held_out_losses_of_other_rows_or_another_vocabulary_are_not_comparable(member, tmp_path):
+    other = copied("replica", tmp_path)
+    manifest(other, lambda whole: whole.update({member: whole[member] // 2}))
+    found = compare([PAIRS / "base", other]).pairs[0]
+    words = {each.question: each.word for each in found.answers}
+    assert {words[name] for name in ("final_loss", "loss_at_equal_tokens", "validation_loss")} == {"incomparable"}
+    assert found.word == "incomparable"
+    assert next(each for each in found.unlike if each.name == member).invalidates
+
+
+def test_two_models_of_other_rows_are_not_comparable():
+    found = compare([RUNS / "healthy", PAIRS / "base"]).pairs[0]
+    assert found.word == "incomparable"
+    assert not {"val_loss", "train_loss_raw"} & {each.statistic for each in found.propagation}
 
 
 def test_the_document_is_that_of_the_contract_and_the_gravest_pair_speaks():
