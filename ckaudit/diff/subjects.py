@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from ckaudit.diff.files import checkpoints_of
 from ckaudit.errors import UnreadableError, UsageError
 
 LAST = "last"
@@ -89,6 +88,8 @@ def _checkpoint_of(run: Path, step: str) -> Path:
     """Return the file of one step of a run."""
     if not run.is_dir():
         raise UnreadableError(f"{run} is no run folder, so it has no checkpoint @{step}", hint="name the file alone")
+    from ckaudit.diff.files import checkpoints_of  # every command of the program loads this file
+
     files = checkpoints_of(run)
     if not files:
         raise UnreadableError(f"{run} holds no checkpoint", hint="Name a folder that a recorder wrote.")
