@@ -5,8 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ckaudit.audit.open import open_run
 from ckaudit.contract.diff import Comparison
-from ckaudit.diff.compare import compare
+from ckaudit.diff.compare import compare, compare_canary
 from ckaudit.errors import UnreadableError, UsageError
 from tests.diff.pairs import PAIRS, copied, manifest
 
@@ -124,6 +125,22 @@ def test_foreign_logs_of_two_seeds_of_a_public_training():
     assert [each.name for each in found.gained] == ["loss_spike"]
     assert (words["health"], found.word) == ("worse", "within_noise")
     assert "though: 1 finding gained: loss_spike" in found.verdict
+
+
+def test_a_canary_is_held_against_every_good_run_and_each_is_read_once(monkeypatch):
+    read = []
+
+    def once(path, **options):
+        read.append(path)
+        return open_run(path, **options)
+
+    monkeypatch.setattr("ckaudit.diff.compare.open_run", once)
+    canary, good = PAIRS / "lr_doubled", [PAIRS / name for name in ("base", "replica", "replica_2")]
+    found = compare_canary(canary, good)
+    assert sorted(read) == sorted([canary, *good])
+    alone = [compare([each, canary], noise=[other for other in good if other != each]) for each in good]
+    assert [each.pairs for each in found] == [each.pairs for each in alone]
+    assert sum(each.files for each in found) == sum(open_run(path, reads=()).files for path in (canary, *good))
 
 
 def test_usage():
