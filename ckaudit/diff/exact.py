@@ -14,9 +14,10 @@ from ckaudit.contract.numbers import Number, to_word
 from ckaudit.diff.bits import apart
 from ckaudit.diff.clocks import tells_time
 from ckaudit.diff.comparable import unlike
-from ckaudit.diff.files import read_document
+from ckaudit.diff.files import Document, read_document
 from ckaudit.diff.leaves import Leaf, unequal_leaves
 from ckaudit.diff.sources import sources
+from ckaudit.errors import UnreadableError
 from ckaudit.material.counts import plural
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
@@ -47,6 +48,7 @@ class Found(Struct):
         first: What differs at the first step at which anything does, in the order in which a step computes it.
         equal: Values that are equal, up to there.
         lacking: Sentences on what only one of the runs recorded.
+        unreadable: Sentences on files that could not be read.
         hashed: Hashes of tensors that were compared.
         checkpoints: Checkpoints of both that were read.
     """
@@ -54,15 +56,17 @@ class Found(Struct):
     first: list[Departure]
     equal: int = 0
     lacking: list[str] = []
+    unreadable: list[str] = []
     hashed: int = 0
     checkpoints: int = 0
 
 
 def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, most: int = 20) -> Pair:
-    """Compare two runs bit by bit: every line, then every value of every checkpoint that both have, in order of steps.
+    """Compare two runs bit by bit: every line, then every value of every checkpoint and rank file that both have, by step.
 
     What only tells the time is left out (`clocks`). Hashes of tensor bytes are compared where both recorded them; without
-    them two tensors of equal statistics are taken for equal.
+    them two tensors of equal statistics are taken for equal. A checkpoint that cannot be read is named, and what a resume
+    replaced is not compared.
 
     Args:
         left: The reference.
@@ -71,7 +75,7 @@ def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, most:
         most: How many of the values that differ at the first such step are told.
 
     Raises:
-        UnreadableError: Where one of them cannot be read.
+        UnreadableError: Where one of them is no run.
     """
     mine, theirs = runs or (open_run(left, reads=()), open_run(right, reads=()))
     found = Found([])
@@ -86,7 +90,10 @@ def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, most:
         left=str(left), right=str(right), word=word, verdict=verdict, noise=BITS, unlike=alike,
         answers=[Answer(question="exact", title=TITLE, word=word, message=verdict)],
         parting=found.first[0] if found.first else None, propagation=found.first[:most],
-        notes=[*_first_few(found.lacking), *_hashes(found), *(sources(alike, found.first, mine, theirs) if found.first else [])],
+        notes=[
+            *_first_few(found.unreadable), *_first_few(found.lacking), *_hashes(found), *_replaced(left, "first"),
+            *_replaced(right, "second"), *(sources(alike, found.first, mine, theirs) if found.first else []),
+        ],
     )  # fmt: skip
 
 
@@ -104,8 +111,8 @@ def _verdict(found: Found) -> tuple[Word, str]:
     if not found.equal:
         return "not_recorded", "nothing was recorded by both runs that could be compared"
     both = f"{plural(found.equal, 'value')} of both are equal to the last bit"
-    if found.lacking:
-        return "not_recorded", f"all {both}, but {found.lacking[0]}"
+    if left_out := [*found.unreadable, *found.lacking]:
+        return "not_recorded", f"all {both}, but {left_out[0]}"
     return "same", f"the same: all {both}, what tells the time aside"
 
 
@@ -182,31 +189,59 @@ def _lack(found: Found, name: str, left: int, right: int) -> None:
 
 
 def _checkpoints(left: Path, right: Path, found: Found, until: int | None) -> list[Departure]:
-    """Return what differs in the first checkpoint that is not the same; none after the step at which the lines differ is read."""
+    """Return what differs in the first checkpoint that is not the same, and in those of its ranks.
+
+    None after the step at which the lines differ is read. What cannot be read is said, and passed over.
+    """
     mine, theirs = _files(left), _files(right)
-    shared = sorted(mine.keys() & theirs.keys())
     for which, only in (("first", mine.keys() - theirs.keys()), ("second", theirs.keys() - mine.keys())):
-        if only:
-            found.lacking.append(f"only the {which} has {plural(len(only), 'checkpoint')}, the earliest at step {min(only)}")
-    for step in shared:
-        if until is not None and step > until:
+        for noun, some in (
+            ("checkpoint", [key for key in only if key[1] < 0]),
+            ("rank file", [key for key in only if key[1] >= 0]),
+        ):
+            if some:
+                found.lacking.append(f"only the {which} has {plural(len(some), noun)}, the earliest at step {min(some)[0]}")
+    told: list[Departure] = []
+    for step, rank in sorted(mine.keys() & theirs.keys()):
+        if (until is not None and step > until) or (told and step > told[0].step):
             break
-        one, other = (read_document(file.path, file.shown) for file in (mine[step], theirs[step]))
-        found.checkpoints += 1
-        leaves = unequal_leaves(one, other)
-        found.equal += leaves.equal
-        found.hashed += leaves.hashed
-        if leaves.lacking:
-            found.lacking.append(f"at step {step} only one run has {', '.join(leaves.lacking[:3])}")
-        if leaves.unequal:
-            return [_departure(leaf, step, theirs[step]) for leaf in leaves.unequal]
-    return []
+        told += _of_files(mine[step, rank], theirs[step, rank], step, found)
+    return told
 
 
-def _files(path: Path) -> dict[int, CheckpointFile]:
+def _of_files(left: CheckpointFile, right: CheckpointFile, step: int, found: Found) -> list[Departure]:
+    one, other = _document(left, "first", found), _document(right, "second", found)
+    if one is None or other is None:
+        return []
+    leaves = unequal_leaves(one, other)
+    found.checkpoints += left.rank is None
+    found.equal += leaves.equal
+    found.hashed += leaves.hashed
+    if leaves.lacking:
+        found.lacking.append(f"at step {step} only one run has {', '.join(leaves.lacking[:3])}")
+    return [_departure(leaf, step, right) for leaf in leaves.unequal]
+
+
+def _document(file: CheckpointFile, which: str, found: Found) -> Document | None:
+    try:
+        return read_document(file.path, file.shown)
+    except UnreadableError as error:
+        found.unreadable.append(f"in the {which} {error}: it was not compared")
+        return None
+
+
+def _files(path: Path) -> dict[tuple[int, int], CheckpointFile]:
+    """Return the files of a run by step and rank, -1 for the merged one, which comes first."""
     if not (path.is_dir() and is_ours(path)):
         return {}
-    return {file.step: file for file in list_folder(path).checkpoints if file.rank is None and file.step is not None}
+    known = [file for file in list_folder(path).checkpoints if file.step is not None]
+    return {(file.step or 0, -1 if file.rank is None else file.rank): file for file in known}
+
+
+def _replaced(path: Path, which: str) -> Iterator[str]:
+    count = len(list_folder(path).history) if path.is_dir() and is_ours(path) else 0
+    if count:
+        yield f"{plural(count, 'checkpoint')} of the {which} that a resume replaced stand beside the run and were not compared"
 
 
 def _departure(leaf: Leaf, step: int, file: CheckpointFile) -> Departure:

@@ -1,6 +1,8 @@
 """Two runs of one seed, to the last bit."""
 
+import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,10 @@ import pytest
 
 from ckaudit.diff.bits import apart, identical, ulps, ulps_of_single
 from ckaudit.diff.exact import exact
-from tests.diff.pairs import PAIRS, copied, document, lines, manifest, relog, rewrite
+from tests.diff.pairs import CHECKPOINT, PAIRS, copied, document, lines, manifest, relog, rewrite
 
 BASE = PAIRS / "base"
+RANKS = PAIRS.parent / "runs" / "experts_two_ranks"
 TENSOR = "blocks.1.mlp.up.weight"
 
 
@@ -89,6 +92,37 @@ def test_what_one_side_lacks_is_said_and_not_taken_for_equal(tmp_path: Path) -> 
     pair = exact(BASE, run)
     assert pair.word == "not_recorded"
     assert f"at step 200 only one run has weights of {TENSOR}" in pair.notes
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named_and_the_rest_is_compared(tmp_path: Path) -> None:
+    run = copied("identical", tmp_path)
+    (run / CHECKPOINT.format(300)).write_bytes(b"torn")
+    pair = exact(BASE, run)
+    assert pair.word == "not_recorded"
+    assert CHECKPOINT.format(300) in pair.verdict
+    assert pair.verdict.endswith(": it was not compared")
+    rewrite(run, 500, lambda whole: whole["weights"][TENSOR].update(hash="blake2b:00"))
+    pair = exact(BASE, run)
+    assert pair.parting is not None
+    assert (pair.word, pair.parting.step) == ("different", 500)
+    assert any(CHECKPOINT.format(300) in note for note in pair.notes)
+
+
+def test_files_of_ranks_are_compared_and_replaced_checkpoints_are_said_not_to_be(tmp_path: Path) -> None:
+    one, other = (shutil.copytree(RANKS, tmp_path / name) for name in "ab")
+    name = "analysis_checkpoint_step_00000200.rank001.json"
+    text = (other / name).read_text()
+    whole = json.loads(text)
+    (other / name).write_text(text.replace(whole["rank_facts"]["parameter_hash"], "blake2b:00"))
+    shutil.copy(other / name, other / "analysis_checkpoint_step_00000200.session000.rank001.json")
+    pair = exact(Path(one), Path(other))
+    assert pair.parting is not None
+    assert (pair.parting.step, pair.parting.statistic) == (200, "rank_facts.parameter_hash")
+    assert name in pair.parting.message
+    assert any("1 checkpoint of the second that a resume replaced" in note for note in pair.notes)
+    (other / name).unlink()
+    pair = exact(Path(one), Path(other))
+    assert (pair.word, "only the first has 1 rank file, the earliest at step 200" in pair.verdict) == ("not_recorded", True)
 
 
 def test_nan_on_both_sides_is_the_same_and_on_one_is_not(tmp_path: Path) -> None:
