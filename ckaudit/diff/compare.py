@@ -10,7 +10,7 @@ from ckaudit.audit.newest import contradictions_of_newest
 from ckaudit.audit.open import is_ours, open_run
 from ckaudit.audit.report import notes_on_step, triage_reads, triage_run
 from ckaudit.contract.choice import NOTHING_SAID, Choice
-from ckaudit.contract.diff import Axis, Comparison, Drift, Noise, Pair
+from ckaudit.contract.diff import Axis, Comparison, Drift, Noise, Pair, Unlike
 from ckaudit.diff.align import Axes, axes
 from ckaudit.diff.both import Both, Side
 from ckaudit.diff.comparable import unlike
@@ -26,6 +26,7 @@ from ckaudit.errors import UsageError
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.run.read import Progress
+from ckaudit.run.run import Run
 
 MOST = 20
 OF_QUESTIONS = {"smoothed_loss": train_loss_raw, "validation_loss": val_loss}
@@ -121,7 +122,8 @@ def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas
     both = Both(left.side, right.side, Axes() if how.missing else how, tuple(each.side for each in replicas))
     alike = unlike(left.side.run, right.side.run)
     invalid = {name for each in alike for name in each.invalidates}
-    parted = parting(both, without=[metric for name, metric in OF_QUESTIONS.items() if name in invalid])
+    without = [metric for name, metric in OF_QUESTIONS.items() if name in invalid]
+    parted = parting(both, without=without, one_plan=_have_one_plan(left.side.run, right.side.run, alike))
     answers = [(each, *each(both, alike)) for each in questions().values()]
     weighed = [Weighed(answer, each.weighs, counts) for each, answer, counts in answers]
     word = settle(weighed, parted)
@@ -131,8 +133,16 @@ def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas
         noise=_noise(both, parted, replicas), unlike=alike, answers=[each.answer for each in weighed],
         parting=parted.departures[0] if parted.departures else None, propagation=list(parted.departures),
         drifts=_drifts(left, right, parted), curves=curves(both), gained=gained, lost=lost,
-        notes=[*notes, *right.notes, *_seams(both), *_short(both, replicas)],
+        notes=[*notes, *([parted.aside] if parted.aside else []), *right.notes, *_seams(both), *_short(both, replicas)],
     )  # fmt: skip
+
+
+def _have_one_plan(left: Run, right: Run, alike: Sequence[Unlike]) -> bool:
+    """Tell whether both record the same settings but for the seed, and neither how the learning rate was to go."""
+    facts = [run.manifest for run in (left, right)]
+    if any(each is None or not each.config or each.planned_learning_rate is not UNSET for each in facts):
+        return False
+    return all(each.kind != "config" or each.name.rpartition(".")[2] == "seed" for each in alike)
 
 
 def _opened(path: Path, choice: Choice, step: int | None, progress: Progress | None, gate: Gate) -> Subject:

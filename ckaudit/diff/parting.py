@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ckaudit.contract.diff import Departure
 from ckaudit.contract.numbers import Number, to_word
@@ -20,6 +21,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Mask, Series
 
 MOST = 20
+DECIDED = "the configuration decides it"
 _Ranked = tuple[int, int, int, Departure]
 
 
@@ -30,14 +32,18 @@ class Parting(Struct, frozen=True, kw_only=True):
         departures: What left the band, in order of steps, and within a step in that of cause and forward pass.
         shared_until: Last step up to which both agree in every bit; None: they never do, or nobody can tell.
         is_same: Whether all that both recorded agrees in every bit.
+        aside: A sentence on a difference that counts for nothing; empty: there is none.
     """
 
     departures: tuple[Departure, ...] = ()
     shared_until: int | None = None
     is_same: bool = False
+    aside: str = ""
 
 
-def parting(both: Both, *, without: Collection[Metric] = (), first_points: int = 3) -> Parting:
+def parting(
+    both: Both, *, without: Collection[Metric] = (), one_plan: bool = False, first_points: int = 3
+) -> Parting:  # fmt: skip
     """Return where two runs part.
 
     Runs whose first losses agree in every bit are the same training until their first difference: there is no noise to
@@ -46,11 +52,18 @@ def parting(both: Both, *, without: Collection[Metric] = (), first_points: int =
     Args:
         both: The runs.
         without: Numbers of the whole run that mean something else in each of the two.
+        one_plan: Whether both record the same settings and no planned learning rate: rates that part after the losses, where
+            one run holds its own, then follow the loss. That alone is no parting.
         first_points: Losses that must agree for that; two of one seed do, two of different seeds agree in none.
     """
     if both.axes.axis == "step" and _begin_alike(both, first_points):
         return _in_bits(both)
     found = sorted((*_exact(both), *_whole(both, without)), key=lambda each: each.step)
+    if one_plan:
+        found = [_not_decided(each) if _follows_loss(both, each) else each for each in found]
+    if one_plan and len(found) == 1 and _follows_loss(both, found[0]):
+        said = f"from step {found[0].step} on the learning rates differ, and the losses did before: under the same settings"
+        return Parting(aside=f"{said} that is a schedule which follows the loss, and no change")
     if found:
         found += far_places(both)
     return Parting(departures=tuple(sorted(found, key=lambda each: each.step)[:MOST]))
@@ -142,6 +155,20 @@ def _exact(both: Both, *, slack: float = 1e-6) -> Iterator[Departure]:
             yield _exactly(metric.name, paired, row, int(np.argmax(apart[row])))
 
 
+def _follows_loss(both: Both, departure: Departure) -> bool:
+    """Tell whether a learning rate departs as one does that is lowered when the loss stands still: one run holds its own."""
+    losses, rates = both.paired(train_loss_raw), both.paired(learning_rate)
+    if departure.statistic != learning_rate.name or not losses.unequal[losses.steps < departure.step].any():
+        return False
+    row = int(np.searchsorted(rates.steps, departure.step))
+    held = [bool(row) and values[row, 0] == values[row - 1, 0] for values in (rates.left, rates.right)]
+    return held[0] != held[1]
+
+
+def _not_decided(departure: Departure) -> Departure:
+    return replace(departure, message=departure.message.replace(DECIDED, "under the same settings it follows the loss"))
+
+
 def _is_steady(paired: Paired, *, share: float = 0.9) -> Mask:
     """Return the cells in which both are at their usual value, if they mostly are: batches with pads are of chance."""
     made = np.isfinite(paired.left)
@@ -156,7 +183,7 @@ def _exactly(name: str, paired: Paired, row: int, column: int) -> Departure:
     left, right, step = float(paired.left[row, column]), float(paired.right[row, column]), int(paired.steps[row])
     return Departure(
         statistic=name, step=step, left=left, right=right, unit=paired.unit,
-        message=f"step {step}: {name} is {left:.4g} in the first and {right:.4g} in the second; the configuration decides it",
+        message=f"step {step}: {name} is {left:.4g} in the first and {right:.4g} in the second; {DECIDED}",
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from ckaudit.audit.open import open_run
 from ckaudit.contract.diff import Comparison
 from ckaudit.diff.compare import compare, compare_canary
 from ckaudit.errors import UnreadableError, UsageError
-from tests.diff.pairs import PAIRS, copied, manifest
+from tests.diff.pairs import PAIRS, copied, manifest, relog
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 PYTHIA = Path(__file__).parents[2] / "fixtures" / "real" / "pythia"
@@ -141,6 +141,21 @@ def test_a_canary_is_held_against_every_good_run_and_each_is_read_once(monkeypat
     alone = [compare([each, canary], noise=[other for other in good if other != each]) for each in good]
     assert [each.pairs for each in found] == [each.pairs for each in alone]
     assert sum(each.files for each in found) == sum(open_run(path, reads=()).files for path in (canary, *good))
+
+
+@pytest.mark.parametrize(("settings", "word"), [({}, "within_noise"), ({"patience": 3}, "different")])
+def test_a_schedule_that_follows_the_loss_is_no_change_under_the_same_settings(settings, word, tmp_path):
+    runs = [copied(name, tmp_path) for name in ("base", "replica")]
+    for place, (folder, onset) in enumerate(zip(runs, (300, 400), strict=True)):
+        relog(
+            folder,
+            lambda lines, onset=onset: [line.update(learning_rate=1e-3 if line["step"] < onset else 1e-4) for line in lines],
+        )
+        manifest(folder, lambda whole: whole.pop("planned_learning_rate", None))
+        manifest(folder, lambda whole, more=settings if place else {}: whole["config"].update(more))
+    found = compare(runs).pairs[0]
+    assert found.word == word
+    assert any("follows the loss" in note for note in found.notes) == (word == "within_noise")
 
 
 def test_usage():

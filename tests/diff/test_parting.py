@@ -84,6 +84,26 @@ def test_the_learning_rate_has_no_noise():
     assert (found.statistic, found.step, found.band) == ("learning_rate", 301, 0.0)
 
 
+def test_a_rate_that_follows_the_loss_is_no_change_unless_the_loss_parts_as_well():
+    held, early, late = np.full(400, 1e-3), np.full(400, 1e-3), np.full(400, 1e-3)
+    early[250:] /= 10
+    late[330:] /= 10
+    sides = [run(train_loss_raw=losses(seed), learning_rate=rate) for seed, rate in ((0, early), (1, late))]
+    found = parting(both(*sides), one_plan=True)
+    assert (found.departures, "from step 251 on" in found.aside) == ((), True)
+    assert parting(both(*sides)).departures[0].statistic == "learning_rate"
+    ramp = np.minimum(np.arange(400) / 50, 1) * 1e-3
+    warm = [run(train_loss_raw=losses(seed), learning_rate=rate) for seed, rate in ((0, ramp), (1, ramp**1.1))]
+    assert parting(both(*warm), one_plan=True).departures[0].statistic == "learning_rate"
+    first = [run(train_loss_raw=losses(seed), learning_rate=rate) for seed, rate in ((0, held), (1, held * 2))]
+    assert parting(both(*first), one_plan=True).departures[0].step == 1
+    apart = losses(1)
+    apart[255:] += 0.5
+    parted = parting(both(sides[0], run(train_loss_raw=apart, learning_rate=late)), one_plan=True)
+    assert [each.statistic for each in parted.departures[:2]] == ["learning_rate", "train_loss_raw"]
+    assert parted.departures[0].message.endswith("it follows the loss")
+
+
 def test_seeds_whose_rounded_losses_begin_alike_are_not_one_training():
     left, right = (np.round(losses(seed, scale=0.02), 1) for seed in (0, 1))
     right[:6] = left[:6]
