@@ -1,33 +1,36 @@
 """The Typer application: the list of commands and what they share."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
-from ckaudit.cli import (
-    compare_gate,
-    convert,
-    coverage,
-    data,
-    diff,
-    explain,
-    export,
-    hash_artifacts,
-    import_logs,
-    metrics,
-    resume_check,
-    triage,
-    validate,
-)
-from ckaudit.cli.lab import app as lab
 from ckaudit.cli.phases import alone
-from ckaudit.cli.probe import app as probe
 from ckaudit.cli.version import print_version
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+COMMANDS = {
+    "validate": "validate",
+    "triage": "triage",
+    "metrics": "metrics",
+    "explain": "explain",
+    "diff": "diff",
+    "gate": "compare_gate",
+    "coverage": "coverage",
+    "convert": "convert",
+    "import": "import_logs",
+    "export": "export",
+    "data": "data",
+    "hash": "hash_artifacts",
+    "resume-check": "resume_check",
+}
+"""The module of each command."""
+GROUPS = {"probe": "probe.app", "lab": "lab.app"}
+"""The module of each group of commands."""
 
 EPILOG = """
 \b
@@ -38,29 +41,25 @@ Exit codes:
 """
 
 
-def build() -> typer.Typer:
-    """Return the application with every command; plain help, because rich would double the time it takes to show."""
+def build(only: Collection[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:
+    """Return the application; plain help, because rich would double the time it takes to show.
+
+    Args:
+        only: Names of the commands and groups to load; a command that is run needs no other.
+    """
     app = typer.Typer(
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings=SETTINGS,
     )
     app.callback(epilog=EPILOG)(ckaudit)
-    app.command("validate", epilog=validate.EPILOG)(validate.command)
-    app.command("triage", epilog=triage.EPILOG)(triage.command)
-    app.command("metrics", epilog=metrics.EPILOG)(metrics.command)
-    app.command("explain", epilog=explain.EPILOG)(explain.command)
-    app.command("diff", epilog=diff.EPILOG)(diff.command)
-    app.command("gate", epilog=compare_gate.EPILOG)(compare_gate.command)
-    app.command("coverage", epilog=coverage.EPILOG)(coverage.command)
-    app.command("convert", epilog=convert.EPILOG)(convert.command)
-    app.command("import", epilog=import_logs.EPILOG)(import_logs.command)
-    app.command("export", epilog=export.EPILOG)(export.command)
-    app.command("data", epilog=data.EPILOG)(data.command)
-    app.command("hash", epilog=hash_artifacts.EPILOG)(hash_artifacts.command)
-    app.command("resume-check", epilog=resume_check.EPILOG)(resume_check.command)
-    app.add_typer(probe.build(), name="probe")
-    app.add_typer(lab.build(), name="lab")
+    for name, place in COMMANDS.items():
+        if name in only:
+            module = import_module(f"ckaudit.cli.{place}")
+            app.command(name, epilog=module.EPILOG)(module.command)
+    for name, place in GROUPS.items():
+        if name in only:
+            app.add_typer(import_module(f"ckaudit.cli.{place}").build(), name=name)
     return app
 
 
@@ -75,7 +74,8 @@ def ckaudit(
 
 def invoke(arguments: Sequence[str]) -> Any:
     """Run one command and return its exit code; usage errors are raised for the one handler."""
-    command = get_command(build())
+    known = {*COMMANDS, *GROUPS}.intersection(arguments[:1])
+    command = get_command(build(known) if known else build())
     _take_as_typed(command)
     return command.main(args=alone(arguments), prog_name="ckaudit", standalone_mode=False)
 
