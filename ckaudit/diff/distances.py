@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from operator import gt, lt, sub
 from typing import Any
 
 from msgspec import Struct
@@ -67,19 +68,22 @@ def distribution(histogram: Mapping[str, Any]) -> Distribution | None:
     Its bins are n + 1 edges, n centres, or a range with the number of equal bins. A range without width is a single value.
     """
     try:
-        counts = [float(each) for each in histogram["counts"]]
-        edges = _edges(histogram["bins"], len(counts))
+        counts, bins = [*map(float, histogram["counts"])], histogram["bins"]
+        edges = _edges(bins, len(counts))
     except (KeyError, IndexError, TypeError, ValueError, OverflowError):  # what is wrong with it, validate tells
         return None
     total = math.fsum(counts)
-    if not edges or not total > 0 or not all(map(math.isfinite, (*edges, total))):
+    if not edges or not 0 < total < math.inf or min(counts) < 0 or not all(map(math.isfinite, edges)):
         return None
-    if edges[-1] <= edges[0]:
-        reach = max(abs(edges[0]), 1e-300) * 1e-12
-        return Distribution((edges[0] - reach, edges[0] + reach), (0.0, 1.0), total)
-    if any(low > high for low, high in pairwise(edges)) or min(counts) < 0:
+    low, high = edges[0], edges[-1]
+    if high <= low:
+        reach = max(abs(low), 1e-300) * 1e-12
+        return Distribution((low - reach, low + reach), (0.0, 1.0), total)
+    shares = [0.0, *[each / total for each in accumulate(counts)]]
+    if all(map(lt, edges, edges[1:])):
+        return Distribution(edges, shares, total)
+    if any(map(gt, edges, edges[1:])):
         return None
-    shares = [0.0, *(each / total for each in accumulate(counts))]
     kept = [i for i in range(len(edges)) if i == 0 or edges[i] > edges[i - 1]]
     return Distribution([edges[i] for i in kept], [shares[i] for i in kept], total)
 
@@ -87,9 +91,9 @@ def distribution(histogram: Mapping[str, Any]) -> Distribution | None:
 def _edges(bins: Any, count: int) -> list[float]:
     """Return n + 1 edges; none where there are not so many bins as counts."""
     if isinstance(bins, dict):
-        low, high = (float(each) for each in bins["range"])
-        return [low + (high - low) * i / count for i in range(count)] + [high] if count and bins["count"] == count else []
-    edges = [float(each) for each in bins]
+        low, high = map(float, bins["range"])
+        return [*[low + (high - low) * i / count for i in range(count)], high] if count and bins["count"] == count else []
+    edges = [*map(float, bins)]
     if len(edges) == count + 1 and count:
         return edges
     if len(edges) != count or count < 2:
@@ -107,15 +111,14 @@ def wasserstein(left: Distribution, right: Distribution) -> float:
     In the unit of the values (Villani 2009, remark 6.5: the transport distance of one dimension).
     """
     edges = sorted({*left.edges, *right.edges})
-    here, there = left.along(edges), right.along(edges)
-    total, start, first = 0.0, edges[0], 0.0
-    for edge, below, other in zip(edges, here, there, strict=True):
-        last = below - other
-        one, two = abs(first), abs(last)
-        mean = (one + two) / 2 if first * last >= 0 else (one * one + two * two) / (2 * (one + two))
-        total += (edge - start) * mean
-        start, first = edge, last
-    return total
+    apart = [*map(sub, left.along(edges), right.along(edges))]
+    total = 0.0
+    for low, high, one, two in zip(edges, edges[1:], apart, apart[1:], strict=False):
+        if one * two >= 0:
+            total += (high - low) * abs(one + two)
+        else:
+            total += (high - low) * (one * one + two * two) / abs(one - two)
+    return total / 2
 
 
 def stability_index(left: Distribution, right: Distribution, *, bins: int = DECILES, floor: float = FLOOR) -> float:

@@ -3,8 +3,11 @@
 import math
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from ckaudit.contract.diff import Drift
 from ckaudit.contract.numbers import to_word
@@ -20,7 +23,9 @@ from ckaudit.diff.files import checkpoints_of, read_document
 
 Document = Mapping[str, Any]
 SPREAD = ("weights", "gradients", "activations")
-NORMS = (("weights", "frobenius_norm"), ("gradients", "norm"), ("weight_deltas", "norm"), ("activations", "rms"))
+NORMS = {"weights": "frobenius_norm", "gradients": "norm", "weight_deltas": "norm", "activations": "rms"}
+UNITS = {"wasserstein": "sd", "psi": "nats", "head_entropy": "nats"}
+SHIFT = 0.1  # of the stability index: below it is no shift (Siddiqi 2006)
 GRIDS = (("weights", "sampled_grid_32x32"), ("gradients", "sampled_grid_32x32"), ("attention", "sampled_qk_grid_32x32_per_head"))
 FARTHEST: dict[str, Callable[[float], float]] = {
     "wasserstein": abs, "psi": abs, "grid": abs, "head_entropy": abs, "movement_rank": lambda value: 1 - value,
@@ -48,14 +53,38 @@ def drifts(left: Path, right: Path, steps: Sequence[int], *, most: int = 3) -> l
     return found
 
 
+class Far(Struct, frozen=True, gc=False):
+    """One distance; only of the few that are told a sentence is made.
+
+    Attributes:
+        measure: Which.
+        section: Of the checkpoint.
+        where: Tensor, layer or head; None: the run as a whole.
+        value: The distance.
+        left: The first's value, where the measure compares two.
+        right: The second's.
+        pairs: Of a ranking, how many it ranks.
+    """
+
+    measure: str
+    section: str
+    where: str | None
+    value: float
+    left: float | None = None
+    right: float | None = None
+    pairs: int = 0
+
+
 def drifts_of(left: Document, right: Document, step: int, *, most: int = 3) -> list[Drift]:
     """Return how far two checkpoints have come apart, the farthest places of each measure; parts that are equal have no drift."""
-    found = [drift for measure in (_spreads, _grids, _norms, _heads, _movement) for drift in measure(left, right, step)]
-    kept: list[Drift] = []
-    for name, far in FARTHEST.items():
-        own = [drift for drift in found if drift.measure == name]
-        kept += sorted(own, key=lambda drift: -far(float(drift.value)))[:most]
-    return kept
+    found: dict[str, list[Far]] = {name: [] for name in FARTHEST}
+    for measure in (_spreads, _grids, _norms, _heads, _movement):
+        for far in measure(left, right):
+            found[far.measure].append(far)
+    kept: list[Far] = []
+    for name, size in FARTHEST.items():
+        kept += nsmallest(most, found[name], key=lambda far, size=size: -size(far.value))  # type: ignore[misc]
+    return [_drift(far, step) for far in kept]
 
 
 def shared(left: Document, right: Document, section: str) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
@@ -80,40 +109,32 @@ def _both(left: Mapping[str, Any], right: Mapping[str, Any], field: str) -> tupl
         return None
 
 
-def _spreads(left: Document, right: Document, step: int, *, shift: float = 0.1, large: float = 0.25) -> Iterator[Drift]:
+def _spreads(left: Document, right: Document, *, shift: float = SHIFT) -> Iterator[Far]:
     """Yield the two distances of each pair of histograms; no index of so few values that chance alone makes a shift of it."""
     for section in SPREAD:
         for name, one, other in shared(left, right, section):
-            if one.get("histogram") == other.get("histogram") or not ("histogram" in one and "histogram" in other):
+            mine, theirs = one.get("histogram"), other.get("histogram")
+            if mine is None or theirs is None or mine == theirs:
                 continue
-            p, q = distribution(one["histogram"]), distribution(other["histogram"])
+            p, q = distribution(mine), distribution(theirs)
             if p is None or q is None:
                 continue
             said = _both(one, other, "std")
             unit = said[0] if said and said[0] > 0 else p.spread()
-            noun = f"the distribution of {section.replace('_', ' ')} in {name}"
             if unit > 0:
-                far = wasserstein(p, q) / unit
-                message = f"{noun} has moved by {far:.3g} of its standard deviation"
-                yield _drift("wasserstein", section, name, step, far, message, unit="sd")
-            if chance_index(p, q) > shift:
-                continue
-            index = stability_index(p, q)
-            size = f"large, above {large}" if index > large else f"a shift, above {shift}" if index > shift else "small"
-            yield _drift("psi", section, name, step, index, f"{noun} has a stability index of {index:.3g} ({size})", unit="nats")
+                yield Far("wasserstein", section, name, wasserstein(p, q) / unit)
+            if chance_index(p, q) <= shift:
+                yield Far("psi", section, name, stability_index(p, q))
 
 
-def _grids(left: Document, right: Document, step: int) -> Iterator[Drift]:
+def _grids(left: Document, right: Document) -> Iterator[Far]:
     for section, field in GRIDS:
         for name, one, other in shared(left, right, section):
             if one.get(field) == other.get(field) or not (field in one and field in other):
                 continue
             a, b = cells(one[field]), cells(other[field])
-            if not a or len(a) != len(b) or not all(map(math.isfinite, (*a, *b))):
-                continue
-            far = relative_distance(a, b)
-            message = f"the sampled {section} of {name} are {far:.3g} of their size apart"
-            yield _drift("grid", section, name, step, far, message)
+            if a and len(a) == len(b) and all(map(math.isfinite, (*a, *b))):
+                yield Far("grid", section, name, relative_distance(a, b))
 
 
 def cells(grid: Any) -> list[float]:
@@ -133,47 +154,53 @@ def cells(grid: Any) -> list[float]:
     return []
 
 
-def _norms(left: Document, right: Document, step: int) -> Iterator[Drift]:
-    for section, field in NORMS:
+def _norms(left: Document, right: Document) -> Iterator[Far]:
+    for section, field in NORMS.items():
         for name, one, other in shared(left, right, section):
             norms = _both(one, other, field)
-            if norms is None or norms[0] == norms[1] or not norms[0] > 0:
-                continue
-            ratio = norms[1] / norms[0]
-            message = f"the {field} of {section} in {name} is {norms[1]:.4g}, {ratio:.4g} times the {norms[0]:.4g} of the first"
-            yield _drift("norm", section, name, step, ratio, message, values=norms)
+            if norms is not None and norms[0] != norms[1] and norms[0] > 0:
+                yield Far("norm", section, name, norms[1] / norms[0], *norms)
 
 
-def _heads(left: Document, right: Document, step: int) -> Iterator[Drift]:
+def _heads(left: Document, right: Document) -> Iterator[Far]:
     for layer, one, other in shared(left, right, "attention"):
         mine, theirs = (each.get("entropy_per_head") or [] for each in (one, other))
         if len(mine) != len(theirs):
             continue
         for head, (here, there) in enumerate(zip(mine, theirs, strict=True)):
-            if here == there or not (isinstance(here, (int, float)) and isinstance(there, (int, float))):
-                continue
-            name, apart = f"{layer}/head.{head}", there - here
-            message = f"the entropy of {name} is {there:.4g} nats, {here:.4g} in the first"
-            values = float(here), float(there)
-            yield _drift("head_entropy", "attention", name, step, apart, message, unit="nats", values=values)
+            if here != there and isinstance(here, (int, float)) and isinstance(there, (int, float)):
+                yield Far("head_entropy", "attention", f"{layer}/head.{head}", there - here, float(here), float(there))
 
 
-def _movement(left: Document, right: Document, step: int) -> Iterator[Drift]:
+def _movement(left: Document, right: Document) -> Iterator[Far]:
     """Yield whether the tensors that moved most since the start are the same."""
     pairs = [both for _, one, other in shared(left, right, "weight_deltas") if (both := _both(one, other, "moved"))]
     if all(here == there for here, there in pairs):
         return
     rank = rank_correlation([here for here, _ in pairs], [there for _, there in pairs])
     if rank is not None and rank < 1:
-        message = f"the ranking of {len(pairs)} tensors by how far they moved has a correlation of {rank:.3g}"
-        yield _drift("movement_rank", "weight_deltas", None, step, rank, message)
+        yield Far("movement_rank", "weight_deltas", None, rank, pairs=len(pairs))
 
 
-def _drift(
-    measure: str, section: str, where: str | None, step: int, value: float, message: str, *, unit: str = "1",
-    values: tuple[float, float] | tuple[None, None] = (None, None),
-) -> Drift:  # fmt: skip
+def _drift(far: Far, step: int) -> Drift:
     return Drift(
-        measure=measure, section=section, where=where, step=step, left=values[0], right=values[1], value=to_word(value),
-        unit=unit, message=message,
+        measure=far.measure, section=far.section, where=far.where, step=step, left=far.left, right=far.right,
+        value=to_word(far.value), unit=UNITS.get(far.measure, "1"), message=_sentence(far),
     )  # fmt: skip
+
+
+def _sentence(far: Far, *, shift: float = SHIFT, large: float = 0.25) -> str:
+    value, noun = far.value, f"the distribution of {far.section.replace('_', ' ')} in {far.where}"
+    if far.measure == "wasserstein":
+        return f"{noun} has moved by {value:.3g} of its standard deviation"
+    if far.measure == "psi":
+        size = f"large, above {large}" if value > large else f"a shift, above {shift}" if value > shift else "small"
+        return f"{noun} has a stability index of {value:.3g} ({size})"
+    if far.measure == "grid":
+        return f"the sampled {far.section} of {far.where} are {value:.3g} of their size apart"
+    if far.measure == "norm":
+        what = f"the {NORMS[far.section]} of {far.section} in {far.where}"
+        return f"{what} is {far.right:.4g}, {value:.4g} times the {far.left:.4g} of the first"
+    if far.measure == "head_entropy":
+        return f"the entropy of {far.where} is {far.right:.4g} nats, {far.left:.4g} in the first"
+    return f"the ranking of {far.pairs} tensors by how far they moved has a correlation of {value:.3g}"
