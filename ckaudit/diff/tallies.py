@@ -1,7 +1,7 @@
 """What two checkpoints differ in, statistic by statistic: in how many places, and where most."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, field
@@ -112,9 +112,12 @@ def _count(
         tally.only_right += left is None
     else:
         tally.apart += 1
-        for far, place, values in _changes(name, where, left, right, scale):
-            if far > tally.far or (tally.where is None and tally.far < 0):
-                tally.far, tally.where, tally.values = far, place, values
+        far, index = _change(name, left, right, scale)
+        if far > tally.far or (tally.where is None and tally.far < 0):
+            tally.far, tally.where, tally.values = far, where, (left, right)
+            if index is not None:
+                part = f"head.{index}" if name.endswith("_per_head") else str(index)
+                tally.where, tally.values = f"{where}/{part}" if where else part, (left[index], right[index])
 
 
 def _hides_zero(left: Any, right: Any) -> bool:
@@ -126,19 +129,18 @@ def _hides_zero(left: Any, right: Any) -> bool:
     return left == 0 and isinstance(left, float) and math.copysign(1, left) != math.copysign(1, float(right))
 
 
-def _changes(
-    name: str, where: str | None, left: Any, right: Any, scale: Any
-) -> Iterator[tuple[float, str | None, tuple[Any, Any]]]:
-    """Yield how far each number of two different values is apart, its place, and both."""
+def _change(name: str, left: Any, right: Any, scale: Any) -> tuple[float, int | None]:
+    """Return how far two different values are apart, of two rows the farthest numbers, and their place in the row."""
     size = _size(name, scale)
     if not (_is_row(left) and _is_row(right) and len(left) == len(right)):
-        yield _change(left, right, size), where, (left, right)
-        return
+        return _distance(left, right, size), None
     size = size or max(map(abs, filter(is_number, (*left, *right))), default=0.0)
-    for index, (one, other) in enumerate(zip(left, right, strict=True)):
-        if one != other:
-            part = f"head.{index}" if name.endswith("_per_head") else str(index)
-            yield _change(one, other, size), f"{where}/{part}" if where else part, (one, other)
+    pairs = enumerate(zip(left, right, strict=True))
+    apart = [(_distance(one, other, size), -index) for index, (one, other) in pairs if one != other]
+    if not apart:  # zeros of different sign
+        return 0.0, None
+    far, index = max(apart)
+    return far, -index
 
 
 def _size(name: str, scale: Any) -> float:
@@ -160,7 +162,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, float) or (type(value) is int and abs(value) < HUGE)
 
 
-def _change(left: Any, right: Any, size: float) -> float:
+def _distance(left: Any, right: Any, size: float) -> float:
     if is_number(left) and is_number(right):
         return float(abs(right - left) / (size or max(abs(left), abs(right), 1e-300)))
     return math.inf if is_number(left) or is_number(right) else -1.0

@@ -49,6 +49,8 @@ def test_one_ulp_is_a_difference(tmp_path: Path) -> None:
 
 def test_the_sign_of_a_zero_is_a_difference(tmp_path: Path) -> None:
     assert pair_of(tmp_path, {"loss": 0.0, "scalars": {"a": 1}}, {"loss": -0.0, "scalars": {"a": 1}}).word == "different"
+    rows = ({"attention": {"a": {"mass_per_head": [1.0, zero]}}} for zero in (0.0, -0.0))
+    assert pair_of(tmp_path, *rows).word == "different"
     assert pair_of(tmp_path, {"loss": 1, "scalars": {"a": 0.0}}, {"loss": 1.0, "scalars": {"a": 0}}).word == "same"
 
 
