@@ -177,6 +177,12 @@ def test_two_checkpoints_load_nothing_heavy():
     assert not {
         name for name in loaded if name.startswith(("ckaudit.rules", "ckaudit.causes", "ckaudit.metrics", "ckaudit.audit"))
     }
+    assert not {"ckaudit.cli.metrics", "ckaudit.cli.validate", "ckaudit.cli.lab.app", "ckaudit.cli.compare_gate"} & loaded
+
+
+def test_a_misspelt_command_is_told_from_all_commands(capfd):
+    assert run(["dif", BASE, BASE]) == 2
+    assert "diff" in capfd.readouterr().err
 
 
 def test_no_level_of_a_loss_that_ended_as_nan_is_called_the_same(told, tmp_path):
