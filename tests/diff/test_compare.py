@@ -124,7 +124,7 @@ def test_foreign_logs_of_two_seeds_of_a_public_training():
     assert found.parting is None
     assert [each.name for each in found.gained] == ["loss_spike"]
     assert (words["health"], found.word) == ("worse", "within_noise")
-    assert "though: 1 finding gained: loss_spike" in found.verdict
+    assert "more than chance; 1 finding gained: loss_spike" in found.verdict
 
 
 def test_a_canary_is_held_against_every_good_run_and_each_is_read_once(monkeypatch):

@@ -39,7 +39,9 @@ def test_word_of_a_pair(answers, parting, word):
 
 def test_what_does_not_count_is_told_in_the_verdict_all_the_same():
     answers = [weighed("within_noise"), weighed("worse", "health", False)]
-    assert verdict("within_noise", answers, [], []) == "Within noise, though: the numbers"
+    assert (
+        verdict("within_noise", answers, [], []) == "Within noise: nothing that decides differs by more than chance; the numbers"
+    )
     assert verdict("different", answers, [], []) == "Different: the numbers"
     cost = [weighed("within_noise"), weighed("worse", "cost", False)]
     assert verdict("within_noise", cost, [], []) == "Within noise: nothing differs by more than chance"
