@@ -55,9 +55,9 @@ def verdict(word: Word, weighed: Sequence[Weighed], departures: Sequence[Departu
     if word == "not_recorded":
         return "Nothing to compare: no loss that both recorded"
     told = _told(weighed)
-    if told:
-        return f"Within noise: nothing that decides differs by more than chance; {told}"
-    return "Within noise: nothing differs by more than chance"
+    return (
+        f"Within noise: nothing {f'that decides differs by more than chance; {told}' if told else 'differs by more than chance'}"
+    )
 
 
 def _told(weighed: Sequence[Weighed]) -> str:
