@@ -101,7 +101,7 @@ class RunReader:
         blocks = [_blocks(path) for path in self.folder.scalars]
         told = _told(progress, sum(blocks) + len(files))
         for index, path in enumerate(self.folder.scalars):
-            self._log_file(path, told, range(sum(blocks[:index]), sum(blocks[: index + 1])))
+            self.take_log(path, told, range(sum(blocks[:index]), sum(blocks[: index + 1])))
         for index, file in enumerate(files):
             self.take_checkpoint(file)
             told(sum(blocks) + index + 1)
@@ -151,7 +151,8 @@ class RunReader:
         self.findings += lines.findings
         self.notes += lines.notes
 
-    def _log_file(self, path: Path, told: Callable[[int], None], pieces: range) -> None:
+    def take_log(self, path: Path, told: Callable[[int], None] = lambda _: None, pieces: range = range(0)) -> None:
+        """Read a whole log; `told` is called with each of its pieces done."""
         blocks = read_lines(path, path.name, root=self.folder.root, tabulate=self._tabulate)
         for done, lines in enumerate(blocks, pieces.start + 1):
             self.take_lines(lines)
