@@ -16,6 +16,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 COMMANDS = {
     "validate": "validate",
     "triage": "triage",
+    "watch": "watch",
     "metrics": "metrics",
     "explain": "explain",
     "diff": "diff",
