@@ -1,0 +1,30 @@
+"""The tab on the loss: whether the run trains at all."""
+
+from ckaudit.panels.board import Board
+from ckaudit.panels.limits import baselines, threshold
+from ckaudit.panels.tab import tab
+
+READS = (
+    "train_loss_raw", "train_loss_ema", "val_loss", "learning_rate", "loss_excess", "loss_over_median", "train_loss_slope",
+    "unigram_entropy", "tokens_seen", "loss_scale", "overflow_rate", "skipped_updates", "learning_rate_over_peak",
+)  # fmt: skip
+
+
+@tab(
+    10,
+    asks=("D1.1", "D1.4", "D1.6", "D2.1", "D4.1", "D4.6"),
+    rules=("schedule_off_plan", "skipped_updates", "overflow", "batch_repeated", "repeated_batch", "impossible_value"),
+    reads=READS,
+)
+def training(board: Board) -> None:
+    """Is it training?"""
+    lines = baselines(board.scene)
+    board.curves(
+        "loss", "Does the loss fall, and what happened on the way?", "train_loss_raw", also=("train_loss_ema", "val_loss"),
+        right=("learning_rate",), lines=lines, marked=True, note="" if len(lines) > 1 else "no n-gram baseline was recorded",
+    )  # fmt: skip
+    board.curves("loss_excess", "Does the loss spike?", "loss_excess", lines=threshold("LOSS001", "k"))
+    board.curves("learning_rate", "Is the schedule as it was meant?", "learning_rate")
+    board.curves("loss_slope", "How fast does it still fall?", "train_loss_slope", lines=[("no change", 0.0)])
+    board.curves("tokens", "Does every step bring new tokens?", "tokens_seen")
+    board.curves("loss_scale", "Do gradients overflow in half precision?", "loss_scale", right=("overflow_rate",), log=True)
