@@ -33,7 +33,8 @@ def _caption(chart: Chart) -> Iterator[Markup]:
         names = [part for name in chart.metrics for part in (tag("code", name), " ")]
         yield tag("span", tag("b", "Of "), *names, class_="of")
     if chart.formula:
-        yield tag("span", tag("b", "Formula "), tag("code", readable(chart.formula)), class_="of")
+        lines = [part for line in readable(chart.formula).split("\n") for part in (tag("code", line), " ")]
+        yield tag("span", tag("b", "Formula "), *lines, class_="of")
     units = unit(chart.unit) + (f", right {unit(chart.right_unit)}" if chart.right_unit else "")
     yield tag("span", tag("b", "Unit "), units + (", on a logarithmic scale" if chart.log else ""), class_="of")
     if chart.note:

@@ -15,7 +15,6 @@ def overview(report: Report, panels: Panels) -> Iterator[Markup]:
     """Yield the parts of the first tab."""
     where = places(panels)
     yield tag("h2", QUESTION)
-    yield tag("p", report.verdict, class_="answer")
     if report.state:
         yield _state(report)
     if report.response:

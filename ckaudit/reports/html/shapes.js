@@ -9,7 +9,8 @@ const ALARM = "#D55E00";
 
 // The library reads a few tags in names: a name is text.
 const plain = (words) => String(words).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-const short = (words, most = 34) => (words.length > most ? `${words.slice(0, 12)}…${words.slice(13 - most)}` : words);
+const short = (words, most = 34) => (words.length > most ? `${words.slice(0, most / 3)}…${words.slice(Math.ceil(most / 3) + 1 - most)}` : words);
+const begun = (words, most) => (words.length > most ? `${words.slice(0, most - 1)}…` : words);
 const finite = (value) => (typeof value === "number" ? value : null);
 
 function style(trace, place, runs) {
@@ -37,7 +38,7 @@ function broken(trace, x) {
   }];
 }
 
-function lines(chart) {
+function lines(chart, width) {
   const runs = new Set(chart.traces.map((trace) => trace.run || 0)).size;
   const names = [...new Set(chart.traces.map((trace) => (runs > 1 ? trace.name.replace(/^.*?: /, "") : trace.name)))];
   const traces = chart.traces.flatMap((trace, place) => {
@@ -53,7 +54,7 @@ function lines(chart) {
     };
     return [...band(trace, x, colour), line, ...broken(trace, x)];
   });
-  return { traces: [...traces, ...happened(chart)], layout: { ...axes(chart), shapes: limits(chart), annotations: named(chart) } };
+  return { traces: [...traces, ...happened(chart)], layout: { ...axes(chart), shapes: limits(chart), annotations: named(chart, width) } };
 }
 
 function happened(chart) {
@@ -72,16 +73,16 @@ function limits(chart) {
   const flat = (chart.lines || []).map(([, value]) => ({
     type: "line", xref: "paper", x0: 0, x1: 1, y0: value, y1: value, line: { width: 1, dash: "dot", color: "#888888" },
   }));
-  const spans = (chart.marks || []).map((mark) => ({
+  const spans = (chart.marks || []).filter((mark) => mark.severity !== "note").map((mark) => ({
     type: "rect", yref: "paper", y0: 0, y1: 1, x0: mark.step, x1: mark.until || mark.step, layer: "below",
     fillcolor: SEVERITY[mark.severity] || "#888888", opacity: 0.12, line: { width: 1, color: SEVERITY[mark.severity] || "#888888" },
   }));
   return [...flat.filter((line) => typeof line.y0 === "number"), ...spans];
 }
 
-function named(chart) {
+function named(chart, width) {
   return (chart.lines || []).filter(([, value]) => typeof value === "number" && (!chart.log || value > 0)).map(([name, value]) => ({
-    text: plain(short(name, 40)), xref: "paper", x: 0.995, xanchor: "right", y: chart.log ? Math.log10(value) : value, yanchor: "bottom",
+    text: plain(begun(name, width / 9)), xref: "paper", x: 0.995, xanchor: "right", y: chart.log ? Math.log10(value) : value, yanchor: "bottom",
     showarrow: false, font: { size: 10 },
   }));
 }
@@ -91,15 +92,15 @@ function axes(chart) {
   const second = chart.traces.some((trace) => trace.axis === "right");
   return {
     xaxis: { title: { text: plain(chart.x || "step") } }, yaxis: left, hovermode: "x unified",
-    ...(second ? { yaxis2: { title: { text: plain(chart.right_unit || "") }, overlaying: "y", side: "right", showgrid: false, exponentformat: "power" } } : {}),
+    ...(second ? { yaxis2: { title: { text: plain(chart.right_unit || "") }, overlaying: "y", side: "right", showgrid: false, automargin: true, exponentformat: "power" } } : {}),
     yaxis3: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
   };
 }
 
-function bars(chart) {
+function bars(chart, width) {
   const rows = Math.max(...chart.traces.map((trace) => trace.y.length), 1);
   const traces = chart.traces.map((trace, place) => ({
-    type: "bar", orientation: "h", y: chart.axes[trace.x].map((name) => plain(short(String(name), 40))), x: trace.y.map(finite), name: plain(short(trace.name)),
+    type: "bar", orientation: "h", y: chart.axes[trace.x].map((name) => plain(short(String(name), width < 480 ? 20 : 40))), x: trace.y.map(finite), name: plain(short(trace.name)),
     marker: { color: COLOURS[place % COLOURS.length] }, hovertext: chart.axes[trace.x].map(plain), hoverinfo: "text+x",
   }));
   const lines = (chart.lines || []).filter(([, value]) => typeof value === "number").map(([, value]) => ({
@@ -127,17 +128,17 @@ function cells(values, rows, columns, log) {
   return traces;
 }
 
-function ticks(names, most) {
+function ticks(names, most, letters = 30) {
   const every = Math.max(1, Math.ceil(names.length / most));
   const chosen = names.map((_, place) => place).filter((place) => place % every === 0);
-  return { tickmode: "array", tickvals: chosen, ticktext: chosen.map((place) => plain(short(String(names[place]), 30))) };
+  return { tickmode: "array", tickvals: chosen, ticktext: chosen.map((place) => plain(short(String(names[place]), letters))) };
 }
 
 function heatmap(chart, width) {
   const { rows, columns, values } = chart.matrix;
   return { traces: cells(values, rows, columns, chart.log), height: Math.max(220, 90 + 13 * rows.length), layout: {
-    xaxis: { title: { text: plain(chart.x || "step") }, ...ticks(columns, width / 60) },
-    yaxis: { autorange: "reversed", automargin: true, ...ticks(rows, 60) }, columns,
+    xaxis: { title: { text: plain(chart.x || "step") }, ...ticks(columns, (width - 220) / 45) },
+    yaxis: { autorange: "reversed", automargin: true, ...ticks(rows, 60, width < 480 ? 18 : 30) }, columns,
   } };
 }
 
@@ -179,7 +180,7 @@ function grids(chart, width, chosen) {
   // One scale for all steps of a place: a slider that changed it would hide what changes.
   if (!chart.log && numbers.length) Object.assign(traces[0], { zmin: Math.min(...numbers), zmax: Math.max(...numbers) });
   return { traces, height: 420, layout: {
-    xaxis: { title: { text: plain(chart.x || "") }, ...ticks(columns, width / 60), constrain: "domain" },
+    xaxis: { title: { text: plain(chart.x || "") }, ...ticks(columns, (width - 150) / 45), constrain: "domain" },
     yaxis: { autorange: "reversed", automargin: true, ...ticks(rows, 24) },
   } };
 }

@@ -15,7 +15,9 @@ document.head.appendChild = function (node) {
 };
 
 async function unpack() {
-  const packed = Uint8Array.from(atob(document.getElementById("library").textContent), (letter) => letter.charCodeAt(0));
+  const letters = atob(document.getElementById("library").textContent);
+  const packed = new Uint8Array(letters.length);
+  for (let place = 0; place < letters.length; place += 1) packed[place] = letters.charCodeAt(place);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const script = document.createElement("script");
   script.textContent = await new Response(stream).text();
