@@ -61,7 +61,7 @@ class Mark(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """A step at which something happened."""
 
     step: Annotated[Step, doc("The step.", unit="steps")]
-    kind: Annotated[Literal["finding", "event", "resume", "parting"], doc("What it is.")]
+    kind: Annotated[Literal["finding", "spike", "event", "resume", "parting"], doc("What it is.")]
     text: Annotated[str, doc("What happened, in one sentence.")]
     until: Annotated[Step | None, doc("Last step of an interval.", unit="steps")] = None
     severity: Annotated[str | None, doc("Of a finding.")] = None

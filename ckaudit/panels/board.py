@@ -6,6 +6,7 @@ from typing import Any
 from ckaudit.contract.panels import Chart
 from ckaudit.panels.draw import bars, curves, heat
 from ckaudit.panels.missing import why_missing
+from ckaudit.panels.pictures import FIELD, grids, ridges, why_none
 from ckaudit.panels.scene import Scene
 
 
@@ -35,6 +36,18 @@ class Board:
     def bars(self, name: str, title: str, metric: str, **how: Any) -> None:
         """Put up the last values as bars."""
         self.put(bars(self.scene, name, title, metric, **how), metric)
+
+    def ridges(self, name: str, title: str, section: str) -> None:
+        """Put up histograms over time."""
+        self._from_checkpoints(ridges(self.scene, name, title, section), section, "histogram")
+
+    def grids(self, name: str, title: str, section: str) -> None:
+        """Put up sampled matrices with a slider."""
+        self._from_checkpoints(grids(self.scene, name, title, section), section, FIELD[section])
+
+    def _from_checkpoints(self, chart: Chart | None, section: str, field: str) -> None:
+        self.put(chart)
+        self.lack("" if chart else why_none(self.scene, section, field))
 
     def put(self, chart: Chart | None, *needed: str) -> None:
         """Put up a chart where there is one, and say what of the metrics it needs is missing."""

@@ -9,6 +9,7 @@ from ckaudit.contract.diff import Comparison
 from ckaudit.contract.panels import VERSION, Panels, Tab
 from ckaudit.contract.report import Report
 from ckaudit.metrics import metrics
+from ckaudit.panels.completed import completed
 from ckaudit.panels.links import links
 from ckaudit.panels.scene import Scene
 from ckaudit.panels.tab import tabs
@@ -35,7 +36,7 @@ def panels(
     """
     beside = Scene(_judged(*other), other[1]) if other else None
     scene = Scene(_judged(run, report), report, path, beside, comparison)
-    made = [each(scene) for each in tabs() if comparison is not None or each.id != "other_run"]
+    made = completed(scene, [each(scene) for each in tabs() if comparison is not None or each.id != "other_run"])
     subjects = [report.subject, *([other[1].subject] if other else [])]
     return Panels(
         schema_version=VERSION, subjects=subjects, tabs=made, links=links(scene, made), notes=list(_notes(made)),

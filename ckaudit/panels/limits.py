@@ -12,7 +12,7 @@ Line = tuple[str, float]
 def threshold(code: str, *names: str) -> list[Line]:
     """Return thresholds of a rule as lines."""
     rule = rules()[code]
-    return [(f"{code} {name}", float(rule.thresholds[name])) for name in names]
+    return [(f"{code} {name.replace('_', ' ')}", float(rule.thresholds[name])) for name in names]
 
 
 def baselines(scene: Scene) -> list[Line]:

@@ -16,9 +16,8 @@ def _link(place: int, finding: Finding, tabs: Sequence[Tab], default: str) -> Li
     step = finding.worst_step if finding.worst_step is not None else finding.first_step
     named = metrics_of(finding)
     ranked = [
-        (_fit(chart, finding, named) + 4 * (place in tab.findings), tab, chart)
+        (_fit(chart, finding, named) + (4 * (place in tab.findings) if tab.kind == "question" else -1), tab, chart)
         for tab in tabs
-        if tab.kind == "question"
         for chart in tab.charts
         if set(chart.metrics) & set(named)
     ]

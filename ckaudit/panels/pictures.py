@@ -18,8 +18,8 @@ from ckaudit.panels.values import short
 from ckaudit.run.run import Grids
 from ckaudit.run.series import Floats
 
+LINE = 'recorder = Recorder(model, "run/")'
 FIELD = {"weights": "sampled_grid_32x32", "gradients": "sampled_grid_32x32"}
-NOUN = {"weights": "weights", "gradients": "gradients", "activations": "activations"}
 
 
 def ridges(scene: Scene, name: str, title: str, section: str, *, most: int = 12) -> Chart | None:
@@ -30,7 +30,8 @@ def ridges(scene: Scene, name: str, title: str, section: str, *, most: int = 12)
         return None
     kept = anchors(scene.run.tensors, there, _wanted(scene), most)
     return Chart(
-        id=name, title=title, shape="ridges", unit="1", x=f"value of {NOUN[section]}", ridges=list(_ridges(taken, section, kept)),
+        id=name, title=title, shape="ridges", unit="1", formula=r"c_b / \textstyle\sum_j c_j",
+        x=f"value of {section}", ridges=list(_ridges(taken, section, kept)),
         note=_note(kept, there, taken, scene), marks=marks(scene, []),
     )  # fmt: skip
 
@@ -59,7 +60,8 @@ def grids(scene: Scene, name: str, title: str, section: str, *, most: int = 12) 
         if (packed := _cells(dict(shot.members(section)).get(each, {}).get(field))) is not None
     ]
     return Chart(
-        id=name, title=title, shape="grids", unit="1", x="sampled column", frames=frames, note=_note(kept, there, taken, scene)
+        id=name, title=title, shape="grids", unit="1", x="sampled column", frames=frames, note=_note(kept, there, taken, scene),
+        formula=r"W_{\lfloor i n / 32 \rfloor, \lfloor j m / 32 \rfloor}",
     )  # fmt: skip
 
 
@@ -97,11 +99,12 @@ def of_heads(scene: Scene, name: str, title: str, *, places: int = 16, steps: in
         if layer == wanted and step in chosen and stack.ndim == 3
         for head in range(min(heads, len(stack)))
     ]
-    left = len(kept) < len(layers) or any(len(stack) > heads for stack in found.values)
-    note = f"{len(kept)} of {len(layers)} layers, {heads} heads of each at most, {len(chosen)} of {len(when)} steps are drawn"
+    told = [f"{len(kept)} of {len(layers)} layers"] if len(kept) < len(layers) else []
+    told += [f"{heads} heads of each"] if any(len(stack) > heads for stack in found.values) else []
+    told += [f"{len(chosen)} of {len(when)} steps"] if len(chosen) < len(when) else []
     return Chart(
         id=name, title=title, shape="grids", unit="1", x="sampled key", metrics=["head_kind"], frames=_in_turn(frames),
-        note=note if left or len(chosen) < len(when) else "",
+        note=f"{' and '.join(told)} are drawn" if told else "",
     )  # fmt: skip
 
 
@@ -148,6 +151,15 @@ def _alike(stack: Floats) -> Grid:
 
 def _heads(stack: Floats) -> list[str]:
     return [f"head.{place}" for place in range(len(stack))]
+
+
+def why_none(scene: Scene, section: str, field: str) -> str:
+    """Return why no histograms or matrices of a section can be drawn."""
+    if not len(scene.run.checkpoint_steps):
+        return f"{field} of {section} stands in checkpoints, and none was recorded; to record it: {LINE}"
+    if not snapshots(scene):
+        return f"{field} of {section} is read from run folders only"
+    return f"none of the checkpoints read holds {section}.*.{field}; to record it: {LINE}"
 
 
 def _named(taken: Sequence[Snapshot], section: str, field: str) -> list[str]:

@@ -10,11 +10,13 @@ from msgspec import Struct
 
 from ckaudit.contract.interview import Answer
 from ckaudit.contract.interview import Word as AnswerWord
-from ckaudit.contract.panels import Answered, Tab
+from ckaudit.contract.panels import Answered, Chart, Tab
 from ckaudit.contract.report import Check, Finding
+from ckaudit.material.counts import plural
 from ckaudit.panels.board import Board
-from ckaudit.panels.scene import Scene
+from ckaudit.panels.scene import Scene, metrics_of
 from ckaudit.questions.question import questions
+from ckaudit.rules import rules
 
 Painter = Callable[[Board], tuple[Answered, str] | None]
 GRAVITY: tuple[Answered, ...] = ("bad", "watch", "good", "unknown")
@@ -29,6 +31,7 @@ class TabKind(Struct, frozen=True, eq=False):
         question: The docstring's first line.
         kind: A question, or a dashboard.
         asks: Questions of the interview that it rests on.
+        beside: Questions that are told with it, but do not decide it.
         rules: Names of rules whose findings belong to it besides theirs.
         reads: Metrics that it draws.
         paint: Puts charts on a board; returns word and answer where it judges itself.
@@ -39,6 +42,7 @@ class TabKind(Struct, frozen=True, eq=False):
     question: str
     kind: Literal["question", "dashboard"]
     asks: tuple[str, ...]
+    beside: tuple[str, ...]
     rules: tuple[str, ...]
     reads: tuple[str, ...]
     paint: Painter
@@ -47,26 +51,31 @@ class TabKind(Struct, frozen=True, eq=False):
         """Return the tab of a run."""
         board = Board(scene)
         said = self.paint(board)
-        answers = scene.answers(self.asks)
+        answers, others = scene.answers(self.asks), scene.answers(self.beside)
         places = [place for place, finding in enumerate(scene.report.findings) if self.owns(finding)]
-        word, text = said or _settle(answers, [scene.report.findings[each] for each in places], self.checks(scene), board)
+        word, text = said or _settle(answers, [scene.report.findings[each] for each in places], self.checks(scene), board.charts)
         return Tab(
-            id=self.id, question=self.question, kind=self.kind, word=word, answer=text, charts=board.charts, answers=answers,
-            findings=places, missing=board.missing,
+            id=self.id, question=self.question, kind=self.kind, word=word, answer=text, charts=board.charts,
+            answers=[*answers, *others], findings=places, missing=board.missing,
         )  # fmt: skip
 
     def owns(self, finding: Finding) -> bool:
-        """Tell whether a finding belongs here."""
+        """Tell whether a finding belongs here: to a question by its rule, to a dashboard by what it rests on."""
+        if self.kind == "dashboard":
+            return bool(set(metrics_of(finding)) & set(self.reads))
         return finding.name in self.watched
 
     def checks(self, scene: Scene) -> list[Check]:
         """Return what became of the rules that belong here."""
-        return [check for check in scene.report.checks if check.name in self.watched]
+        if self.kind == "question":
+            return [check for check in scene.report.checks if check.name in self.watched]
+        own = {code for code, rule in rules().items() if {metric.name for metric in rule.metrics} & set(self.reads)}
+        return [check for check in scene.report.checks if check.code in own]
 
     @property
     def watched(self) -> frozenset[str]:
         """Names of the rules that belong here."""
-        asked = [questions()[each] for each in self.asks]
+        asked = [questions()[each] for each in (*self.asks, *self.beside)]
         return frozenset(self.rules).union(*(each.rules + each.weighs for each in asked))
 
 
@@ -77,6 +86,7 @@ def tab(
     place: int,
     *,
     asks: Sequence[str] = (),
+    beside: Sequence[str] = (),
     rules: Sequence[str] = (),
     reads: Sequence[str] = (),
     kind: Literal["question", "dashboard"] = "question",
@@ -85,7 +95,7 @@ def tab(
 
     def enter(function: Painter) -> TabKind:
         question = (function.__doc__ or "").partition("\n")[0]
-        made = TabKind(function.__name__, place, question, kind, tuple(asks), tuple(rules), tuple(reads), function)
+        made = TabKind(function.__name__, place, question, kind, tuple(asks), tuple(beside), tuple(rules), tuple(reads), function)
         if made.id in _TABS:
             raise ValueError(f"tab {made.id} stands twice in the catalogue")
         _TABS[made.id] = made
@@ -104,20 +114,23 @@ def tabs() -> tuple[TabKind, ...]:
 
 
 def _settle(
-    answers: Sequence[Answer], findings: Sequence[Finding], checks: Sequence[Check], board: Board
+    answers: Sequence[Answer], findings: Sequence[Finding], checks: Sequence[Check], charts: Sequence[Chart]
 ) -> tuple[Answered, str]:
-    """Return the worst word of answers and findings, and the sentences that say so."""
+    """Return the worst word of answers and findings, and the sentences that say so; without any, what the rules could judge."""
     said: list[tuple[Answered, str]] = [(_word(each.word), f"{each.question} {_sentence(each.sentence)}") for each in answers]
     said += [(_gravity(each), _sentence(each.message)) for each in findings]
     word: Answered = min((each for each, _ in said), key=GRAVITY.index, default="unknown")
-    if word == "unknown":
-        judged = [check for check in checks if check.outcome == "passed"]
-        if judged:
-            return "good", f"Nothing found: {len(judged)} of {len(checks)} rules on it could judge."
-        return "unknown", board.missing[0] + "." if board.missing else "Nothing of it was recorded."
-    told = list(dict.fromkeys(text for each, text in said if each == word))
-    more = f" And {len(told) - 2} more." if len(told) > 2 else ""
-    return word, " ".join(told[:2]) + more
+    if word != "unknown":
+        told = list(dict.fromkeys(text for each, text in said if each == word))
+        more = f" And {len(told) - 2} more." if len(told) > 2 else ""
+        return word, " ".join(told[:2]) + more
+    judged = sum(check.outcome == "passed" for check in checks)
+    if judged and charts and not answers:
+        found = "Nothing but notes" if findings else "Nothing"
+        return "good", f"{found} found: {judged} of {plural(len(checks), 'rule')} on it could judge."
+    if not charts:
+        return "unknown", "Nothing of it was recorded."
+    return "unknown", said[0][1] if said else "No rule judges it."
 
 
 def _word(word: AnswerWord) -> Answered:

@@ -1,8 +1,9 @@
 """The tab on attention: what the heads do."""
 
+from ckaudit.audit.applies import why_not_metric
 from ckaudit.panels.board import Board
 from ckaudit.panels.limits import threshold
-from ckaudit.panels.pictures import of_heads, redundancy
+from ckaudit.panels.pictures import attention_grids, of_heads, redundancy, why_none
 from ckaudit.panels.tab import tab
 
 READS = (
@@ -24,8 +25,8 @@ def attention(board: Board) -> None:
     board.heat("head_similarity", "Does a head do what another does?", "head_similarity")
     board.put(redundancy(scene, "redundancy", "Which heads are alike?"))
     board.put(of_heads(scene, "attention_grids", "Where do the heads look?"))
-    if not any(chart.shape == "grids" for chart in board.charts):
-        board.lack("no sampled attention was recorded, so that no map of a head can be drawn")
+    if not attention_grids(scene).steps:
+        board.lack(why_not_metric(scene.run, "head_similarity") or why_none(scene, "attention", "sampled_qk_grid_32x32_per_head"))
     board.curves("dead_heads", "How many heads look at one token, or at all alike?", "dead_head_fraction",
                  also=("uniform_head_fraction",))  # fmt: skip
     board.curves("mask", "Does any head see later tokens?", "upper_triangle_mass", lines=threshold("MASK001", "most"), most=6)

@@ -8,7 +8,6 @@ from ckaudit.panels.board import Board
 from ckaudit.panels.limits import threshold
 from ckaudit.panels.marks import marks
 from ckaudit.panels.order import chosen, forward
-from ckaudit.panels.pictures import ridges
 from ckaudit.panels.sample import kept_columns, kept_points
 from ckaudit.panels.scene import Scene
 from ckaudit.panels.tab import tab
@@ -19,7 +18,6 @@ READS = (
     "activation_saturation", "activation_outlier_rate", "residual_rms", "spectral_norm", "nan_inf_events", "weight_norm",
     "expert_entropy", "moe_util_entropy", "moe_drop_rate", "expert_imbalance", "activation_mean_abs", "weight_std",
 )  # fmt: skip
-LOAD = "moe.*.counts"
 
 
 @tab(30, asks=("D1.3", "D3.5", "D4.5"), rules=("router_imbalance", "dropped_tokens", "curvature_jump"), reads=READS)
@@ -34,7 +32,7 @@ def health(board: Board) -> None:
     board.curves("spectral_norm", "How far can a matrix stretch a vector?", "spectral_norm")
     board.curves("nonfinite", "Where is anything not finite?", "nan_inf_events")
     board.heat("weight_size", "Do weights grow or shrink?", "weight_norm", log=True)
-    board.put(ridges(scene, "activation_ridges", "How are activations spread, over time?", "activations"))
+    board.ridges("activation_ridges", "How are activations spread, over time?", "activations")
     board.put(loads(scene), "expert_entropy")
     board.curves("routing", "Are the experts used evenly?", "moe_util_entropy", lines=threshold("MOE001", "low", "collapsed"))
     board.curves("dropped", "Do tokens find no expert with room?", "moe_drop_rate", lines=threshold("MOE002", "usual"))

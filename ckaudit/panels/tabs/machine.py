@@ -11,7 +11,7 @@ from ckaudit.panels.sample import kept_points
 from ckaudit.panels.scene import Scene
 from ckaudit.panels.tab import tab
 from ckaudit.panels.values import column
-from ckaudit.run.series import Floats, at
+from ckaudit.run.series import Floats, Series, Steps
 
 PARTS = {"dataloader_stall_frac": "waiting for data", "comm_time_frac": "communication", "compute_time_frac": "computing"}
 RULES = (
@@ -40,30 +40,33 @@ def machine(board: Board) -> None:
 
 
 def parts(scene: Scene, *, points: int = 400) -> Chart | None:
-    """Return the time of a step as the sum of its parts, the rest named so; None without a step time or any part."""
-    whole = metrics()["step_time"](scene.run).recorded_rows()
-    known = {name: metrics()[name](scene.run) for name in PARTS}
-    known = {name: series for name, series in known.items() if series}
+    """Return the time of a step as the sum of its parts, at the steps that recorded all of them, and the rest named so.
+
+    None without a step time or any part. Parts that were measured one beside the other may add up to more than the step.
+    """
+    whole = metrics()["step_time"](scene.run)
+    known = {name: series for name in PARTS if (series := metrics()[name](scene.run))}
     if not whole or not known:
         return None
-    first = min(int(series.steps[0]) for series in known.values())
-    start = int(np.searchsorted(whole.steps, first))
-    steps, seconds = whole.steps[start:], whole.values[start:, 0]
+    steps = whole.steps[whole.finite[:, 0]]
+    for series in known.values():
+        steps = np.intersect1d(steps, series.steps[series.finite[:, 0]], assume_unique=True)
+    if not len(steps):
+        return None
+    seconds = _at(whole, steps)
     kept = kept_points(seconds, points)
     steps, seconds = steps[kept], seconds[kept]
-    rest, traces = seconds.copy(), []
-    for name, series in known.items():
-        share: Floats = np.clip(at(series, steps).values[:, 0], 0.0, 1.0)
-        traces.append(_part(PARTS[name], steps.tolist(), share * seconds))
-        rest = rest - np.where(np.isfinite(share), share, 0.0) * seconds
-    traces.append(_part("the rest", steps.tolist(), np.where(np.isfinite(rest), np.maximum(rest, 0.0), rest)))
+    times = {PARTS[name]: _at(series, steps) * seconds for name, series in known.items()}
+    times["the rest"] = np.maximum(seconds - sum(times.values()), 0.0)
+    whole_part = np.ones(len(steps), bool)
     return Chart(
         id="step_parts", title="Where does the time of a step go?", shape="lines", metrics=["step_time", *known], unit="s",
-        formula=r"t_p = f_p \cdot t", stacked=True, traces=traces, marks=marks(scene, ["step_time", *known]),
-        note="shares are those of the last step that recorded them",
-    ) if len(steps) else None  # fmt: skip
+        formula=r"t_p = f_p \cdot t", stacked=True, marks=marks(scene, ["step_time", *known]),
+        traces=[Trace(name=name, x=steps.tolist(), y=column(values, whole_part)) for name, values in times.items()],
+        note="of the steps that recorded every part",
+    )  # fmt: skip
 
 
-def _part(name: str, steps: list[int], values: Floats) -> Trace:
-    """Return one part; a share that was not recorded yet is missing, not zero."""
-    return Trace(name=name, x=list(steps), y=column(values, np.isfinite(values)))
+def _at(series: Series, steps: Steps) -> Floats:
+    """Return the values of a series at steps that it has."""
+    return np.asarray(series.values[np.searchsorted(series.steps, steps), 0])
