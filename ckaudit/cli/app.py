@@ -18,6 +18,7 @@ from ckaudit.cli import (
     hash_artifacts,
     import_logs,
     metrics,
+    report,
     resume_check,
     triage,
     validate,
@@ -50,6 +51,7 @@ def build() -> typer.Typer:
     app.command("triage", epilog=triage.EPILOG)(triage.command)
     app.command("metrics", epilog=metrics.EPILOG)(metrics.command)
     app.command("explain", epilog=explain.EPILOG)(explain.command)
+    app.command("report", epilog=report.EPILOG)(report.command)
     app.command("diff", epilog=diff.EPILOG)(diff.command)
     app.command("gate", epilog=compare_gate.EPILOG)(compare_gate.command)
     app.command("coverage", epilog=coverage.EPILOG)(coverage.command)

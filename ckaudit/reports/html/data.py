@@ -16,7 +16,10 @@ TOLD = ("title", "metrics", "formula", "note")  # these stand in the page
 
 def block(panels: Panels) -> Markup:
     """Return the block of a report's charts."""
-    value = {"subjects": [visible(each) for each in panels.subjects], "charts": [_drawn(each) for tab in panels.tabs for each in tab.charts]}
+    value = {
+        "subjects": [visible(each) for each in panels.subjects],
+        "charts": [_drawn(each) for tab in panels.tabs for each in tab.charts],
+    }
     return Markup(f'<script type="application/json" id="data">{encoded(value)}</script>')
 
 

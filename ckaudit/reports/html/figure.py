@@ -56,13 +56,18 @@ def _controls(chart: Chart, own: str) -> list[Markup]:
     parts = [tag("label", "of ", tag("select", *options, class_="where", id=f"{own}-where"))]
     if chart.frames:
         steps = {each.step for each in chart.frames if each.where == places[0]}
-        slider = tag("input", type="range", class_="step", id=f"{own}-step", min=0, max=len(steps) - 1, value=len(steps) - 1, step=1)
+        slider = tag(
+            "input", type="range", class_="step", id=f"{own}-step", min=0, max=len(steps) - 1, value=len(steps) - 1, step=1
+        )
         parts.append(tag("label", tag("span", "step ", tag("output", str(max(steps)))), slider))
     return [tag("div", *parts, class_="controls")]
 
 
 def _marks(marks: list[Mark]) -> Markup:
     """Return what happened, each a link to its step in this chart."""
-    lines = [tag("li", tag("button", f"step {each.step}", type="button", class_="to", data_step=each.step), f" {each.text}") for each in marks[:MARKS]]
+    lines = [
+        tag("li", tag("button", f"step {each.step}", type="button", class_="to", data_step=each.step), f" {each.text}")
+        for each in marks[:MARKS]
+    ]
     more = [tag("li", f"and {len(marks) - MARKS} more in the picture")] if len(marks) > MARKS else []
     return tag("ul", *lines, *more, class_="marks")

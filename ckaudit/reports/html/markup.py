@@ -16,7 +16,7 @@ class Markup(str):
 
 
 def text(words: str) -> Markup:
-    """Return data as HTML: nothing in it is markup, and what would turn or hide text is shown as its number.
+    r"""Return data as HTML: nothing in it is markup, and what would turn or hide text is shown as its number.
 
     >>> text("<b>\u202e&")
     '&lt;b&gt;\\u202e&amp;'

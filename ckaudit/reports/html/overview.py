@@ -38,9 +38,7 @@ def _state(report: Report) -> Markup:
 def _diagnosis(place: int, each: Diagnosis, report: Report, where: Places) -> Markup:
     """Return one cause: the first one open, the others folded."""
     facts = (("Seen", each.symptom), ("Change first", each.knob), ("Look at", each.inspect), ("Runbook", each.runbook))
-    explained = [
-        finding(found, where.get(index)) for index, found in enumerate(report.findings) if found.code in each.explains
-    ]
+    explained = [finding(found, where.get(index)) for index, found in enumerate(report.findings) if found.code in each.explains]
     return tag(
         "details",
         tag("summary", badge(each.severity), f" {place + 1}. {each.title} ", tag("span", standing(each), class_="dim")),
@@ -66,7 +64,9 @@ def _quiet(report: Report, panels: Panels) -> Iterator[Markup]:
             for each in report.suppressed
         ]
         yield tag("details", tag("summary", f"Accepted: {len(lines)}"), tag("ul", *lines))
-    policy = [f"The policy {report.policy.file} applies: {'; '.join(report.policy.changes) or 'no changes'}."] if report.policy else []
+    policy = (
+        [f"The policy {report.policy.file} applies: {'; '.join(report.policy.changes) or 'no changes'}."] if report.policy else []
+    )
     missed = [f"{sentence}."] if (sentence := not_judged(report)) else []
     notes = [*report.notes, *panels.notes, *policy, *missed]
     if notes:

@@ -39,7 +39,9 @@ def library() -> Library:
     spec = find_spec("plotly")
     place = Path(spec.origin).with_name(LIBRARY.parts[0]) / LIBRARY.name if spec and spec.origin else None
     if place is None or not place.is_file():
-        raise CkauditError("the pictures of a report are drawn by plotly, which is not installed", hint="pip install 'ckaudit[report]'")
+        raise CkauditError(
+            "the pictures of a report are drawn by plotly, which is not installed", hint="pip install 'ckaudit[report]'"
+        )
     script = place.read_bytes()
     return Library(b64encode(gzip.compress(script, 6, mtime=0)).decode(), digest(script.decode()))
 

@@ -38,7 +38,9 @@ def sign(word: str) -> Markup:
 
 
 def _answer(each: Answer) -> Markup:
-    return tag("div", tag("dt", tag("code", each.id), f" {each.question}"), tag("dd", f"{each.word.replace('_', ' ')}: {each.sentence}"))
+    return tag(
+        "div", tag("dt", tag("code", each.id), f" {each.question}"), tag("dd", f"{each.word.replace('_', ' ')}: {each.sentence}")
+    )
 
 
 def _missing(sentences: list[str]) -> Markup:

@@ -123,9 +123,15 @@ function cells(values, rows, columns, log) {
   const y = rows.map((_, place) => place);
   const x = columns.map((_, place) => place);
   const base = { type: "heatmap", x, y, text, hoverinfo: "text", xgap: columns.length < 40 ? 1 : 0, ygap: rows.length < 40 ? 1 : 0 };
-  const traces = [{ ...base, z, colorscale: SCALE, colorbar: { thickness: 12, len: 0.95, ...(log ? { tickprefix: "10^" } : {}) } }];
+  const traces = [{ ...base, z, colorscale: SCALE, colorbar: { thickness: 12, len: 0.95, ...(log ? decades(z) : {}) } }];
   if (odd.some((row) => row.includes(1))) traces.push({ ...base, z: odd, colorscale: [[0, ALARM], [1, ALARM]], showscale: false });
   return traces;
+}
+
+function decades(z) {
+  const known = z.flat().filter((value) => value !== null);
+  const wide = known.length && Math.max(...known) - Math.min(...known) >= 2;
+  return { tickprefix: "10^", ...(wide ? { dtick: Math.ceil((Math.max(...known) - Math.min(...known)) / 8) } : {}) };
 }
 
 function ticks(names, most, letters = 30) {

@@ -33,13 +33,19 @@ def _rows(chart: Chart) -> tuple[Row, list[Row]]:
     if chart.shape == "bars":
         return (chart.x, "of", f"value ({chart.unit})"), [row for trace in chart.traces for row in _bars(trace)]
     if chart.matrix is not None:
-        lines = [(name, chart.matrix.columns, values) for name, values in zip(chart.matrix.rows, chart.matrix.values, strict=True)]
+        lines = [
+            (name, chart.matrix.columns, values) for name, values in zip(chart.matrix.rows, chart.matrix.values, strict=True)
+        ]
         return ("row", *SUMMED), [(name, *summed(columns, values)) for name, columns, values in lines]
     if chart.frames:
         places = dict.fromkeys(each.where for each in chart.frames)
-        return ("of", "steps"), [(place, ", ".join(str(each.step) for each in chart.frames if each.where == place)) for place in places]
+        return ("of", "steps"), [
+            (place, ", ".join(str(each.step) for each in chart.frames if each.where == place)) for place in places
+        ]
     if chart.ridges:
-        ends = [(each.where, str(each.step), _said(each.edges[0]), _said(each.edges[-1])) for each in chart.ridges if each.edges]
+        ends: list[Row] = [
+            (each.where, str(each.step), _said(each.edges[0]), _said(each.edges[-1])) for each in chart.ridges if each.edges
+        ]
         return ("of", "step", "from", "to"), ends
     return ("of", *SUMMED), [(trace.name, *summed([str(each) for each in trace.x], trace.y)) for trace in chart.traces]
 
