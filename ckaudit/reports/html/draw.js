@@ -23,14 +23,21 @@ function drawn(figure, width) {
   const { traces, layout, height = 300 } = SHAPES[chart.shape](chart, width, choice);
   const marked = choice.step === undefined ? [] : pointer(chart, layout, choice.step);
   const legend = chart.shape === "lines" && traces.filter((trace) => trace.name).length > 1;
-  const rows = legend ? Math.ceil(traces.filter((trace) => trace.name).length / Math.max(1, Math.floor(width / 190))) : 0;
+  const rows = legend ? lined(traces, width - 40) : 0;
   return {
     traces, layout: theme({
       ...layout, width, height: height + 18 * rows, margin: { l: 62, r: layout.yaxis2 ? 56 : 18, t: 12, b: 46 + 18 * rows },
-      showlegend: legend, legend: { orientation: "h", y: -0.22, yanchor: "top", x: 0 },
+      showlegend: legend, legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, tracegroupgap: 0 },
       shapes: [...(layout.shapes || []), ...marked],
     }),
   };
+}
+
+// How many lines a legend takes: 7 pixels a letter, and 50 for its sample.
+function lined(traces, width) {
+  const names = traces.map((trace) => trace.name).filter(Boolean);
+  const widest = Math.max(...names.map((name) => 7 * name.length + 50));
+  return Math.ceil(names.length / Math.max(1, Math.floor(width / widest)));
 }
 
 function first(chart) {

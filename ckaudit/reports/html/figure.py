@@ -9,7 +9,7 @@ from ckaudit.reports.html.table import table
 
 KINDS = {"lines": "Curves", "bars": "Bars", "heatmap": "Map", "ridges": "Histograms", "grids": "Sampled matrices"}
 SLIDES = ("ridges", "grids")
-MARKS = 12  # more are in the picture, and in the list of findings
+MARKS = 40  # more are in the picture, and in the list of findings
 
 
 def figure(chart: Chart) -> Markup:
@@ -33,8 +33,8 @@ def _caption(chart: Chart) -> Iterator[Markup]:
         names = [part for name in chart.metrics for part in (tag("code", name), " ")]
         yield tag("span", tag("b", "Of "), *names, class_="of")
     if chart.formula:
-        lines = [part for line in readable(chart.formula).split("\n") for part in (tag("code", line), " ")]
-        yield tag("span", tag("b", "Formula "), *lines, class_="of")
+        lines = [tag("code", line) for line in readable(chart.formula).split("\n")]
+        yield tag("span", tag("b", "Formula "), *lines, class_="of formula")
     units = unit(chart.unit) + (f", right {unit(chart.right_unit)}" if chart.right_unit else "")
     yield tag("span", tag("b", "Unit "), units + (", on a logarithmic scale" if chart.log else ""), class_="of")
     if chart.note:
@@ -64,10 +64,10 @@ def _controls(chart: Chart, own: str) -> list[Markup]:
 
 
 def _marks(marks: list[Mark]) -> Markup:
-    """Return what happened, each a link to its step in this chart."""
+    """Return what happened, folded away, each with a button that marks its step in the picture."""
     lines = [
         tag("li", tag("button", f"step {each.step}", type="button", class_="to", data_step=each.step), f" {each.text}")
         for each in marks[:MARKS]
     ]
     more = [tag("li", f"and {len(marks) - MARKS} more in the picture")] if len(marks) > MARKS else []
-    return tag("ul", *lines, *more, class_="marks")
+    return tag("details", tag("summary", f"What happened: {len(marks)}"), tag("ul", *lines, *more, class_="marks"))

@@ -28,7 +28,7 @@ def section(tab: Tab, report: Report, where: Places) -> Iterator[Markup]:
         yield tag("h3", "The questions behind it")
         yield tag("dl", *map(_answer, tab.answers), class_="facts")
     if tab.missing:
-        yield _missing(tab.missing)
+        yield _missing(tab.missing, is_answer=tab.kind == "question" and tab.word == "unknown")
 
 
 def sign(word: str) -> Markup:
@@ -43,8 +43,8 @@ def _answer(each: Answer) -> Markup:
     )
 
 
-def _missing(sentences: list[str]) -> Markup:
-    """Return what could not be drawn, a long list folded."""
+def _missing(sentences: list[str], *, is_answer: bool) -> Markup:
+    """Return what could not be drawn, a long list folded unless it is what the tab is about."""
     lines = tag("ul", *(tag("li", each) for each in sentences))
     title = f"Not drawn, for want of data: {len(sentences)}"
-    return tag("details", tag("summary", title), lines, class_="missing", open=len(sentences) <= MISSING_SHOWN)
+    return tag("details", tag("summary", title), lines, class_="missing", open=is_answer or len(sentences) <= MISSING_SHOWN)

@@ -9,14 +9,22 @@ const ALARM = "#D55E00";
 
 // The library reads a few tags in names: a name is text.
 const plain = (words) => String(words).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-const short = (words, most = 34) => (words.length > most ? `${words.slice(0, most / 3)}…${words.slice(Math.ceil(most / 3) + 1 - most)}` : words);
+const short = (words, most = 34) => (words.length > most ? `${words.slice(0, most / 2)}…${words.slice(Math.ceil(most / 2) + 1 - most)}` : words);
 const begun = (words, most) => (words.length > most ? `${words.slice(0, most - 1)}…` : words);
+const said = (unit) => (unit === "1" || !unit ? "" : plain(unit));
 const finite = (value) => (typeof value === "number" ? value : null);
 
 function style(trace, place, runs) {
   const colour = COLOURS[place % COLOURS.length];
   const dash = runs > 1 ? DASHES[trace.run || 0] : DASHES[Math.floor(place / COLOURS.length) % DASHES.length];
   return { colour, dash };
+}
+
+function called(trace, runs) {
+  if (runs < 2) return short(trace.name);
+  const ends = DATA.subjects.map((name) => name.split("/").at(-1));
+  const apart = new Set(ends).size === ends.length ? ends : DATA.subjects;
+  return `${short(trace.name, 24)} of ${short(apart[trace.run || 0], 20)}`;
 }
 
 function band(trace, x, colour) {
@@ -40,15 +48,17 @@ function broken(trace, x) {
 
 function lines(chart, width) {
   const runs = new Set(chart.traces.map((trace) => trace.run || 0)).size;
-  const names = [...new Set(chart.traces.map((trace) => (runs > 1 ? trace.name.replace(/^.*?: /, "") : trace.name)))];
-  const traces = chart.traces.flatMap((trace, place) => {
+  const names = [...new Set(chart.traces.map((trace) => trace.name))];
+  // A curve without a value has no line; its row in the table says so.
+  const known = chart.traces.filter((trace) => trace.y.some((value) => value !== null));
+  const traces = known.flatMap((trace) => {
     const x = chart.axes[trace.x];
-    const own = runs > 1 ? Math.max(0, names.indexOf(trace.name.replace(/^.*?: /, ""))) : place;
+    const own = names.indexOf(trace.name);
     const { colour, dash } = style(trace, own, runs);
     const few = trace.y.filter((value) => typeof value === "number").length < 40;
     const line = {
-      x, y: trace.y.map(finite), name: plain(short(trace.name)), mode: few ? "lines+markers" : "lines", connectgaps: few,
-      line: { color: colour, width: 1.6, dash }, marker: { size: 4, color: colour }, legendgroup: plain(trace.name),
+      x, y: trace.y.map(finite), name: plain(called(trace, runs)), mode: few ? "lines+markers" : "lines", connectgaps: few,
+      line: { color: colour, width: 1.6, dash }, marker: { size: 4, color: colour }, ...(trace.low && trace.low.length ? { legendgroup: plain(trace.name) } : {}),
       yaxis: trace.axis === "right" ? "y2" : "y",
       ...(chart.stacked ? { stackgroup: "all", fillcolor: `${colour}88` } : {}),
     };
@@ -88,11 +98,11 @@ function named(chart, width) {
 }
 
 function axes(chart) {
-  const left = { title: { text: plain(chart.unit === "1" || !chart.unit ? "" : chart.unit) }, type: chart.log ? "log" : "linear", exponentformat: "power" };
+  const left = { title: { text: said(chart.unit) }, type: chart.log ? "log" : "linear", exponentformat: "power" };
   const second = chart.traces.some((trace) => trace.axis === "right");
   return {
-    xaxis: { title: { text: plain(chart.x || "step") } }, yaxis: left, hovermode: "x unified",
-    ...(second ? { yaxis2: { title: { text: plain(chart.right_unit || "") }, overlaying: "y", side: "right", showgrid: false, automargin: true, exponentformat: "power" } } : {}),
+    xaxis: { title: { text: plain(chart.x || "step"), standoff: 6 } }, yaxis: left, hovermode: "x unified",
+    ...(second ? { yaxis2: { title: { text: said(chart.right_unit) }, overlaying: "y", side: "right", showgrid: false, automargin: true, exponentformat: "power" } } : {}),
     yaxis3: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
   };
 }
@@ -100,14 +110,14 @@ function axes(chart) {
 function bars(chart, width) {
   const rows = Math.max(...chart.traces.map((trace) => trace.y.length), 1);
   const traces = chart.traces.map((trace, place) => ({
-    type: "bar", orientation: "h", y: chart.axes[trace.x].map((name) => plain(short(String(name), width < 480 ? 20 : 40))), x: trace.y.map(finite), name: plain(short(trace.name)),
+    type: "bar", orientation: "h", y: chart.axes[trace.x].map((name) => plain(short(String(name), width < 360 ? 20 : 34))), x: trace.y.map(finite), name: plain(short(trace.name)),
     marker: { color: COLOURS[place % COLOURS.length] }, hovertext: chart.axes[trace.x].map(plain), hoverinfo: "text+x",
   }));
   const lines = (chart.lines || []).filter(([, value]) => typeof value === "number").map(([, value]) => ({
     type: "line", yref: "paper", y0: 0, y1: 1, x0: value, x1: value, line: { width: 1, dash: "dot", color: "#888888" },
   }));
   return { traces, height: Math.max(180, 80 + 22 * rows * traces.length), layout: {
-    xaxis: { title: { text: plain(chart.unit === "1" || !chart.unit ? "" : chart.unit) }, type: chart.log ? "log" : "linear", exponentformat: "power" },
+    xaxis: { title: { text: said(chart.unit) }, type: chart.log ? "log" : "linear", exponentformat: "power" },
     yaxis: { autorange: "reversed", automargin: true, type: "category" }, shapes: lines,
   } };
 }
@@ -116,9 +126,9 @@ const SCALE = "Viridis"; // Nunez et al. 2018: even steps of lightness, for colo
 
 function cells(values, rows, columns, log) {
   const scaled = (value) => (typeof value !== "number" ? null : log ? (value > 0 ? Math.log10(value) : null) : value);
-  const said = (value) => (value === null || value === undefined ? "not recorded" : typeof value === "number" ? value.toPrecision(4) : value);
+  const told = (value) => (value === null || value === undefined ? "not recorded" : typeof value === "number" ? value.toPrecision(4) : value);
   const z = values.map((row) => row.map(scaled));
-  const text = values.map((row, r) => row.map((value, c) => plain(`${rows[r] ?? r}, ${columns[c] ?? c}: ${said(value)}`)));
+  const text = values.map((row, r) => row.map((value, c) => plain(`${rows[r] ?? r}, ${columns[c] ?? c}: ${told(value)}`)));
   const odd = values.map((row) => row.map((value) => (typeof value === "string" || (log && value === 0) ? 1 : null)));
   const y = rows.map((_, place) => place);
   const x = columns.map((_, place) => place);
