@@ -7,8 +7,8 @@ const DASHES = ["solid", "dash", "dot", "dashdot"];
 const SEVERITY = { sev0: "#D55E00", sev1: "#D55E00", sev2: "#E69F00", note: "#56B4E9" };
 const ALARM = "#D55E00";
 
-// The library reads a few tags in names: a name is text.
-const plain = (words) => String(words).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+// The library reads a few tags and formulas between dollars in names: a name is text.
+const plain = (words) => String(words).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/\$/g, "&#36;");
 const short = (words, most = 34) => (words.length > most ? `${words.slice(0, most / 2)}…${words.slice(Math.ceil(most / 2) + 1 - most)}` : words);
 const begun = (words, most) => (words.length > most ? `${words.slice(0, most - 1)}…` : words);
 const said = (unit) => (unit === "1" || !unit ? "" : plain(unit));
