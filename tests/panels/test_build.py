@@ -245,12 +245,17 @@ def test_names_are_data(tmp_path: Path) -> None:
 
 def test_a_log_of_another_program_says_why_it_has_no_histograms(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
-    log.write_text("step,train_loss\n" + "\n".join(f"{step},{3 / step + 1}" for step in range(1, 300)))
+    lines = [f"{step},{3 / step + 1},{1 + 1 / step}" for step in range(1, 300)]
+    log.write_text("\n".join(["step,train_loss,grad_norm", *lines]))
     run, report = opened(log)
     document = panels(run, report, path=log)
     assert "histogram of weights stands in checkpoints, and none was recorded" in " ".join(tab_of(document, "movement").missing)
     assert tab_of(document, "movement").word == "unknown"
     assert tab_of(document, "training").charts
+    gradients = tab_of(document, "gradients")
+    assert gradients.word == "unknown"  # one norm of all says nothing of the layers
+    assert gradients.answer.startswith("Does the gradient reach every layer? ")
+    assert any(chart.id == "gradient_norm" for chart in gradients.charts)
 
 
 def test_points_of_a_trace_are_few(made: dict[str, tuple[Run, Report, Panels]]) -> None:
