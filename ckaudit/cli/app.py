@@ -21,6 +21,7 @@ from ckaudit.cli import (
     resume_check,
     triage,
     validate,
+    watch,
 )
 from ckaudit.cli.lab import app as lab
 from ckaudit.cli.phases import alone
@@ -48,6 +49,7 @@ def build() -> typer.Typer:
     app.callback(epilog=EPILOG)(ckaudit)
     app.command("validate", epilog=validate.EPILOG)(validate.command)
     app.command("triage", epilog=triage.EPILOG)(triage.command)
+    app.command("watch", epilog=watch.EPILOG)(watch.command)
     app.command("metrics", epilog=metrics.EPILOG)(metrics.command)
     app.command("explain", epilog=explain.EPILOG)(explain.command)
     app.command("diff", epilog=diff.EPILOG)(diff.command)
