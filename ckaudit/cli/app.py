@@ -22,6 +22,7 @@ from ckaudit.cli import (
     resume_check,
     triage,
     validate,
+    watch,
 )
 from ckaudit.cli.lab import app as lab
 from ckaudit.cli.phases import alone
@@ -49,6 +50,7 @@ def build() -> typer.Typer:
     app.callback(epilog=EPILOG)(ckaudit)
     app.command("validate", epilog=validate.EPILOG)(validate.command)
     app.command("triage", epilog=triage.EPILOG)(triage.command)
+    app.command("watch", epilog=watch.EPILOG)(watch.command)
     app.command("metrics", epilog=metrics.EPILOG)(metrics.command)
     app.command("explain", epilog=explain.EPILOG)(explain.command)
     app.command("report", epilog=report.EPILOG)(report.command)

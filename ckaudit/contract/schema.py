@@ -18,6 +18,7 @@ from ckaudit.contract.metrics import Metrics
 from ckaudit.contract.panels import Panels
 from ckaudit.contract.report import Report
 from ckaudit.contract.scalars import ScalarLine
+from ckaudit.contract.watch import WatchEvent
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {
@@ -29,6 +30,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "ck.measures.v1": Measures,
     "ck.diff.v1": Comparison,
     "ck.panels.v1": Panels,
+    "ck.watch.v1": WatchEvent,
 }
 
 

@@ -13,7 +13,7 @@ from ckaudit.audit.playbook.first_look import FIRST_LOOK
 from ckaudit.audit.playbook.levels import CONDITIONS
 from ckaudit.audit.playbook.workflow import WORKFLOW
 from ckaudit.causes import causes
-from ckaudit.contract import contradictions
+from ckaudit.contract import contradictions, watch
 from ckaudit.contract.violations import KINDS, Kind
 from ckaudit.diff import catalogue as compared
 from ckaudit.errors import UsageError
@@ -34,7 +34,7 @@ from ckaudit.rules import rules
 from ckaudit.validate import catalogue
 
 # A kind of violation is known once its module is loaded.
-KIND_MODULES = (contradictions, catalogue, faults, gated, compared, resume_catalogue)
+KIND_MODULES = (contradictions, catalogue, faults, gated, compared, resume_catalogue, watch)
 CODE = re.compile(r"([a-z]{3,6})\d{1,3}")
 
 

@@ -1,6 +1,7 @@
 """What attention heads do, and which of them do the same, from sampled maps where a checkpoint does not say."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import get_args
 
 import numpy as np
@@ -9,7 +10,7 @@ from ckaudit.contract.behaviour import HeadKind
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
 from ckaudit.run.run import Grids, Run
-from ckaudit.run.series import Floats, Series, Steps, empty
+from ckaudit.run.series import Floats, Mask, Series, Steps, empty
 
 KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
 
@@ -98,9 +99,9 @@ def _kinds(maps: Floats, *, mass: float = 0.5, uniform: float = 0.95, farthest: 
         farthest: Distance that still is a position, in samples.
     """
     heads, queries, keys = maps.shape
-    seen = np.ones((queries, keys), bool)
-    if queries == keys and not np.triu(maps, 1).any():
-        seen = np.tril(seen)
+    seen = _all_seen(queries, keys)
+    if queries == keys and not maps[:, ~_earlier(keys)].any():
+        seen = _earlier(keys)
     rows = seen.sum(axis=1) > 1
     with np.errstate(all="ignore"):
         shares = (maps / maps.sum(axis=2, keepdims=True))[:, rows]  # (H, q, k)
@@ -114,6 +115,17 @@ def _kinds(maps: Floats, *, mass: float = 0.5, uniform: float = 0.95, farthest: 
         [np.nan, 3.0, 1.0, 2.0, 0.0], 4.0,
     )  # fmt: skip
     return np.asarray(kinds) if rows.any() else np.full(heads, np.nan)
+
+
+@cache
+def _all_seen(queries: int, keys: int) -> Mask:
+    return np.ones((queries, keys), bool)
+
+
+@cache
+def _earlier(size: int) -> Mask:
+    """Return which keys a query of a causal map sees: itself and those before."""
+    return np.tril(_all_seen(size, size))
 
 
 def _mass_at(shares: Floats, columns: Steps) -> Floats:

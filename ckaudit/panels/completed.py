@@ -19,6 +19,8 @@ def completed(scene: Scene, tabs: Sequence[Tab]) -> list[Tab]:
             continue
         finding = scene.report.findings[link.finding]
         name = next((each for each in metrics_of(finding) if metrics()[each](scene.run)), None)
+        if name in added.get(link.tab, {}):
+            continue
         if name is not None and (chart := curves(scene, f"finding_{name}", metrics()[name].title, [name], marked=True)):
-            added.setdefault(link.tab, {}).setdefault(name, chart)
+            added.setdefault(link.tab, {})[name] = chart
     return [replace(tab, charts=[*tab.charts, *added.get(tab.id, {}).values()]) for tab in tabs]

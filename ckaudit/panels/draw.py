@@ -12,7 +12,7 @@ from ckaudit.panels.marks import marks
 from ckaudit.panels.order import chosen, foremost, forward
 from ckaudit.panels.sample import kept_columns, kept_points
 from ckaudit.panels.scene import Scene
-from ckaudit.panels.values import column
+from ckaudit.panels.values import OF_COLOURS, column
 from ckaudit.run.series import Series
 
 Line = tuple[str, float]
@@ -55,7 +55,7 @@ def curves(
     if not found:
         return None
     traces, left_out = [], dict[str, str]()
-    budget = max(60, min(points, 6 * points // sum(min(most, len(series.labels)) for _, _, series in found)))
+    budget = max(60, min(points, 4 * points // sum(min(most, len(series.labels)) for _, _, series in found)))
     alone = len({each for _, each, _ in found}) == 1
     for run, each, series in found:
         kept = foremost(series, metrics()[each].worst, scene.places(each), most)
@@ -96,7 +96,7 @@ def heat(
     log: bool = False,
     rows: int = 120,
     columns: int = 200,
-    cells: int = 12_000,
+    cells: int = 10_000,
 ) -> Chart | None:
     """Return a map of one metric: places in the order of the forward pass, by steps; None where nothing was recorded.
 
@@ -119,7 +119,7 @@ def heat(
     matrix = Matrix(
         rows=[series.labels[place] for place in order],
         columns=[str(step) for step in series.steps[kept].tolist()],
-        values=[column(values[kept, place], recorded[kept, place]) for place in range(len(order))],
+        values=[column(values[kept, place], recorded[kept, place], OF_COLOURS) for place in range(len(order))],
     )
     told = [f"{len(order)} of {len(series.labels)} rows"] if len(order) < len(series.labels) else []
     told += [f"{len(kept)} of {len(series.steps)} steps"] if len(kept) < len(series.steps) else []

@@ -14,7 +14,7 @@ from ckaudit.panels.order import forward
 from ckaudit.panels.sample import evenly
 from ckaudit.panels.scene import Scene
 from ckaudit.panels.snapshots import MOST, Snapshot, anchors, snapshots
-from ckaudit.panels.values import short
+from ckaudit.panels.values import OF_COLOURS, short
 from ckaudit.run.run import Grids
 from ckaudit.run.series import Floats
 
@@ -42,14 +42,27 @@ def _ridges(taken: Sequence[Snapshot], section: str, kept: Sequence[str]) -> Ite
             fields = dict(shot.members(section)).get(name, {})
             found = distribution(fields["histogram"]) if isinstance(fields.get("histogram"), dict) else None
             if found:
-                shares = [short(high - low) for low, high in pairwise(found.below)]
-                yield Ridge(step=shot.step, where=name, edges=[short(edge) for edge in found.edges], shares=shares)
+                edges, below = coarser(found.edges), coarser(found.below)
+                shares = [short(high - low, OF_COLOURS + 1) for low, high in pairwise(below)]
+                yield Ridge(step=shot.step, where=name, edges=[short(edge) for edge in edges], shares=shares)
 
 
-def grids(scene: Scene, name: str, title: str, section: str, *, most: int = 12) -> Chart | None:
+def coarser(edges: Sequence[float], *, bins: int = 32) -> list[float]:
+    """Return the edges of at most so many bins, each made of as many neighbours as the others but for the last.
+
+    >>> coarser([0, 1, 2, 3, 4, 5], bins=2)
+    [0, 3, 5]
+    """
+    together = -(-(len(edges) - 1) // bins)
+    return [*edges[:-1:together], edges[-1]]
+
+
+def grids(scene: Scene, name: str, title: str, section: str, *, most: int = 12, steps: int = 16) -> Chart | None:
     """Return sampled matrices of at most `most` tensors at the steps read; None where there are none."""
     taken, field = snapshots(scene), FIELD[section]
     there = _named(taken, section, field)
+    holding = [shot for shot in taken if any(field in fields for _, fields in shot.members(section))]
+    taken = tuple(holding[place] for place in evenly(len(holding), steps))
     if not there:
         return None
     kept = anchors(scene.run.tensors, there, _wanted(scene), most)
@@ -80,7 +93,7 @@ def _unpacked(grid: object) -> Floats:
     return unpack(msgspec.convert(grid, Grid))
 
 
-def of_heads(scene: Scene, name: str, title: str, *, places: int = 16, steps: int = 16) -> Chart | None:
+def of_heads(scene: Scene, name: str, title: str, *, places: int = 16, steps: int = 10) -> Chart | None:
     """Return the sampled attention of some heads, of the first, the middle and the last layer; None where there is none."""
     found = attention_grids(scene)
     if not found.steps:
@@ -146,7 +159,7 @@ def _alike(stack: Floats) -> Grid:
     flat = stack.reshape(len(stack), -1)
     with np.errstate(all="ignore"):
         unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
-        return [[short(value) for value in row] for row in (unit @ unit.T).tolist()]
+        return [[short(value, OF_COLOURS) for value in row] for row in (unit @ unit.T).tolist()]
 
 
 def _heads(stack: Floats) -> list[str]:

@@ -21,16 +21,14 @@ def kept_points(values: Floats, points: int) -> Steps:
     if count <= points:
         return np.arange(count)
     finite = np.isfinite(values)
-    stretches = max(1, (points - 2) // (2 if finite.all() else 3))
-    edges = np.linspace(0, count, stretches + 1).astype(int).tolist()
+    is_whole = bool(finite.all())
+    edges = np.linspace(0, count, max(1, (points - 2) // (2 if is_whole else 3)) + 1).astype(int).tolist()
     low, high = np.where(finite, values, np.inf), np.where(finite, values, -np.inf)
     kept = {0, count - 1}
     for start, end in pairwise(edges):
-        known = finite[start:end]
-        if known.any():
-            kept |= {start + int(np.argmin(low[start:end])), start + int(np.argmax(high[start:end]))}
-        if not known.all():
-            kept.add(start + int(np.argmin(known)))
+        kept |= {start + int(low[start:end].argmin()), start + int(high[start:end].argmax())}
+        if not is_whole:
+            kept.add(start + int(finite[start:end].argmin()))
     return np.array(sorted(kept))
 
 

@@ -30,7 +30,7 @@ class TabKind(Struct, frozen=True, eq=False):
         place: Where it stands among the tabs.
         question: The docstring's first line.
         kind: A question, or a dashboard.
-        asks: Questions of the interview that it rests on.
+        asks: Questions of the interview that it rests on, first the one without whose answer nothing is good.
         beside: Questions that are told with it, but do not decide it.
         rules: Names of rules whose findings belong to it besides theirs.
         reads: Metrics that it draws.
@@ -116,12 +116,17 @@ def tabs() -> tuple[TabKind, ...]:
 def _settle(
     answers: Sequence[Answer], findings: Sequence[Finding], checks: Sequence[Check], charts: Sequence[Chart]
 ) -> tuple[Answered, str]:
-    """Return the worst word of answers and findings, and the sentences that say so; without any, what the rules could judge."""
+    """Return the worst word of answers and findings, and the sentences that say so; without any, what the rules could judge.
+
+    Nothing is good whose first question has no answer.
+    """
     said: list[tuple[Answered, str]] = [(_word(each.word), f"{each.question} {_sentence(each.sentence)}") for each in answers]
     said += [(_gravity(each), _sentence(each.message)) for each in findings]
     word: Answered = min((each for each, _ in said), key=GRAVITY.index, default="unknown")
     if word != "unknown":
         told = list(dict.fromkeys(text for each, text in said if each == word))
+        if word == "good" and said[0][0] == "unknown":  # what the tab is about first of all was not recorded
+            return "unknown", f"{said[0][1]} Well as far as known: {told[0]}"
         more = f" And {len(told) - 2} more." if len(told) > 2 else ""
         return word, " ".join(told[:2]) + more
     judged = sum(check.outcome == "passed" for check in checks)

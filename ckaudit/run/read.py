@@ -13,6 +13,7 @@ from ckaudit.contract.decode import decode
 from ckaudit.contract.explain import explain
 from ckaudit.contract.files import BLOCK_BYTES, BrokenFile, read_bytes
 from ckaudit.contract.folder import CheckpointFile, RunFolder, list_files, list_folder
+from ckaudit.contract.lines import Lines
 from ckaudit.contract.logs import read_lines
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
@@ -22,6 +23,7 @@ from ckaudit.run.gather import Gatherer
 from ckaudit.run.paths import every_path
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
+from ckaudit.run.series import Series
 
 Progress = Callable[[int, int], None]
 Source = Path | str | Sequence[Path] | RunFolder
@@ -47,8 +49,9 @@ def read_run(
         raise UnreadableError(
             f"{_name(source)} holds no checkpoint and no scalars.jsonl", hint="Name a folder that a recorder wrote."
         )
-    reader = _Reader(folder, frozenset(every_path() if reads is None else reads), logs or SessionLogs())
-    return reader.run(_name(source), progress)
+    reader = RunReader(folder, frozenset(every_path() if reads is None else reads), logs or SessionLogs())
+    reader.take_all(progress)
+    return reader.run(_name(source))
 
 
 def list_source(source: Source) -> RunFolder:
@@ -67,42 +70,63 @@ def _name(source: Source) -> str:
     return str(source) if isinstance(source, (str, Path)) else f"{len(source)} files"
 
 
-class _Reader:
-    """What is gathered while one run is read."""
+class RunReader:
+    """What is gathered while one run is read, all at once or while it grows.
+
+    Attributes:
+        folder: The files of the run.
+        gatherer: What the checkpoints hold.
+        log: What the lines hold.
+        manifest: `run.json`, once it was taken.
+        findings: What is wrong with the files.
+        notes: What a reader must know of how they were read.
+    """
 
     def __init__(self, folder: RunFolder, paths: frozenset[str], logs: SessionLogs) -> None:
+        """Begin with nothing read."""
         self.folder = folder
         self.gatherer = Gatherer(paths)
         self.log = logs
-        self.tabulator = Tabulator()
+        self.manifest: Manifest | None = None
         self.notes: list[str] = []
         self.findings: list[Finding] = []
+        self._rank_paths = frozenset(path for path in paths if path.startswith("rank_facts."))
+        self._rank_facts: dict[int, dict[str, Any]] = {}
+        self._tabulator = Tabulator()
 
-    def run(self, name: str, progress: Progress | None) -> Run:
-        manifest = self._manifest()
+    def take_all(self, progress: Progress | None = None) -> None:
+        """Read every file of the folder."""
+        self.take_manifest()
         files = [file for file in self.folder.checkpoints if file.rank is None]
         blocks = [_blocks(path) for path in self.folder.scalars]
         told = _told(progress, sum(blocks) + len(files))
         for index, path in enumerate(self.folder.scalars):
-            self._scalar_lines(path, told, range(sum(blocks[:index]), sum(blocks[: index + 1])))
+            self.take_log(path, told, range(sum(blocks[:index]), sum(blocks[: index + 1])))
         for index, file in enumerate(files):
-            self._checkpoint(file)
+            self.take_checkpoint(file)
             told(sum(blocks) + index + 1)
-        self._ranks()
+        for file in self.folder.checkpoints:
+            if file.rank is not None:
+                self.take_rank(file)
+
+    def run(self, name: str) -> Run:
+        """Return everything read as a run."""
         log, branches = self.log.merged()
         return Run(
             name=name,
-            manifest=manifest,
+            manifest=self.manifest,
             checkpoint_steps=self.gatherer.steps,
-            sections=self.gatherer.series(),
+            sections=self.gatherer.series() | self._ranks(),
             grids=self.gatherer.grids(),
             scalars=log.series(self.gatherer.fill),
             texts=log.texts(),
             branches={session: branch.series() for session, branch in branches.items()},
             events=self.gatherer.events,
             findings=tuple(self.findings),
-            notes=(*((manifest.notes or ()) if manifest else ()), *self.notes),
-            files=len(files) + len(self.folder.scalars) + (manifest is not None),
+            notes=(*((self.manifest.notes or ()) if self.manifest else ()), *self.notes),
+            files=sum(file.rank is None for file in self.folder.checkpoints)
+            + len(self.folder.scalars)
+            + (self.manifest is not None),
         )
 
     def _bytes(self, path: Path, shown: str) -> bytes | None:
@@ -112,31 +136,35 @@ class _Reader:
             self.findings.append(broken.finding)
             return None
 
-    def _manifest(self) -> Manifest | None:
+    def take_manifest(self) -> None:
+        """Read `run.json`; where it cannot be read, what it said before stays."""
         path = self.folder.manifest
-        if path is None or (data := self._bytes(path, path.name)) is None:
-            return None
-        manifest: Manifest | None = self._decoded(data, path.name, msgspec.json.Decoder(Manifest), "ck.run.v1")
-        return manifest
+        if path is not None and (data := self._bytes(path, path.name)) is not None:
+            self.manifest = self._decoded(data, path.name, msgspec.json.Decoder(Manifest), "ck.run.v1") or self.manifest
 
-    def _scalar_lines(self, path: Path, told: Callable[[int], None], pieces: range) -> None:
-        for done, lines in enumerate(
-            read_lines(path, path.name, root=self.folder.root, tabulate=self._tabulate), pieces.start + 1
-        ):
-            if lines.table is not None:
-                self.log.add_table(lines.table)
-            for row in lines.rows:
-                self.log.add(row)
-            self.tabulator.learn(lines.rows)
-            self.findings += lines.findings
-            self.notes += lines.notes
+    def take_lines(self, lines: Lines) -> None:
+        """Add lines of a log that are read."""
+        if lines.table is not None:
+            self.log.add_table(lines.table)
+        for row in lines.rows:
+            self.log.add(row)
+        self.findings += lines.findings
+        self.notes += lines.notes
+
+    def take_log(self, path: Path, told: Callable[[int], None] = lambda _: None, pieces: range = range(0)) -> None:
+        """Read a whole log; `told` is called with each of its pieces done."""
+        blocks = read_lines(path, path.name, root=self.folder.root, tabulate=self._tabulate)
+        for done, lines in enumerate(blocks, pieces.start + 1):
+            self.take_lines(lines)
+            self._tabulator.learn(lines.rows)
             told(min(done, pieces.stop))
 
     def _tabulate(self, body: bytes) -> LineTable | None:
-        table = self.tabulator.read(body)
+        table = self._tabulator.read(body)
         return table if table is not None and self.log.takes(table) else None
 
-    def _checkpoint(self, file: CheckpointFile) -> None:
+    def take_checkpoint(self, file: CheckpointFile) -> None:
+        """Read one checkpoint; one that cannot be read is a finding."""
         data = self._bytes(file.path, file.shown)
         document = None if data is None else self._decoded(data, file.shown, self.gatherer.decoder, VERSION)
         if document is None:
@@ -148,17 +176,22 @@ class _Reader:
         self.gatherer.take(document)
         self.gatherer.fill.add(document.step, _file_facts(file.path, document))
 
-    def _ranks(self) -> None:
+    def take_rank(self, file: CheckpointFile) -> None:
+        """Read one rank's facts, where anything is wanted of them."""
+        if not self.gatherer.wants_rank_facts or (data := self._bytes(file.path, file.shown)) is None:
+            return
+        document = self._decoded(data, file.shown, self.gatherer.decoder, VERSION)
+        if document is not None and document.rank_facts is not UNSET:
+            self._rank_facts.setdefault(document.step, {})[f"rank.{file.rank}"] = document.rank_facts
+
+    def _ranks(self) -> dict[str, Series]:
         """Join the facts of all ranks at each step to one row."""
-        facts: dict[int, dict[str, Any]] = {}
-        for file in self.folder.checkpoints if self.gatherer.wants_rank_facts else ():
-            if file.rank is None or (data := self._bytes(file.path, file.shown)) is None:
-                continue
-            document = self._decoded(data, file.shown, self.gatherer.decoder, VERSION)
-            if document is not None and document.rank_facts is not UNSET:
-                facts.setdefault(document.step, {})[f"rank.{file.rank}"] = document.rank_facts
-        for step, ranks in facts.items():
-            self.gatherer.take_ranks(step, ranks)
+        if not self._rank_facts:
+            return {}
+        gatherer = Gatherer(self._rank_paths)
+        for step, ranks in self._rank_facts.items():
+            gatherer.take_ranks(step, ranks)
+        return gatherer.series()
 
     def _decoded(self, data: bytes, shown: str, reader: "msgspec.json.Decoder[Any]", version: str) -> Any:
         try:

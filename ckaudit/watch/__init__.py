@@ -1,1 +1,1 @@
-"""A run followed while it trains: new steps, new findings, silence."""
+"""The engine over time: runs are judged while they grow, and each finding is told once."""

@@ -95,7 +95,7 @@ def test_every_cell_of_a_map_is_the_one_of_its_row_and_step(name: str, made: dic
                 row = rows[int(step)]
                 assert (cell is None) == (not series.recorded[row, column])
                 if cell is not None:
-                    assert number(cell) == pytest.approx(float(series.values[row, column]), rel=1e-4, nan_ok=True)
+                    assert number(cell) == pytest.approx(float(series.values[row, column]), rel=6e-3, nan_ok=True)
     assert len(maps) >= 5
 
 
@@ -162,7 +162,7 @@ def test_histograms_and_matrices_are_those_of_the_files(made: dict[str, tuple[Ru
     for ridge in ridges:
         histogram = written[ridge.step]["weights"][ridge.where]["histogram"]
         total = sum(histogram["counts"])
-        assert [number(each) for each in ridge.shares] == pytest.approx([each / total for each in histogram["counts"]], rel=1e-4)
+        assert [number(each) for each in ridge.shares] == pytest.approx([each / total for each in histogram["counts"]], abs=6e-5)
         low, high = histogram["bins"]["range"]
         assert (ridge.edges[0], ridge.edges[-1]) == pytest.approx((low, high), rel=1e-4)
     for frame in chart_of(document, "weight_grids").frames:
@@ -191,7 +191,7 @@ def test_shares_of_the_experts_add_up_to_one(made: dict[str, tuple[Run, Report, 
     for layer in {row.partition("/")[0] for row in matrix.rows}:
         rows = [cells for name, cells in zip(matrix.rows, matrix.values, strict=True) if name.startswith(layer)]
         for column in zip(*rows, strict=True):
-            assert sum(map(number, column)) == pytest.approx(1, rel=1e-3)
+            assert sum(map(number, column)) == pytest.approx(1, abs=2e-3)  # of four shares of three digits
 
 
 def test_two_runs_stand_on_the_same_axes(made: dict[str, tuple[Run, Report, Panels]]) -> None:
@@ -245,12 +245,17 @@ def test_names_are_data(tmp_path: Path) -> None:
 
 def test_a_log_of_another_program_says_why_it_has_no_histograms(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
-    log.write_text("step,train_loss\n" + "\n".join(f"{step},{3 / step + 1}" for step in range(1, 300)))
+    lines = [f"{step},{3 / step + 1},{1 + 1 / step}" for step in range(1, 300)]
+    log.write_text("\n".join(["step,train_loss,grad_norm", *lines]))
     run, report = opened(log)
     document = panels(run, report, path=log)
     assert "histogram of weights stands in checkpoints, and none was recorded" in " ".join(tab_of(document, "movement").missing)
     assert tab_of(document, "movement").word == "unknown"
     assert tab_of(document, "training").charts
+    gradients = tab_of(document, "gradients")
+    assert gradients.word == "unknown"  # one norm of all says nothing of the layers
+    assert gradients.answer.startswith("Does the gradient reach every layer? ")
+    assert any(chart.id == "gradient_norm" for chart in gradients.charts)
 
 
 def test_points_of_a_trace_are_few(made: dict[str, tuple[Run, Report, Panels]]) -> None:

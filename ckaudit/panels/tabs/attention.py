@@ -12,7 +12,7 @@ READS = (
 )  # fmt: skip
 
 
-@tab(40, asks=("D2.5", "D3.1", "D3.2", "D3.3"), rules=("logit_growth",), reads=READS)
+@tab(40, asks=("D3.1", "D2.5", "D3.2", "D3.3"), rules=("logit_growth",), reads=READS)
 def attention(board: Board) -> None:
     """What is attention doing?"""
     scene = board.scene

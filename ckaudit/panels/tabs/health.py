@@ -11,7 +11,7 @@ from ckaudit.panels.order import chosen, forward
 from ckaudit.panels.sample import kept_columns, kept_points
 from ckaudit.panels.scene import Scene
 from ckaudit.panels.tab import tab
-from ckaudit.panels.values import column, short
+from ckaudit.panels.values import OF_COLOURS, column
 
 READS = (
     "gradient_norm", "gradient_zero_fraction", "dead_unit_fraction", "activation_mean", "activation_std", "activation_max_abs",
@@ -83,7 +83,6 @@ def loads(scene: Scene, *, rows: int = 120, columns: int = 100) -> Chart | None:
         formula=r"c_e / \textstyle\sum_j c_j", unit="1", marks=marks(scene, ["expert_entropy", "moe_util_entropy"]),
         matrix=Matrix(
             rows=[counts.labels[place] for place in order], columns=[str(step) for step in counts.steps[kept].tolist()],
-            values=[[short(each) if there else None for each, there in zip(shares[kept, row].tolist(), known[kept, row].tolist(),
-                                                                            strict=True)] for row in range(len(order))],
+            values=[column(shares[kept, row], known[kept, row], OF_COLOURS) for row in range(len(order))],
         ),
     )  # fmt: skip

@@ -1,0 +1,212 @@
+"""`ckaudit watch`: the same verdicts while a run trains."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ckaudit.cli import options
+from ckaudit.cli.gate import BaselineFile, Config, NoConfig
+from ckaudit.cli.options import Verbose
+from ckaudit.cli.say import say
+from ckaudit.errors import UsageError
+
+if TYPE_CHECKING:
+    from ckaudit.contract.watch import WatchEvent
+    from ckaudit.watch.act import Act, Worker
+    from ckaudit.watch.rounds import Rounds
+
+FORMATS = ("panel", "text", "jsonl")
+EPILOG = """
+\b
+Examples:
+  ckaudit watch runs/nano
+  ckaudit watch runs/a runs/b --webhook https://chat.example/hook
+  ckaudit watch runs/nano --until sev0 --exec "scancel 4711"
+  python train.py & ckaudit watch runs/nano --wait 600 --until sev0 || kill $!
+\b
+A finding is told once, and once more where it becomes graver. --exec runs its
+command without a shell for each finding, stall or missing rank: the event as
+JSON (ck.watch.v1) on its input, the main parts in CKAUDIT_RUN, CKAUDIT_STEP,
+CKAUDIT_SEVERITY, CKAUDIT_CODE, CKAUDIT_WHERE, CKAUDIT_CAUSE, CKAUDIT_MESSAGE.
+With --until, both are told only of what is that grave.
+\b
+Exit codes:
+  0    all runs ended, and nothing was as grave as --until
+  1    a finding was as grave as --until
+  2    there is nothing to watch
+  130  interrupted
+"""
+
+Runs = Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="Run folders, growing or not.", show_default=False)]
+Until = Annotated[
+    str,
+    typer.Option("--until", metavar="SEVERITY", help="End with 1 at a finding as grave: sev0, sev1 or sev2.", show_default=False),
+]
+Exec = Annotated[
+    str, typer.Option("--exec", metavar="CMD", help="Run CMD for each finding, stall or missing rank.", show_default=False)
+]
+Webhook = Annotated[
+    str, typer.Option("--webhook", metavar="URL", help="Post each as JSON to URL, http or https.", show_default=False)
+]
+StallAfter = Annotated[
+    str,
+    typer.Option(
+        "--stall-after",
+        metavar="SECONDS",
+        help="So long without a line is a stall; without it, 20 times the usual, 3 times the longest of late, at least 30.",
+        show_default=False,
+    ),
+]
+Wait = Annotated[
+    str, typer.Option("--wait", metavar="SECONDS", help="Wait so long for folders that are not there yet.", show_default=False)
+]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format", "-f", metavar="FORMAT", show_default=False,
+        help="panel, text or jsonl; without it, a panel on a terminal and text elsewhere.",
+        autocompletion=lambda: list(FORMATS),
+    ),
+]  # fmt: skip
+
+
+def command(
+    runs: Runs = None,
+    *,
+    until: Until = "",
+    exec: Exec = "",  # noqa: A002  what the option is called
+    webhook: Webhook = "",
+    stall_after: StallAfter = "",
+    wait: Wait = "",
+    format: Format = "",  # noqa: A002  what the option is called
+    config: Config = "",
+    no_config: NoConfig = False,
+    baseline: BaselineFile = "",
+    verbose: Verbose = False,
+) -> int:
+    """Follow growing runs: tell each new finding once, show a live panel, see stalls, and stop at what is grave."""
+    if not runs:
+        raise UsageError("no run was named", hint="ckaudit watch RUN...")
+    grave = options.severity(until) if until else None
+    shown = options.one_of(format, FORMATS, "format") if format else "panel" if sys.stdout.isatty() else "text"
+    if shown == "panel" and not sys.stdout.isatty():
+        raise UsageError("--format panel needs a terminal", hint="write text or jsonl to a file or a pipe")
+    after = seconds(stall_after, "--stall-after") if stall_after else None
+    patience = seconds(wait, "--wait") if wait else 0.0
+    from ckaudit.cli.gate import open_gate
+
+    gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
+    workers = _workers(exec, webhook)
+    from ckaudit.watch.rounds import Rounds, wait_for
+
+    paths = [Path(each) for each in dict.fromkeys(runs)]
+    wait_for(paths, patience)
+    rounds = Rounds(paths, gate=gate, until=grave, stall_after=after, notes=verbose)
+    return _watch(rounds, shown, workers, grave)
+
+
+def seconds(word: str, option: str) -> float:
+    """Return the seconds that a word names, or raise `UsageError`."""
+    try:
+        found = float(word)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < float("inf"):
+        raise UsageError(f"{option} {word!r} is no number of seconds", hint=f"write it like {option} 60")
+    return found
+
+
+def _workers(line: str, url: str) -> "list[Worker]":
+    from ckaudit.watch.act import Worker, command, webhook
+
+    wanted: list[tuple[str, Callable[[str], Act], str]] = [("--exec", command, line), ("--webhook", webhook, url)]
+    acts = [(option, make(word)) for option, make, word in wanted if word]
+    return [Worker(option, act, _warn) for option, act in acts]
+
+
+def _warn(sentence: str) -> None:
+    say(f"warning: {sentence}")
+
+
+def _watch(rounds: "Rounds", shown: str, workers: "list[Worker]", until: str | None) -> int:
+    """Watch until there is a reason to stop, and sum up."""
+    from ckaudit.cli.options import SEVERITIES
+
+    least = SEVERITIES.index(until) if until else len(SEVERITIES)
+
+    def tell(event: "WatchEvent") -> None:
+        if event.severity is not None and SEVERITIES.index(event.severity) <= least:
+            for worker in workers:
+                worker.put(event)
+
+    try:
+        if shown == "panel":
+            from ckaudit.cli.live import live
+
+            return live(rounds, tell)
+        return rounds.go(_both(_printer(shown, stop_unread=not workers and until is None), tell))
+    except NobodyReadsError:
+        return 0
+    finally:
+        for worker in workers:
+            worker.finish(LAST_WORDS)
+        _sum_up(rounds)
+
+
+LAST_WORDS = 75.0  # seconds for commands and addresses that are not done yet: more than one of each may take
+
+
+class NobodyReadsError(Exception):
+    """The reader of standard output has closed it, and nothing else would be done."""
+
+
+def _both(*sayers: "Callable[[WatchEvent], None]") -> "Callable[[WatchEvent], None]":
+    def say_all(event: "WatchEvent") -> None:
+        for each in sayers:
+            each(event)
+
+    return say_all
+
+
+def _printer(shown: str, *, stop_unread: bool) -> "Callable[[WatchEvent], None]":
+    """Return what writes an event to standard output, at once."""
+    from ckaudit.cli.output import fitted
+    from ckaudit.reports.terminal.watch import line
+    from ckaudit.reports.view import View
+
+    view, encoding = fitted(View(), drawn=shown == "text")
+
+    causes: dict[str, str] = {}
+
+    def write(event: "WatchEvent") -> None:
+        if shown == "jsonl":
+            import msgspec
+
+            data = msgspec.json.encode(event) + b"\n"
+        else:
+            again = event.likely is not None and causes.get(event.run) == event.likely.cause
+            if event.likely is not None:
+                causes[event.run] = event.likely.cause
+            data = (line(event, view, with_cause=not again) + "\n").encode(encoding, "backslashreplace")
+        try:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if stop_unread:
+                raise NobodyReadsError from None
+
+    return write
+
+
+def _sum_up(rounds: "Rounds") -> None:
+    """Say on standard error what was found in all, a line for each run."""
+    for name, alerts in rounds.alerts.items():
+        counts = {word: sum(each.severity == word for each in alerts) for word in options.SEVERITIES}
+        found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        step = next((each.step for each in reversed(alerts) if each.step is not None), None)
+        say(f"{name}: {found or 'nothing found'}" + ("" if step is None else f", last told at step {step}"))

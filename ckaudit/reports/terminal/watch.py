@@ -1,0 +1,120 @@
+"""What a watch says, line by line, and the panel that it shows on a terminal."""
+
+from collections.abc import Iterator, Sequence
+
+from ckaudit.contract.report import SEVERITIES
+from ckaudit.contract.watch import Gauge, Snapshot, WatchEvent
+from ckaudit.reports.terminal.abbreviate import abbreviate
+from ckaudit.reports.terminal.look import paint, shown
+from ckaudit.reports.terminal.paragraph import columns, pad, paragraph
+from ckaudit.reports.terminal.pictures import sparkline
+from ckaudit.reports.view import View
+from ckaudit.reports.words import number
+
+COLOURS = {"stall": "sev1", "heartbeat": "sev1", "error": "sev1", "resumed": "ok", "ended": "ok"}
+NARROW = 60  # columns that a panel needs at least
+WIDE = 120  # columns from which vital signs and pace stand side by side
+NAME, VALUE, UNIT = 23, 10, 11
+
+
+def line(event: WatchEvent, view: View, *, with_cause: bool = True) -> str:
+    """Return an event as one line, and where a cause is likely, a second that says what to do.
+
+    Only what the run itself tells stands in it, no clock, so that the same run gives the same lines.
+    """
+    word = event.severity or event.event
+    step = "-" if event.step is None else str(event.step)
+    code = event.finding.code if event.finding else ""
+    told = " ".join(filter(None, (code, "worse now:" if event.event == "graver" else "", event.message, _since(event))))
+    text = f"{paint(pad(word, 8), COLOURS.get(word, word if word in SEVERITIES else 'dim'), view)} "
+    text += shown(f"{event.run} step {step}: {told}", view)
+    if event.likely is None or not with_cause:
+        return text
+    likely = shown(f"likely: {event.likely.title.rstrip('.')}. Try: {event.likely.knob}", view)
+    return f"{text}\n{' ' * 9}{paint(likely, 'dim', view)}"
+
+
+def _since(event: WatchEvent) -> str:
+    finding = event.finding
+    if finding is None or finding.first_step is None or event.event == "stall":
+        return ""
+    return f"(since step {finding.first_step}" + (f", {finding.where})" if finding.where else ")")
+
+
+def panel(snapshots: Sequence[Snapshot], view: View, height: int) -> list[str]:
+    """Return the panel of all runs as lines, as high as the screen at most.
+
+    Args:
+        snapshots: The runs.
+        view: Width, colours and characters.
+        height: Lines of the screen.
+    """
+    width = max(NARROW, view.width or 80)
+    room = max(4, height // max(1, len(snapshots)))
+    lines = [each for snapshot in snapshots for each in _one(snapshot, view, width, room)]
+    return lines[:height]
+
+
+def _one(snapshot: Snapshot, view: View, width: int, room: int) -> list[str]:
+    lines = [_head(snapshot, view, width)]
+    if width >= WIDE:
+        half = (width - 3) // 2
+        left = [_gauge(each, view, half) for each in snapshot.vitals]
+        right = [_gauge(each, view, half) for each in snapshot.pace]
+        right += [""] * (len(left) - len(right))
+        body = [f"{pad_painted(one, half)}   {other}".rstrip() for one, other in zip(left, right, strict=False)]
+    else:
+        body = [_gauge(each, view, width) for each in (*snapshot.vitals, *snapshot.pace)]
+    alerts = list(_alerts(snapshot, view, width))
+    if len(body) + len(alerts) + 2 > room:  # a small screen shows what was recorded first, and always the newest alerts
+        alerts = alerts[-max(2, room // 3) :]
+        body = body[: max(1, room - len(alerts) - 2)]
+    return [*lines, *body, *(alerts or [paint("nothing found", "ok", view)]), ""]
+
+
+def _head(snapshot: Snapshot, view: View, width: int) -> str:
+    step = "no step yet" if snapshot.step is None else f"step {snapshot.step:,}"
+    planned = f" of {snapshot.planned:,}" if snapshot.planned and snapshot.step is not None else ""
+    silence = "" if snapshot.silence is None else f", last line {_seconds(snapshot.silence)} ago"
+    usual = "" if snapshot.usual is None else f" (usual {_seconds(snapshot.usual)})"
+    colour = {"stalled": "sev1", "running": "ok"}.get(snapshot.state, "bold")
+    tail = f"  {step}{planned}{silence}{usual}"
+    room = max(10, width - len(snapshot.state) - 1 - len(tail))
+    name = abbreviate(shown(snapshot.run, view), room, unicode=view.unicode)
+    return f"{paint(snapshot.state, colour, view)} {paint(name, 'bold', view)}{tail}"
+
+
+def _gauge(gauge: Gauge, view: View, width: int) -> str:
+    name = pad(gauge.name, NAME)
+    if gauge.value is None:
+        return f"{name} {paint('not recorded', 'dim', view)}"
+    value = number(gauge.value).rjust(VALUE)
+    unit = "" if gauge.unit == "1" else gauge.unit
+    room = max(4, width - NAME - VALUE - UNIT - 4)
+    curve = sparkline(gauge.recent[-room:], width=room, unicode=view.unicode) if len(gauge.recent) > 1 else ""
+    text = paint(value, "sev0", view) if isinstance(gauge.value, str) else value
+    return f"{name} {text} {pad(unit[:UNIT], UNIT)} {curve}".rstrip()
+
+
+def _alerts(snapshot: Snapshot, view: View, width: int) -> Iterator[str]:
+    for event in snapshot.alerts:
+        word = event.severity or event.event
+        if word in ("note", "ended", "watching"):
+            continue
+        first, *rest = paragraph(shown(f"{event.message} {_since(event)}".strip(), view), width - 9)
+        yield f"{paint(pad(word, 8), COLOURS.get(word, word if word in SEVERITIES else 'dim'), view)} {first}"
+        yield from (" " * 9 + each.strip() for each in rest[:1])
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def pad_painted(text: str, width: int) -> str:
+    """Return text that may be painted, filled up to a width."""
+    import re
+
+    bare = re.sub("\x1b\\[[0-9;]*m", "", text)
+    return text + " " * max(0, width - columns(bare))

@@ -1,0 +1,183 @@
+"""What a watch does with what it has to say beyond printing it: a command is run, a web address is told; neither holds it up."""
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Callable
+from queue import Full, Queue
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ckaudit.contract.watch import WatchEvent
+from ckaudit.errors import UsageError
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+WAITING = 100  # events that may wait; a command that takes minutes must not pile up without end
+COMMAND_SECONDS = 60.0
+REQUEST_SECONDS = 5.0
+TRIES = 3
+PAUSE = 1.0  # seconds before the second try, twice as many before the third
+STANDARD_ERROR = 2  # where a command writes: standard output is the watch's own
+MESSAGE = 1000  # characters of a message in the environment of a command
+
+Act = Callable[[WatchEvent], None]
+Complain = Callable[[str], None]
+
+
+class Worker:
+    """Does one thing with each event in a thread of its own, one after another; what comes while too many wait is dropped."""
+
+    def __init__(self, what: str, act: Act, complain: Complain) -> None:
+        """Start.
+
+        Args:
+            what: Named in complaints.
+            act: What to do; whatever it raises is complained about.
+            complain: Takes a sentence.
+        """
+        self._what, self._act, self._complain = what, act, complain
+        self._queue: Queue[WatchEvent] = Queue(WAITING)
+        self._idle = Event()
+        self._idle.set()
+        self._dropped = 0
+        Thread(target=self._work, daemon=True, name=what).start()
+
+    def put(self, event: WatchEvent) -> None:
+        """Hand over an event; returns at once."""
+        self._idle.clear()
+        try:
+            self._queue.put_nowait(event)
+        except Full:
+            self._dropped += 1
+            if self._dropped == 1:
+                self._complain(f"{self._what} is too slow: {WAITING} events wait, and further ones are dropped")
+
+    def finish(self, seconds: float) -> None:
+        """Wait until all that was handed over is done, at most so long."""
+        if not self._idle.wait(seconds):
+            self._complain(f"{self._what} was not done after {seconds:.0f} s, and is left")
+
+    def _work(self) -> None:
+        while True:
+            event = self._queue.get()
+            try:
+                self._act(event)
+            except Exception as error:  # noqa: BLE001  the watch goes on, whatever becomes of its messengers
+                self._complain(f"{self._what}: {type(error).__name__}: {error}")
+            if self._queue.empty():
+                self._idle.set()
+
+
+def command(line: str, *, seconds: float = COMMAND_SECONDS) -> Act:
+    """Return what runs a command for an event: no shell, the event as JSON on its input and in CKAUDIT_* variables.
+
+    Raises:
+        UsageError: Where the line is no command.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"--exec: {error}", hint="quote it as for a shell; for pipes write --exec \"sh -c '...'\"") from None
+    if not words:
+        raise UsageError("--exec is empty", hint='name a command, as in --exec "scancel 4711"')
+
+    def act(event: WatchEvent) -> None:
+        process = subprocess.Popen(  # noqa: S603  the user's own command, and no shell reads it
+            words,
+            stdin=subprocess.PIPE,
+            stdout=STANDARD_ERROR,
+            env=os.environ | variables(event),
+            start_new_session=os.name == "posix",
+        )
+        try:
+            process.communicate(msgspec.json.encode(event), timeout=seconds)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            raise TimeoutError(f"{words[0]} took longer than {seconds:.0f} s and was ended") from None
+        if process.returncode:
+            raise RuntimeError(f"{words[0]} ended with {process.returncode}")
+
+    return act
+
+
+def variables(event: WatchEvent) -> dict[str, str]:
+    """Return what a command finds in its environment; a zero byte ends a variable, so there is none."""
+    finding = event.finding
+    found = {
+        "CKAUDIT_EVENT": event.event, "CKAUDIT_RUN": event.run, "CKAUDIT_MESSAGE": event.message[:MESSAGE],
+        "CKAUDIT_SEVERITY": event.severity or "", "CKAUDIT_STEP": "" if event.step is None else str(event.step),
+        "CKAUDIT_CODE": finding.code if finding else "", "CKAUDIT_WHERE": (finding.where or "") if finding else "",
+        "CKAUDIT_FIRST_STEP": "" if finding is None or finding.first_step is None else str(finding.first_step),
+        "CKAUDIT_CAUSE": event.likely.cause if event.likely else "",
+    }  # fmt: skip
+    return {name: value.encode(errors="backslashreplace").decode().replace("\0", "") for name, value in found.items()}
+
+
+def webhook(url: str, *, seconds: float = REQUEST_SECONDS, tries: int = TRIES, pause: float = PAUSE) -> Act:
+    """Return what posts an event as JSON.
+
+    Besides the fields of ck.watch.v1 the body has `text`, which chat programs show.
+
+    Raises:
+        UsageError: Where the address is not one of http or https.
+    """
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or True)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UsageError("--webhook takes an address that begins with http:// or https://", hint="write the whole address")
+
+    def act(event: WatchEvent) -> None:
+        from time import sleep
+
+        body = json.dumps(msgspec.to_builtins(event) | {"text": text(event)}).encode()
+        for attempt in range(tries):
+            try:
+                _post(url, body, seconds)
+            except OSError as error:
+                if attempt == tries - 1:
+                    # The address may hold a secret: only its host is named.
+                    raise ConnectionError(f"{parts.hostname} was not reached {tries} times: {error}") from None
+                sleep(pause * 2**attempt)
+            else:
+                return
+
+    return act
+
+
+def text(event: WatchEvent) -> str:
+    """Return an event in one sentence."""
+    return f"{event.severity or event.event} {event.run} step {event.step}: {event.message}"
+
+
+def _post(url: str, body: bytes, seconds: float) -> None:
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class Stay(HTTPRedirectHandler):
+        """Goes nowhere else: what is sent is meant for one address."""
+
+        def redirect_request(self, *_: object) -> None:
+            """Refuse."""
+
+    request = Request(url, body, {"Content-Type": "application/json", "User-Agent": "ckaudit"})  # noqa: S310  scheme checked
+    with build_opener(Stay).open(request, timeout=seconds) as answer:
+        answer.read(1)
+
+
+def _end(process: "Popen[bytes]") -> None:
+    """End a command with what it started."""
+    if os.name == "posix":
+        import signal
+
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.communicate()

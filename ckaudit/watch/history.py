@@ -1,0 +1,91 @@
+"""What is known of one growing run: every new line and file is taken once, and a run for the rules is made of it."""
+
+from collections.abc import Iterable
+
+from ckaudit.contract.folder import CheckpointFile, RunFolder
+from ckaudit.contract.lines import MAX_EXPLAINED, Lines, parse_lines
+from ckaudit.contract.tabulate import LineTable, Tabulator
+from ckaudit.run.gather import Gatherer
+from ckaudit.run.read import RunReader
+from ckaudit.run.run import Run
+from ckaudit.run.scalars import SessionLogs
+from ckaudit.watch.logs import Piece
+from ckaudit.watch.thin import MOST, size, stretches, thin
+
+MANY_LINES = 2**16  # bytes from which lines are read by columns
+MANY_PARTS = 64
+MANY_CHECKPOINTS = 1024
+
+
+class History:
+    """The run as far as it was read, in bounded memory.
+
+    Attributes:
+        reader: Gathers lines and checkpoints.
+        in_full: The first step from which on nothing was thinned; 0: nothing was.
+        lines: Lines taken.
+    """
+
+    def __init__(self, folder: RunFolder, paths: frozenset[str]) -> None:
+        """Begin with nothing."""
+        self._paths = paths
+        self._files: list[CheckpointFile] = []
+        self.reader = RunReader(folder, paths, SessionLogs())
+        self.in_full = 0
+        self.lines = 0
+        self._tabulator = Tabulator()
+        self._faulty: dict[str, int] = {}
+        self._due = MOST
+        self._judged = False
+
+    def take_piece(self, piece: Piece) -> Lines:
+        """Add lines of a log, and return them."""
+        shown, faulty = piece.path.name, self._faulty.get(piece.path.name, 0)
+        tabulate = self._table if len(piece.data) >= MANY_LINES else None
+        lines = parse_lines(piece.data, shown, first_line=piece.first, explained=faulty, tabulate=tabulate)
+        self._faulty[shown] = faulty + lines.faulty
+        lines.findings = lines.findings[: MAX_EXPLAINED + 1 - min(faulty, MAX_EXPLAINED)]
+        self.reader.take_lines(lines)
+        if tabulate:
+            self._tabulator.learn(lines.rows)
+        self.lines += len(lines.rows) + (0 if lines.table is None else len(lines.table.steps))
+        if self._judged and self.lines >= self._due:
+            self._thin()
+        return lines
+
+    def take_checkpoints(self, files: Iterable[CheckpointFile]) -> None:
+        """Read new checkpoints and new facts of ranks; of very many every second older one is let go."""
+        for file in files:
+            if file.rank is None:
+                self.reader.take_checkpoint(file)
+                self._files.append(file)
+            else:
+                self.reader.take_rank(file)
+        if len(self._files) >= MANY_CHECKPOINTS:
+            older, newest = self._files[: -MANY_CHECKPOINTS // 2], self._files[-MANY_CHECKPOINTS // 2 :]
+            self._files = []
+            self.reader.gatherer = Gatherer(self._paths)
+            self.in_full = max(self.in_full, newest[0].step or 0)
+            self.take_checkpoints([*older[::2], *newest])
+
+    def run(self, name: str, folder: RunFolder) -> Run:
+        """Return what is known as a run: the first time all that there was, from then on what is kept of it."""
+        self.reader.folder = folder
+        if not self._judged:
+            run = self.reader.run(name)
+            self._judged = True
+            self._thin()
+            return run
+        if any(stretches(log) > MANY_PARTS for log in self.reader.log.sessions.values()):
+            self._thin()
+        return self.reader.run(name)
+
+    def _thin(self) -> None:
+        sessions = self.reader.log.sessions
+        found = [thin(log) for log in sessions.values()]
+        self.in_full = max([self.in_full, *(each for each in found if each is not None)])
+        self._due = self.lines + max(MOST // 4, MOST - max(map(size, sessions.values()), default=0))
+
+    def _table(self, body: bytes) -> LineTable | None:
+        table = self._tabulator.read(body)
+        return table if table is not None and self.reader.log.takes(table) else None

@@ -1,0 +1,108 @@
+"""Whether a run has fallen silent: no new line for many times the usual, and ranks whose files no longer come."""
+
+from collections import deque
+from collections.abc import Iterable
+from math import isfinite
+from statistics import median
+
+from ckaudit.contract.folder import CheckpointFile
+
+TIMES = 20.0  # the usual time between two lines: an evaluation of 20 steps is no stall
+LONGEST = 3.0  # the longest of the recent pauses, which were evaluations and checkpoints
+LEAST = 30.0  # seconds
+RECENT = 200
+MIN_PAUSES = 5
+PATIENCE = 60.0  # seconds that a rank's file may come after the first of its step
+
+
+class Silence:
+    """The pauses between lines of one run.
+
+    Attributes:
+        last: When the last line was written, on the clock of the watch; None: none came yet.
+    """
+
+    def __init__(self, stall_after: float | None = None) -> None:
+        """Begin; `stall_after` says how many seconds are too long, None: that is learned."""
+        self.last: float | None = None
+        self._after = stall_after
+        self._pauses: deque[float] = deque(maxlen=RECENT)
+        self._time: float | None = None
+
+    def heard(self, now: float, times: Iterable[float], wall: float) -> None:
+        """Take note of new lines.
+
+        Args:
+            now: The clock of the watch.
+            times: When each was written, Unix time; none where the log does not say.
+            wall: Unix time now.
+        """
+        written = [time for time in times if isfinite(time)]
+        for time in written:
+            if self._time is not None and time >= self._time:
+                self._pauses.append(time - self._time)
+            self._time = time
+        age = max(0.0, wall - written[-1]) if written else 0.0
+        if not written and self.last is not None:
+            self._pauses.append(now - self.last)
+        self.last = max(now - age, self.last or float("-inf"))
+
+    @property
+    def usual(self) -> float | None:
+        """The usual seconds between two lines; None: too few came."""
+        return median(self._pauses) if len(self._pauses) >= MIN_PAUSES else None
+
+    @property
+    def limit(self) -> float | None:
+        """Seconds without a line that are too long; None: not known yet."""
+        if self._after is not None:
+            return self._after
+        if self.usual is None:
+            return None
+        return max(LEAST, TIMES * self.usual, LONGEST * max(self._pauses))
+
+    def lasts(self, now: float) -> float | None:
+        """Return how long no line came; None: none ever did."""
+        return None if self.last is None else now - self.last
+
+    def is_too_long(self, now: float) -> bool:
+        """Tell whether it lasts too long."""
+        lasts, limit = self.lasts(now), self.limit
+        return lasts is not None and limit is not None and lasts > limit
+
+
+class Ranks:
+    """The ranks that write files of their own, and which of them no longer do."""
+
+    def __init__(self) -> None:
+        """Begin without any rank."""
+        self._known: set[int] = set()
+        self._here: dict[int, set[int]] = {}
+        self._since: dict[int, float] = {}
+        self._told: set[int] = set()
+
+    def take(self, files: Iterable[CheckpointFile], now: float) -> None:
+        """Take note of new files."""
+        for file in files:
+            if file.step is None:
+                continue
+            self._since.setdefault(file.step, now)
+            here = self._here.setdefault(file.step, set())
+            if file.rank is not None:
+                here.add(file.rank)
+                self._known.add(file.rank)
+                self._told.discard(file.rank)
+        for step in sorted(self._here)[:-2]:
+            del self._here[step], self._since[step]
+
+    def missing(self, now: float, *, patience: float = PATIENCE) -> list[int]:
+        """Return the ranks whose file of the newest step is overdue, each once until it comes back."""
+        if not self._here:
+            return []
+        newest = max(self._here)
+        here = self._here[newest]
+        if now - self._since[newest] < patience:
+            return []
+        lost = sorted(self._known - here - self._told)
+        self._told |= set(lost)
+        return lost

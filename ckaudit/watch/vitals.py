@@ -1,0 +1,85 @@
+"""The gauges of the panel: the vital signs of every step and the pace of every minute, from what was recorded last."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.numbers import Number, to_word
+from ckaudit.contract.watch import Gauge
+from ckaudit.metrics import Metric, metrics
+from ckaudit.run.run import Run
+from ckaudit.run.scalars import SessionLogs
+from ckaudit.run.series import Series
+
+VITALS = (
+    "train_loss_raw", "train_loss_ema", "grad_global_norm", "update_to_weight_global", "loss_scale", "overflow_rate",
+    "steps_seen", "tokens_seen", "max_attn_logit", "attn_entropy",
+)  # fmt: skip
+"""What the seed's intensive-care panel shows at every step, and the loss as it is."""
+PACE = (
+    "tokens_per_sec", "step_time", "step_time_tail", "mfu", "dataloader_stall_frac", "comm_time_frac", "straggler_ratio",
+)  # fmt: skip
+COUNTED = ("steps_seen", "tokens_seen")  # from the first step on, which the newest lines alone do not tell
+RECENT = 256  # lines that gauges are computed from between two judgements
+DRAWN = 40
+
+
+class Vitals:
+    """The newest lines of a run, and the gauges that its last judgement and they make together."""
+
+    def __init__(self) -> None:
+        """Begin with nothing recorded."""
+        self._rows: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
+        self._judged: dict[str, Gauge] = {}
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Take note of a line."""
+        self._rows.append(row)
+
+    def judged(self, run: Run) -> None:
+        """Take the gauges of a whole run."""
+        self._judged = {name: gauge for name in (*VITALS, *PACE) if (gauge := _gauge(name, run)) is not None}
+
+    def gauges(self, manifest: Manifest | None) -> tuple[tuple[Gauge, ...], tuple[Gauge, ...]]:
+        """Return the vital signs and the pace; what was not recorded is said so."""
+        logs = SessionLogs()
+        for row in self._rows:
+            logs.add(row)
+        run = Run("", manifest, scalars=logs.merged()[0].series())
+        return self._row(VITALS, run), self._row(PACE, run)
+
+    def _row(self, names: Sequence[str], run: Run) -> tuple[Gauge, ...]:
+        return tuple(self._newest(name, run) for name in names)
+
+    def _newest(self, name: str, run: Run) -> Gauge:
+        known = self._judged.get(name)
+        counted = name in COUNTED and not run.scalar(name)
+        found = None if counted else _gauge(name, run)
+        if found is None or (known is not None and (known.step or 0) > (found.step or 0)):
+            return known or Gauge(name=name, unit=metrics()[name].unit)
+        return found
+
+
+def _gauge(name: str, run: Run) -> Gauge | None:
+    """Return the newest value of a metric; None: it has none."""
+    metric = metrics()[name]
+    try:
+        series = metric(run).recorded_rows()
+    except Exception:  # noqa: BLE001  a metric that breaks is told by the judgement, and must not take the panel with it
+        return None
+    if not series:
+        return None
+    recent = tuple(_worst(metric, series, row) for row in range(max(0, len(series.steps) - DRAWN), len(series.steps)))
+    return Gauge(name=name, unit=metric.unit, value=recent[-1], step=int(series.steps[-1]), recent=recent)
+
+
+def _worst(metric: Metric, series: Series, row: int) -> Number:
+    """Return one value of a row: a non-finite one before all, then the lowest or the highest as the metric says."""
+    values = series.values[row][series.recorded[row]]
+    ill = values[~np.isfinite(values)]
+    if len(ill):
+        return to_word(float(ill[0]))
+    return to_word(float(values.min() if metric.worst == "low" else values[0] if metric.worst == "first" else values.max()))
