@@ -29,6 +29,7 @@ schemas:
 # the catalogues of metrics, rules, causes and questions as documents
 docs:
     {{ python }} docs/make.py
+    {{ python }} docs/screens.py
     {{ python }} -m tests.inventory.paper
 
 # which recordings of the lab show which rule and cause; `ckaudit lab record` makes them

@@ -47,6 +47,15 @@ def test_rules_and_causes_on_paper_have_all_that_is_asked_of_them(name):
             assert linked.name in found[each.name]
 
 
+def test_the_screens_in_the_readme_are_what_the_commands_print():
+    spec = importlib.util.spec_from_file_location("docs_screens", DOCS / "screens.py")
+    screens = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(screens)
+    text = screens.README.read_text(encoding="utf-8")
+    assert len(screens.SCREEN.findall(text)) == 2
+    assert screens.renewed(text) == text, "run python docs/screens.py"
+
+
 def test_the_documents_are_written_without_torch():
     code = "import sys; sys.modules['torch'] = None; import runpy; runpy.run_path('docs/make.py')['illnesses']()"
     subprocess.run([sys.executable, "-c", code], cwd=DOCS.parent, check=True)

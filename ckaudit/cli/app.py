@@ -19,6 +19,7 @@ COMMANDS = {
     "watch": "watch",
     "metrics": "metrics",
     "explain": "explain",
+    "report": "report",
     "diff": "diff",
     "gate": "compare_gate",
     "coverage": "coverage",

@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
+from ckaudit.contract.interview import Answer
 from ckaudit.contract.numbers import Number, Step, doc
+from ckaudit.contract.tensors import Grid
 
 VERSION: Literal["ck.panels.v1"] = "ck.panels.v1"
 
@@ -29,7 +31,7 @@ class Trace(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Matrix(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """Cells by row and column: a heatmap, or one grid of a slider."""
+    """Cells of a heatmap by row and column."""
 
     rows: Annotated[list[str], doc("Names of the rows.", shape="(R,)")]
     columns: Annotated[list[str], doc("Names of the columns.", shape="(C,)")]
@@ -41,7 +43,9 @@ class Frame(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
     step: Annotated[Step, doc("The step.", unit="steps")]
     where: Annotated[str, doc("Tensor, layer or head.")]
-    matrix: Annotated[Matrix, doc("Its cells.")]
+    cells: Annotated[Grid, doc("Its cells: bytes between two ends, or nested numbers where one is not finite.", shape="(R, C)")]
+    rows: Annotated[list[str], doc("Names of the rows; empty: they have none.", shape="(R,)")] = []
+    columns: Annotated[list[str], doc("Names of the columns; empty: they have none.", shape="(C,)")] = []
 
 
 class Ridge(Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -57,11 +61,12 @@ class Mark(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """A step at which something happened."""
 
     step: Annotated[Step, doc("The step.", unit="steps")]
-    kind: Annotated[Literal["finding", "event", "resume", "parting"], doc("What it is.")]
+    kind: Annotated[Literal["finding", "spike", "event", "resume", "parting"], doc("What it is.")]
     text: Annotated[str, doc("What happened, in one sentence.")]
     until: Annotated[Step | None, doc("Last step of an interval.", unit="steps")] = None
     severity: Annotated[str | None, doc("Of a finding.")] = None
     code: Annotated[str | None, doc("Of a finding.")] = None
+    finding: Annotated[int | None, doc("Which finding of the report it is, by its place.")] = None
 
 
 class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -72,7 +77,9 @@ class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
     shape: Annotated[Shape, doc("How it is drawn.")]
     metrics: Annotated[list[str], doc("Catalogue names of what it shows.")] = []
     formula: Annotated[str, doc("How it is computed, as TeX; empty: as recorded.")] = ""
-    unit: Annotated[str, doc("Unit of its values.")] = "1"
+    unit: Annotated[str, doc("Unit of its values, of those on the left axis where there are two.")] = "1"
+    right_unit: Annotated[str, doc("Unit of the right axis; empty: there is none.")] = ""
+    stacked: Annotated[bool, doc("Whether the curves are parts that stand on each other.")] = False
     x: Annotated[str, doc("What the horizontal axis counts.")] = "step"
     log: Annotated[bool, doc("Whether values are drawn on a logarithmic scale.")] = False
     traces: Annotated[list[Trace], doc("Curves or bars.")] = []
@@ -89,11 +96,24 @@ class Tab(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
     id: Annotated[str, doc("Short name.")]
     question: Annotated[str, doc("The question.")]
+    kind: Annotated[Literal["question", "dashboard"], doc("A question, or a view of what is looked at every so often.")] = (
+        "question"
+    )
     word: Annotated[Answered, doc("The answer in a word.")]
     answer: Annotated[str, doc("The answer in a sentence or two, with its numbers.")]
     charts: Annotated[list[Chart], doc("Pictures.")] = []
+    answers: Annotated[list[Answer], doc("The questions of the interview that it rests on, with their answers.")] = []
     findings: Annotated[list[int], doc("Which findings of the report belong here, by their place.")] = []
     missing: Annotated[list[str], doc("What could not be drawn, with the reason; one sentence each.")] = []
+
+
+class Link(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """Where a finding is seen best."""
+
+    finding: Annotated[int, doc("Which finding of the report, by its place.")]
+    tab: Annotated[str, doc("The tab.")]
+    chart: Annotated[str | None, doc("The chart on it; null: none shows it.")] = None
+    step: Annotated[Step | None, doc("The step to look at; null: it has none.", unit="steps")] = None
 
 
 class Panels(Struct, kw_only=True, frozen=True):
@@ -102,4 +122,5 @@ class Panels(Struct, kw_only=True, frozen=True):
     schema_version: Annotated[Literal["ck.panels.v1"], doc("Which contract this document follows.")]
     subjects: Annotated[list[str], doc("The run, and the one it is compared with.")]
     tabs: Annotated[list[Tab], doc("In the order of the questions.")]
+    links: Annotated[list[Link], doc("Of each finding that has a place, the place.")] = []
     notes: Annotated[list[str], doc("What a reader must know of how this was made.")] = []

@@ -1,6 +1,7 @@
 """What attention heads do, and which of them do the same, from sampled maps where a checkpoint does not say."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import get_args
 
 import numpy as np
@@ -9,7 +10,7 @@ from ckaudit.contract.behaviour import HeadKind
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
 from ckaudit.run.run import Grids, Run
-from ckaudit.run.series import Floats, Series, Steps, empty
+from ckaudit.run.series import Floats, Mask, Series, Steps, empty
 
 KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
 
@@ -98,26 +99,45 @@ def _kinds(maps: Floats, *, mass: float = 0.5, uniform: float = 0.95, farthest: 
         farthest: Distance that still is a position, in samples.
     """
     heads, queries, keys = maps.shape
-    seen = np.ones((queries, keys), bool)
-    if queries == keys and not np.triu(maps, 1).any():
-        seen = np.tril(seen)
+    seen = _all_seen(queries, keys)
+    if queries == keys and not maps[:, ~_earlier(keys)].any():
+        seen = _earlier(keys)
     rows = seen.sum(axis=1) > 1
     with np.errstate(all="ignore"):
         shares = (maps / maps.sum(axis=2, keepdims=True))[:, rows]  # (H, q, k)
         terms = np.where(shares > 0, shares * np.log(shares), np.where(np.isnan(shares), np.nan, 0.0))
         even = (-terms.sum(axis=2) / np.log(seen[rows].sum(axis=1))).mean(axis=1)
     index = np.flatnonzero(rows)
-    at = {offset: _mass_at(shares, index + offset, keys) for offset in range(-farthest, farthest + 1)}
-    near = np.max([at[offset] for offset in at if offset], axis=0)
+    at = _mass_at(shares, index + np.arange(-farthest, farthest + 1)[:, None])
+    near = np.delete(at, farthest, axis=1).max(axis=1)
     kinds = np.select(
-        [np.isnan(even), even > uniform, shares[:, :, 0].mean(axis=1) > mass, at[0] > mass, near > mass],
+        [np.isnan(even), even > uniform, shares[:, :, 0].mean(axis=1) > mass, at[:, farthest] > mass, near > mass],
         [np.nan, 3.0, 1.0, 2.0, 0.0], 4.0,
     )  # fmt: skip
     return np.asarray(kinds) if rows.any() else np.full(heads, np.nan)
 
 
-def _mass_at(shares: Floats, columns: Steps, keys: int) -> Floats:
-    """Return the mean share of one column per query, shape (H,), over the queries that have it."""
-    inside = (columns >= 0) & (columns < keys)
-    taken = shares[:, np.flatnonzero(inside), columns[inside]]
-    return np.asarray(taken.sum(axis=1) / max(1, int(inside.sum())))
+@cache
+def _all_seen(queries: int, keys: int) -> Mask:
+    return np.ones((queries, keys), bool)
+
+
+@cache
+def _earlier(size: int) -> Mask:
+    """Return which keys a query of a causal map sees: itself and those before."""
+    return np.tril(_all_seen(size, size))
+
+
+def _mass_at(shares: Floats, columns: Steps) -> Floats:
+    """Return the mean share of some columns, one per query, over the queries that have it.
+
+    Args:
+        shares: Shape (H, q, k).
+        columns: Shape (n, q); outside 0 to k - 1: the query has none.
+
+    Returns:
+        Shape (H, n).
+    """
+    inside = (columns >= 0) & (columns < shares.shape[2])
+    taken = shares[:, np.arange(columns.shape[1]), np.where(inside, columns, 0)]
+    return np.asarray(np.where(inside, taken, 0.0).sum(axis=2) / np.maximum(1, inside.sum(axis=1)))

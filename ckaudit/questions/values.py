@@ -1,5 +1,6 @@
 """What questions take out of a series: its points, its last row, its levels from start to end."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -45,7 +46,8 @@ def last_row(series: Series) -> tuple[int, dict[str, float]]:
 
 def row_of(series: Series, row: int) -> dict[str, float]:
     """Return the finite cells of one row by label."""
-    return {label: float(series.values[row, column]) for column, label in enumerate(series.labels) if series.finite[row, column]}
+    cells = zip(series.labels, series.values[row].tolist(), series.recorded[row].tolist(), strict=True)
+    return {label: value for label, value, known in cells if known and math.isfinite(value)}
 
 
 def levels(values: Floats, count: int) -> Floats:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from ckaudit.audit.measure import Measured, Measurement
 from ckaudit.audit.outline import SHAPE, Outline, extreme, labels
 from ckaudit.contract.metrics import Missing
+from ckaudit.reports.metrics.picture import picture
 from ckaudit.reports.terminal.abbreviate import abbreviate
 from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import columns, paragraph
@@ -63,6 +64,8 @@ def draw(measurement: Measurement, view: View, *, each_label: bool = False, most
     width = min(WIDEST, room)
     lines = [line for each in measurement.measured for line in _lines(each, view, each_label=each_label, most=most)]
     drawn = [*_table(lines, view, room), ""] if lines else []
+    if each_label and len(measurement.measured) == 1:
+        drawn += picture(measurement.measured[0], view, width)
     drawn += _missing(measurement, view, width)
     for note in measurement.notes:
         drawn += paragraph(shown(note, view), width, first="note: ", indent="")

@@ -1,0 +1,138 @@
+"""`ckaudit report`: one HTML file with the verdict and the pictures, that opens without a network."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from ckaudit.cli import options
+from ckaudit.cli.gate import BaselineFile, Config, NoConfig
+from ckaudit.cli.options import AllowEmpty, FailOn
+from ckaudit.cli.progress import progress
+from ckaudit.cli.triage import Map, Run, Step, Which
+from ckaudit.errors import UsageError
+
+if TYPE_CHECKING:
+    from ckaudit.contract.choice import Choice
+    from ckaudit.contract.panels import Panels
+    from ckaudit.contract.report import Report
+    from ckaudit.policy.gate import Gate
+    from ckaudit.run.run import Run as Read
+
+SUFFIX = ".html"
+EPILOG = """
+\b
+Examples:
+  ckaudit report runs/nano
+  ckaudit report runs/nano -o nano.html
+  ckaudit report runs/nano runs/before -o changed.html
+  ckaudit report log.csv --map loss=train/loss
+\b
+Each tab is a question: is it training, do gradients reach every layer, what
+moved, what could not be judged. With a second run, what changed against it.
+The file needs no network and sends nothing. A report of ours is replaced, any
+other file is not. The pictures need the extra: pip install 'ckaudit[report]'
+\b
+Exit codes:
+  0  nothing found at or above --fail-on
+  1  findings at or above --fail-on
+  2  could not audit, or nothing could be judged
+"""
+
+Other = Annotated[
+    str, typer.Argument(metavar="[OTHER]", help="A run to compare it with, such as one that went well.", show_default=False)
+]
+Output = Annotated[
+    str,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Write to FILE; without it, to RUN.html in this folder.", show_default=False
+    ),
+]
+
+
+class Judged(NamedTuple):
+    """A run with what triage says of it."""
+
+    run: "Read"
+    report: "Report"
+
+
+def command(
+    run: Run,
+    other: Other = "",
+    *,
+    output: Output = "",
+    step: Step = "",
+    fail_on: FailOn = "",
+    config: Config = "",
+    no_config: NoConfig = False,
+    baseline: BaselineFile = "",
+    allow_empty: AllowEmpty = False,
+    which: Which = "",
+    map: Map = None,  # noqa: A002  what the option is called
+) -> int:
+    """Write verdict and pictures of a run as one HTML file that needs no network."""
+    from ckaudit.cli.deliver import Request, exit_code
+    from ckaudit.cli.output import send
+    from ckaudit.cli.say import say
+
+    file = output or f"{Path(run).resolve().name}{SUFFIX}"
+    request = Request(
+        format="html", output=file, fail_on=options.severity(fail_on) if fail_on else None, allow_empty=allow_empty,
+        formats=("html",),
+    )  # fmt: skip
+    check_replaceable(Path(file))
+    at, choice = options.step(step or None), options.choice(map, which)
+    from ckaudit.cli.gate import open_gate
+    from ckaudit.reports.html import render
+    from ckaudit.reports.html.scripts import library
+
+    library()  # where it is missing, say so before the work and not after
+    gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
+    judged = judge(Path(run), at, choice, gate)
+    send(render(judged.report, draw(judged, Path(run), other, at, choice, gate)), output=file)
+    say(f"wrote {file}: {judged.report.verdict}")
+    code, reason = exit_code(judged.report, request)
+    say(f"error: {reason}" if reason else "")
+    return code
+
+
+def check_replaceable(file: Path) -> None:
+    """Raise `UsageError` where a file is there already that is no report of ours."""
+    from ckaudit.reports.html import SIGNATURE
+
+    if not file.is_file():
+        return
+    with file.open("rb") as stream:
+        head = stream.read(len(SIGNATURE))
+    if head and head != SIGNATURE.encode():
+        raise UsageError(f"{file} is there already and is no ckaudit report", hint="choose another --output")
+
+
+def judge(path: Path, step: int | None, choice: "Choice", gate: "Gate") -> Judged:
+    """Read a run with all that is drawn of it, and audit it."""
+    from msgspec.structs import replace
+
+    from ckaudit.audit.newest import contradictions_of_newest
+    from ckaudit.audit.open import open_run
+    from ckaudit.audit.report import triage_run
+    from ckaudit.panels.build import panel_reads
+
+    with progress("reading") as tick:
+        run = open_run(path, reads=panel_reads(), choice=choice, progress=tick)
+    if len(run.checkpoint_steps):
+        run = replace(run, findings=(*run.findings, *contradictions_of_newest(path, step=step)))
+    return Judged(run, triage_run(run, step=step, gate=gate))
+
+
+def draw(judged: Judged, path: Path, other: str, step: int | None, choice: "Choice", gate: "Gate") -> "Panels":
+    """Return the pictures of a run, and of another beside it where one is named."""
+    from ckaudit.panels.build import panels
+
+    if not other:
+        return panels(judged.run, judged.report, path=path)
+    from ckaudit.diff.compare import compare
+
+    reference = judge(Path(other), step, choice, gate)
+    comparison = compare([Path(other), path], step=step, choice=choice)
+    return panels(judged.run, judged.report, path=path, other=reference, comparison=comparison)

@@ -1,0 +1,60 @@
+"""The pictures of a run, or of two, from end to end: every tab is made, and every finding leads to its place."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ckaudit.audit.interview import interview_reads
+from ckaudit.audit.report import triage_reads
+from ckaudit.contract.diff import Comparison
+from ckaudit.contract.panels import VERSION, Panels, Tab
+from ckaudit.contract.report import Report
+from ckaudit.metrics import metrics
+from ckaudit.panels.completed import completed
+from ckaudit.panels.links import links
+from ckaudit.panels.scene import Scene
+from ckaudit.panels.tab import tabs
+from ckaudit.questions.phases import PHASES
+from ckaudit.run.run import Run
+
+
+def panels(
+    run: Run,
+    report: Report,
+    *,
+    path: Path | None,
+    other: tuple[Run, Report] | None = None,
+    comparison: Comparison | None = None,
+) -> Panels:
+    """Return the pictures of a run.
+
+    Args:
+        run: The run, read with `panel_reads`.
+        report: What triage says of it.
+        path: Where its checkpoints are, of which grids and histograms are read for a few steps; None: they are left out.
+        other: The run that it is compared with, and its report.
+        comparison: What comparing the two said, the other run being the reference.
+    """
+    beside = Scene(_judged(*other), other[1]) if other else None
+    scene = Scene(_judged(run, report), report, path, beside, comparison)
+    made = completed(scene, [each(scene) for each in tabs() if comparison is not None or each.id != "other_run"])
+    subjects = [report.subject, *([other[1].subject] if other else [])]
+    return Panels(
+        schema_version=VERSION, subjects=subjects, tabs=made, links=links(scene, made), notes=list(_notes(made)),
+    )  # fmt: skip
+
+
+def panel_reads() -> frozenset[str]:
+    """Return the checkpoint paths that triage, the questions and the pictures look at."""
+    drawn = (metrics()[name].paths for each in tabs() for name in each.reads)
+    return frozenset().union(triage_reads(), interview_reads(PHASES), *drawn)
+
+
+def _judged(run: Run, report: Report) -> Run:
+    """Return what was known of a run at the step that its report judges at."""
+    last = run.last_step
+    return run if report.step is None or last is None or last <= report.step else run.until(report.step)
+
+
+def _notes(made: list[Tab]) -> Iterator[str]:
+    if any(" are drawn" in chart.note for tab in made for chart in tab.charts):
+        yield "of long curves every stretch is drawn by its lowest and its highest value, so that no spike is lost"

@@ -1,0 +1,162 @@
+"""One metric, or several on the same axes, as a chart: curves, bars, or a map of places by steps."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from ckaudit.contract.panels import Chart, Matrix, Trace
+from ckaudit.metrics import metrics
+from ckaudit.panels.formulas import formula
+from ckaudit.panels.marks import marks
+from ckaudit.panels.order import chosen, foremost, forward
+from ckaudit.panels.sample import kept_columns, kept_points
+from ckaudit.panels.scene import Scene
+from ckaudit.panels.values import OF_COLOURS, column
+from ckaudit.run.series import Series
+
+Line = tuple[str, float]
+
+
+def curves(
+    scene: Scene,
+    name: str,
+    title: str,
+    shown: Sequence[str],
+    *,
+    right: Sequence[str] = (),
+    lines: Sequence[Line] = (),
+    log: bool = False,
+    stacked: bool = False,
+    most: int = 10,
+    points: int = 800,
+    marked: bool = False,
+    note: str = "",
+) -> Chart | None:
+    """Return metrics over steps; None where nothing of them was recorded.
+
+    Args:
+        scene: The run, and the one beside it.
+        name: The chart's id.
+        title: The question it answers.
+        shown: Metrics on the left axis, of one unit.
+        right: Metrics on the right axis.
+        lines: Limits and baselines, of the left axis.
+        log: Whether the left axis is logarithmic.
+        stacked: Whether the curves are parts of a whole.
+        most: Curves of one metric at most: those of findings, then the most striking.
+        points: Points of one curve at most; of many curves, fewer.
+        marked: Whether everything that happened is marked, not only what concerns these metrics.
+        note: What is to be said besides.
+    """
+    names = [*shown, *right]
+    found = [(run, each, metrics()[each](side.run)) for run, side in enumerate(_sides(scene)) for each in names]
+    found = [(run, each, series.recorded_rows()) for run, each, series in found if series]
+    if not found:
+        return None
+    traces, left_out = [], dict[str, str]()
+    budget = max(60, min(points, 4 * points // sum(min(most, len(series.labels)) for _, _, series in found)))
+    alone = len({each for _, each, _ in found}) == 1
+    for run, each, series in found:
+        kept = foremost(series, metrics()[each].worst, scene.places(each), most)
+        if len(kept) < len(series.labels):
+            left_out[each] = f"{len(kept)} of {len(series.labels)} curves of {each} are drawn"
+        axis: Literal["left", "right"] = "right" if each in right else "left"
+        traces += [_trace(series, place, each, budget, run=run, axis=axis, alone=alone) for place in kept]
+    there = list(dict.fromkeys(each for _, each, _ in found))
+    return Chart(
+        id=name, title=title, shape="lines", metrics=there, formula=formula(*there), unit=metrics()[shown[0]].unit,
+        right_unit=metrics()[right[0]].unit if any(each in there for each in right) else "", stacked=stacked, log=log,
+        traces=traces, lines=list(lines), marks=marks(scene, None if marked else there),
+        note=". ".join(each for each in (note, *left_out.values()) if each),
+    )  # fmt: skip
+
+
+def _sides(scene: Scene) -> list[Scene]:
+    return [scene, scene.other] if scene.other else [scene]
+
+
+def _trace(
+    series: Series, place: int, metric: str, points: int, *, run: int, axis: Literal["left", "right"], alone: bool
+) -> Trace:
+    rows = np.flatnonzero(series.recorded[:, place])
+    rows = rows[kept_points(series.values[rows, place], points)]
+    label = series.labels[place]
+    name = metric if len(series.labels) == 1 else label if alone else f"{metric} {label}"
+    values = column(series.values[rows, place], series.recorded[rows, place])
+    return Trace(name=name, x=series.steps[rows].tolist(), y=values, run=run, axis=axis)
+
+
+def heat(
+    scene: Scene,
+    name: str,
+    title: str,
+    metric: str,
+    *,
+    log: bool = False,
+    rows: int = 120,
+    columns: int = 200,
+    cells: int = 10_000,
+) -> Chart | None:
+    """Return a map of one metric: places in the order of the forward pass, by steps; None where nothing was recorded.
+
+    Args:
+        scene: The run.
+        name: The chart's id.
+        title: The question it answers.
+        metric: What is drawn.
+        log: Whether colours go by powers of ten.
+        rows: Places at most.
+        columns: Steps at most; of each stretch the step that stands out most is there.
+        cells: Places times steps at most.
+    """
+    series = metrics()[metric](scene.run).recorded_rows()
+    if not series:
+        return None
+    order = chosen(forward(scene.run.tensors, series.labels), series.labels, scene.places(metric), rows)
+    values, recorded = series.values[:, order], series.recorded[:, order]
+    kept = kept_columns(values, recorded, max(2, min(columns, cells // len(order))))
+    matrix = Matrix(
+        rows=[series.labels[place] for place in order],
+        columns=[str(step) for step in series.steps[kept].tolist()],
+        values=[column(values[kept, place], recorded[kept, place], OF_COLOURS) for place in range(len(order))],
+    )
+    told = [f"{len(order)} of {len(series.labels)} rows"] if len(order) < len(series.labels) else []
+    told += [f"{len(kept)} of {len(series.steps)} steps"] if len(kept) < len(series.steps) else []
+    return Chart(
+        id=name, title=title, shape="heatmap", metrics=[metric], formula=formula(metric), unit=series.unit, log=log,
+        matrix=matrix, marks=marks(scene, [metric]), note=f"{' and '.join(told)} are drawn" if told else "",
+    )  # fmt: skip
+
+
+def bars(
+    scene: Scene, name: str, title: str, metric: str, *, log: bool = False, ranked: bool = False, most: int = 40
+) -> Chart | None:
+    """Return the last values of one metric as bars, in the order of the forward pass or the largest first; None without any."""
+    sides = [(run, metrics()[metric](side.run).recorded_rows()) for run, side in enumerate(_sides(scene))]
+    sides = [(run, series) for run, series in sides if series]
+    if not sides:
+        return None
+    series = sides[0][1]
+    order = forward(scene.run.tensors, series.labels)
+    if ranked:
+        last = np.where(series.finite[-1], series.values[-1], np.inf)
+        order = sorted(order, key=lambda place: -last[place])[:most]
+    else:
+        order = chosen(order, series.labels, scene.places(metric), most)
+    names = [series.labels[place] for place in order]
+    told = f"; {len(order)} of {len(series.labels)} are drawn" if len(order) < len(series.labels) else ""
+    return Chart(
+        id=name, title=title, shape="bars", metrics=[metric], formula=formula(metric), unit=series.unit, log=log, x="place",
+        traces=[_bar_row(each, names, run) for run, each in sides], note=f"at step {int(series.steps[-1])}{told}",
+    )  # fmt: skip
+
+
+def _bar_row(series: Series, names: list[str], run: int) -> Trace:
+    """Return the last values of some labels; None for those that the run does not have."""
+    places = {label: place for place, label in enumerate(series.labels)}
+    found = [places.get(name) for name in names]
+    values = np.array([np.nan if place is None else series.values[-1, place] for place in found])
+    known = np.array([place is not None and bool(series.recorded[-1, place]) for place in found])
+    step = int(series.steps[-1])
+    return Trace(name=f"step {step}", x=list(names), y=column(values, known), run=run)

@@ -1,0 +1,58 @@
+"""What happened at which step: findings, events, resumes, and the step at which two runs part."""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from ckaudit.contract.panels import Mark
+from ckaudit.metrics.spikes import flagged, loss_excess
+from ckaudit.panels.scene import Scene, metrics_of
+from ckaudit.run.seams import resumed
+
+SPIKY = {"train_loss_raw", "loss_excess"}
+
+
+def marks(scene: Scene, names: Collection[str] | None = None, *, most: int = 40) -> list[Mark]:
+    """Return the marks of a chart in the order of steps.
+
+    Args:
+        scene: The run.
+        names: The metrics shown: only findings that rest on them are marked; None: everything that happened is.
+        most: Findings at most, the gravest.
+    """
+    found = [
+        Mark(step=each.first_step, until=each.last_step, kind="finding", text=each.message, severity=each.severity,
+             code=each.code, finding=place)
+        for place, each in enumerate(scene.report.findings)
+        if each.first_step is not None and (names is None or set(metrics_of(each)) & set(names))
+    ]  # fmt: skip
+    found = found[:most] + _spikes(scene, names) + (_events(scene) if names is None else [])
+    return sorted(found, key=lambda mark: mark.step)
+
+
+def _spikes(scene: Scene, names: Collection[str] | None, *, most: int = 20) -> list[Mark]:
+    """Return the steps whose loss stands out, the farthest where there are many; a step of a finding is marked by that."""
+    if names is not None and not SPIKY & set(names):
+        return []
+    excess = loss_excess(scene.run)
+    rows: list[int] = np.flatnonzero(flagged(excess)[:, 0]).tolist() if excess else []
+    told = {mark for each in scene.report.findings for mark in (each.first_step, each.worst_step)}
+    found = sorted(((float(excess.values[row, 0]), int(excess.steps[row])) for row in rows), reverse=True)[:most]
+    return [
+        Mark(step=step, kind="spike", text=f"the loss stands {far:.3g} robust standard deviations above its last 50 points")
+        for far, step in found
+        if step not in told
+    ]
+
+
+def _events(scene: Scene) -> list[Mark]:
+    made = [
+        Mark(step=each.event_step, kind="event", text=f"a checkpoint was asked for by {', '.join(each.triggers) or 'nobody'}")
+        for each in scene.run.events
+    ]
+    made += [
+        Mark(step=int(each.resumed_from or 0), kind="resume", text=f"the run was taken up again after step {each.resumed_from}")
+        for each in resumed(scene.run.manifest)
+    ]
+    pairs = scene.comparison.pairs if scene.comparison else []
+    return made + [Mark(step=each.parting.step, kind="parting", text=each.parting.message) for each in pairs[:1] if each.parting]

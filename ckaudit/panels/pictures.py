@@ -1,0 +1,191 @@
+"""Histograms over time and sampled matrices of a few tensors, from the checkpoints that were read once more."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from ckaudit.contract.grids import encode_grid, unpack
+from ckaudit.contract.panels import Chart, Frame, Ridge
+from ckaudit.contract.tensors import Grid
+from ckaudit.diff.distances import distribution
+from ckaudit.panels.marks import marks
+from ckaudit.panels.order import forward
+from ckaudit.panels.sample import evenly
+from ckaudit.panels.scene import Scene
+from ckaudit.panels.snapshots import MOST, Snapshot, anchors, snapshots
+from ckaudit.panels.values import OF_COLOURS, short
+from ckaudit.run.run import Grids
+from ckaudit.run.series import Floats
+
+LINE = 'recorder = Recorder(model, "run/")'
+FIELD = {"weights": "sampled_grid_32x32", "gradients": "sampled_grid_32x32"}
+
+
+def ridges(scene: Scene, name: str, title: str, section: str, *, most: int = 12) -> Chart | None:
+    """Return the histograms of at most `most` tensors or modules at the steps read; None where there are none."""
+    taken = snapshots(scene)
+    there = _named(taken, section, "histogram")
+    if not there:
+        return None
+    kept = anchors(scene.run.tensors, there, _wanted(scene), most)
+    return Chart(
+        id=name, title=title, shape="ridges", unit="1", formula=r"c_b / \textstyle\sum_j c_j",
+        x=f"value of {section}", ridges=list(_ridges(taken, section, kept)),
+        note=_note(kept, there, taken, scene), marks=marks(scene, []),
+    )  # fmt: skip
+
+
+def _ridges(taken: Sequence[Snapshot], section: str, kept: Sequence[str]) -> Iterator[Ridge]:
+    for name in kept:
+        for shot in taken:
+            fields = dict(shot.members(section)).get(name, {})
+            found = distribution(fields["histogram"]) if isinstance(fields.get("histogram"), dict) else None
+            if found:
+                edges, below = coarser(found.edges), coarser(found.below)
+                shares = [short(high - low, OF_COLOURS + 1) for low, high in pairwise(below)]
+                yield Ridge(step=shot.step, where=name, edges=[short(edge) for edge in edges], shares=shares)
+
+
+def coarser(edges: Sequence[float], *, bins: int = 32) -> list[float]:
+    """Return the edges of at most so many bins, each made of as many neighbours as the others but for the last.
+
+    >>> coarser([0, 1, 2, 3, 4, 5], bins=2)
+    [0, 3, 5]
+    """
+    together = -(-(len(edges) - 1) // bins)
+    return [*edges[:-1:together], edges[-1]]
+
+
+def grids(scene: Scene, name: str, title: str, section: str, *, most: int = 12, steps: int = 16) -> Chart | None:
+    """Return sampled matrices of at most `most` tensors at the steps read; None where there are none."""
+    taken, field = snapshots(scene), FIELD[section]
+    there = _named(taken, section, field)
+    holding = [shot for shot in taken if any(field in fields for _, fields in shot.members(section))]
+    taken = tuple(holding[place] for place in evenly(len(holding), steps))
+    if not there:
+        return None
+    kept = anchors(scene.run.tensors, there, _wanted(scene), most)
+    frames = [
+        Frame(step=shot.step, where=each, cells=packed)
+        for each in kept
+        for shot in taken
+        if (packed := _cells(dict(shot.members(section)).get(each, {}).get(field))) is not None
+    ]
+    return Chart(
+        id=name, title=title, shape="grids", unit="1", x="sampled column", frames=frames, note=_note(kept, there, taken, scene),
+        formula=r"W_{\lfloor i n / 32 \rfloor, \lfloor j m / 32 \rfloor}",
+    )  # fmt: skip
+
+
+def _cells(grid: object) -> Grid | None:
+    """Return a matrix as bytes, whoever wrote it and how; None where it is none."""
+    try:
+        values = _unpacked(grid)
+    except (KeyError, TypeError, ValueError, OverflowError):  # what is wrong with it, validate tells
+        return None
+    return encode_grid(values, "q8") if values.ndim == 2 and values.size else None
+
+
+def _unpacked(grid: object) -> Floats:
+    import msgspec
+
+    return unpack(msgspec.convert(grid, Grid))
+
+
+def of_heads(scene: Scene, name: str, title: str, *, places: int = 16, steps: int = 10) -> Chart | None:
+    """Return the sampled attention of some heads, of the first, the middle and the last layer; None where there is none."""
+    found = attention_grids(scene)
+    if not found.steps:
+        return None
+    table = scene.run.tensors
+    layers = list(dict.fromkeys(found.labels))
+    ordered = [layers[place] for place in forward(table, layers)]
+    kept = [ordered[place] for place in evenly(len(ordered), 4)]
+    when = sorted(set(found.steps))
+    chosen = {when[place] for place in evenly(len(when), steps)}
+    heads = max(1, places // len(kept))
+    frames = [
+        Frame(step=step, where=f"{layer}/head.{head}", cells=encode_grid(stack[head], "q8"))
+        for wanted in kept
+        for step, layer, stack in zip(found.steps, found.labels, found.values, strict=True)
+        if layer == wanted and step in chosen and stack.ndim == 3
+        for head in range(min(heads, len(stack)))
+    ]
+    told = [f"{len(kept)} of {len(layers)} layers"] if len(kept) < len(layers) else []
+    told += [f"{heads} heads of each"] if any(len(stack) > heads for stack in found.values) else []
+    told += [f"{len(chosen)} of {len(when)} steps"] if len(chosen) < len(when) else []
+    return Chart(
+        id=name, title=title, shape="grids", unit="1", x="sampled key", metrics=["head_kind"], frames=_in_turn(frames),
+        note=f"{' and '.join(told)} are drawn" if told else "",
+    )  # fmt: skip
+
+
+def _in_turn(frames: list[Frame]) -> list[Frame]:
+    """Return frames place by place, each in the order of steps."""
+    order = {where: place for place, where in enumerate(dict.fromkeys(frame.where for frame in frames))}
+    return sorted(frames, key=lambda frame: (order[frame.where], frame.step))
+
+
+def redundancy(scene: Scene, name: str, title: str, *, layers: int = 4, steps: int = 8) -> Chart | None:
+    """Return how alike the heads of some layers are, each with each, at some steps; None where no maps were sampled."""
+    found = attention_grids(scene)
+    if not found.steps:
+        return None
+    names = list(dict.fromkeys(found.labels))
+    ordered = [names[place] for place in forward(scene.run.tensors, names)]
+    kept = {ordered[place] for place in evenly(len(ordered), layers)}
+    when = sorted(set(found.steps))
+    chosen = {when[place] for place in evenly(len(when), steps)}
+    frames = [
+        Frame(step=step, where=layer, cells=_alike(stack), rows=_heads(stack), columns=_heads(stack))
+        for step, layer, stack in zip(found.steps, found.labels, found.values, strict=True)
+        if layer in kept and step in chosen and stack.ndim == 3 and len(stack) > 1
+    ]
+    return Chart(
+        id=name, title=title, shape="grids", metrics=["head_similarity"], unit="1", x="head",
+        formula=r"\frac{\langle A_h, A_g \rangle}{\lVert A_h \rVert \lVert A_g \rVert}", frames=_in_turn(frames),
+        note="of maps sampled at 32 by 32",
+    ) if frames else None  # fmt: skip
+
+
+def attention_grids(scene: Scene) -> Grids:
+    """Return the sampled attention of all layers, under whichever name it was written."""
+    found = scene.run.grid("attention", "sampled_qk_grid_32x32_per_head")
+    return found if found.steps else scene.run.grid("attention", "sampled_qk_grid_32x32")
+
+
+def _alike(stack: Floats) -> Grid:
+    flat = stack.reshape(len(stack), -1)
+    with np.errstate(all="ignore"):
+        unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
+        return [[short(value, OF_COLOURS) for value in row] for row in (unit @ unit.T).tolist()]
+
+
+def _heads(stack: Floats) -> list[str]:
+    return [f"head.{place}" for place in range(len(stack))]
+
+
+def why_none(scene: Scene, section: str, field: str) -> str:
+    """Return why no histograms or matrices of a section can be drawn."""
+    if not len(scene.run.checkpoint_steps):
+        return f"{field} of {section} stands in checkpoints, and none was recorded; to record it: {LINE}"
+    if not snapshots(scene):
+        return f"{field} of {section} is read from run folders only"
+    return f"none of the checkpoints read holds {section}.*.{field}; to record it: {LINE}"
+
+
+def _named(taken: Sequence[Snapshot], section: str, field: str) -> list[str]:
+    """Return everything in a section that has a field in any of the checkpoints."""
+    return list(dict.fromkeys(name for shot in taken for name, fields in shot.members(section) if field in fields))
+
+
+def _wanted(scene: Scene) -> list[str]:
+    return list(dict.fromkeys(place for each in scene.report.findings for place in (each.where, *each.also) if place))
+
+
+def _note(kept: Sequence[str], there: Sequence[str], taken: Sequence[Snapshot], scene: Scene) -> str:
+    told = [f"{len(kept)} of {len(there)} places"] if len(kept) < len(there) else []
+    total = len(scene.run.checkpoint_steps)
+    told += [f"{len(taken)} of {total} checkpoints (at most {MOST})"] if len(taken) < total else []
+    return f"{' and '.join(told)} are drawn" if told else ""

@@ -1,0 +1,152 @@
+"""What a tab is: a question with the charts that answer it, found by walking the files of `ckaudit.panels.tabs`."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Literal
+
+from msgspec import Struct
+
+from ckaudit.contract.interview import Answer
+from ckaudit.contract.interview import Word as AnswerWord
+from ckaudit.contract.panels import Answered, Chart, Tab
+from ckaudit.contract.report import Check, Finding
+from ckaudit.material.counts import plural
+from ckaudit.panels.board import Board
+from ckaudit.panels.scene import Scene, metrics_of
+from ckaudit.questions.question import questions
+from ckaudit.rules import rules
+
+Painter = Callable[[Board], tuple[Answered, str] | None]
+GRAVITY: tuple[Answered, ...] = ("bad", "watch", "good", "unknown")
+
+
+class TabKind(Struct, frozen=True, eq=False):
+    """One catalogued tab.
+
+    Attributes:
+        id: Short name, the function's own.
+        place: Where it stands among the tabs.
+        question: The docstring's first line.
+        kind: A question, or a dashboard.
+        asks: Questions of the interview that it rests on, first the one without whose answer nothing is good.
+        beside: Questions that are told with it, but do not decide it.
+        rules: Names of rules whose findings belong to it besides theirs.
+        reads: Metrics that it draws.
+        paint: Puts charts on a board; returns word and answer where it judges itself.
+    """
+
+    id: str
+    place: int
+    question: str
+    kind: Literal["question", "dashboard"]
+    asks: tuple[str, ...]
+    beside: tuple[str, ...]
+    rules: tuple[str, ...]
+    reads: tuple[str, ...]
+    paint: Painter
+
+    def __call__(self, scene: Scene) -> Tab:
+        """Return the tab of a run."""
+        board = Board(scene)
+        said = self.paint(board)
+        answers, others = scene.answers(self.asks), scene.answers(self.beside)
+        places = [place for place, finding in enumerate(scene.report.findings) if self.owns(finding)]
+        word, text = said or _settle(answers, [scene.report.findings[each] for each in places], self.checks(scene), board.charts)
+        return Tab(
+            id=self.id, question=self.question, kind=self.kind, word=word, answer=text, charts=board.charts,
+            answers=[*answers, *others], findings=places, missing=board.missing,
+        )  # fmt: skip
+
+    def owns(self, finding: Finding) -> bool:
+        """Tell whether a finding belongs here: to a question by its rule, to a dashboard by what it rests on."""
+        if self.kind == "dashboard":
+            return bool(set(metrics_of(finding)) & set(self.reads))
+        return finding.name in self.watched
+
+    def checks(self, scene: Scene) -> list[Check]:
+        """Return what became of the rules that belong here."""
+        if self.kind == "question":
+            return [check for check in scene.report.checks if check.name in self.watched]
+        own = {code for code, rule in rules().items() if {metric.name for metric in rule.metrics} & set(self.reads)}
+        return [check for check in scene.report.checks if check.code in own]
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """Names of the rules that belong here."""
+        asked = [questions()[each] for each in (*self.asks, *self.beside)]
+        return frozenset(self.rules).union(*(each.rules + each.weighs for each in asked))
+
+
+_TABS: dict[str, TabKind] = {}
+
+
+def tab(
+    place: int,
+    *,
+    asks: Sequence[str] = (),
+    beside: Sequence[str] = (),
+    rules: Sequence[str] = (),
+    reads: Sequence[str] = (),
+    kind: Literal["question", "dashboard"] = "question",
+) -> Callable[[Painter], TabKind]:
+    """Enter a function into the catalogue of tabs."""
+
+    def enter(function: Painter) -> TabKind:
+        question = (function.__doc__ or "").partition("\n")[0]
+        made = TabKind(function.__name__, place, question, kind, tuple(asks), tuple(beside), tuple(rules), tuple(reads), function)
+        if made.id in _TABS:
+            raise ValueError(f"tab {made.id} stands twice in the catalogue")
+        _TABS[made.id] = made
+        return made
+
+    return enter
+
+
+@cache
+def tabs() -> tuple[TabKind, ...]:
+    """Return every tab in its place."""
+    package = import_module("ckaudit.panels.tabs")
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
+    return tuple(sorted(_TABS.values(), key=lambda each: each.place))
+
+
+def _settle(
+    answers: Sequence[Answer], findings: Sequence[Finding], checks: Sequence[Check], charts: Sequence[Chart]
+) -> tuple[Answered, str]:
+    """Return the worst word of answers and findings, and the sentences that say so; without any, what the rules could judge.
+
+    Nothing is good whose first question has no answer.
+    """
+    said: list[tuple[Answered, str]] = [(_word(each.word), f"{each.question} {_sentence(each.sentence)}") for each in answers]
+    said += [(_gravity(each), _sentence(each.message)) for each in findings]
+    word: Answered = min((each for each, _ in said), key=GRAVITY.index, default="unknown")
+    if word != "unknown":
+        told = list(dict.fromkeys(text for each, text in said if each == word))
+        if word == "good" and said[0][0] == "unknown":  # what the tab is about first of all was not recorded
+            return "unknown", f"{said[0][1]} Well as far as known: {told[0]}"
+        more = f" And {len(told) - 2} more." if len(told) > 2 else ""
+        return word, " ".join(told[:2]) + more
+    judged = sum(check.outcome == "passed" for check in checks)
+    if judged and charts and not answers:
+        found = "Nothing but notes" if findings else "Nothing"
+        return "good", f"{found} found: {judged} of {plural(len(checks), 'rule')} on it could judge."
+    if not charts:
+        return "unknown", "Nothing of it was recorded."
+    return "unknown", said[0][1] if said else "No rule judges it."
+
+
+def _word(word: AnswerWord) -> Answered:
+    return "unknown" if word == "not_recorded" or word == "not_applicable" else word  # noqa: PLR1714  mypy narrows these
+
+
+def _gravity(finding: Finding) -> Answered:
+    """Return what a finding makes of an answer, as the interview weighs it; a note bears on none."""
+    return "unknown" if finding.severity == "note" else "watch" if finding.severity == "sev2" else "bad"
+
+
+def _sentence(text: str) -> str:
+    first = text[:1].upper() + text[1:]
+    return first if first.endswith((".", "!", "?")) else f"{first}."

@@ -1,0 +1,82 @@
+"""The dashboards: what is looked at with every step, minute, day and checkpoint, and the seven panels."""
+
+from ckaudit.metrics import metrics
+from ckaudit.panels.board import Board
+from ckaudit.panels.limits import baselines, threshold
+from ckaudit.panels.tab import tab
+from ckaudit.panels.tabs.health import bands
+
+STEP = (
+    "train_loss_ema", "grad_global_norm", "update_to_weight_global", "loss_scale", "overflow_rate", "steps_seen", "tokens_seen",
+    "tokens_per_update", "max_attn_logit", "min_normalized_entropy",
+)  # fmt: skip
+MINUTE = (
+    "tokens_per_sec", "step_time", "step_time_tail", "mfu", "dataloader_stall_frac", "comm_time_frac", "straggler_ratio"
+)  # fmt: skip
+DAY = (
+    ("source_mix_share", "language_share"), ("filter_reject_rate",), ("seq_len_p50_p95", "pad_fraction"), ("token_kl_drift",),
+    ("near_dup_rate", "train_val_overlap", "doc_repeat_hotspots"),
+)  # fmt: skip
+CHECKPOINT = (
+    ("val_loss",), ("slice_val_loss",), ("microbench_score",), ("rtp_toxicity_prob",), ("memorization_rate",),
+    ("output_kl_to_prev", "logit_entropy_probe"),
+)  # fmt: skip
+PANELS = (
+    "train_loss_raw", "val_loss", "learning_rate", "grad_global_norm", "activation_mean", "activation_std", "activation_mean_abs",
+    "spectral_norm", "dead_unit_fraction", "dead_head_fraction", "slice_val_loss", "irregular_tax", "unigram_entropy",
+)  # fmt: skip
+LOGARITHMIC = ("grad_global_norm", "update_to_weight_global", "loss_scale", "max_attn_logit")
+POINTS = 240
+
+
+@tab(110, kind="dashboard", reads=STEP)
+def per_step(board: Board) -> None:
+    """What does every step say?"""
+    _each(board, "step", [(name,) for name in STEP])
+
+
+@tab(120, kind="dashboard", reads=MINUTE)
+def per_minute(board: Board) -> None:
+    """What does every minute say?"""
+    _each(board, "minute", [(name,) for name in MINUTE])
+
+
+@tab(130, kind="dashboard", reads=tuple(name for names in DAY for name in names))
+def per_day(board: Board) -> None:
+    """What does every day say?"""
+    _each(board, "day", DAY)
+
+
+@tab(140, kind="dashboard", reads=tuple(name for names in CHECKPOINT for name in names))
+def per_checkpoint(board: Board) -> None:
+    """What does every checkpoint say?"""
+    _each(board, "checkpoint", CHECKPOINT)
+
+
+@tab(150, kind="dashboard", reads=PANELS)
+def seven_panels(board: Board) -> None:
+    """What do the seven panels show?"""
+    scene = board.scene
+    board.curves("panel_1_loss", "1 Loss", "train_loss_raw", also=("val_loss",), log=True, lines=baselines(scene), points=POINTS)
+    board.curves("panel_2_rate", "2 Learning rate", "learning_rate", points=POINTS)
+    board.curves("panel_3_gradient", "3 Gradient norm", "grad_global_norm", log=True, points=POINTS)
+    if chart := bands(scene, most=4, points=100):
+        from msgspec.structs import replace
+
+        board.put(replace(chart, id="panel_4_activations", title="4 Activations"))
+    else:
+        board.put(None, "activation_mean", "activation_std")
+    board.curves("panel_5_spectral", "5 Spectral norms", "spectral_norm", most=4, points=POINTS)
+    board.curves("panel_6_dead", "6 Dead units and heads", "dead_unit_fraction", "dead_head_fraction", most=4, points=POINTS,
+                 lines=threshold("ACT001", "note", "most"))  # fmt: skip
+    board.curves("panel_7_slices", "7 Loss by class, and tau", "slice_val_loss", also=("irregular_tax",), points=POINTS)
+
+
+def _each(board: Board, prefix: str, groups: "tuple[tuple[str, ...], ...] | list[tuple[str, ...]]") -> None:
+    """Put up one chart for each group of metrics; metrics of another unit than the first have the right axis."""
+    for group in groups:
+        unit = metrics()[group[0]].unit
+        left = [name for name in group if metrics()[name].unit == unit]
+        right = [name for name in group if name not in left]
+        title = metrics()[group[0]].title.rstrip(".")
+        board.curves(f"{prefix}_{group[0]}", title, *left, right=right, log=group[0] in LOGARITHMIC, most=6, points=POINTS)

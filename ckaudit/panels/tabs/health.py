@@ -1,0 +1,88 @@
+"""The tab on activations and weights: whether anything is dead or explodes."""
+
+import numpy as np
+
+from ckaudit.contract.panels import Chart, Matrix, Trace
+from ckaudit.metrics.activations import activation_mean, activation_std
+from ckaudit.panels.board import Board
+from ckaudit.panels.limits import threshold
+from ckaudit.panels.marks import marks
+from ckaudit.panels.order import chosen, forward
+from ckaudit.panels.sample import kept_columns, kept_points
+from ckaudit.panels.scene import Scene
+from ckaudit.panels.tab import tab
+from ckaudit.panels.values import OF_COLOURS, column
+
+READS = (
+    "gradient_norm", "gradient_zero_fraction", "dead_unit_fraction", "activation_mean", "activation_std", "activation_max_abs",
+    "activation_saturation", "activation_outlier_rate", "residual_rms", "spectral_norm", "nan_inf_events", "weight_norm",
+    "expert_entropy", "moe_util_entropy", "moe_drop_rate", "expert_imbalance", "activation_mean_abs", "weight_std",
+)  # fmt: skip
+
+
+@tab(30, asks=("D1.3", "D3.5", "D4.5"), rules=("router_imbalance", "dropped_tokens", "curvature_jump"), reads=READS)
+def health(board: Board) -> None:
+    """Is anything dead or exploding?"""
+    scene = board.scene
+    board.heat("tensor_gradients", "Does any tensor get no gradient?", "gradient_norm", log=True)
+    board.curves("dead_units", "How many units never answer?", "dead_unit_fraction", lines=threshold("ACT001", "note", "most"))
+    board.put(bands(scene), "activation_mean", "activation_std")
+    board.heat("activation_size", "Do activations drift or explode?", "activation_max_abs", log=True)
+    board.curves("saturation", "Do units saturate?", "activation_saturation", lines=threshold("ACT003", "note", "most"), most=6)
+    board.curves("spectral_norm", "How far can a matrix stretch a vector?", "spectral_norm")
+    board.curves("nonfinite", "Where is anything not finite?", "nan_inf_events")
+    board.heat("weight_size", "Do weights grow or shrink?", "weight_norm", log=True)
+    board.ridges("activation_ridges", "How are activations spread, over time?", "activations")
+    board.put(loads(scene), "expert_entropy")
+    board.curves("routing", "Are the experts used evenly?", "moe_util_entropy", lines=threshold("MOE001", "low", "collapsed"))
+    board.curves("dropped", "Do tokens find no expert with room?", "moe_drop_rate", lines=threshold("MOE002", "usual"))
+
+
+def bands(scene: Scene, *, most: int = 8, points: int = 200) -> Chart | None:
+    """Return the mean activation of some modules with one standard deviation on both sides; None where not recorded."""
+    mean, std = activation_mean(scene.run).recorded_rows(), activation_std(scene.run)
+    if not mean or not std:
+        return None
+    wide = {label: place for place, label in enumerate(std.labels)}
+    both = [place for place in forward(scene.run.tensors, mean.labels) if mean.labels[place] in wide]
+    traces = []
+    for place in chosen(both, mean.labels, scene.places("activation_rms", "activation_std"), most):
+        label = mean.labels[place]
+        rows = np.flatnonzero(mean.recorded[:, place] & np.isin(mean.steps, std.steps))
+        rows = rows[kept_points(mean.values[rows, place], points)]
+        at = np.searchsorted(std.steps, mean.steps[rows])
+        middle, spread = mean.values[rows, place], std.values[at, wide[label]]
+        known = std.recorded[at, wide[label]]
+        low, high = column(middle - spread, known), column(middle + spread, known)
+        there = mean.recorded[rows, place]
+        traces.append(Trace(name=label, x=mean.steps[rows].tolist(), y=column(middle, there), low=low, high=high))
+    left = f"{len(traces)} of {len(both)} modules are drawn" if len(traces) < len(both) else ""
+    names = ["activation_mean", "activation_std"]
+    return Chart(
+        id="activation_bands", title="Do activations stay in their band?", shape="lines", metrics=names, traces=traces,
+        formula=r"\mu \pm \sigma", unit="1", marks=marks(scene, ["activation_rms", *names]), note=left,
+    )  # fmt: skip
+
+
+def loads(scene: Scene, *, rows: int = 120, columns: int = 100) -> Chart | None:
+    """Return the share of a layer's tokens that each expert got, by steps; None where nothing was routed."""
+    counts = scene.run.series("moe", "counts").recorded_rows()
+    if not counts:
+        return None
+    layers = [label.rpartition("/")[0] or label for label in counts.labels]
+    totals = {layer: np.zeros(len(counts.steps)) for layer in layers}
+    for place, layer in enumerate(layers):
+        totals[layer] += np.where(counts.finite[:, place], counts.values[:, place], 0.0)
+    order = chosen(forward(scene.run.tensors, counts.labels), counts.labels, [], rows)
+    with np.errstate(all="ignore"):
+        shares = np.stack([counts.values[:, place] / totals[layers[place]] for place in order], axis=1)
+    known = counts.recorded[:, order]
+    kept = kept_columns(shares, known, columns)
+    return Chart(
+        id="expert_load", title="Which expert gets how many tokens?", shape="heatmap", metrics=["expert_entropy"],
+        formula=r"c_e / \textstyle\sum_j c_j", unit="1", marks=marks(scene, ["expert_entropy", "moe_util_entropy"]),
+        matrix=Matrix(
+            rows=[counts.labels[place] for place in order], columns=[str(step) for step in counts.steps[kept].tolist()],
+            values=[column(shares[kept, row], known[kept, row], OF_COLOURS) for row in range(len(order))],
+        ),
+    )  # fmt: skip

@@ -1,0 +1,72 @@
+"""The tab on the machine: where the time of a step goes."""
+
+import numpy as np
+
+from ckaudit.contract.panels import Chart, Trace
+from ckaudit.metrics import metrics
+from ckaudit.panels.board import Board
+from ckaudit.panels.limits import threshold
+from ckaudit.panels.marks import marks
+from ckaudit.panels.sample import kept_points
+from ckaudit.panels.scene import Scene
+from ckaudit.panels.tab import tab
+from ckaudit.panels.values import column
+from ckaudit.run.series import Floats, Series, Steps
+
+PARTS = {"dataloader_stall_frac": "waiting for data", "comm_time_frac": "communication", "compute_time_frac": "computing"}
+RULES = (
+    "slow_input", "step_time_jump", "throughput_drop", "low_utilization", "memory_creep", "straggler", "communication_rising",
+    "recording_overhead", "late_metrics", "monitoring_blackout", "restart_storm", "error_events", "heavy_checkpoints",
+    "missing_checkpoint", "broken_checkpoint", "missing_heartbeat", "rank_divergence", "tokens_stand_still",
+)  # fmt: skip
+READS = (
+    *PARTS, "step_time", "step_time_tail", "tokens_per_sec", "mfu", "gpu_util", "gpu_mem_used", "straggler_ratio",
+    "rank_step_time", "rank_memory", "recording_share", "log_silence", "checkpoint_size", "checkpoint_time",
+)  # fmt: skip
+
+
+@tab(70, rules=RULES, reads=READS)
+def machine(board: Board) -> None:
+    """Is the machine the bottleneck?"""
+    board.put(parts(board.scene), *PARTS)
+    board.curves("step_time", "Does a step take longer than it did?", "step_time", marked=True)
+    board.curves("throughput", "How many tokens go through?", "tokens_per_sec")
+    board.curves("utilization", "How much of the arithmetic is used?", "mfu")
+    board.curves("device", "Is the accelerator busy?", "gpu_util", right=("gpu_mem_used",), lines=threshold("SYS004", "low"))
+    board.curves("straggler", "Does one rank hold up the others?", "straggler_ratio", lines=threshold("RANK001", "limit"))
+    board.heat("rank_times", "Which rank takes how long?", "rank_step_time")
+    board.curves("recording", "What does recording cost?", "recording_share", lines=threshold("COST001", "noticeable", "highest"))
+    board.curves("silence", "How long was nothing heard?", "log_silence", lines=threshold("SYS003", "long"))
+
+
+def parts(scene: Scene, *, points: int = 400) -> Chart | None:
+    """Return the time of a step as the sum of its parts, at the steps that recorded all of them, and the rest named so.
+
+    None without a step time or any part. Parts that were measured one beside the other may add up to more than the step.
+    """
+    whole = metrics()["step_time"](scene.run)
+    known = {name: series for name in PARTS if (series := metrics()[name](scene.run))}
+    if not whole or not known:
+        return None
+    steps = whole.steps[whole.finite[:, 0]]
+    for series in known.values():
+        steps = np.intersect1d(steps, series.steps[series.finite[:, 0]], assume_unique=True)
+    if not len(steps):
+        return None
+    seconds = _at(whole, steps)
+    kept = kept_points(seconds, points)
+    steps, seconds = steps[kept], seconds[kept]
+    times = {PARTS[name]: _at(series, steps) * seconds for name, series in known.items()}
+    times["the rest"] = np.maximum(seconds - sum(times.values()), 0.0)
+    whole_part = np.ones(len(steps), bool)
+    return Chart(
+        id="step_parts", title="Where does the time of a step go?", shape="lines", metrics=["step_time", *known], unit="s",
+        formula=r"t_p = f_p \cdot t", stacked=True, marks=marks(scene, ["step_time", *known]),
+        traces=[Trace(name=name, x=steps.tolist(), y=column(values, whole_part)) for name, values in times.items()],
+        note="of the steps that recorded every part",
+    )  # fmt: skip
+
+
+def _at(series: Series, steps: Steps) -> Floats:
+    """Return the values of a series at steps that it has."""
+    return np.asarray(series.values[np.searchsorted(series.steps, steps), 0])

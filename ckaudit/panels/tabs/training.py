@@ -1,0 +1,51 @@
+"""The tab on the loss: whether the run trains at all."""
+
+import numpy as np
+from msgspec.structs import replace
+
+from ckaudit.contract.panels import Chart, Trace
+from ckaudit.panels.board import Board
+from ckaudit.panels.draw import curves
+from ckaudit.panels.limits import baselines, threshold
+from ckaudit.panels.scene import Scene
+from ckaudit.panels.tab import tab
+from ckaudit.panels.values import column
+from ckaudit.run.planned_rate import planned_rate
+
+READS = (
+    "train_loss_raw", "train_loss_ema", "val_loss", "learning_rate", "loss_excess", "loss_over_median", "train_loss_slope",
+    "unigram_entropy", "tokens_seen", "loss_scale", "overflow_rate", "skipped_updates", "learning_rate_over_peak",
+)  # fmt: skip
+
+
+@tab(
+    10,
+    asks=("D1.1", "D2.1", "D4.1", "D4.6"),
+    beside=("D1.4", "D1.6"),
+    rules=("schedule_off_plan", "skipped_updates", "overflow", "repeated_batch", "impossible_value"),
+    reads=READS,
+)
+def training(board: Board) -> None:
+    """Is it training?"""
+    lines = baselines(board.scene)
+    board.curves(
+        "loss", "Does the loss fall, and what happened on the way?", "train_loss_raw", also=("train_loss_ema", "val_loss"),
+        right=("learning_rate",), lines=lines, marked=True, note="" if len(lines) > 1 else "no n-gram baseline was recorded",
+    )  # fmt: skip
+    board.curves("loss_excess", "Does the loss spike?", "loss_excess", lines=threshold("LOSS001", "k"))
+    board.put(planned(board.scene), "learning_rate")
+    board.curves("loss_slope", "How fast does it still fall?", "train_loss_slope", lines=[("no change", 0.0)])
+    board.curves("tokens", "Does every step bring new tokens?", "tokens_seen")
+    board.curves("loss_scale", "Do gradients overflow in half precision?", "loss_scale", right=("overflow_rate",), log=True)
+
+
+def planned(scene: Scene) -> Chart | None:
+    """Return the learning rate with the one that was planned, where run.json tells; None where no rate was recorded."""
+    chart = curves(scene, "learning_rate", "Is the schedule as it was meant?", ["learning_rate"])
+    if chart is None:
+        return None
+    steps = np.array([int(step) for step in chart.traces[0].x], np.int64)
+    plan = planned_rate(scene.run.manifest, steps)
+    if plan is None:
+        return replace(chart, note="run.json tells no plan")
+    return replace(chart, traces=[*chart.traces, Trace(name="planned", x=steps.tolist(), y=column(plan, np.isfinite(plan)))])

@@ -1,0 +1,48 @@
+"""The tab on what nobody could judge, with what would have to be recorded."""
+
+from collections import Counter
+
+from ckaudit.contract.missed import most_missed
+from ckaudit.contract.panels import Answered, Chart, Trace
+from ckaudit.metrics import metrics
+from ckaudit.metrics.catalogue import categories
+from ckaudit.panels.board import Board
+from ckaudit.panels.missing import why_missing
+from ckaudit.panels.tab import tab
+
+
+@tab(90)
+def unjudged(board: Board) -> tuple[Answered, str]:
+    """What could not be judged?"""
+    checks = board.scene.report.checks
+    skipped = [each for each in checks if each.outcome in ("skipped", "error")]
+    counts = Counter(each.reason or "broke" for each in skipped)
+    if counts:
+        board.put(_bars("skipped", "Why were rules skipped?", dict(counts.most_common()), "rules"))
+    missed = dict(most_missed(checks, top=12))
+    if missed:
+        board.put(_bars("missed", "What do most rules wait for?", missed, "rules"))
+    board.put(_recorded(board))
+    for name in dict.fromkeys(part for thing in missed for part in thing.split(" or ")):
+        board.lack(why_missing(board.scene.run, name) if name in metrics() else "")
+    for each in skipped:
+        board.lack(f"{each.code} {each.name}: {each.reason or 'it broke'}{f', {each.detail}' if each.detail else ''}")
+    if not skipped:
+        return "good", f"All {len(checks)} rules could judge."
+    told = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in counts.most_common())
+    return "unknown", f"{len(skipped)} of {len(checks)} rules could not judge: {told}."
+
+
+def _bars(name: str, title: str, counts: dict[str, int], unit: str) -> Chart:
+    trace = Trace(name=unit, x=list(counts), y=list(counts.values()))
+    return Chart(id=name, title=title, shape="bars", unit=unit, x="reason", traces=[trace])
+
+
+def _recorded(board: Board) -> Chart:
+    """Return which share of each part of the catalogue has a value."""
+    shares: dict[str, float] = {}
+    for category in categories():
+        known = [bool(metrics()[name](board.scene.run)) for name in category.entries]
+        shares[category.name] = round(100 * sum(known) / len(known), 1)
+    trace = Trace(name="recorded", x=list(shares), y=list(shares.values()))
+    return Chart(id="recorded", title="How much of the catalogue was recorded?", shape="bars", unit="%", x="part", traces=[trace])

@@ -1,0 +1,5 @@
+"""One HTML file that needs nothing else: verdict, pictures by question, and what could not be judged."""
+
+from ckaudit.reports.html.page import SIGNATURE, render
+
+__all__ = ["SIGNATURE", "render"]

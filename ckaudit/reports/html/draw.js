@@ -1,0 +1,82 @@
+// Draws a chart into its figure when it is needed, in the colours of the page.
+"use strict";
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const CHARTS = new Map(DATA.charts.map((chart) => [chart.id, chart]));
+const chosen = new Map();
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+function theme(layout) {
+  const axis = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--line"), tickcolor: colour("--line") };
+  const themed = { ...layout };
+  for (const name of ["xaxis", "yaxis", "yaxis2"]) if (layout[name]) themed[name] = { ...axis, ...layout[name] };
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: colour("--ink"), family: "system-ui, sans-serif", size: 12 },
+    hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: colour("--ink") } }, ...themed,
+  };
+}
+
+function drawn(figure, width) {
+  const chart = CHARTS.get(figure.dataset.chart);
+  const choice = chosen.get(chart.id) || first(chart);
+  const { traces, layout, height = 300 } = SHAPES[chart.shape](chart, width, choice);
+  const marked = choice.step === undefined ? [] : pointer(chart, layout, choice.step);
+  const legend = chart.shape === "lines" && traces.filter((trace) => trace.name).length > 1;
+  const rows = legend ? lined(traces, width - 40) : 0;
+  return {
+    traces, layout: theme({
+      ...layout, width, height: height + 18 * rows, margin: { l: 62, r: layout.yaxis2 ? 56 : 18, t: 12, b: 46 + 18 * rows },
+      showlegend: legend, legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, tracegroupgap: 0 },
+      shapes: [...(layout.shapes || []), ...marked],
+    }),
+  };
+}
+
+// How many lines a legend takes: 7 pixels a letter, and 50 for its sample.
+function lined(traces, width) {
+  const names = traces.map((trace) => trace.name).filter(Boolean);
+  const widest = Math.max(...names.map((name) => 7 * name.length + 50));
+  return Math.ceil(names.length / Math.max(1, Math.floor(width / widest)));
+}
+
+function first(chart) {
+  const places = (chart.frames || chart.ridges || []).map((each) => each.where);
+  const where = places[0];
+  return { where, place: Math.max(0, places.filter((each) => each === where).length - 1) };
+}
+
+function pointer(chart, layout, step) {
+  if (chart.shape === "bars" || chart.shape === "ridges" || chart.shape === "grids") return [];
+  const columns = layout.columns ? layout.columns.map(Number) : null;
+  const nearest = columns ? columns.reduce((best, value, place) => (Math.abs(value - step) < Math.abs(columns[best] - step) ? place : best), 0) : step;
+  return [{ type: "line", yref: "paper", y0: 0, y1: 1, x0: nearest, x1: nearest, line: { width: 2, color: colour("--point") } }];
+}
+
+function draw(figure, width = 0) {
+  const box = figure.querySelector(".plot");
+  const made = drawn(figure, width || Math.max(260, box.clientWidth));
+  delete made.layout.columns;
+  Plotly.react(box, made.traces, made.layout, { displayModeBar: false, responsive: false, scrollZoom: false });
+  figure.dataset.drawn = "yes";
+}
+
+const waiting = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    if (!entry.isIntersecting || entry.target.dataset.drawn === "yes") continue;
+    draw(entry.target);
+  }
+}, { rootMargin: "300px" });
+
+const figures = () => [...document.querySelectorAll("figure[data-chart]")];
+const seen = (figure) => figure.offsetParent !== null;
+
+function redraw(width = 0) {
+  for (const figure of figures()) if (figure.dataset.drawn === "yes" && (width || seen(figure))) draw(figure, width);
+    else figure.dataset.drawn = "";
+  for (const figure of figures()) { waiting.unobserve(figure); waiting.observe(figure); }
+}
+
+function everything(width) {
+  for (const figure of figures()) draw(figure, width);
+}

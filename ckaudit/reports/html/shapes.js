@@ -1,0 +1,204 @@
+// What each shape of chart becomes: traces and a layout for the charting library.
+"use strict";
+
+// Okabe and Ito 2008: eight colours that colour-blind eyes tell apart; black and yellow are left out, which a page in dark or light would hide.
+const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];
+const DASHES = ["solid", "dash", "dot", "dashdot"];
+const SEVERITY = { sev0: "#D55E00", sev1: "#D55E00", sev2: "#E69F00", note: "#56B4E9" };
+const ALARM = "#D55E00";
+
+// The library reads a few tags and formulas between dollars in names: a name is text.
+const plain = (words) => String(words).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/\$/g, "&#36;");
+const short = (words, most = 34) => (words.length > most ? `${words.slice(0, most / 2)}…${words.slice(Math.ceil(most / 2) + 1 - most)}` : words);
+const begun = (words, most) => (words.length > most ? `${words.slice(0, most - 1)}…` : words);
+const said = (unit) => (unit === "1" || !unit ? "" : plain(unit));
+const finite = (value) => (typeof value === "number" ? value : null);
+
+function style(trace, place, runs) {
+  const colour = COLOURS[place % COLOURS.length];
+  const dash = runs > 1 ? DASHES[trace.run || 0] : DASHES[Math.floor(place / COLOURS.length) % DASHES.length];
+  return { colour, dash };
+}
+
+function called(trace, runs) {
+  if (runs < 2) return short(trace.name);
+  const ends = DATA.subjects.map((name) => name.split("/").at(-1));
+  const apart = new Set(ends).size === ends.length ? ends : DATA.subjects;
+  return `${short(trace.name, 24)} of ${short(apart[trace.run || 0], 20)}`;
+}
+
+function band(trace, x, colour) {
+  if (!trace.low || !trace.low.length) return [];
+  const edge = { x, mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: plain(trace.name) };
+  return [
+    { ...edge, y: trace.low.map(finite) },
+    { ...edge, y: trace.high.map(finite), fill: "tonexty", fillcolor: `${colour}33` },
+  ];
+}
+
+function broken(trace, x) {
+  const at = x.filter((_, i) => typeof trace.y[i] === "string");
+  if (!at.length) return [];
+  return [{
+    x: at, y: at.map(() => 0.02), yaxis: "y3", mode: "markers", showlegend: false,
+    marker: { symbol: "x", size: 8, color: ALARM },
+    text: at.map(() => plain(`${trace.name}: recorded, but not finite`)), hoverinfo: "text+x",
+  }];
+}
+
+function lines(chart, width) {
+  const runs = new Set(chart.traces.map((trace) => trace.run || 0)).size;
+  const names = [...new Set(chart.traces.map((trace) => trace.name))];
+  // A curve without a value has no line; its row in the table says so.
+  const known = chart.traces.filter((trace) => trace.y.some((value) => value !== null));
+  const traces = known.flatMap((trace) => {
+    const x = chart.axes[trace.x];
+    const own = names.indexOf(trace.name);
+    const { colour, dash } = style(trace, own, runs);
+    const few = trace.y.filter((value) => typeof value === "number").length < 40;
+    const line = {
+      x, y: trace.y.map(finite), name: plain(called(trace, runs)), mode: few ? "lines+markers" : "lines", connectgaps: few,
+      line: { color: colour, width: 1.6, dash }, marker: { size: 4, color: colour }, ...(trace.low && trace.low.length ? { legendgroup: plain(trace.name) } : {}),
+      yaxis: trace.axis === "right" ? "y2" : "y",
+      ...(chart.stacked ? { stackgroup: "all", fillcolor: `${colour}88` } : {}),
+    };
+    return [...band(trace, x, colour), line, ...broken(trace, x)];
+  });
+  return { traces: [...traces, ...happened(chart)], layout: { ...axes(chart), shapes: limits(chart), annotations: named(chart, width) } };
+}
+
+function happened(chart) {
+  if (!chart.marks) return [];
+  return [{
+    x: chart.marks.map((mark) => mark.step), y: chart.marks.map(() => 0.97), yaxis: "y3", mode: "markers", showlegend: false,
+    marker: {
+      size: 9, color: chart.marks.map((mark) => SEVERITY[mark.severity] || "#888888"),
+      symbol: chart.marks.map((mark) => ({ finding: "triangle-down", event: "diamond", resume: "triangle-right" })[mark.kind] || "square"),
+    },
+    text: chart.marks.map((mark) => plain(`${mark.code ? `${mark.code} ` : ""}${short(mark.text, 90)}`)), hoverinfo: "text+x",
+  }];
+}
+
+function limits(chart) {
+  const flat = (chart.lines || []).map(([, value]) => ({
+    type: "line", xref: "paper", x0: 0, x1: 1, y0: value, y1: value, line: { width: 1, dash: "dot", color: "#888888" },
+  }));
+  const spans = (chart.marks || []).filter((mark) => mark.severity !== "note").map((mark) => ({
+    type: "rect", yref: "paper", y0: 0, y1: 1, x0: mark.step, x1: mark.until || mark.step, layer: "below",
+    fillcolor: SEVERITY[mark.severity] || "#888888", opacity: 0.12, line: { width: 1, color: SEVERITY[mark.severity] || "#888888" },
+  }));
+  return [...flat.filter((line) => typeof line.y0 === "number"), ...spans];
+}
+
+function named(chart, width) {
+  return (chart.lines || []).filter(([, value]) => typeof value === "number" && (!chart.log || value > 0)).map(([name, value]) => ({
+    text: plain(begun(name, width / 9)), xref: "paper", x: 0.995, xanchor: "right", y: chart.log ? Math.log10(value) : value, yanchor: "bottom",
+    showarrow: false, font: { size: 10 },
+  }));
+}
+
+function axes(chart) {
+  const left = { title: { text: said(chart.unit) }, type: chart.log ? "log" : "linear", exponentformat: "power" };
+  const second = chart.traces.some((trace) => trace.axis === "right");
+  return {
+    xaxis: { title: { text: plain(chart.x || "step"), standoff: 6 } }, yaxis: left, hovermode: "x unified",
+    ...(second ? { yaxis2: { title: { text: said(chart.right_unit) }, overlaying: "y", side: "right", showgrid: false, automargin: true, exponentformat: "power" } } : {}),
+    yaxis3: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
+  };
+}
+
+function bars(chart, width) {
+  const rows = Math.max(...chart.traces.map((trace) => trace.y.length), 1);
+  const traces = chart.traces.map((trace, place) => ({
+    type: "bar", orientation: "h", y: chart.axes[trace.x].map((name) => plain(short(String(name), width < 360 ? 20 : 34))), x: trace.y.map(finite), name: plain(short(trace.name)),
+    marker: { color: COLOURS[place % COLOURS.length] }, hovertext: chart.axes[trace.x].map(plain), hoverinfo: "text+x",
+  }));
+  const lines = (chart.lines || []).filter(([, value]) => typeof value === "number").map(([, value]) => ({
+    type: "line", yref: "paper", y0: 0, y1: 1, x0: value, x1: value, line: { width: 1, dash: "dot", color: "#888888" },
+  }));
+  return { traces, height: Math.max(180, 80 + 22 * rows * traces.length), layout: {
+    xaxis: { title: { text: said(chart.unit) }, type: chart.log ? "log" : "linear", exponentformat: "power" },
+    yaxis: { autorange: "reversed", automargin: true, type: "category" }, shapes: lines,
+  } };
+}
+
+const SCALE = "Viridis"; // Nunez et al. 2018: even steps of lightness, for colour-blind eyes too
+
+function cells(values, rows, columns, log) {
+  const scaled = (value) => (typeof value !== "number" ? null : log ? (value > 0 ? Math.log10(value) : null) : value);
+  const told = (value) => (value === null || value === undefined ? "not recorded" : typeof value === "number" ? value.toPrecision(4) : value);
+  const z = values.map((row) => row.map(scaled));
+  const text = values.map((row, r) => row.map((value, c) => plain(`${rows[r] ?? r}, ${columns[c] ?? c}: ${told(value)}`)));
+  const odd = values.map((row) => row.map((value) => (typeof value === "string" || (log && value === 0) ? 1 : null)));
+  const y = rows.map((_, place) => place);
+  const x = columns.map((_, place) => place);
+  const base = { type: "heatmap", x, y, text, hoverinfo: "text", xgap: columns.length < 40 ? 1 : 0, ygap: rows.length < 40 ? 1 : 0 };
+  const traces = [{ ...base, z, colorscale: SCALE, colorbar: { thickness: 12, len: 0.95, ...(log ? decades(z) : {}) } }];
+  if (odd.some((row) => row.includes(1))) traces.push({ ...base, z: odd, colorscale: [[0, ALARM], [1, ALARM]], showscale: false });
+  return traces;
+}
+
+function decades(z) {
+  const known = z.flat().filter((value) => value !== null);
+  const wide = known.length && Math.max(...known) - Math.min(...known) >= 2;
+  return { tickprefix: "10^", ...(wide ? { dtick: Math.ceil((Math.max(...known) - Math.min(...known)) / 8) } : {}) };
+}
+
+function ticks(names, most, letters = 30) {
+  const every = Math.max(1, Math.ceil(names.length / most));
+  const chosen = names.map((_, place) => place).filter((place) => place % every === 0);
+  return { tickmode: "array", tickvals: chosen, ticktext: chosen.map((place) => plain(short(String(names[place]), letters))) };
+}
+
+function heatmap(chart, width) {
+  const { rows, columns, values } = chart.matrix;
+  return { traces: cells(values, rows, columns, chart.log), height: Math.max(220, 90 + 13 * rows.length), layout: {
+    xaxis: { title: { text: plain(chart.x || "step") }, ...ticks(columns, (width - 220) / 45) },
+    yaxis: { autorange: "reversed", automargin: true, ...ticks(rows, 60, width < 480 ? 18 : 30) }, columns,
+  } };
+}
+
+function ridges(chart, width, chosen) {
+  const shown = chart.ridges.filter((ridge) => ridge.where === chosen.where);
+  const tallest = Math.max(...shown.flatMap((ridge) => ridge.shares.filter((share) => typeof share === "number")), 1e-12);
+  const traces = shown.map((ridge, place) => ({ ridge, place })).reverse().flatMap(({ ridge, place }) => {
+    const middles = ridge.shares.map((_, i) => (ridge.edges[i] + ridge.edges[i + 1]) / 2);
+    const hue = `hsl(${260 - 200 * place / Math.max(1, shown.length - 1)}, 60%, 50%)`;
+    const base = { x: [middles[0], middles.at(-1)], y: [place, place], mode: "lines", line: { width: 0 }, hoverinfo: "skip" };
+    const curve = {
+      x: middles, y: ridge.shares.map((share) => place + 2.2 * share / tallest), mode: "lines", fill: "tonexty", fillcolor: hue.replace("%)", "%, 0.45)").replace("hsl", "hsla"),
+      line: { color: hue, width: 1.4 }, text: ridge.shares.map((share, i) => `step ${ridge.step}, ${middles[i].toPrecision(3)}: ${(100 * share).toPrecision(3)} %`), hoverinfo: "text",
+    };
+    return [base, curve];
+  });
+  return { traces, height: Math.max(240, 120 + 22 * shown.length), layout: {
+    showlegend: false, xaxis: { title: { text: plain(chart.x || "value") }, exponentformat: "power" },
+    yaxis: { title: { text: "step" }, ...ticks(shown.map((ridge) => ridge.step), 24) },
+  } };
+}
+
+function unpacked(grid) {
+  if (!grid.encoding) return grid;
+  const bytes = Uint8Array.from(atob(grid.data), (letter) => letter.charCodeAt(0));
+  const [height, width] = grid.shape.slice(-2);
+  const scale = (grid.max - grid.min) / 255;
+  return Array.from({ length: height }, (_, r) => Array.from({ length: width }, (_, c) => grid.min + scale * bytes[r * width + c]));
+}
+
+function grids(chart, width, chosen) {
+  const of = chart.frames.filter((frame) => frame.where === chosen.where);
+  const frame = of[Math.min(chosen.place, of.length - 1)];
+  const values = unpacked(frame.cells);
+  const rows = frame.rows && frame.rows.length ? frame.rows : values.map((_, place) => String(place));
+  const columns = frame.columns && frame.columns.length ? frame.columns : values[0].map((_, place) => String(place));
+  const traces = cells(values, rows, columns, chart.log);
+  const numbers = of.flatMap((each) => (each.cells.encoding ? [each.cells.min, each.cells.max] : each.cells.flat())).filter((value) => typeof value === "number");
+  // One scale for all steps of a place: a slider that changed it would hide what changes.
+  if (!chart.log && numbers.length) Object.assign(traces[0], { zmin: Math.min(...numbers), zmax: Math.max(...numbers) });
+  return { traces, height: 420, layout: {
+    xaxis: { title: { text: plain(chart.x || "") }, ...ticks(columns, (width - 150) / 45), constrain: "domain" },
+    yaxis: { autorange: "reversed", automargin: true, ...ticks(rows, 24) },
+  } };
+}
+
+const SHAPES = { lines, bars, heatmap, ridges, grids };

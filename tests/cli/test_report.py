@@ -1,0 +1,71 @@
+"""`ckaudit report`: what it writes, what it replaces, and its exit code."""
+
+from pathlib import Path
+
+import pytest
+
+from ckaudit.cli.run import run
+from ckaudit.errors import CkauditError
+from ckaudit.reports.html import SIGNATURE
+
+RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
+LARGEST, LARGEST_DATA = 4_500_000, 3_000_000
+
+
+def test_the_report_of_two_thousand_steps_is_small(tmp_path, capsys):
+    file = tmp_path / "healthy.html"
+    assert run(["report", str(RUNS / "healthy"), "-o", str(file)]) == 0
+    whole = file.read_text()
+    data = whole.split('<script type="application/json" id="data">')[1].split("</script>")[0]
+    assert len(whole.encode()) <= LARGEST
+    assert len(data.encode()) <= LARGEST_DATA
+    assert capsys.readouterr().err.startswith(f"wrote {file}: Nothing wrong up to step 2000")
+
+
+def test_without_a_name_it_is_called_like_the_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(["report", str(RUNS / "nan_batch")])
+    assert [path.name for path in tmp_path.iterdir()] == ["nan_batch.html"]
+
+
+def test_findings_make_the_exit_code(tmp_path):
+    ill = ["report", str(RUNS / "no_warmup_spike"), "-o", str(tmp_path / "a.html")]
+    assert (run(ill), run([*ill, "--fail-on", "sev2"])) == (0, 1)
+
+
+def test_step_judges_what_was_known_then(tmp_path):
+    file = tmp_path / "a.html"
+    assert run(["report", str(RUNS / "nan_batch"), "--step", "100", "-o", str(file)]) == 0
+    assert "at step 100, by ckaudit" in file.read_text()
+
+
+def test_another_run_gets_a_tab(tmp_path):
+    file = tmp_path / "a.html"
+    run(["report", str(RUNS / "float16_overflow"), str(RUNS / "healthy"), "-o", str(file)])
+    assert 'href="#t-other_run"' in file.read_text()
+
+
+def test_a_report_is_replaced_and_no_other_file(tmp_path, capsys):
+    file = tmp_path / "mine.html"
+    file.write_text("<!doctype html>\n<html>my own page")
+    assert run(["report", str(RUNS / "nan_batch"), "-o", str(file)]) == 2
+    assert "is there already and is no ckaudit report" in capsys.readouterr().err
+    assert file.read_text().endswith("my own page")
+    file.write_text(SIGNATURE + "\nan older one")
+    assert run(["report", str(RUNS / "nan_batch"), "-o", str(file)]) == 1
+    assert len(file.read_text()) > 1_000_000
+
+
+def test_without_the_library_nothing_is_read(tmp_path, monkeypatch, capsys):
+    def missing():
+        raise CkauditError("plotly is not installed", hint="pip install 'ckaudit[report]'")
+
+    monkeypatch.setattr("ckaudit.reports.html.scripts.library", missing)
+    assert run(["report", str(tmp_path / "no-such-run"), "-o", str(tmp_path / "a.html")]) == 2
+    assert "pip install 'ckaudit[report]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--fail-on", "sev9"], ["--step", "x"], ["--map", "loss"]])
+def test_wrong_words_are_refused(tmp_path, arguments):
+    assert run(["report", str(RUNS / "nan_batch"), "-o", str(tmp_path / "a.html"), *arguments]) == 2
+    assert list(tmp_path.iterdir()) == []

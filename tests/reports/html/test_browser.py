@@ -1,0 +1,201 @@
+"""The page in a real browser without a network: it opens, every tab and slider works, and names do nothing."""
+
+import os
+import shutil
+import time
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from ckaudit.reports.html import render
+from tests.reports.html.drawn import HOSTILE, pictures, told
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by the package playwright")
+CHROMIUM = os.environ.get("CKAUDIT_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+RUNS = Path(__file__).parents[3] / "fixtures" / "runs"
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: install it, or name it in CKAUDIT_CHROMIUM"),
+    # The driver's own event loop leaves its sockets to the collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Open a page offline; at the end nothing may stand in its console."""
+    contexts, said = [], []
+
+    def go(html, *, address="", **how):
+        path = tmp_path / "report.html"
+        path.write_text(html, encoding="utf-8", newline="")
+        context = browser.new_context(offline=True, **({"viewport": {"width": 1280, "height": 900}} | how))
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: said.append(request.url) if not request.url.startswith(("file:", "data:")) else None)
+        page.goto(f"{path.as_uri()}{address}")
+        until(page, "document.documentElement.dataset.ready === 'yes'")
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+def until(page, condition, patience=20.0):
+    """Wait for a condition; the driver's own waiting would need `eval`, which the page forbids."""
+    end = time.monotonic() + patience
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, condition
+        time.sleep(0.02)
+
+
+def drawn(page, chart):
+    until(page, f"document.getElementById('c-{chart}').dataset.drawn === 'yes'")
+    return page.locator(f"#c-{chart}")
+
+
+@pytest.fixture(scope="module")
+def real():
+    """The report of a recorded run with everything in it, beside another."""
+    from ckaudit.cli.report import draw, judge
+    from ckaudit.contract.choice import NOTHING_SAID
+    from ckaudit.policy.gate import OPEN
+
+    path = RUNS / "no_warmup_spike"
+    judged = judge(path, None, NOTHING_SAID, OPEN)
+    return render(judged.report, draw(judged, path, str(RUNS / "healthy"), None, NOTHING_SAID, OPEN))
+
+
+@pytest.mark.parametrize("width", [1280, 390], ids=["desk", "phone"])
+def test_every_tab_opens_and_every_chart_is_drawn(opened, real, width):
+    page = opened(real, viewport={"width": width, "height": 900}, color_scheme="dark" if width < 600 else "light")
+    for name in page.evaluate("tabs.map((tab) => tab.id.slice(4))"):
+        page.locator(f"#tab-{name}").evaluate("tab => tab.click()")
+        assert page.evaluate("panels.filter((panel) => !panel.hidden).map((panel) => panel.id)") == [f"t-{name}"]
+        page.evaluate("figures().filter(seen).forEach((figure) => draw(figure))")
+        empty = "figures().filter(seen).filter((figure) => !figure.querySelector('.main-svg')).length"
+        assert page.evaluate(empty) == 0
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_accessibility_rule_is_broken(opened, real, scheme):
+    axe = pytest.importorskip("axe_playwright_python", reason="the rules are those of axe-core").__name__
+    page = opened(real if scheme == "light" else render(told(), pictures()), color_scheme=scheme)
+    page.evaluate((files(axe) / "axe.min.js").read_text(encoding="utf-8") + "\n;0")
+    names = page.evaluate("tabs.map((tab) => tab.id.slice(4))")
+    for name in names if scheme == "dark" else ("overview", "attention", "other_run", "unjudged", "per_step"):
+        page.evaluate("(name) => go(`#t-${name}`)", name)
+        # A drawing is one image to a reader, described by its label and its table: its thousand parts are not looked at.
+        found = page.evaluate("axe.run({ exclude: ['.plot > *'] }, { resultTypes: ['violations'] })")["violations"]
+        assert [(each["impact"], each["id"], each["nodes"][0]["html"]) for each in found] == []
+
+
+def test_sliders_and_choices_change_the_picture(opened, real):
+    page = opened(real, address="#t-movement")
+    for figure in page.locator("#t-movement figure:has(input.step)").all():
+        figure.scroll_into_view_if_needed()
+        chart = figure.get_attribute("data-chart")
+        drawn(page, chart)
+        cells = "(id) => JSON.stringify(document.querySelector(`#c-${id} .plot`)._fullData[0].z)"
+        last, said = page.evaluate(cells, chart), figure.locator("output").inner_text()
+        figure.locator("input.step").focus()
+        page.keyboard.press("Home")
+        assert figure.locator("output").inner_text() != said
+        assert page.evaluate(cells, chart) != last
+        first = page.evaluate(cells, chart)
+        figure.locator("select.where").select_option(index=1)
+        assert page.evaluate(cells, chart) != first
+
+
+def test_the_keyboard_walks_through_the_tabs(opened):
+    page = opened(render(told(), pictures()))
+    page.locator("#tab-overview").focus()
+    shown = "panels.filter((panel) => !panel.hidden).map((panel) => panel.id)[0]"
+    for key, panel in (
+        ("ArrowDown", "training"),
+        ("ArrowRight", "unjudged"),
+        ("End", "steps"),
+        ("ArrowDown", "overview"),
+        ("ArrowUp", "steps"),
+        ("Home", "overview"),
+    ):
+        page.keyboard.press(key)
+        assert page.evaluate(shown) == f"t-{panel}"
+        assert page.evaluate("document.activeElement.id") == f"tab-{panel}"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "t-overview"
+
+
+def test_a_finding_leads_to_its_chart_and_step(opened):
+    html = render(told(), pictures())
+    page = opened(html)
+    page.locator("#t-overview .findings a[data-step='20']").last.click()
+    figure = drawn(page, "loss")
+    assert figure.evaluate("figure => figure === document.activeElement")
+    shapes = "document.querySelector('#c-loss .plot')._fullLayout.shapes"
+    pointers = f"{shapes}.filter((shape) => shape.line.width === 2).map((shape) => shape.x0)"
+    assert page.evaluate(pointers) == [20]
+    assert page.evaluate("location.hash") == "#c-loss@20"
+    again = opened(html, address="#c-loss@20")
+    drawn(again, "loss")
+    assert again.evaluate(pointers) == [20]
+
+
+def test_missing_and_not_finite_are_drawn_apart(opened):
+    page = opened(render(told(), pictures()), address="#t-training")
+    drawn(page, "loss")
+    traces = page.evaluate("document.querySelector('#c-loss .plot')._fullData.map((t) => [t.name, t.x, t.y, t.text])")
+    assert ["loss", [10, 20, 30], [3, None, None]] in [each[:3] for each in traces]
+    assert [[20], "loss: recorded, but not finite"] in [[each[1], each[3][0]] for each in traces if each[3]]
+    page.evaluate("draw(document.getElementById('c-map'))")
+    texts = page.evaluate("document.querySelector('#c-map .plot')._fullData[0].text")
+    assert [each.rsplit(": ", 1)[1] for row in texts for each in row] == ["1.000", "Infinity", "not recorded", "0.000"]
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_names_with_html_and_scripts_do_nothing(opened, words):
+    page = opened(render(told(words), pictures(words)), address="#t-training")
+    page.evaluate("everything(600)")
+    for place in ("select.where", "button.to"):
+        for control in page.locator(f"#t-training {place}").all():
+            control.evaluate("each => { const fold = each.closest('details'); if (fold) fold.open = true; each.click(); }")
+    page.locator("#c-loss .plot").hover()
+    assert page.evaluate("window.hit") is None
+    assert page.locator("img, main a[href^='javascript'], svg a, svg b").count() == 0
+
+
+def test_print_shows_every_tab_in_light_colours(opened, real):
+    page = opened(real, color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("panels.every((panel) => !panel.hidden) && figures().every((figure) => figure.dataset.drawn === 'yes')")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.evaluate("panels.filter((panel) => !panel.hidden).length") == 1
+
+
+def test_without_scripts_everything_but_the_pictures_is_there(browser, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(render(told(), pictures()), encoding="utf-8", newline="")
+    context = browser.new_context(offline=True, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    text = page.locator("body").inner_text()
+    context.close()
+    assert all(
+        words in text for words in ("What is wrong?", "Is it training?", "What could not be judged?", "Pictures need scripts")
+    )
