@@ -149,6 +149,8 @@ def test_thinning_keeps_the_newest_whole_the_older_at_the_same_steps_and_what_is
     assert len(a.steps) <= NEAR + FAR + 1
     assert set(b.steps.tolist()) == set(a.steps.tolist()) - {1235}
     assert np.isnan(a.values[a.steps == 1235]).all()
+    assert a.steps[0] == 1
+    assert np.diff(a.steps[:FAR]).max() <= 2 * len(steps) / FAR
     assert a.values[:5].tolist() == pytest.approx([math.sin(step / 7.0) for step in a.steps[:5].tolist()], abs=0)
     assert Joiner().join(log.numbers["val_loss"]).steps.tolist() == [500]
     assert thin(log) is None
