@@ -1,5 +1,6 @@
 """SYS002: steps take longer from some step on."""
 
+from bisect import bisect_right, insort
 from collections.abc import Iterator
 
 import numpy as np
@@ -37,9 +38,10 @@ def step_time_jump(
         yield Skip("too_few_points", f"{time.points} points of step_time; {window * (lasting + 3)} are needed")
         return
     middle = np.median(values, axis=1)
-    base, noise = _past(middle)
+    base, noise = _past(middle, mild)
     excess = middle - base
-    slow = (excess > (mild - 1) * base) & (excess > k * noise) & _fewer_tokens(speed, steps, mild)
+    slow = (excess > (mild - 1) * base) & (excess > k * noise)
+    slow &= _fewer_tokens(speed, steps, mild, slow)
     for start, end in _runs(slow, lasting):
         ratio = float(np.median(middle[start:end]) / base[start])
         cost = float(((middle[start:end] - base[start]) * (steps[start:end, -1] - steps[start:end, 0] + 1)).sum())
@@ -71,25 +73,41 @@ def _in_few_lines(time: Series, even: float, above: float, *, least: int = 2) ->
     return None
 
 
-def _past(middle: Floats) -> tuple[Floats, Floats]:
-    """Return the median and the robust deviation of the windows before each that were not slow, shape (W,)."""
+def _past(middle: Floats, mild: float) -> tuple[Floats, Floats]:
+    """Return the median and the robust deviation of the windows before each that were not slow, shape (W,).
+
+    The deviation is there only of windows that are above `mild` times that median: no other is compared with it.
+    """
     base, noise = np.full(len(middle), np.nan), np.full(len(middle), np.nan)
-    for row in range(3, len(middle)):
-        before = middle[:row]
-        before = before[before <= 1.25 * np.median(middle[: max(3, row // 2)])] if row > 6 else before
-        base[row] = np.median(before)
-        noise[row] = max(1.4826 * float(np.median(np.abs(before - base[row]))), 0.01 * base[row])
+    values = middle.tolist()
+    seen, early = sorted(values[:3]), sorted(values[:3])
+    for row in range(3, len(values)):
+        if row // 2 > len(early):
+            insort(early, values[len(early)])
+        count = bisect_right(seen, 1.25 * _middle(early, len(early))) if row > 6 else row
+        base[row] = _middle(seen, count)
+        if values[row] - base[row] > (mild - 1) * base[row]:
+            noise[row] = max(1.4826 * float(np.median(np.abs(np.array(seen[:count]) - base[row]))), 0.01 * base[row])
+        insort(seen, values[row])
     return base, noise
 
 
-def _fewer_tokens(speed: Series | None, steps: Steps, mild: float) -> Mask:
-    """Tell of each window whether tokens go through more slowly than before too; yes where nobody counted them."""
+def _middle(ordered: list[float], count: int) -> float:
+    """Return the median of the first `count` of values in order."""
+    return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+
+
+def _fewer_tokens(speed: Series | None, steps: Steps, mild: float, slow: Mask) -> Mask:
+    """Tell of each slow window whether tokens go through more slowly than before too; yes where nobody counted them."""
     if speed is None or not speed.finite.any():
         return np.ones(len(steps), bool)
-    rows = [(speed.steps >= first) & (speed.steps <= last) & speed.finite[:, 0] for first, last in steps[:, [0, -1]]]
-    middle = np.array([np.median(speed.values[row, 0]) if row.any() else np.nan for row in rows])
+    known, values = speed.steps[speed.finite[:, 0]], speed.values[speed.finite[:, 0], 0]
+    bounds = zip(np.searchsorted(known, steps[:, 0]), np.searchsorted(known, steps[:, -1], side="right"), strict=True)
+    middle = np.array([np.median(values[start:end]) if end > start else np.nan for start, end in bounds])
     fewer = np.ones(len(steps), bool)
     for index in range(3, len(middle)):
+        if not slow[index]:
+            continue
         before = middle[:index][np.isfinite(middle[:index])]
         if len(before) and np.isfinite(middle[index]):
             fewer[index] = middle[index] < float(np.median(before[: max(3, index // 2)])) / mild
