@@ -76,18 +76,11 @@ def command(
 
 def _judged(canary: str, good: list[Path], gate: "Gate", *, align: "Axis", choice: "Choice") -> "Comparison":
     """Compare the canary with each good run; of two or more their spread is the noise."""
-    from ckaudit.diff.compare import compare
+    from ckaudit.diff.compare import compare_canary
     from ckaudit.diff.gate import gated
     from ckaudit.policy.terms import Terms
 
     terms = (gate.policy and gate.policy.gate) or Terms()
     with progress("reading") as tick:
-        found = [
-            compare([each, Path(canary)], axis=align, noise=_others(good, each), choice=choice, progress=tick, gate=gate)
-            for each in good
-        ]
+        found = compare_canary(Path(canary), good, axis=align, choice=choice, progress=tick, gate=gate)
     return gated(found, terms, policy=gate.policy.file if gate.policy and gate.policy.gate else None)
-
-
-def _others(good: list[Path], one: Path) -> list[Path]:
-    return [each for each in good if each != one]

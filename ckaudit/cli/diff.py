@@ -9,8 +9,8 @@ import typer
 from ckaudit.cli import options
 from ckaudit.cli.options import Output, Verbose, one_format, one_of
 from ckaudit.cli.progress import progress
-from ckaudit.cli.subjects import Subject, checked, subject, twice
 from ckaudit.cli.triage import Map
+from ckaudit.diff.subjects import Subject, checked, subject, twice
 from ckaudit.errors import UsageError
 from ckaudit.reports.diff import FORMATS, render
 
@@ -175,7 +175,7 @@ def _checkpoints(subjects: list[Subject]) -> "Comparison":
     from ckaudit.diff.whole import whole
 
     names = [each.name for each in subjects]
-    pairs = [compare_documents(str(subjects[0].path), str(each.path)) for each in subjects[1:]]
+    pairs = [compare_documents(subjects[0].path, each.path) for each in subjects[1:]]
     return whole(names, pairs, files=len(names))
 
 

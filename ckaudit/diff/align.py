@@ -97,9 +97,10 @@ def axes(left: Run, right: Run, axis: Axis) -> Axes:
     """Bring two runs onto one axis.
 
     By tokens a step of the second run stands beside the last of the first that had seen no more, by time beside the last
-    that had trained no longer; by loss beside the first whose smoothed loss had come as far down.
+    that had trained no longer; by loss beside the first whose smoothed loss had come as far down. Where equal steps have
+    seen equally many tokens, to be aligned by tokens is to be aligned by step.
     """
-    if axis == "step":
+    if axis == "step" or (axis == "tokens" and _see_equal_tokens(left, right)):
         return Axes()
     measured: dict[str, Callable[[Run], Series]] = {"tokens": tokens_seen, "time": _elapsed, "loss": _descent}
     (first, there), (second, here) = (_column(measured[axis](run)) for run in (left, right))
@@ -112,6 +113,14 @@ def axes(left: Run, right: Run, axis: Axis) -> Axes:
         rows = np.searchsorted(-there, -here, side="left")
         rows = np.where(rows == len(there), -1, rows)
     return Axes(axis=axis, right=second, left=np.where(rows >= 0, first[rows], -1))
+
+
+def _see_equal_tokens(left: Run, right: Run, *, few: float = 0.5) -> bool:
+    """Tell whether both have seen as many tokens at each of their common steps, of which there are more than `few`."""
+    (first, there), (second, here) = (_column(tokens_seen(run)) for run in (left, right))
+    shared, mine, theirs = np.intersect1d(first, second, assume_unique=True, return_indices=True)
+    enough = len(shared) > few * min(len(first), len(second))
+    return enough and bool((there[mine] == here[theirs]).all())
 
 
 def pair(left: Series, right: Series, how: Axes, *, few: float = 0.5) -> Paired:

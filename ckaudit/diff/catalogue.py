@@ -94,7 +94,7 @@ OTHER = _kind(
 PARTING = _kind(
     "DIFF020", "runs_part", "sev2",
     "The runs part by more than noise explains, and no question tells better from worse.",
-    "Look at what left the band first; was that the change?",
+    "Look at what left the band first, and whether that was the change.",
 )  # fmt: skip
 UNLIKE = _kind(
     "DIFF021", "not_comparable", "sev2",

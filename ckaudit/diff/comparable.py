@@ -17,7 +17,7 @@ from ckaudit.run.run import Run
 FACTS: tuple[tuple[str, Kind, tuple[str, ...], str], ...] = (
     ("vocabulary", "tokenizer", LOSSES, "a loss per token of another vocabulary is another quantity"),
     ("tokenizer_hash", "tokenizer", LOSSES, "a loss per token of another tokenizer is another quantity"),
-    ("sequence_length", "data", TRAINING, "a loss over longer rows is lower by its context alone"),
+    ("sequence_length", "data", LOSSES, "a loss over longer rows is lower by its context alone"),
     ("data_manifest", "data", TRAINING, "training losses on other data do not compare, only the validation loss does"),
     ("decoding", "evaluation", (), "scores of generated text do not compare"),
     ("world_size", "ranks", (*MACHINE, *EXACT), "speed and memory are those of another machine"),

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -50,7 +49,6 @@ def compare(
     step: int | None = None,
     progress: Progress | None = None,
     gate: Gate = OPEN,
-    command: Literal["diff", "gate"] = "diff",
 ) -> Comparison:
     """Compare runs, each with the first.
 
@@ -62,7 +60,6 @@ def compare(
         step: Judge with what was known when this step had ended; default: the end of the records.
         progress: Called with files done and files in all, run by run.
         gate: Policy and baseline that findings are held against.
-        command: diff or gate.
 
     Raises:
         UnreadableError: Where one of them is no run.
@@ -79,7 +76,42 @@ def compare(
         pairs.append(compare_pair(reference, subject, axis=axis, replicas=replicas))
     notes = dict.fromkeys(f"{each.path}: {note}" for each in opened for note in each.notes)
     made = whole([str(path) for path in subjects], pairs, files=files, notes=[*notes])
-    return replace(made, command=command, axis=axis)
+    return replace(made, axis=axis)
+
+
+def compare_canary(
+    canary: Path,
+    good: Sequence[Path],
+    *,
+    axis: Axis = "step",
+    choice: Choice = NOTHING_SAID,
+    progress: Progress | None = None,
+    gate: Gate = OPEN,
+) -> list[Comparison]:
+    """Compare one run with each of several good ones, which are each other's replicas. Every run is read once.
+
+    Args:
+        canary: The run that is judged.
+        good: The references, of which one is enough.
+        axis: What is made equal: steps, tokens or the loss.
+        choice: What a foreign log does not say itself.
+        progress: Called with files done and files in all, run by run.
+        gate: Policy and baseline that findings are held against.
+
+    Returns:
+        A comparison for each good run; their files add up to those that were read.
+
+    Raises:
+        UnreadableError: Where one of them is no run.
+    """
+    judged, *opened = [_opened(path, choice, None, progress, gate) for path in (canary, *good)]
+    made: list[Comparison] = []
+    for each in opened:
+        pair = compare_pair(each, judged, axis=axis, replicas=[other for other in opened if other is not each])
+        files = each.side.run.files + (0 if made else judged.side.run.files)
+        notes = [f"{each.path}: {note}" for note in each.notes]
+        made.append(replace(whole([str(each.path), str(canary)], [pair], files=files, notes=notes), axis=axis))
+    return made
 
 
 def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas: Sequence[Subject] = ()) -> Pair:

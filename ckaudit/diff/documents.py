@@ -3,11 +3,13 @@
 import math
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from ckaudit.contract.diff import Answer, Departure, Noise, Pair, Unlike, Word
+from ckaudit.contract.folder import shown_name
 from ckaudit.contract.numbers import Number, to_word
-from ckaudit.diff.files import decoded, document_bytes, named_document
+from ckaudit.diff.files import decoded, document_bytes
 from ckaudit.diff.shapes import drifts_of
 from ckaudit.diff.tallies import SHARES, Differences, Tally, differences, is_number
 from ckaudit.material.counts import plural
@@ -18,43 +20,31 @@ _SIGNED_ZERO = re.compile(rb"-0(?:\.0*)?(?:[eE][-+]?\d+)?(?=[,\]}\s])")
 _NAMED = 5  # places that a sentence names
 
 
-def compare_documents(left: str, right: str, *, most: int = 3) -> Pair:
+def compare_documents(left: Path, right: Path, *, most: int = 3) -> Pair:
     """Compare two checkpoints of one run or of two.
 
     Args:
-        left: A checkpoint file, or a step of a run as run@500.
-        right: The same.
+        left: A checkpoint file.
+        right: Another.
         most: How many places of each measure of distance are told.
 
     Raises:
         UnreadableError: Where one of them cannot be read.
-        UsageError: Where what follows an @ is no step.
     """
-    files = named_document(left), named_document(right)
-    data = [document_bytes(file.path, file.shown) for file in files]
-    one, other = (decoded(each, file.shown) for each, file in zip(data, files, strict=True))
-    notes = [
-        note
-        for name, file, each in zip((left, right), files, (one, other), strict=True)
-        if (note := _elsewhere(name, file.step, each))
-    ]
+    names = [shown_name(str(path)) for path in (left, right)]
+    data = [document_bytes(path, shown) for path, shown in zip((left, right), names, strict=True)]
+    one, other = (decoded(each, shown) for each, shown in zip(data, names, strict=True))
     if data[0] == data[1]:
-        return _pair(left, right, "same", "the same, byte by byte", notes=notes)
-    notes += [f"step {one['step']} against step {other['step']}"] if one["step"] != other["step"] else []
+        return _pair(names[0], names[1], "same", "the same, byte by byte")
+    notes = [f"step {one['step']} against step {other['step']}"] if one["step"] != other["step"] else []
     found = differences(one, other, signed_zeros=any(map(_SIGNED_ZERO.search, data)))
     drifts = drifts_of(one, other, int(other["step"]), most=most)
     told = departures(found, int(other["step"]))
     unlike = [*_unlike(found.gone, "first"), *_unlike(found.new, "second")]
     word, verdict = _word(found, told, unlike)
-    return _pair(left, right, word, verdict, propagation=told, unlike=unlike, drifts=drifts, notes=[*notes, *_notes(found)])
-
-
-def _elsewhere(subject: str, step: int | None, document: Mapping[str, Any]) -> str | None:
-    """Say that a run has no checkpoint of the step that was named, and which stands in."""
-    wanted = subject.rpartition("@")[2]
-    if step is None or not wanted.isdecimal() or int(wanted) == document["step"]:
-        return None
-    return f"{subject} has no checkpoint: its latest before that is {document['step']}"
+    return _pair(
+        names[0], names[1], word, verdict, propagation=told, unlike=unlike, drifts=drifts, notes=[*notes, *_notes(found)]
+    )
 
 
 def _pair(left: str, right: str, word: Word, verdict: str, **rest: Any) -> Pair:

@@ -7,6 +7,7 @@ from statistics import median
 from msgspec.structs import replace
 
 from ckaudit.contract.diff import Answer, Comparison, Gated, Outcome, Pair, Unlike, Word
+from ckaudit.diff.health import GRAVE
 from ckaudit.policy.terms import Terms, share
 
 OPEN = ("incomparable", "not_recorded")
@@ -45,7 +46,14 @@ def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None
 
 def _excused(pair: Pair, terms: Terms) -> Pair:
     """Return a pair whose answers say why they do not count."""
-    return replace(pair, answers=[replace(answer, excused=_excuse(answer, terms)) for answer in pair.answers])
+    minor = bool(pair.gained) and all(each.severity not in GRAVE for each in pair.gained)
+    excuses = [
+        "only findings to be investigated, which come and go with the seed"
+        if minor and answer.question == "health" and answer.word in BAD and answer.question in terms.counts()
+        else _excuse(answer, terms)
+        for answer in pair.answers
+    ]
+    return replace(pair, answers=[replace(one, excused=why) for one, why in zip(pair.answers, excuses, strict=True)])
 
 
 def _outvoted(pairs: Sequence[Pair], terms: Terms) -> list[Pair]:

@@ -7,6 +7,8 @@ from ckaudit.diff.both import Both
 
 WORTH = SEVERITIES[:3]
 """Severities that count; a note is no illness."""
+GRAVE = SEVERITIES[:2]
+"""Severities that make a pair worse or better by themselves: what is only to be investigated comes and goes with the seed."""
 
 
 def gained_and_lost(both: Both) -> tuple[list[Finding], list[Finding]]:

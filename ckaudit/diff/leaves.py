@@ -6,13 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from ckaudit.diff.bits import identical
-from ckaudit.diff.clocks import RANK_FACTS, SECTIONS, tells_time
-
-BY_PLACE = ("weights", "gradients", "weight_deltas", "activations", "attention", "moe", "probes")
-"""Sections with a member for each tensor, module, layer or probe."""
-RECORDING = SECTIONS | {"schema_version", "triggers", "event_step", "left_out"}
-"""Members that say when a file was written, by whom, and why."""
-_ORDER = ("data", "activations", "attention", "moe", "loss", "scalars", "gradients", "optimizer", "weight_deltas", "weights")
+from ckaudit.diff.values import values
 
 
 class Leaf(Struct, frozen=True):
@@ -50,18 +44,11 @@ class Leaves(Struct):
 def unequal_leaves(left: Mapping[str, Any], right: Mapping[str, Any]) -> Leaves:
     """Compare two checkpoints as plain objects."""
     found = Leaves([], [])
-    names = [name for name in dict.fromkeys((*left, *right)) if name not in RECORDING]
-    for section in sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)):
-        one, other = left.get(section), right.get(section)
-        if section in BY_PLACE and isinstance(one, dict) and isinstance(other, dict):
-            for place in dict.fromkeys((*one, *other)):
-                mine, theirs = one.get(place), other.get(place)
-                if isinstance(mine, dict) and isinstance(theirs, dict):
-                    _members(found, section, place, mine, theirs)
-                else:
-                    found.lacking.append(f"{section} of {place}")
+    for section, place, one, other in values(left, right):
+        if place is not None and isinstance(one, dict) and isinstance(other, dict):
+            _members(found, section, place, one, other)
         else:
-            _walk(found, section, None, one, other)
+            _walk(found, section, place, one, other)
     return found
 
 
@@ -83,8 +70,7 @@ def _walk(found: Leaves, path: str, where: str | None, left: Any, right: Any) ->
         return
     if isinstance(left, dict) and isinstance(right, dict):
         for key in dict.fromkeys((*left, *right)):
-            if not ((path == "scalars" and tells_time(key)) or (path == "rank_facts" and key in RANK_FACTS)):
-                _walk(found, f"{path}.{key}", where, left.get(key), right.get(key))
+            _walk(found, f"{path}.{key}", where, left.get(key), right.get(key))
     elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
         for index, (one, other) in enumerate(zip(left, right, strict=True)):
             _walk(found, f"{path}[{index}]", where, one, other)

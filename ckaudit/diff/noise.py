@@ -60,6 +60,7 @@ def stretches(
     seed: float = SEED,
     ahead: float = AHEAD,
     trust: float = 4.0,
+    most: float = 4.0,
 ) -> Stretches:
     r"""Cut two columns into stretches, and say how much of their difference is noise.
 
@@ -69,7 +70,8 @@ def stretches(
     rho of those of the difference, and n points a stretch. The rest is what a seed does to the level, which residuals
     cannot see: c times the noise of a point, and being further along by a share a of the steps so far, where the level
     moves by v a step. Replicas say it themselves: their differences replace that variance, weighted by their degrees of
-    freedom against `trust`.
+    freedom against `trust`. A run that breaks down is no measure of chance: neither noise nor pace of one counts for more
+    than `most` times that of the other.
 
     Args:
         steps: Shape (T,).
@@ -81,17 +83,20 @@ def stretches(
         seed: The factor c.
         ahead: The factor a.
         trust: Degrees of freedom that the residuals count for beside replicas.
+        most: How many times the noise of the other that of one can be and still be chance; that of a batch of a sixteenth is
+            four times as large.
     """
     size = size or stretch_size(len(steps))
     ends = np.arange(len(steps), max(0, size - 1), -size)[::-1]
     cut = np.append(0, ends[:-1])
     one, two = (_medians(column, cut, ends) for column in (left, right))
-    near = np.hypot(_scatter(left, cut, ends), _scatter(right, cut, ends))
+    bound, near = _both([_scatter(column, cut, ends) for column in (left, right)], most)
     alone = np.maximum(near, np.median(near)) if own is None else np.full(len(cut), own)
-    apart, correlation = _scatter(right - left, cut, ends), _correlation(right - left, cut, ends)
+    bound = bound if not own else np.minimum(bound, own * math.hypot(1, most) / math.sqrt(2))
+    apart, correlation = np.minimum(bound, _scatter(right - left, cut, ends)), _correlation(right - left, cut, ends)
     points = np.maximum(1.0, (ends - cut) * (1 - correlation) / (1 + correlation))
     variance = ((MEDIAN if size > 2 else 1.0) * apart) ** 2 / points + (seed * alone) ** 2
-    variance += 2 * (ahead * _pace((one + two) / 2, (steps[cut] + steps[ends - 1]) / 2)) ** 2
+    variance += 2 * (ahead * _pace(one, two, (steps[cut] + steps[ends - 1]) / 2, most)) ** 2
     floor = (LEAST * np.maximum(np.abs(one), np.abs(two))) ** 2 + np.finfo(float).tiny
     variance = np.maximum(variance, floor)
     freedom = math.inf if size > 1 else max(3.0, len(steps) / 2)
@@ -115,11 +120,23 @@ def _between(medians: Sequence[Floats]) -> tuple[Floats, float]:
     return _around(among, np.mean), float(len(medians) - 1)
 
 
-def _pace(level: Floats, middle: Floats) -> Floats:
-    """Return how far a level would move if the steps so far were doubled at the pace of each stretch, shape (K,)."""
-    if len(level) < 3:
-        return np.zeros(len(level))
-    return np.asarray(middle * _around(np.gradient(level, middle), np.mean, reach=1))
+def _both(scatters: Sequence[Floats], most: float) -> tuple[Floats, Floats]:
+    """Return the largest noise of both together that can be chance, and that which they show, shape (K,) each.
+
+    Noise of exactly none is that of a rounded log, and bounds nothing.
+    """
+    calm = np.minimum(*scatters)
+    bound = np.where(calm > 0, calm * math.hypot(1, most), np.inf)
+    return bound, np.minimum(bound, np.hypot(*scatters))
+
+
+def _pace(one: Floats, two: Floats, middle: Floats, most: float) -> Floats:
+    """Return how far the levels would move if the steps so far were doubled at the pace of each stretch, shape (K,)."""
+    if len(middle) < 3:
+        return np.zeros(len(middle))
+    first, second = (_around(np.gradient(level, middle), np.mean, reach=1) for level in (one, two))
+    calm = np.minimum(np.abs(first), np.abs(second))
+    return np.asarray(middle * np.minimum(np.abs(first + second) / 2, most * calm))
 
 
 def _medians(column: Floats, cut: Steps, ends: Steps) -> Floats:

@@ -14,7 +14,7 @@ from ckaudit.contract.folder import list_folder
 from ckaudit.contract.numbers import to_word
 from ckaudit.diff.comparable import unlike
 from ckaudit.diff.distances import relative_distance
-from ckaudit.diff.files import checkpoint_at, read_document
+from ckaudit.diff.files import checkpoints_of, read_document
 from ckaudit.diff.shapes import cells, shared
 from ckaudit.diff.tallies import is_number
 from ckaudit.metrics.loss import train_loss_raw
@@ -93,18 +93,17 @@ def _losses(left: Run, right: Run, limit: float) -> Worst:
 def _weights(left: Path, right: Path, one: Run, other: Run, limit: float | None) -> tuple[Worst, str]:
     """Return the worst tensor of all shared checkpoints, and the coarsest type that any of them computes in."""
     worst, types = Worst(limit=PARAMETERS["float32"] if limit is None else limit), {"float32"}
-    for step in sorted({*one.checkpoint_steps.tolist()} & {*other.checkpoint_steps.tolist()}) if _both_ours(left, right) else []:
-        files = checkpoint_at(left, step), checkpoint_at(right, step)
-        if files[0] is None or files[1] is None:
-            continue
-        documents = read_document(files[0].path, files[0].shown), read_document(files[1].path, files[1].shown)
+    known = [checkpoints_of(folder) if _both_ours(left, right) else {} for folder in (left, right)]
+    read = {*one.checkpoint_steps.tolist()} & {*other.checkpoint_steps.tolist()}
+    for step in sorted(read & known[0].keys() & known[1].keys()):
+        documents = [read_document(each[step].path, each[step].shown) for each in known]
         types |= {
             _type(member)
             for document in documents
             for section in ("weights", "activations")
             for member in _members(document, section)
         }
-        for name, mine, theirs in shared(*documents, "weights"):
+        for name, mine, theirs in shared(documents[0], documents[1], "weights"):
             allowed = PARAMETERS[max(_type(mine), _type(theirs), key=_COARSE.index)] if limit is None else limit
             for field, values, far in _distances(mine, theirs):
                 _take(worst, f"weights.{field}", name, step, values, far, allowed)

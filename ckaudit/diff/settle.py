@@ -48,14 +48,20 @@ def verdict(word: Word, weighed: Sequence[Weighed], departures: Sequence[Departu
     if word == "incomparable":
         return f"Not comparable: {next((each.message for each in unlike if each.invalidates), 'the runs are not alike')}"
     if word == "different":
-        return f"Different, and no question tells better from worse{parted}"
+        told = _told(weighed)
+        return f"Different: {told}{parted}" if told else f"Different, and no question tells better from worse{parted}"
     if word == "same":
         return "The same in every bit that both recorded"
-    return (
-        "Nothing to compare: no loss that both recorded"
-        if word == "not_recorded"
-        else "Within noise: nothing differs by more than chance"
-    )
+    if word == "not_recorded":
+        return "Nothing to compare: no loss that both recorded"
+    told = _told(weighed)
+    return f"Within noise, though: {told}" if told else "Within noise: nothing differs by more than chance"
+
+
+def _told(weighed: Sequence[Weighed]) -> str:
+    """Return what is worse or better and decides nothing; cost, which always wobbles, left out."""
+    aside = [each for each in weighed if not each.counts and each.weighs != "cost"]
+    return next((each.answer.message for each in aside if each.answer.word in ("worse", "better")), "")
 
 
 def _place(departure: Departure) -> str:

@@ -6,10 +6,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ckaudit.diff.clocks import RANK_FACTS, SECTIONS, tells_time
-from ckaudit.diff.leaves import BY_PLACE
+from ckaudit.diff.values import RECORDING, values
 
-HEADER = SECTIONS | {"schema_version", "step", "event_step", "triggers", "left_out", "model_scale_hint"}
+HEADER = RECORDING | {"step", "model_scale_hint"}
 """Members that say when and why a checkpoint was taken and what it leaves out, not what the model is."""
 SHARES = frozenset({
     "sharp_share_per_head", "max_attn_per_head", "upper_triangle_mass_per_head", "nearest_similarity_per_head",
@@ -72,29 +71,16 @@ def differences(left: Mapping[str, Any], right: Mapping[str, Any], *, signed_zer
         signed_zeros: Whether a -0 can be among the values, which compares equal to 0 and is not the same.
     """
     found = Differences()
-    for section in dict.fromkeys((*left, *right)):
-        one, other = left.get(section), right.get(section)
-        if section in HEADER:
-            continue
-        if section in BY_PLACE and isinstance(one, dict) and isinstance(other, dict):
-            _places(found, section, one, other, signed_zeros)
+    members: dict[str, dict[str, Tally]] = {}
+    for section, place, one, other in values(left, right, without=HEADER):
+        if place is not None and isinstance(one, dict) and isinstance(other, dict):
+            _members(members.setdefault(section, {}), section, place, one, other, signed_zeros)
+        elif place is not None and (one is None) != (other is None):
+            (found.gone if other is None else found.new).setdefault(section, []).append(place)
         else:
-            _leaves(found, (section,), None, one, other, signed_zeros)
+            _count(found.tallies.setdefault(section, Tally()), section, place, one, other, signed_zeros)
+    found.tallies |= {f"{section}.{key}": tally for section, each in members.items() for key, tally in each.items()}
     return found
-
-
-def _places(found: Differences, section: str, left: dict[str, Any], right: dict[str, Any], signed_zeros: bool) -> None:
-    gone, new = [name for name in left if name not in right], [name for name in right if name not in left]
-    found.gone |= {section: gone} if gone else {}
-    found.new |= {section: new} if new else {}
-    tallies: dict[str, Tally] = {}
-    for name, one in left.items():
-        other = right.get(name)
-        if isinstance(one, dict) and isinstance(other, dict):
-            _members(tallies, section, name, one, other, signed_zeros)
-        elif name in right:
-            _count(found.tallies.setdefault(section, Tally()), section, name, one, other, signed_zeros)
-    found.tallies |= {f"{section}.{key}": tally for key, tally in tallies.items()}
 
 
 def _members(
@@ -113,18 +99,6 @@ def _members(
                 tally.far, tally.where, tally.values = far, name, (one, other)
         else:
             _count(tally, f"{section}.{key}", name, one, other, signed_zeros, left.get("std"))
-
-
-def _leaves(found: Differences, path: tuple[str, ...], where: str | None, left: Any, right: Any, signed_zeros: bool) -> None:
-    """Compare what stands at a path, members one by one."""
-    if not isinstance(left, dict) or not isinstance(right, dict):
-        name = ".".join(path)
-        _count(found.tallies.setdefault(name, Tally()), name, where, left, right, signed_zeros)
-        return
-    for key in dict.fromkeys((*left, *right)):
-        if (path == ("scalars",) and tells_time(key)) or (path == ("rank_facts",) and key in RANK_FACTS):
-            continue
-        _leaves(found, (*path, key), where, left.get(key), right.get(key), signed_zeros)
 
 
 def _count(

@@ -10,6 +10,8 @@ from ckaudit.metrics.tumbling import windows
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
+QUANTILES = 2000
+
 
 @rule("SYS002", severity="sev2", needs=[step_time], wants=[tokens_per_sec], unit="s")
 def step_time_jump(
@@ -40,8 +42,8 @@ def step_time_jump(
     middle = np.median(values, axis=1)
     base, noise = _past(middle, mild)
     excess = middle - base
-    slow = (excess > (mild - 1) * base) & (excess > k * noise)
-    slow &= _fewer_tokens(speed, steps, mild, slow)
+    slow = (excess > (mild - 1) * base) & (excess > k * noise)  # where it does not stand out, no deviation is known
+    slow &= _fewer_tokens(speed, steps, mild)
     for start, end in _runs(slow, lasting):
         ratio = float(np.median(middle[start:end]) / base[start])
         cost = float(((middle[start:end] - base[start]) * (steps[start:end, -1] - steps[start:end, 0] + 1)).sum())
@@ -76,41 +78,53 @@ def _in_few_lines(time: Series, even: float, above: float, *, least: int = 2) ->
 def _past(middle: Floats, mild: float) -> tuple[Floats, Floats]:
     """Return the median and the robust deviation of the windows before each that were not slow, shape (W,).
 
-    The deviation is there only of windows that are above `mild` times that median: no other is compared with it.
+    The deviation is taken only where a window stands out; of very many windows evenly spaced quantiles stand for all.
     """
     base, noise = np.full(len(middle), np.nan), np.full(len(middle), np.nan)
-    values = middle.tolist()
-    seen, early = sorted(values[:3]), sorted(values[:3])
-    for row in range(3, len(values)):
-        if row // 2 > len(early):
-            insort(early, values[len(early)])
-        count = bisect_right(seen, 1.25 * _middle(early, len(early))) if row > 6 else row
-        base[row] = _middle(seen, count)
-        if values[row] - base[row] > (mild - 1) * base[row]:
-            noise[row] = max(1.4826 * float(np.median(np.abs(np.array(seen[:count]) - base[row]))), 0.01 * base[row])
-        insort(seen, values[row])
+    halves = _running_medians(middle)
+    before: list[float] = []
+    for row, value in enumerate(middle.tolist()):
+        if row >= 3:
+            count = bisect_right(before, 1.25 * halves[max(3, row // 2)]) if row > 6 else row
+            base[row] = _middle(before, count)
+            if value - base[row] > (mild - 1) * base[row]:
+                quantiles = np.array(before[: count : -(-count // QUANTILES)])
+                noise[row] = max(1.4826 * float(np.median(np.abs(quantiles - base[row]))), 0.01 * base[row])
+        insort(before, value)
     return base, noise
 
 
+def _running_medians(values: Floats) -> list[float]:
+    """Return the median of the first n values for each n, shape (N + 1,); of none it is NaN."""
+    ordered: list[float] = []
+    medians = [float("nan")]
+    for value in values.tolist():
+        insort(ordered, value)
+        medians.append(_middle(ordered, len(ordered)))
+    return medians
+
+
 def _middle(ordered: list[float], count: int) -> float:
-    """Return the median of the first `count` of values in order."""
+    """Return the median of the `count` smallest values."""
+    if not count:
+        return float("nan")
     return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
 
 
-def _fewer_tokens(speed: Series | None, steps: Steps, mild: float, slow: Mask) -> Mask:
-    """Tell of each slow window whether tokens go through more slowly than before too; yes where nobody counted them."""
-    if speed is None or not speed.finite.any():
-        return np.ones(len(steps), bool)
-    known, values = speed.steps[speed.finite[:, 0]], speed.values[speed.finite[:, 0], 0]
-    bounds = zip(np.searchsorted(known, steps[:, 0]), np.searchsorted(known, steps[:, -1], side="right"), strict=True)
-    middle = np.array([np.median(values[start:end]) if end > start else np.nan for start, end in bounds])
+def _fewer_tokens(speed: Series | None, steps: Steps, mild: float) -> Mask:
+    """Tell of each window whether tokens go through more slowly than before too; yes where nobody counted them."""
     fewer = np.ones(len(steps), bool)
+    if speed is None or not speed.finite.any():
+        return fewer
+    known = speed.finite[:, 0]
+    at, values = speed.steps[known], speed.values[known, 0]
+    starts, ends = np.searchsorted(at, steps[:, 0], side="left"), np.searchsorted(at, steps[:, -1], side="right")
+    middle = np.array([np.median(values[start:end]) if end > start else np.nan for start, end in zip(starts, ends, strict=True)])
+    counted = np.cumsum(np.isfinite(middle))
+    halves = _running_medians(middle[np.isfinite(middle)])
     for index in range(3, len(middle)):
-        if not slow[index]:
-            continue
-        before = middle[:index][np.isfinite(middle[:index])]
-        if len(before) and np.isfinite(middle[index]):
-            fewer[index] = middle[index] < float(np.median(before[: max(3, index // 2)])) / mild
+        if counted[index - 1] and np.isfinite(middle[index]):
+            fewer[index] = middle[index] < halves[min(max(3, index // 2), int(counted[index - 1]))] / mild
     return fewer
 
 

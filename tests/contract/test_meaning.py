@@ -15,6 +15,7 @@ from ckaudit.contract.meaning import checks
 from ckaudit.contract.meaning.histograms import edges_of
 from ckaudit.contract.tensors import BinRange, Histogram
 from ckaudit.contract.violations import KINDS
+from ckaudit.explain.names import KIND_MODULES
 
 EVERY_FIELD = Path(__file__).parents[2] / "fixtures/checkpoints/valid/every_field.json"
 LEVELS = (1, 5, 25, 50, 75, 95, 99)
@@ -189,6 +190,7 @@ def test_every_check_declares_each_kind_it_can_find():
 
 
 def test_kinds_have_a_stable_unique_name_and_a_help():
+    assert KIND_MODULES  # a kind is known once its module is loaded
     names = [kind.name for kind in KINDS.values()]
     assert len(set(names)) == len(names)
     assert all(kind.title.endswith(".") and kind.help.endswith(".") for kind in KINDS.values())

@@ -38,6 +38,14 @@ def test_by_tokens_half_a_batch_takes_two_steps():
     assert found.left[:, 0].tolist() == [3, 3, 2, 2, 1]
 
 
+def test_equal_tokens_at_equal_steps_are_the_axis_of_steps():
+    seen, other = [100, 200, 300], [100, 200, 350]
+    left, right = run(tokens_seen=seen, x=[1, 2, 3]), run(tokens_seen=seen, x=[1, 2, 4])
+    assert axes(left, right, "tokens").axis == "step"
+    assert axes(left, run(tokens_seen=other), "tokens").axis == "tokens"
+    assert axes(left, run(tokens_seen=scalar("tokens_seen", seen, [10, 20, 30])), "tokens").axis == "tokens"
+
+
 def test_by_time_a_pause_between_sessions_does_not_count():
     from ckaudit.contract.manifest import Manifest, Session
     from ckaudit.run.run import Run

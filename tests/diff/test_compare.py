@@ -5,11 +5,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ckaudit.audit.open import open_run
 from ckaudit.contract.diff import Comparison
-from ckaudit.diff.compare import compare
+from ckaudit.diff.compare import compare, compare_canary
 from ckaudit.errors import UnreadableError, UsageError
+from tests.diff.pairs import PAIRS, copied, manifest
 
-PAIRS = Path(__file__).parents[2] / "fixtures" / "pairs"
+RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 PYTHIA = Path(__file__).parents[2] / "fixtures" / "real" / "pythia"
 
 
@@ -51,10 +53,38 @@ def test_a_late_change_parts_where_it_was_made(name, step, statistic, where):
     assert found.drifts
 
 
+def test_a_run_that_diverged_does_not_hide_behind_its_own_noise():
+    found = compare([RUNS / "healthy", RUNS / "lr_too_high"]).pairs[0]
+    answers = {each.question: each for each in found.answers}
+    for name in ("final_loss", "smoothed_loss", "validation_loss", "validation_slices"):
+        assert answers[name].word == "worse", name
+        assert answers[name].band < answers[name].right - answers[name].left
+    assert "higher since step 21;" in answers["smoothed_loss"].message
+    assert "higher since step 100;" in answers["validation_loss"].message
+    assert "train_loss_raw" in {each.statistic for each in found.propagation}
+
+
 def test_another_tokenizer_is_not_comparable():
     found = pair("tokenizer")
     assert found.word == "incomparable"
     assert found.parting is None or found.parting.statistic != "train_loss_raw"
+
+
+@pytest.mark.parametrize("member", ["vocabulary", "sequence_length"])
+def test_held_out_losses_of_other_rows_or_another_vocabulary_are_not_comparable(member, tmp_path):
+    other = copied("replica", tmp_path)
+    manifest(other, lambda whole: whole.update({member: whole[member] // 2}))
+    found = compare([PAIRS / "base", other]).pairs[0]
+    words = {each.question: each.word for each in found.answers}
+    assert {words[name] for name in ("final_loss", "loss_at_equal_tokens", "validation_loss")} == {"incomparable"}
+    assert found.word == "incomparable"
+    assert next(each for each in found.unlike if each.name == member).invalidates
+
+
+def test_two_models_of_other_rows_are_not_comparable():
+    found = compare([RUNS / "healthy", PAIRS / "base"]).pairs[0]
+    assert found.word == "incomparable"
+    assert not {"val_loss", "train_loss_raw"} & {each.statistic for each in found.propagation}
 
 
 def test_the_document_is_that_of_the_contract_and_the_gravest_pair_speaks():
@@ -77,6 +107,12 @@ def test_by_loss_and_by_tokens():
         assert found.word == "within_noise"
 
 
+@pytest.mark.parametrize("name", ["lr_doubled", "frozen", "identical"])
+def test_by_tokens_runs_with_equal_updates_part_where_they_part_by_step(name):
+    plain, found = pair(name), pair(name, axis="tokens")
+    assert (found.word, found.parting, found.propagation) == (plain.word, plain.parting, plain.propagation)
+
+
 def test_foreign_logs_of_two_seeds_of_a_public_training():
     found = compare([PYTHIA / "160m-6.first5000.csv", PYTHIA / "160m-8.first5000.csv"]).pairs[0]
     words = {each.question: each.word for each in found.answers}
@@ -87,6 +123,24 @@ def test_foreign_logs_of_two_seeds_of_a_public_training():
     )
     assert found.parting is None
     assert [each.name for each in found.gained] == ["loss_spike"]
+    assert (words["health"], found.word) == ("worse", "within_noise")
+    assert "though: 1 finding gained: loss_spike" in found.verdict
+
+
+def test_a_canary_is_held_against_every_good_run_and_each_is_read_once(monkeypatch):
+    read = []
+
+    def once(path, **options):
+        read.append(path)
+        return open_run(path, **options)
+
+    monkeypatch.setattr("ckaudit.diff.compare.open_run", once)
+    canary, good = PAIRS / "lr_doubled", [PAIRS / name for name in ("base", "replica", "replica_2")]
+    found = compare_canary(canary, good)
+    assert sorted(read) == sorted([canary, *good])
+    alone = [compare([each, canary], noise=[other for other in good if other != each]) for each in good]
+    assert [each.pairs for each in found] == [each.pairs for each in alone]
+    assert sum(each.files for each in found) == sum(open_run(path, reads=()).files for path in (canary, *good))
 
 
 def test_usage():

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from ckaudit.contract.diff import Unlike
+from ckaudit.contract.report import Finding
 from ckaudit.diff.catalogue import kind_of
 from ckaudit.diff.gate import gated
 from ckaudit.diff.questions import questions
@@ -59,6 +60,15 @@ def test_questions_that_the_terms_do_not_name_do_not_count():
     found = against([WORSE], terms=Terms(questions=("health",)))
     assert found.gate.outcome == "passed"
     assert found.pairs[0].answers[0].excused == "the gate does not ask this question"
+
+
+@pytest.mark.parametrize(("severity", "outcome"), [("sev2", "passed"), ("sev1", "failed")])
+def test_a_finding_that_is_only_to_be_investigated_fails_no_gate(severity, outcome):
+    gained = [Finding(code="A1", name="a", severity=severity, message="a")]
+    one = pair("good", "canary", "worse", "x", answers=[NOISE, answer("health", "worse", 0, 1, 0)], gained=gained)
+    found = gated([comparison(["good", "canary"], "worse", "x", [one])], Terms(), policy=None)
+    assert found.gate.outcome == outcome
+    assert bool(found.pairs[0].answers[1].excused) is (outcome == "passed")
 
 
 @pytest.mark.parametrize(("allowed", "outcome"), [("10%", "passed"), ("5%", "failed"), (0.1, "passed"), (0.05, "failed")])

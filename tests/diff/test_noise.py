@@ -64,3 +64,19 @@ def test_few_points_are_stretches_of_their_own():
     assert [stretch_size(points) for points in (8, 19, 20, 400, 100_000)] == [1, 1, 5, 20, 50]
     found = stretches(np.array([1, 2]), np.array([1.0, 2.0]), np.array([1.0, 2.0]))
     assert np.isfinite(found.excess).all()
+
+
+def test_a_run_that_breaks_down_does_not_widen_its_own_band():
+    steps, draw = np.arange(1, 401), np.random.default_rng(5)
+    calm, other = (3 - steps / 400 + draw.normal(0, 0.1, 400) for _ in range(2))
+    wild = other + np.where((steps > 100) & (steps < 390), draw.normal(0, 30, 400), 0)
+    usual, found = (stretches(steps, calm, each) for each in (other, wild))
+    assert (found.spread < 3.5 * usual.spread).all()
+    assert found.spread == pytest.approx(stretches(steps, wild, calm).spread)
+    assert found.alone < 3.5 * usual.alone
+
+
+def test_a_rounded_log_bounds_no_noise():
+    steps, draw = np.arange(1, 401), np.random.default_rng(6)
+    found = stretches(steps, np.full(400, 2.0), 2 + draw.normal(0, 0.1, 400))
+    assert found.spread[-1] > 0.01

@@ -94,6 +94,16 @@ def test_losses_that_are_no_number_are_worse_than_any_spike():
     assert (answer.word, answer.left, answer.right) == ("worse", 0, 100)
 
 
+@pytest.mark.parametrize("name", ["final_loss", "smoothed_loss", "loss_at_equal_tokens", "steps_to_loss"])
+def test_a_loss_that_ended_as_no_number_is_at_no_level(name):
+    good, broken, seen = losses(0), losses(1) - 1, np.arange(1, 401) * 512.0
+    broken[300:] = np.nan
+    sides = run(train_loss_raw=good, tokens_seen=seen), run(train_loss_raw=broken, tokens_seen=seen)
+    assert ask(name, both(*sides)).word == "worse"
+    assert ask(name, both(*reversed(sides))).word == "better"
+    assert "at step 400 is no number in the second" in ask(name, both(*sides)).message
+
+
 def test_speed_beyond_a_fifth_counts_and_a_shared_machine_explains_itself():
     steady = np.random.default_rng(0).normal(1.0, 0.01, 400)
     for factor, word, counts in (

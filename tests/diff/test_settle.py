@@ -7,6 +7,7 @@ from ckaudit.contract.report import Finding
 from ckaudit.diff.both import Side
 from ckaudit.diff.health import gained_and_lost
 from ckaudit.diff.parting import Parting
+from ckaudit.diff.questions import questions
 from ckaudit.diff.settle import Weighed, settle, verdict
 from tests.diff.made import both, run
 
@@ -36,6 +37,14 @@ def test_word_of_a_pair(answers, parting, word):
     assert verdict(word, answers, parting.departures, [])
 
 
+def test_what_does_not_count_is_told_in_the_verdict_all_the_same():
+    answers = [weighed("within_noise"), weighed("worse", "health", False)]
+    assert verdict("within_noise", answers, [], []) == "Within noise, though: the numbers"
+    assert verdict("different", answers, [], []) == "Different: the numbers"
+    cost = [weighed("within_noise"), weighed("worse", "cost", False)]
+    assert verdict("within_noise", cost, [], []) == "Within noise: nothing differs by more than chance"
+
+
 def finding(code, severity, where=None):
     return Finding(code=code, name=code.lower(), severity=severity, message=code, where=where)
 
@@ -48,6 +57,26 @@ def test_findings_gained_and_lost():
     assert lost == []
     gained, lost = gained_and_lost(both(run(), run(), findings=(right, left)))
     assert (gained, [each.code for each in lost]) == ([], ["B1", "C1"])
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "word", "counts"),
+    [
+        ([], ["sev2"], "worse", False),
+        (["sev2"], [], "better", False),
+        ([], ["sev1", "sev2"], "worse", True),
+        (["sev0"], [], "better", True),
+        (["sev1"], ["sev2"], "better", True),
+        (["sev0"], ["sev1"], "worse", True),
+        (["note"], [], "same", True),
+    ],
+)
+def test_only_grave_illnesses_decide_the_word_of_a_pair(left, right, word, counts):
+    found = [[finding(f"{side}{place}", severity) for place, severity in enumerate(each)]
+             for side, each in (("L", left), ("R", right))]  # fmt: skip
+    answer, decides = questions()["health"](both(run(), run(), findings=found), [])
+    assert (answer.word, decides) == (word, counts)
+    assert (answer.left, answer.right) == ((len(left), len(right)) if word != "same" else (0, 0))
 
 
 def test_what_a_replica_has_is_chance():

@@ -10,7 +10,10 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.cli.run import run
+from ckaudit.contract.report import Report, ResumeCheckpoint
 from ckaudit.reports import FORMATS
+from ckaudit.reports.terminal.window import window
+from ckaudit.reports.view import PLAIN
 from ckaudit.validate import validate
 
 RUN = Path(__file__).parents[2] / "fixtures/runs/healthy"
@@ -29,6 +32,18 @@ def test_the_window_is_listed_with_the_one_to_go_on_from(broken, capfd):
     assert "1 of 3 resume checkpoints is broken; the newest whole one is step_200.pt of step 200" in " ".join(out.split())
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line.strip().endswith(".pt") and "yes" in line}
     assert set(rows) == {"100", "200"}
+
+
+def test_what_all_checkpoints_lack_is_said_once_and_nothing_where_they_lack_nothing():
+    def drawn(absent):
+        kept = [ResumeCheckpoint(name=f"step_{step}", step=step, form="torch", absent=absent, ok=True) for step in (1, 2)]
+        report = Report(
+            schema_version="ck.report.v1", tool="", command="resume-check", subject="", verdict="", resume_checkpoints=kept
+        )
+        return "\n".join(window(report, PLAIN, 100))
+
+    assert drawn(["random_state"]).count("all lack random state") == 1
+    assert "lack" not in drawn([])
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -2,7 +2,7 @@
 
 from ckaudit.contract.diff import Word
 from ckaudit.diff.both import Both
-from ckaudit.diff.health import gained_and_lost
+from ckaudit.diff.health import GRAVE, gained_and_lost
 from ckaudit.diff.questions.question import Said, question
 from ckaudit.material.counts import plural
 
@@ -11,15 +11,20 @@ from ckaudit.material.counts import plural
 def health(both: Both) -> Said:
     """What is wrong with it that was not wrong before?
 
-    Illnesses that only one run has, or has graver; notes do not count, nor does what a replica has.
+    Illnesses that only one run has, or has graver; notes do not count, nor does what a replica has. Gained ones count before
+    lost ones of as grave a kind. One that is only to be investigated (sev2) alone makes no pair better or worse: two seeds of
+    a public training differ by one.
     """
     gained, lost = gained_and_lost(both)
     if not gained and not lost:
         return Said(word="same", sentence="the same illnesses in both", left=0, right=0, band=0.0, unit="findings")
-    word: Word = "worse" if gained else "better"
+    grave = [any(each.severity in GRAVE for each in found) for found in (gained, lost)]
+    word: Word = "worse" if grave[0] or (gained and not grave[1]) else "better"
     parts = [
         f"{plural(len(found), 'finding')} {verb}: {', '.join(dict.fromkeys(each.name for each in found))}"
         for found, verb in ((gained, "gained"), (lost, "lost"))
         if found
     ]
-    return Said(word=word, sentence="; ".join(parts), left=len(lost), right=len(gained), band=0.0, unit="findings")
+    return Said(
+        word=word, sentence="; ".join(parts), left=len(lost), right=len(gained), band=0.0, unit="findings", grave=any(grave)
+    )  # fmt: skip

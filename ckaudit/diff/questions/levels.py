@@ -3,7 +3,7 @@
 import numpy as np
 
 from ckaudit.diff.both import SURE, Both, level
-from ckaudit.diff.noise import Stretches
+from ckaudit.diff.noise import Stretches, quantile
 from ckaudit.diff.questions.question import Said, lower_is_better
 from ckaudit.metrics import Metric
 
@@ -13,8 +13,17 @@ def judged(found: Stretches, what: str, *, share: float = SURE, unit: str = "nat
     left, right, band = level(found, share=share)
     word = lower_is_better(left, right, band)
     how = {"same": "equal", "within_noise": "within noise", "worse": "higher", "better": "lower"}[word]
-    sentence = f"{what}: {left:.4g} and {right:.4g}, {how}; noise explains {band:.2g}"
+    since = _since(found, share) if word in ("worse", "better") else ""
+    sentence = f"{what}: {left:.4g} and {right:.4g}, {how}{since}; noise explains {band:.2g}"
     return Said(word=word, sentence=sentence, left=left, right=right, band=band, unit=unit)
+
+
+def _since(found: Stretches, share: float) -> str:
+    """Say since which step the level has been on this side of its band; nothing where that began before the first stretch."""
+    side = found.excess * np.sign(found.excess[-1])
+    inside = np.flatnonzero(side <= quantile(share, found.freedom))
+    row = int(inside[-1]) + 1 if len(inside) else 0
+    return f" since step {int(found.first[row])}" if 0 < row < len(side) - 1 else ""
 
 
 def broken(both: Both, metric: Metric, unit: str = "nats/token") -> Said | None:

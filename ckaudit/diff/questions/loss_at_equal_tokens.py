@@ -1,7 +1,7 @@
 """The level of the loss when both have seen as many tokens."""
 
 from ckaudit.diff.both import Both
-from ckaudit.diff.questions.levels import judged
+from ckaudit.diff.questions.levels import broken, judged
 from ckaudit.diff.questions.question import Said, missing, question
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.progress import tokens_seen
@@ -11,6 +11,8 @@ from ckaudit.metrics.progress import tokens_seen
 def loss_at_equal_tokens(both: Both) -> Said:
     """What does the loss cost after as many tokens?"""
     along = both.along("tokens")
+    if along is not None and (said := broken(along, train_loss_raw)):
+        return said
     found = None if along is None else along.level(train_loss_raw)
     if along is None or found is None:
         return missing(both, "tokens_seen")

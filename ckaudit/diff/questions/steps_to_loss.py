@@ -1,8 +1,10 @@
 """How many steps it takes to come as far down as both did."""
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.diff.both import Both, level
+from ckaudit.diff.questions.levels import broken
 from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.run.series import Floats
@@ -13,8 +15,10 @@ def steps_to_loss(both: Both) -> Said:
     """How many steps does it take to the same loss?
 
     The loss is the higher of the lowest levels that both reached. The noise of the level, over how fast the loss fell
-    there, is that of the steps.
+    there, is that of the steps. A loss that ended as no number is at no level.
     """
+    if said := broken(both.in_training, train_loss_raw):
+        return replace(said, left=None, right=None, unit="steps")
     found = both.in_training.stretches(train_loss_raw)
     if found is None or len(found.first) < 4:
         return missing(both, "train_loss_raw")

@@ -40,7 +40,7 @@ def _table(listed: Sequence[ResumeCheckpoint], view: View, width: int) -> Iterat
 def _lacked_by_all(listed: Sequence[ResumeCheckpoint]) -> str:
     """Return what every one of several checkpoints lacks, where they all lack the same."""
     same = len(listed) > 1 and all(each.form and each.absent == listed[0].absent for each in listed)
-    return lacks(listed[0]) if same else ""
+    return lacks(listed[0]) if same and listed[0].absent else ""
 
 
 def _line(row: tuple[str, ...], widths: list[int], width: int) -> list[str]:

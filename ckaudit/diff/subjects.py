@@ -88,9 +88,9 @@ def _checkpoint_of(run: Path, step: str) -> Path:
     """Return the file of one step of a run."""
     if not run.is_dir():
         raise UnreadableError(f"{run} is no run folder, so it has no checkpoint @{step}", hint="name the file alone")
-    from ckaudit.contract.folder import list_folder
+    from ckaudit.diff.files import checkpoints_of  # every command of the program loads this file
 
-    files = {file.step: file for file in list_folder(run).checkpoints if file.rank is None and file.step is not None}
+    files = checkpoints_of(run)
     if not files:
         raise UnreadableError(f"{run} holds no checkpoint", hint="Name a folder that a recorder wrote.")
     if step == LAST:
