@@ -6,7 +6,7 @@ import shlex
 import subprocess
 from collections.abc import Callable
 from queue import Full, Queue
-from threading import Event, Thread
+from threading import Thread
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -43,14 +43,11 @@ class Worker:
         """
         self._what, self._act, self._complain = what, act, complain
         self._queue: Queue[WatchEvent] = Queue(WAITING)
-        self._idle = Event()
-        self._idle.set()
         self._dropped = 0
         Thread(target=self._work, daemon=True, name=what).start()
 
     def put(self, event: WatchEvent) -> None:
         """Hand over an event; returns at once."""
-        self._idle.clear()
         try:
             self._queue.put_nowait(event)
         except Full:
@@ -60,7 +57,10 @@ class Worker:
 
     def finish(self, seconds: float) -> None:
         """Wait until all that was handed over is done, at most so long."""
-        if not self._idle.wait(seconds):
+        waiting = self._queue
+        with waiting.all_tasks_done:
+            done = waiting.all_tasks_done.wait_for(lambda: not waiting.unfinished_tasks, seconds)
+        if not done:
             self._complain(f"{self._what} was not done after {seconds:.0f} s, and is left")
 
     def _work(self) -> None:
@@ -70,8 +70,7 @@ class Worker:
                 self._act(event)
             except Exception as error:  # noqa: BLE001  the watch goes on, whatever becomes of its messengers
                 self._complain(f"{self._what}: {type(error).__name__}: {error}")
-            if self._queue.empty():
-                self._idle.set()
+            self._queue.task_done()
 
 
 def command(line: str, *, seconds: float = COMMAND_SECONDS) -> Act:
@@ -159,6 +158,7 @@ def text(event: WatchEvent) -> str:
 
 
 def _post(url: str, body: bytes, seconds: float) -> None:
+    from urllib.error import HTTPError
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
     class Stay(HTTPRedirectHandler):
@@ -168,8 +168,11 @@ def _post(url: str, body: bytes, seconds: float) -> None:
             """Refuse."""
 
     request = Request(url, body, {"Content-Type": "application/json", "User-Agent": "ckaudit"})  # noqa: S310  scheme checked
-    with build_opener(Stay).open(request, timeout=seconds) as answer:
-        answer.read(1)
+    try:
+        build_opener(Stay).open(request, timeout=seconds).close()
+    except HTTPError as refusal:
+        refusal.close()
+        raise ConnectionError(f"it answered {refusal.code}") from None
 
 
 def _end(process: "Popen[bytes]") -> None:

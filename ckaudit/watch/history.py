@@ -72,10 +72,8 @@ class History:
         """Return what is known as a run: the first time all that there was, from then on what is kept of it."""
         self.reader.folder = folder
         if not self._judged:
-            run = self.reader.run(name)
-            self._judged = True
-            self._thin()
-            return run
+            self._judged, self._due = True, 0  # thinned with the next line
+            return self.reader.run(name)
         if any(stretches(log) > MANY_PARTS for log in self.reader.log.sessions.values()):
             self._thin()
         return self.reader.run(name)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.run.column import Joiner
 from ckaudit.run.scalars import ScalarLog
-from ckaudit.run.series import Floats, Mask
+from ckaudit.run.series import Floats, Mask, Steps
 
 NEAR = 4096
 """Values kept in full; many times the longest `memory` that a rule and its metrics have together."""
@@ -19,8 +19,8 @@ MOST = 16384
 def thin(log: ScalarLog) -> int | None:
     """Thin every column that grew too long, in place.
 
-    Of what is older than the newest `NEAR` values every k-th stays, the same ones in all columns of one length, and each that
-    is not finite. A name that is logged now and then stays whole.
+    Of what is older than the newest `NEAR` values the first of each of `FAR` equal stretches of steps stays, the same ones in
+    all columns of the same steps, and each that is not finite. A name that is logged now and then stays whole.
 
     Returns:
         The first step that is now kept in full; None: nothing was thinned.
@@ -29,7 +29,7 @@ def thin(log: ScalarLog) -> int | None:
     for column in log.numbers.values():
         joined = joiner.join(column)
         if len(joined.steps) >= MOST:
-            kept = _kept(joined.values)
+            kept = _kept(joined.steps, joined.values)
             column.parts = [(joined.steps[kept], joined.values[kept])]
             firsts.append(int(joined.steps[-NEAR]))
         elif len(column.parts) > 1:
@@ -50,12 +50,14 @@ def stretches(log: ScalarLog) -> int:
     return max((len(each.parts) for each in log.numbers.values()), default=0)
 
 
-def _kept(values: Floats) -> Mask:
+def _kept(steps: Steps, values: Floats) -> Mask:
     older = len(values) - NEAR
     kept = ~np.isfinite(values)
     if kept.sum() > FAR:  # a name that is not a number for most of the run
         kept[:] = False
-    kept[: older : -(-older // FAR)] = True
+    # By steps, not by rows: what was thinned before must not be thinned again and again until the beginning is gone.
+    turn = (steps[:older] - steps[0]) * FAR // max(1, int(steps[older] - steps[0]))
+    kept[:older] |= np.diff(turn, prepend=-1) != 0
     kept[older:] = True
     return kept
 

@@ -115,7 +115,9 @@ class Watcher:
         if growth.checkpoints:
             self._history.take_checkpoints(growth.checkpoints)
             self._ranks.take(growth.checkpoints, moment.now)
-            self._contradictions = list(contradictions_of_newest(self._path))
+            # A writer that is wrong is so in every file: of each kind the first counts.
+            known = {each.code for each in self._contradictions}
+            self._contradictions += [each for each in contradictions_of_newest(self._path) if each.code not in known]
         self._new |= bool(growth.manifest or growth.packed or growth.checkpoints)
         self._pace.urgent |= bool(growth.packed or growth.checkpoints)
         try:

@@ -198,6 +198,7 @@ def test_completion_offers_commands_options_and_formats():
     commands = [
         "validate",
         "triage",
+        "watch",
         "metrics",
         "explain",
         "diff",

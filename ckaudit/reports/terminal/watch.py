@@ -1,5 +1,6 @@
 """What a watch says, line by line, and the panel that it shows on a terminal."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from ckaudit.contract.report import SEVERITIES
@@ -15,6 +16,7 @@ COLOURS = {"stall": "sev1", "heartbeat": "sev1", "error": "sev1", "resumed": "ok
 NARROW = 60  # columns that a panel needs at least
 WIDE = 120  # columns from which vital signs and pace stand side by side
 NAME, VALUE, UNIT = 23, 10, 11
+PAINT = re.compile("\x1b\\[[0-9;]*m")
 
 
 def line(event: WatchEvent, view: View, *, with_cause: bool = True) -> str:
@@ -56,32 +58,39 @@ def panel(snapshots: Sequence[Snapshot], view: View, height: int) -> list[str]:
 
 
 def _one(snapshot: Snapshot, view: View, width: int, room: int) -> list[str]:
-    lines = [_head(snapshot, view, width)]
+    head = _head(snapshot, view, width)
     if width >= WIDE:
         half = (width - 3) // 2
         left = [_gauge(each, view, half) for each in snapshot.vitals]
         right = [_gauge(each, view, half) for each in snapshot.pace]
         right += [""] * (len(left) - len(right))
-        body = [f"{pad_painted(one, half)}   {other}".rstrip() for one, other in zip(left, right, strict=False)]
+        body = [f"{_filled(one, half)}   {other}".rstrip() for one, other in zip(left, right, strict=False)]
     else:
         body = [_gauge(each, view, width) for each in (*snapshot.vitals, *snapshot.pace)]
-    alerts = list(_alerts(snapshot, view, width))
-    if len(body) + len(alerts) + 2 > room:  # a small screen shows what was recorded first, and always the newest alerts
-        alerts = alerts[-max(2, room // 3) :]
-        body = body[: max(1, room - len(alerts) - 2)]
-    return [*lines, *body, *(alerts or [paint("nothing found", "ok", view)]), ""]
+    alerts = list(_alerts(snapshot, view, width)) or [[paint("nothing found", "ok", view)]]
+    left_over = room - len(head) - 1  # a small screen shows vital signs first, and the gravest alerts
+    body = body[: max(1, left_over - min(sum(map(len, alerts)), max(2, left_over // 3)))]
+    shown_alerts: list[str] = []
+    for alert in alerts:
+        if len(shown_alerts) + len(alert) > left_over - len(body):
+            break
+        shown_alerts += alert
+    return [*head, *body, *shown_alerts, ""]
 
 
-def _head(snapshot: Snapshot, view: View, width: int) -> str:
+def _head(snapshot: Snapshot, view: View, width: int) -> list[str]:
     step = "no step yet" if snapshot.step is None else f"step {snapshot.step:,}"
     planned = f" of {snapshot.planned:,}" if snapshot.planned and snapshot.step is not None else ""
     silence = "" if snapshot.silence is None else f", last line {_seconds(snapshot.silence)} ago"
     usual = "" if snapshot.usual is None else f" (usual {_seconds(snapshot.usual)})"
     colour = {"stalled": "sev1", "running": "ok"}.get(snapshot.state, "bold")
-    tail = f"  {step}{planned}{silence}{usual}"
-    room = max(10, width - len(snapshot.state) - 1 - len(tail))
-    name = abbreviate(shown(snapshot.run, view), room, unicode=view.unicode)
-    return f"{paint(snapshot.state, colour, view)} {paint(name, 'bold', view)}{tail}"
+    tail = f"{step}{planned}{silence}{usual}"
+    room = width - len(snapshot.state) - 1
+    name = shown(snapshot.run, view)
+    if columns(name) + 2 + len(tail) <= room:
+        return [f"{paint(snapshot.state, colour, view)} {paint(name, 'bold', view)}  {tail}"]
+    name = abbreviate(name, room, unicode=view.unicode)
+    return [f"{paint(snapshot.state, colour, view)} {paint(name, 'bold', view)}", tail]
 
 
 def _gauge(gauge: Gauge, view: View, width: int) -> str:
@@ -96,14 +105,17 @@ def _gauge(gauge: Gauge, view: View, width: int) -> str:
     return f"{name} {text} {pad(unit[:UNIT], UNIT)} {curve}".rstrip()
 
 
-def _alerts(snapshot: Snapshot, view: View, width: int) -> Iterator[str]:
-    for event in snapshot.alerts:
+def _alerts(snapshot: Snapshot, view: View, width: int) -> Iterator[list[str]]:
+    """Yield the lines of each alert, the gravest first, of equal ones the newest."""
+    newest_first = [each for each in reversed(snapshot.alerts) if each.severity not in (None, "note")]
+    for event in sorted(newest_first, key=lambda each: SEVERITIES.index(each.severity or "note")):
         word = event.severity or event.event
-        if word in ("note", "ended", "watching"):
-            continue
-        first, *rest = paragraph(shown(f"{event.message} {_since(event)}".strip(), view), width - 9)
-        yield f"{paint(pad(word, 8), COLOURS.get(word, word if word in SEVERITIES else 'dim'), view)} {first}"
-        yield from (" " * 9 + each.strip() for each in rest[:1])
+        first, *rest = paragraph(shown(f"{event.message} {_since(event)}".strip(), view), width - 11)
+        cut = ("\N{HORIZONTAL ELLIPSIS}" if view.unicode else "...") if len(rest) > 1 else ""
+        yield [
+            f"{paint(pad(word, 8), COLOURS.get(word, word), view)} {first.strip()}",
+            *(" " * 9 + each.strip() + cut for each in rest[:1]),
+        ]
 
 
 def _seconds(seconds: float) -> str:
@@ -112,9 +124,6 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
-def pad_painted(text: str, width: int) -> str:
+def _filled(text: str, width: int) -> str:
     """Return text that may be painted, filled up to a width."""
-    import re
-
-    bare = re.sub("\x1b\\[[0-9;]*m", "", text)
-    return text + " " * max(0, width - columns(bare))
+    return text + " " * max(0, width - columns(PAINT.sub("", text)))
