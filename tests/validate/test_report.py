@@ -45,11 +45,7 @@ def test_every_kind_of_violation_has_one_check(tmp_path):
     report = validate([healthy_run(tmp_path / "run")])
     assert NOT_JSON.code in KINDS, "faults of samples stand in the same catalogue"
     assert [check.code for check in report.checks] == sorted(
-<<<<<<< HEAD
-        code for code in KINDS if not code.startswith(("DAT", "DIFF", "PLUG", "RSM"))
-=======
         code for code in KINDS if not code.startswith(("DAT", "DIFF", "PLUG", "RSM", "WATCH"))
->>>>>>> a16b50f188fa0ec07428535c1b4f0956548c7ce5
     )
     assert all((check.reason is None) == (check.outcome != "skipped") for check in report.checks)
 
