@@ -201,6 +201,7 @@ def test_completion_offers_commands_options_and_formats():
         "watch",
         "metrics",
         "explain",
+        "report",
         "diff",
         "gate",
         "coverage",
