@@ -1,4 +1,4 @@
-"""One tab: a question, its answer, what was found, the pictures, and what could not be drawn."""
+"""One tab: a question, its answer, the pictures, what was found, and what could not be drawn."""
 
 from collections.abc import Iterator
 
@@ -18,12 +18,12 @@ def section(tab: Tab, report: Report, where: Places) -> Iterator[Markup]:
     """Yield the parts of a tab."""
     yield tag("h2", tab.question)
     yield tag("p", *([sign(tab.word), " "] if tab.kind == "question" else []), tab.answer, class_="answer")
+    if tab.charts:
+        yield tag("div", *(figure(chart) for chart in tab.charts), class_="charts")
     found = [finding(report.findings[place], where.get(place)) for place in tab.findings if place < len(report.findings)]
     if found:
         yield tag("h3", "Found")
         yield tag("ul", *found, class_="findings")
-    if tab.charts:
-        yield tag("div", *(figure(chart) for chart in tab.charts), class_="charts")
     if tab.answers:
         yield tag("h3", "The questions behind it")
         yield tag("dl", *map(_answer, tab.answers), class_="facts")
