@@ -16,7 +16,7 @@ from ckaudit.rules.dead_parameter import dead_parameter
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
-from ckaudit.run.series import Series, at
+from ckaudit.run.series import Series, Steps, at
 from ckaudit.run.tensors import table_of
 
 NOTE_RATIO: float = vanishing_gradient.thresholds["note_ratio"]
@@ -228,8 +228,8 @@ def weights_updated(
 def _still(norm: Series, rate: Series | None, facts: Manifest | None) -> tuple[list[str], str, dict[str, float]]:
     """Return the trainable tensors that the last update left as they were, and the words on it."""
     trainable = norm.only(table_of(facts).is_trainable)
-    rows = [row for row in np.flatnonzero(trainable.finite.any(axis=1)) if _is_on(int(trainable.steps[row]), rate)]
-    if not rows:
+    rows = np.flatnonzero(trainable.finite.any(axis=1) & _on(trainable.steps, rate))
+    if not len(rows):
         return [], "", {}
     row, step = row_of(trainable, int(rows[-1])), int(trainable.steps[rows[-1]])
     still = [name for name, value in row.items() if value == 0]
@@ -238,16 +238,17 @@ def _still(norm: Series, rate: Series | None, facts: Manifest | None) -> tuple[l
 
 
 def _last_with_rate(series: Series, rate: Series | None) -> tuple[int, float] | None:
-    known = [pair for pair in zip(*points(series), strict=True) if _is_on(int(pair[0]), rate)]
-    return (int(known[-1][0]), float(known[-1][1])) if known else None
+    steps, values = points(series)
+    known = np.flatnonzero(_on(steps, rate))
+    return (int(steps[known[-1]]), float(values[known[-1]])) if len(known) else None
 
 
-def _is_on(step: int, rate: Series | None) -> bool:
-    """Tell whether a step had a learning rate, as far as anybody said otherwise."""
+def _on(steps: Steps, rate: Series | None) -> np.ndarray:
+    """Mark the steps that had a learning rate, as far as nobody said otherwise."""
     if rate is None:
-        return step > 0
-    found = at(rate, np.array([step], np.int64)).values
-    return step > 0 and bool(np.nan_to_num(found, nan=1.0).max() > 0)
+        return steps > 0
+    rates: np.ndarray = np.nan_to_num(at(rate, steps).values, nan=1.0)
+    return np.logical_and(steps > 0, (rates > 0).any(axis=1))
 
 
 @question("D1.6", wants=[replay_identical, replay_loss_diff, replay_first_difference], rules=("validation_noise",))
