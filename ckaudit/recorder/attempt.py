@@ -10,7 +10,7 @@ from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.tensors import DeltaStats, GradientStats
 from ckaudit.recorder.arrays import Array
-from ckaudit.recorder.digits import shorten
+from ckaudit.recorder.digits import in_seven, shorten
 from ckaudit.recorder.gradient_stats import top_share, total_norm
 from ckaudit.recorder.history import Moment
 
@@ -79,7 +79,7 @@ class Attempt(Struct):
 
     def take(self, norms: dict[str, float]) -> None:
         """Keep the gradient norms of the step."""
-        self.norms, self.global_norm = norms, shorten(total_norm([*norms.values()])) if norms else None
+        self.norms, self.global_norm = norms, in_seven(total_norm([*norms.values()])) if norms else None
 
     @property
     def norms_only(self) -> dict[str, GradientStats]:

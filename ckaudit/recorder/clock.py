@@ -71,8 +71,8 @@ class StepClock:
             self._handles.append(module.register_forward_pre_hook(Hook(self._entered)))
             self._handles.append(module.register_forward_hook(Hook(self._left)))
 
-    def restart(self, step: int = 0) -> None:
-        """Begin this step, when all is done for the one before."""
+    def restart(self, step: int = 0) -> float:
+        """Begin this step, when all is done for the one before, and return the time, by `perf_counter`."""
         now = perf_counter()
         waited = self._exchange.take() if self._exchange else None
         if self._is_plain:
@@ -83,6 +83,7 @@ class StepClock:
         self._passes = 0
         if self._alone and self._module is not None:
             self._hook_some(self._module, step)
+        return now
 
     def _hook_some(self, module: nn.Module, step: int) -> None:
         if step % EVERY >= EVERY - SAMPLED:
@@ -98,8 +99,8 @@ class StepClock:
         if since is not None and self._waited is None:
             self._waited = perf_counter() - since
 
-    def finish(self, now: float, recording: float, *, watched: bool) -> None:
-        """End a step.
+    def finish(self, now: float, recording: float, *, watched: bool) -> float:
+        """End a step, and return what it took without recording, in seconds.
 
         Args:
             now: When the recorder was called, by `perf_counter`.
@@ -112,11 +113,11 @@ class StepClock:
             # A trainer that runs the passes inside the optimizer's step has the recorder look before them.
             self._latest_input = min(self._forward_began - self._ended, self._latest_own)
         self._is_plain = not watched
-        if watched:
-            return
-        self._own.append(self._latest_own)
-        if self._latest_input is not None:
-            self._inputs.append(self._latest_input)
+        if not watched:
+            self._own.append(self._latest_own)
+            if self._latest_input is not None:
+                self._inputs.append(self._latest_input)
+        return duration
 
     def take(self) -> tuple[float, float | None]:
         """Return what a step took by itself, and its wait for the forward pass: medians over the steps since the last call.

@@ -48,7 +48,11 @@ from ckaudit.recorder.weights import weight_stats
 
 
 class Collector:
-    """Everything that looks at a tensor, except the forward hooks, which are the observer's."""
+    """Everything that looks at a tensor, except the forward hooks, which are the observer's.
+
+    Attributes:
+        plain: The short way to the gradients of a plain step; None: there is none, or clipping needs what it leaves out.
+    """
 
     def __init__(self, setup: Setup, observer: Observer, shards: Shards | None) -> None:
         options = setup.options
@@ -59,7 +63,7 @@ class Collector:
         self._reach: Reach = OwnTensors(self.weights) if shards is None else ShardedTensors(shards, setup.guard)
         is_usual = options.grad_of is None and shards is None and self.scaler is None
         plain = PlainGradients(self.parameters)
-        self._plain = plain if is_usual and plain.is_usable else None
+        self.plain = plain if is_usual and plain.is_usable else None
         self._guard, self._observer, self._options = setup.guard, observer, options
         self._parts = [tensor_part(name, tensor.shape, depth_of(name)) for name, tensor in self.parameters.items()]
         planner = Planner(
@@ -114,7 +118,7 @@ class Collector:
         """
         if self._options.grad_of is not None:
             return None
-        self._clips, found = True, self._gradients()
+        self._clips, self.plain, found = True, None, self._gradients()
         if attempt.unread is None or self._reach.changed(attempt.versions, found):
             # What clipping goes by is what it is told to have been.
             self.read_gradients(attempt, "pre_clip", found=found, long=VERY_LONG)
@@ -151,9 +155,6 @@ class Collector:
             found: The gradients; None: those that are there.
             long: That of `take_norms`.
         """
-        if self._plain and not (attempt.triggers or self._clips or clipping or found) and self._plain.read(attempt):
-            attempt.source = source
-            return
         try:
             if found is None:
                 found = present(self.parameters, self._options.grad_of)

@@ -83,6 +83,15 @@ def shorten(value: float) -> float:
     return shorter if FLOAT32.pack(shorter) == narrow else short
 
 
+def in_seven(value: float) -> float:
+    """Return a number in seven digits, as many as a float32 is good for: for what was summed in float64, and names none.
+
+    >>> in_seven(0.12345678)
+    0.1234568
+    """
+    return float(f"{value:.7g}")
+
+
 def shortest_of(values: ArrayLike) -> list[Number]:
     """Return `shorten_all`, with the contract's words for what is not finite."""
     return [to_word(value) for value in shorten_all(values)]

@@ -2,6 +2,7 @@
 
 import sys
 from functools import cache, lru_cache
+from math import prod
 from operator import mul
 from typing import Any
 
@@ -40,12 +41,13 @@ def fingerprint(array: Array) -> Array | int:
     return (values * _weights_on(values.device, values.shape[0])).sum()
 
 
-def of_tokens(tokens: Array) -> int:
-    """Return the `fingerprint` of a torch tensor of tokens, int64 in this process's memory, without asking what it is."""
-    values = tokens.reshape(-1)
-    if values.shape[0] > MOST:
-        return int(fingerprint(tokens))
-    return values.dot(_weights_on("cpu", values.shape[0])).item()  # type: ignore[no-any-return]
+def name_of_tokens(tokens: Array) -> str:
+    """Return `name_of` the `fingerprint` of a torch tensor of tokens, int64 in this process's memory, in few calls."""
+    shape = tokens.shape
+    weights, of_shape = _weights_for(shape)
+    if weights is None:
+        return name_of(int(fingerprint(tokens)), shape)
+    return f"sum64:{tokens.reshape(-1).dot(weights).item() + of_shape & MASK:016x}"
 
 
 def _here(values: NDArray[Any]) -> int:
@@ -68,6 +70,13 @@ def name_of(number: int, shape: tuple[int, ...]) -> str:
 @lru_cache
 def _of_shape(shape: tuple[int, ...]) -> int:
     return sum(map(mul, shape, map(int, _weights()[MOST:])))
+
+
+@lru_cache(maxsize=8)
+def _weights_for(shape: tuple[int, ...]) -> tuple[Array | None, int]:
+    """Return what tokens of this shape are multiplied by, None where they are too many, and what is added for the shape."""
+    count = prod(shape)
+    return None if count > MOST else _weights_on("cpu", count), _of_shape(shape)
 
 
 @lru_cache(maxsize=8)

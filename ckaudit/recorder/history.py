@@ -25,14 +25,15 @@ class Moment(Struct, frozen=True):
 
 
 class BlackBox:
-    """Keeps the last steps."""
+    """Keeps the last steps.
+
+    Attributes:
+        add: Keeps one more step, and forgets the oldest where there are too many.
+    """
 
     def __init__(self, length: int = LENGTH) -> None:
         self._moments: deque[Moment] = deque(maxlen=length)
-
-    def add(self, moment: Moment) -> None:
-        """Keep one more step, and forget the oldest where there are too many."""
-        self._moments.append(moment)
+        self.add = self._moments.append
 
     def dump(self, *, before: int) -> History | None:
         """Return the steps before this one as columns, norms with 4 digits; None where there are none."""

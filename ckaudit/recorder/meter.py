@@ -10,27 +10,22 @@ from ckaudit.contract.training import Cost
 
 
 class Meter:
-    """Follows the steps of one session."""
+    """Follows the steps of one session, which adds to its attributes at every step: a call would cost more than the sum.
+
+    Attributes:
+        durations: What the last steps took without recording, in seconds.
+        spent: What recording took of them since the checkpoint before, in seconds.
+    """
 
     def __init__(self) -> None:
-        self._durations: deque[float] = deque(maxlen=64)
-        self._ended = self._since = perf_counter()
-        self._spent = 0.0
-
-    def begin(self, start: float, seconds: float) -> None:
-        """Note that a step ends at `start`, of which recording has taken so many seconds."""
-        self._durations.append(start - self._ended - seconds)
-
-    def end(self, start: float, seconds: float) -> None:
-        """Note that a step is recorded, by work since `start` and so many seconds before."""
-        self._ended = perf_counter()
-        self._spent += seconds + self._ended - start
+        self.durations: deque[float] = deque(maxlen=64)
+        self.spent, self._since = 0.0, perf_counter()
 
     def cost(self, seconds: float) -> Cost:
         """Return what a checkpoint cost: so many seconds inside its step, and the share of all steps since the one before it."""
-        now, typical = perf_counter(), median(self._durations)
-        spent, elapsed = self._spent, now - self._since
-        self._spent, self._since = 0.0, now
+        now, typical = perf_counter(), median(self.durations)
+        spent, elapsed = self.spent, now - self._since
+        self.spent, self._since = 0.0, now
         return Cost(
             ms=round(seconds * 1e3, 3),
             step_share=round(seconds / typical, 4) if typical > 0 else UNSET,

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ckaudit.contract.analysis import GradientsSource
 from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.batch import pair
-from ckaudit.recorder.digits import shorten
-from ckaudit.recorder.fingerprint import name_of, of_tokens
+from ckaudit.recorder.digits import in_seven, shorten
+from ckaudit.recorder.fingerprint import name_of_tokens
 from ckaudit.recorder.folder import RunFolder
-from ckaudit.recorder.gradients import FULL, LONG, Norms, alike, are_here
+from ckaudit.recorder.gradients import FULL, LONG, alike, are_here
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.history import Moment
 from ckaudit.recorder.memory import Memory
@@ -32,8 +33,13 @@ class PlainGradients:
         self._dtype, longest = alike(self._parameters)
         self.is_usable = self._dtype in FULL and longest <= LONG and are_here(self._parameters)
 
-    def read(self, attempt: Attempt) -> bool:
-        """Take the norm of every gradient, and tell whether that could be done; otherwise nothing has been done."""
+    def read(self, attempt: Attempt, source: GradientsSource) -> bool:
+        """Take the norm of every gradient, and tell whether that could be done; otherwise nothing has been done.
+
+        Args:
+            attempt: The step under way.
+            source: Where in the step this is.
+        """
         start = perf_counter()
         gradients = [parameter.grad for parameter in self._parameters if parameter.requires_grad]
         if len(gradients) < len(self._names):
@@ -44,9 +50,8 @@ class PlainGradients:
             return False
         if norms[0].dtype != self._dtype or not norms[0].is_cpu:
             return False
-        numbers = [norm.item() for norm in norms]
-        by_name = dict(zip(self._names, numbers, strict=True))
-        attempt.unread = Unread(self._names, Norms(numbers, None, len(numbers), self._dtype), by_name)
+        by_name = dict(zip(self._names, [norm.item() for norm in norms], strict=True))
+        attempt.source, attempt.unread = source, Unread(self._names, at_hand=by_name)
         attempt.seconds += perf_counter() - start
         return True
 
@@ -75,8 +80,8 @@ def finish_plain(
     value, norm = loss.item(), hypot(*numbers)
     if not (isfinite(norm) and isfinite(value)):
         return False
-    value, norm = shorten(value), shorten(norm)
-    name = None if inputs is None else name_of(of_tokens(inputs), inputs.shape)
+    value, norm = shorten(value), in_seven(norm)
+    name = None if inputs is None else name_of_tokens(inputs)
     if not memory.pass_by(Moment(attempt.step, value, attempt.rates[0], name, norms), norm, min(numbers)):
         return False
     # From here on nothing turns back.

@@ -74,7 +74,8 @@ class RunSession:
     def _before_update(self, _optimizer: Optimizer) -> None:
         if self._attempt.source is None and self._options.grad_of is None:
             self.read_gradients("pre_clip" if self._options.clip_norm is None else "post_clip")
-        self._collector.keep_weights(self._attempt)
+        if self._attempt.is_watched:
+            self._collector.keep_weights(self._attempt)
         self._attempt.rates = learning_rates(self._collector.optimizers)
 
     def _after_update(self, optimizer: Optimizer) -> None:
@@ -83,9 +84,11 @@ class RunSession:
     def read_gradients(self, source: GradientsSource) -> None:
         """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
         self._clock.gradients_ready()
-        self._collector.read_gradients(self._attempt, source)
-        if self._attempt.is_watched:
-            self._collector.keep_weights(self._attempt)
+        attempt, plain = self._attempt, self._collector.plain
+        if plain is None or attempt.triggers or not plain.read(attempt, source):
+            self._collector.read_gradients(attempt, source)
+        if attempt.is_watched:
+            self._collector.keep_weights(attempt)
 
     def read_clipped(self, max_norm: float, norm: float | None) -> None:
         """Read gradients that were clipped already, from the norm that they had before where that is known."""
@@ -127,25 +130,24 @@ class RunSession:
 
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
         """Write the line of the step under way and its checkpoint, and begin the next."""
-        attempt, checkpoint = self._attempt, None
-        watched = attempt.is_watched
-        self._clock.finish(start, attempt.seconds, watched=watched)
+        attempt, watched, checkpoint = self._attempt, self._attempt.is_watched, None
+        duration = self._clock.finish(start, attempt.seconds, watched=watched)
         if watched:
             attempt.seconds += self._observer.seconds
-        self._meter.begin(start, attempt.seconds)
+            duration -= self._observer.seconds
+        self._meter.durations.append(duration)
         self._memory.latest, attempt.time = [], time()
         try:
             if self._sent is not None:
                 self._receive()
-            if not (self._is_plain(attempt) and finish_plain(attempt, loss, batch, batch_id, *self._around)):
+            if watched or not (self._is_plain() and finish_plain(attempt, loss, batch, batch_id, *self._around)):
                 checkpoint = self._finish_at_length(attempt, loss, start, batch, batch_id, source)
         finally:
             if self._is_sharded:
                 self._collector.settle()
             self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
             self._advance()
-            self._clock.restart(self._attempt.step)
-            self._meter.end(start, attempt.seconds)
+            self._meter.spent += attempt.seconds + self._clock.restart(self._attempt.step) - start
 
     def _finish_at_length(
         self, attempt: Attempt, loss: Any, start: float, batch: Any, batch_id: str | int | None, source: str | None
@@ -188,9 +190,8 @@ class RunSession:
             return checkpoint
         return None
 
-    def _is_plain(self, attempt: Attempt) -> bool:
-        asked = attempt.is_watched or self._order or self._collector.scaler is not None
-        return not asked and self.demands.is_idle and bool(self._handles)
+    def _is_plain(self) -> bool:
+        return not self._order and self._collector.scaler is None and self.demands.is_idle and bool(self._handles)
 
     def _receive(self) -> None:
         """Finish the step before, where its numbers had to come from an accelerator."""

@@ -27,8 +27,8 @@ class Unread(Struct):
 
     Attributes:
         names: Tensors whose gradients have norms.
-        norms: Their norms, as they are in memory.
-        at_hand: The same by name, where nothing has to be fetched: names are still in the cache where norms are taken.
+        norms: Their norms, as they are in memory; None: there are none, or all are at hand.
+        at_hand: Norms by name, where nothing has to be fetched: names are still in the cache where norms are taken.
         scale: What lies on the gradients: loss scale and clipping.
         loss: As the training gave it.
         batch: Fingerprint of the inputs, None where there are none.
@@ -71,9 +71,9 @@ class Unread(Struct):
 
     def norms_of(self) -> dict[str, float]:
         """Return the norm of every gradient, without what lies on it."""
-        if self.norms is None:
-            return {}
-        known = dict(zip(self.names, self.norms.numbers(), strict=True)) if self.at_hand is None else self.at_hand
+        known = self.at_hand
+        if known is None:
+            known = {} if self.norms is None else dict(zip(self.names, self.norms.numbers(), strict=True))
         return known if self.scale == 1.0 else {name: norm / self.scale for name, norm in known.items()}
 
     def loss_of(self) -> float | None:

@@ -7,12 +7,10 @@ def test_a_checkpoint_says_what_it_and_all_steps_since_the_last_one_cost(monkeyp
     now = [0.0]
     monkeypatch.setattr("ckaudit.recorder.meter.perf_counter", lambda: now[-1])
     meter = Meter()
-    for training, before, after in ((8, 1, 1), (7, 0, 2), (30, 2, 1)):
-        start = now[-1] + training + before
-        now.append(start)
-        meter.begin(start, before)
-        now.append(start + after)
-        meter.end(start, before)
+    for training, recording in ((8, 2), (7, 2), (30, 3)):
+        now.append(now[-1] + training + recording)
+        meter.durations.append(training)
+        meter.spent += recording
     cost = meter.cost(4)
     assert (cost.ms, cost.step_share) == (4000, 0.5)  # of 8 seconds, the middle of 8, 7 and 30
     assert cost.share == round((2 + 2 + 3) / (10 + 9 + 33), 5)
