@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 
-import numpy as np
 from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
@@ -28,6 +27,7 @@ from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.weights_alike import weights_alike
 from ckaudit.rules.weights_shrink import weights_shrink
 from ckaudit.run.series import Series
+from ckaudit.run.tensors import table_of
 
 OTHERS = (
     barely_moving, dead_parameter, frozen_parameter, learning_rate_zero, schedule_off_plan, skipped_updates, target_misalignment,
@@ -66,14 +66,15 @@ def capacity_too_small(
         )
         if stands.kind in ("flat", "lost"):
             yield contradicts(strong, "even the smallest model learns how often each token occurs", "LOSS003")
-    if (width := _width(facts)) is not None and facts is not None and facts.vocabulary is not UNSET and facts.vocabulary > 1:
-        bits = math.log2(facts.vocabulary)
+    width, vocabulary = table_of(facts).width(), facts.vocabulary if facts else UNSET
+    if width is not None and vocabulary is not UNSET and vocabulary > 1:
+        bits = math.log2(vocabulary)
         if width < room * bits:
             yield supports(
-                strong, f"{width} channels are to tell {facts.vocabulary} tokens apart, which takes {bits:.1f} bits", "run.json"
+                strong, f"{width} channels are to tell {vocabulary} tokens apart, which takes {bits:.1f} bits", "run.json"
             )
         elif width > 4 * bits:
-            yield contradicts(strong, f"{width} channels are many for a vocabulary of {facts.vocabulary}", "run.json")
+            yield contradicts(strong, f"{width} channels are many for a vocabulary of {vocabulary}", "run.json")
     if update is not None and update.finite.any():
         largest = float(update.values[update.finite].max())
         if largest >= usual:
@@ -89,13 +90,3 @@ def capacity_too_small(
             yield contradicts(
                 strong, f"the training loss lies {apart:.2g} below the held-out one: there is room to memorise", gap.name
             )
-
-
-def _width(facts: Manifest | None) -> int | None:
-    """Return the width of the embedding or head: the smaller size of its matrix."""
-    sizes = [
-        min(fact.shape)
-        for fact in (facts.tensors.values() if facts is not None and facts.tensors else ())
-        if fact.kind in ("embedding", "head") and fact.shape and len(fact.shape) == 2
-    ]
-    return int(np.min(sizes)) if sizes else None

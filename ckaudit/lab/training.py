@@ -54,15 +54,17 @@ class Training:
         self._build()
 
     def run(self, *, on_step: Callable[[int], object] = lambda _: None) -> None:
-        """Train to the end and close the recorder."""
+        """Train to the end and close the recorder, also where something stops the training."""
         last = self.plan.last
-        while self.step < last:
-            self.step += 1
-            self._train_step()
-            on_step(self.step)
-            if self.step == self.plan.resume_at:
-                self._stop_and_resume()
-        self.recorder.close()
+        try:
+            while self.step < last:
+                self.step += 1
+                self._train_step()
+                on_step(self.step)
+                if self.step == self.plan.resume_at:
+                    self._stop_and_resume()
+        finally:
+            self.recorder.close()
 
     def clip(self) -> None:
         """Clip as the plan says."""

@@ -12,6 +12,7 @@ from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.standstill import is_whole, standstill
+from ckaudit.run.tensors import table_of
 
 BUCKETS = 256
 """A histogram of so many buckets holds one token each where the vocabulary is no larger."""
@@ -25,6 +26,7 @@ def loss_not_falling(
     loss: Series, entropy: Series | None, val: Series | None, facts: Manifest | None, *,
     least: int = 50, steps_least: int = 200, share: float = 0.5, tail: float = 0.1, margin: float = 0.98, guess: float = 0.9,
     other: float = 10.0, fell: float = 0.01, apart: float = 0.25, rest: float = 0.03,
+    channels: float = 2.0, half: float = 0.5,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The loss does not fall, or has stopped far too high.
 
@@ -32,9 +34,11 @@ def loss_not_falling(
     The median loss of the last `tail` of the points, once there are `least` of them, `steps_least` steps and `share` of
     the plan are done. Above `margin` of the entropy of the tokens (PAN-1; where the vocabulary is small enough for it to
     be counted) the model knows how often each token occurs and nothing of their order; above `guess` of the log of the
-    vocabulary it knows nothing. Where that does not tell, the curve of a log that starts with the run: it ends as high as it
-    began, to `fell` of that; or it fell by less than a tenth while the held-out loss moved by `apart` of it; or it has stayed
-    within `rest` of its first fall since the first quarter, without a trend, and above half of what it began with.
+    vocabulary it knows nothing. A stream of fewer than `channels` per bit of a token has no room for what came before, and a
+    loss above `half` of either bound shows that it would be needed. Where that does not tell, the curve of a log that starts
+    with the run: it ends as high as it began, to `fell` of that; or it fell by less than a tenth while the held-out loss
+    moved by `apart` of it; or it has stayed within `rest` of its first fall since the first quarter, without a trend, and
+    above half of what it began with.
     ## Why it matters
     A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1,
     D2.4).
@@ -58,6 +62,8 @@ def loss_not_falling(
         yield Skip("too_few_points", f"step {steps[-1]} of {planned}; {share:.0%} of the plan are needed")
         return
     bound, told = _bound(entropy, facts, margin, guess)
+    if bound is not None and _is_narrow(facts, channels):
+        bound, told = bound * half, f"{table_of(facts).width()} channels have no room for more"
     level = float(np.median(values[-max(10, int(tail * len(values))) :]))
     if bound is not None and bound < level <= other * bound:
         first = _since(values, bound)
@@ -84,6 +90,12 @@ def _bound(entropy: Series | None, facts: Manifest | None, margin: float, guess:
         bits = float(np.median(entropy.values[entropy.finite]))
         return margin * bits, f"who knows only how often each token occurs has {bits:.4g}"
     return guess * math.log(vocabulary), f"a guess has {math.log(vocabulary):.4g}"
+
+
+def _is_narrow(facts: Manifest | None, channels: float) -> bool:
+    """Tell whether the stream between the blocks has too few channels to tell tokens apart and to hold anything else."""
+    vocabulary, width = facts.vocabulary if facts else UNSET, table_of(facts).width()
+    return vocabulary is not UNSET and width is not None and width < channels * math.log2(max(2, vocabulary))
 
 
 def _since(values: Floats, bound: float, *, smooth: int = 9) -> int:

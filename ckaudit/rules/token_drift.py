@@ -1,27 +1,27 @@
 """DATA004: the tokens of the batches change their distribution."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from ckaudit.metrics.data import token_kl_drift
-from ckaudit.metrics.loss import val_loss
+from ckaudit.metrics.loss import slice_val_loss, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
 
-@rule("DATA004", severity="sev2", needs=[token_kl_drift], wants=[val_loss], unit="nats")
+@rule("DATA004", severity="sev2", needs=[token_kl_drift], wants=[val_loss, slice_val_loss], unit="nats")
 def token_drift(
-    drift: Series, val: Series | None, *,
+    drift: Series, val: Series | None, slices: Series | None, *,
     far: float = 0.8, noted: float = 0.1, times: float = 5.0, worse: float = 0.1, min_history: int = 5,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The tokens of the batches change their distribution.
 
     ## What it checks
     The divergence of each batch's tokens from the first batch's (M35, SEV2-1). Beyond `far` nats it is text of another kind; more
-    than `noted` and `times` the median of all before (at least `min_history`) is noted, and sev2 where the validation loss
-    has got worse since by `worse` of its best. In the lab's dev split healthy
+    than `noted` and `times` the median of all before (at least `min_history`) is noted, and sev2 where the validation
+    loss, or that of a slice of what is held out, has got worse since by `worse` of its best. In the lab's dev split healthy
     batches reach 0.09, a planned curriculum over sources 0.53; sources one after the other 1.4, junk 2.1, other tokens 4.
     ## Why it matters
     The model is trained on something else than before, or on nothing that means anything.
@@ -38,20 +38,24 @@ def token_drift(
         )  # fmt: skip
     usual = np.array([_median(drift.values[:row], min_history) for row in range(len(drift.steps))])[:, None]
     for span in spans(drift, (drift.values > np.maximum(noted, times * usual)) & ~strange):
-        harms = val is not None and _worse_since(val, span.first, worse)
+        harmed = _worse_since([val, slices], span.first, worse)
         yield Hit.over(
-            span, "sev2" if harms else "note", "the tokens are {value:.2g} nats from the first batch's, further than before"
-            + (", and the validation loss has got worse since" if harms else ""),
+            span, "sev2" if harmed else "note", "the tokens are {value:.2g} nats from the first batch's, further than before"
+            + (f", and {harmed} has got worse since" if harmed else ""),
             badness=drift.values, limit=noted,
         )  # fmt: skip
 
 
-def _worse_since(val: Series, step: int, share: float) -> bool:
-    """Tell whether the last two evaluations since a step lie above the best of all."""
-    known = val.finite[:, 0]
-    steps, losses = val.steps[known], val.values[known, 0]
-    late = losses[steps >= step][-2:]
-    return len(late) == 2 and float(late.min()) > (1 + share) * float(losses.min())
+def _worse_since(told: Iterable[Series | None], step: int, share: float) -> str:
+    """Return the first loss whose last two evaluations since a step lie above the best of all; nothing where none does."""
+    for series in (each for each in told if each is not None):
+        for column, label in enumerate(series.labels):
+            known = series.finite[:, column]
+            steps, losses = series.steps[known], series.values[known, column]
+            late = losses[steps >= step][-2:]
+            if len(late) == 2 and float(late.min()) > (1 + share) * float(losses.min()):
+                return label
+    return ""
 
 
 def _median(values: Floats, least: int) -> float:

@@ -106,6 +106,18 @@ class TensorTable(Struct, frozen=True):
         below = [part for part in (fact.operator, fact.backward, kernels) if part]
         return [name, *below] if below else []
 
+    def width(self) -> int | None:
+        """Return how many channels the stream between the blocks has, from the matrices of embeddings and head.
+
+        Its size is the smaller one of each, unless there are fewer tokens or positions than channels.
+
+        >>> positions, tokens = (TensorFacts(kind="embedding", shape=(count, 64)) for count in (16, 96))
+        >>> TensorTable({"position": positions, "token": tokens}).width()
+        64
+        """
+        shapes = [fact.shape for fact in self.facts.values() if fact.kind in ("embedding", "head") and fact.shape]
+        return max((min(shape) for shape in shapes if len(shape) == 2), default=None)
+
     def is_trainable(self, name: str) -> bool:
         """Tell whether a tensor takes a gradient, as far as anybody said otherwise."""
         fact = self.facts.get(name)
