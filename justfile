@@ -56,6 +56,8 @@ golden:
 benchmark:
     {{ python }} benchmarks/validate.py --write
     {{ python }} benchmarks/triage.py --write
+    {{ python }} benchmarks/report.py --write
+    {{ python }} benchmarks/opening.py --write
     {{ python }} benchmarks/metrics.py --write
     {{ python }} benchmarks/size.py --real --write
     {{ python }} benchmarks/recorder.py --qwen --write

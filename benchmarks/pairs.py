@@ -13,7 +13,7 @@ from statistics import median
 from time import perf_counter
 
 README = Path(__file__).with_name("README.md")
-HEAD = "| command | against | s | s | wall ratio | CPU ratio | aim | peak MiB |\n" + "|---" * 8 + "|"
+HEAD = "| command | against | s | s | wall ratio | CPU ratio | aim | peak MiB |"
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,22 @@ def machine() -> str:
     return f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}"
 
 
-def run(name: str, prepare: Callable[[Path, int], None], cases: Callable[[Path, int], list[Case]]) -> None:
+def run(
+    name: str,
+    prepare: Callable[[Path, int], None],
+    cases: Callable[[Path, int], list[Case]],
+    *,
+    columns: str = "",
+    cells: Callable[[Path], str] = lambda _: "",
+) -> None:
     """Measure all cases of one benchmark, print the table, and write it where asked.
 
     Args:
         name: Marks the table's place in benchmarks/README.md.
         prepare: Writes the data of so many files under a folder.
         cases: The comparisons over that data.
+        columns: Heads of further columns.
+        cells: Returns their cells, when a case was measured.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
@@ -84,8 +93,10 @@ def run(name: str, prepare: Callable[[Path, int], None], cases: Callable[[Path, 
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         prepare(root, wanted.files)
-        rows = [compare(case, wanted.rounds) for case in cases(root, wanted.files) if wanted.only in case.name]
-    table = "\n".join([f"{machine()}; medians of {wanted.rounds} rounds.", "", HEAD, *rows])
+        chosen = [case for case in cases(root, wanted.files) if wanted.only in case.name]
+        rows = [compare(case, wanted.rounds) + cells(root) for case in chosen]
+    head = HEAD + columns
+    table = "\n".join([f"{machine()}; medians of {wanted.rounds} rounds.", "", head, "|---" * (head.count("|") - 1) + "|", *rows])
     print(table)
     if wanted.write:
         write_table(name, table)

@@ -26,6 +26,15 @@ def line(step: int, at: float, draw: random.Random) -> str:
     return json.dumps({"step": step, "time": round(at, 3), "session": 0, "train_loss_raw": loss, **values, **more}) + "\n"
 
 
+def row(step: int, at: float, draw: random.Random) -> str:
+    """Return the same as a row of a CSV."""
+    values = json.loads(line(step, at, draw))
+    return ",".join(str(values[name]) for name in ("step", "train_loss_raw", *VALUES)) + "\n"
+
+
+OURS = line
+
+
 def used(process: int) -> float:
     """Return the processor time of a process and the threads in it, in seconds."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
@@ -38,15 +47,18 @@ def memory(process: int) -> float:
     return next(int(each.split()[1]) for each in text.splitlines() if each.startswith("VmRSS")) / 1024
 
 
-def measure(folder: Path, steps: int, rate: float, seconds: float, *, panel: bool) -> dict[str, float]:
+def measure(
+    folder: Path, steps: int, rate: float, seconds: float, *, panel: bool = False, foreign: bool = False
+) -> dict[str, float]:
     """Watch a log of `steps` lines to which `rate` lines a second are added, for so many seconds."""
     draw, began = random.Random(0), time.time() - steps / rate
-    log = folder / "scalars.jsonl"
+    log, line = (folder / "log.csv", row) if foreign else (folder / "scalars.jsonl", OURS)
     with log.open("w") as stream:
+        stream.write(f"{','.join(('step', 'loss', *VALUES))}\n" if foreign else "")
         stream.writelines(line(step, began + step / rate, draw) for step in range(1, steps + 1))
     (folder / "run.json").write_text(json.dumps({"schema_version": "ck.run.v1", "sessions": [{"start": began}]}))
     shown = "panel" if panel else "jsonl"
-    words = [sys.executable, "-m", "ckaudit", "watch", str(folder), "--format", shown]
+    words = [sys.executable, "-m", "ckaudit", "watch", str(log if foreign else folder), "--format", shown]
     output = folder / "out"
     if panel:
         words = ["script", "-qec", " ".join(words), str(output)]
@@ -67,7 +79,7 @@ def measure(folder: Path, steps: int, rate: float, seconds: float, *, panel: boo
                 start, before = time.monotonic(), used(watch)
         share = (used(watch) - before) / (time.monotonic() - start)
         held = memory(watch)
-        seen = math.nan if panel else _seen(stream, step + 1, draw, output)
+        seen = math.nan if panel or foreign else _seen(stream, step + 1, draw, output)
     process.terminate()
     process.wait()
     return {"share of a core, %": 100 * share, "memory, MB": held, "seconds until told": seen}
@@ -94,14 +106,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--rate", type=float, default=20)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--only", default="", help="measure only cases whose name holds this text")
     given = parser.parse_args()
-    for panel in (False, True):
-        with tempfile.TemporaryDirectory() as folder:
-            found = measure(Path(folder), given.steps, given.rate, given.seconds, panel=panel)
-        print(
-            f"{'with' if panel else 'without'} panel, {given.steps:,} steps:",
-            {name: round(value, 2) for name, value in found.items()},
-        )
+    for name, how in (("without panel", {}), ("with panel", {"panel": True}), ("a CSV", {"foreign": True})):
+        if given.only in name:
+            with tempfile.TemporaryDirectory() as folder:
+                found = measure(Path(folder), given.steps, given.rate, given.seconds, **how)
+            print(f"{name}, {given.steps:,} steps:", {name: round(value, 2) for name, value in found.items()})
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.open import open_run
-from ckaudit.audit.report import notes_on_step
+from ckaudit.audit.report import at_step
 from ckaudit.audit.select import select
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.metrics import Missing
@@ -100,10 +100,8 @@ def measure(
 
 def measure_run(run: Run, chosen: Sequence[Metric], stretch: Stretch) -> Measurement:
     """Compute metrics of a run that is in memory."""
+    run = at_step(run, stretch.step)
     notes = [*run.notes, *notes_on_files(run), *map(str, broken())]
-    if stretch.step is not None:
-        notes += notes_on_step(run, stretch.step)
-        run = run.until(stretch.step)
     measured: list[Measured] = []
     missing: list[Missing] = []
     for metric in chosen:

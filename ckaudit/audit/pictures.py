@@ -13,7 +13,7 @@ from ckaudit.metrics.metric import Metric
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, root_sum_square
+from ckaudit.run.series import Floats, Series, root_sum_square
 
 STATE = (train_loss_raw, val_loss, learning_rate, grad_global_norm, update_to_weight_global, normalized_attention_entropy)
 DRAWN = (train_loss_raw, block_gradient_norm, gradient_norm)
@@ -52,7 +52,11 @@ def _loss(run: Run, points: int) -> Chart | None:
     series = train_loss_raw(run)
     if series.points < 2:
         return None
-    rows = series.recorded_rows()
+    return chart_of(series.recorded_rows(), name="loss", title="Is the loss going down?", points=points, unit=train_loss_raw.unit)
+
+
+def chart_of(rows: Series, *, name: str, title: str, points: int, unit: str, finding: int | None = None) -> Chart:
+    """Return a series of one place as a curve of at most so many points; what is said of it is of all of them."""
     values = rows.values[:, 0]
     chosen = shape_preserving(values, points)
     labels = [str(step) for step in rows.steps.tolist()]
@@ -60,9 +64,8 @@ def _loss(run: Run, points: int) -> Chart | None:
     ends = [Point(label=labels[row], value=float(values[row])) for row in (*_extremes(values), *finite[-1:])]
     least, greatest, last = ends or (None, None, None)
     return Chart(
-        name="loss", title="Is the loss going down?", unit=train_loss_raw.unit,
-        labels=[labels[row] for row in chosen], values=[to_word(value) for value in values[chosen].tolist()],
-        least=least, greatest=greatest, last=last,
+        name=name, title=title, unit=unit, labels=[labels[row] for row in chosen],
+        values=[to_word(value) for value in values[chosen].tolist()], least=least, greatest=greatest, last=last, finding=finding,
     )  # fmt: skip
 
 

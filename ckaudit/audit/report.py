@@ -1,6 +1,6 @@
 """`triage` from end to end: a source is opened, judged and explained, and becomes a report."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +8,12 @@ from msgspec.structs import replace
 
 from ckaudit import __version__
 from ckaudit.audit.diagnose import diagnose
+from ckaudit.audit.finding_pictures import finding_charts
 from ckaudit.audit.gated import broken_plugins, clauses_of, settle_run, unwatched
 from ckaudit.audit.interview import broken, interview, interview_reads
 from ckaudit.audit.judge import gravity
 from ckaudit.audit.newest import contradictions_of_newest
-from ckaudit.audit.open import open_run
+from ckaudit.audit.open import is_ours, open_run
 from ckaudit.audit.pictures import DRAWN, STATE, charts, state
 from ckaudit.audit.response import from_the_start, response
 from ckaudit.causes import causes
@@ -51,18 +52,29 @@ def triage(
         UsageError: Where `step` lies before the record.
     """
     reads = triage_reads() | (interview_reads(questions) if questions else frozenset())
-    run = open_run(path, reads=reads, choice=choice, progress=progress)
-    if len(run.checkpoint_steps):
-        run = replace(run, findings=(*run.findings, *contradictions_of_newest(path, step=step)))
+    run = open_judged(path, reads=reads, step=step, choice=choice, progress=progress)
     return triage_run(run, step=step, questions=questions, gate=gate)
+
+
+def open_judged(
+    path: Path,
+    *,
+    reads: Iterable[str],
+    step: int | None = None,
+    choice: Choice = NOTHING_SAID,
+    progress: Progress | None = None,
+) -> Run:
+    """Read a run, whose newest checkpoint until a step is held against the whole contract."""
+    run = open_run(path, reads=reads, choice=choice, progress=progress)
+    if not len(run.checkpoint_steps) or not is_ours(path):
+        return run
+    return replace(run, findings=(*run.findings, *contradictions_of_newest(path, step=step)))
 
 
 def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] = (), gate: Gate = OPEN) -> Report:
     """Audit a run that is in memory."""
+    run = at_step(run, step)
     notes = list(run.notes)
-    if step is not None:
-        notes += notes_on_step(run, step)
-        run = run.until(step)
     clauses, used = clauses_of(run, gate)
     settled = settle_run(run, clauses, gate)
     findings = sorted(settled.findings, key=gravity)
@@ -71,11 +83,12 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     answers = interview(run, questions, findings, diagnoses, step=step)
     checks = [*settled.checks, *broken_plugins(), *broken(answers)]
     notes += [*over(settled.ended, gate), *unwatched(run, clauses)]
+    drawn = [*charts(run), *finding_charts(run, findings)]
     return Report(
         schema_version=VERSION, tool=f"ckaudit {__version__}", command="triage", subject=run.name,
         verdict=verdict(checks, diagnoses, findings, run, hidden=len(hidden)), severity=worst(findings),
         step=run.last_step, state=state(run), diagnoses=diagnoses, response=response(run, findings, diagnoses),
-        findings=findings, checks=checks, charts=charts(run), notes=notes, files=run.files, policy=used,
+        findings=findings, checks=checks, charts=drawn, notes=notes, files=run.files, policy=used,
         baseline=gate.baseline.file if gate.baseline else None,
         suppressed=settled.suppressed, stale=settled.stale, interview=answers,
     )  # fmt: skip
@@ -91,8 +104,18 @@ def triage_reads() -> frozenset[str]:
     return frozenset().union(*(metric.paths for metric in wanted))
 
 
-def notes_on_step(run: Run, step: int) -> list[str]:
-    """Return what a reader must know of judging at `step`, or raise `UsageError` where nothing was recorded by then."""
+def at_step(run: Run, step: int | None) -> Run:
+    """Return what was known of a run when `step` had ended, with a note where that takes one; None: all of it.
+
+    Raises:
+        UsageError: Where nothing was recorded by then.
+    """
+    if step is None:
+        return run
+    return replace(run.until(step), notes=(*run.notes, *_notes_on_step(run, step)))
+
+
+def _notes_on_step(run: Run, step: int) -> list[str]:
     last = run.last_step
     steps = run.checkpoint_steps
     earliest = min((int(s.steps[0]) for s in (*run.scalars.values(), *run.sections.values()) if len(s.steps)), default=None)

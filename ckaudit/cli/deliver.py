@@ -25,6 +25,7 @@ class Request(Struct, frozen=True, kw_only=True):
         allow_empty: Whether a report that judged nothing is fine.
         verbose: Leave nothing out.
         quiet: Leave out what is not a finding.
+        pictures: Draw pictures on a screen.
         base: Folder that file names start from.
         formats: The formats there are.
     """
@@ -35,6 +36,7 @@ class Request(Struct, frozen=True, kw_only=True):
     allow_empty: bool
     verbose: bool = False
     quiet: bool = False
+    pictures: bool = True
     base: str = ""
     formats: tuple[str, ...] = tuple(FORMATS)
 
@@ -55,7 +57,7 @@ def deliver(report: "Report", request: Request) -> int:
 
 def put_out(draw: Callable[[View], str], request: Request) -> None:
     """Write what `draw` makes of a view: to a file, or to standard output."""
-    view = View(verbose=request.verbose, quiet=request.quiet, base=request.base)
+    view = View(verbose=request.verbose, quiet=request.quiet, pictures=request.pictures, base=request.base)
     if not request.output:
         view, encoding = fitted(view, drawn=request.format == "terminal")
         send(draw(view), encoding)

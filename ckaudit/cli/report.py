@@ -31,7 +31,9 @@ Examples:
 Each tab is a question: is it training, do gradients reach every layer, what
 moved, what could not be judged. With a second run, what changed against it.
 The file needs no network and sends nothing. A report of ours is replaced, any
-other file is not. The pictures need the extra: pip install 'ckaudit[report]'
+other file is not. It is 4.5 MB at most: where it would be more, names are cut,
+pictures get coarser or are left out, and it says so. The pictures need the
+extra: pip install 'ckaudit[report]'
 \b
 Exit codes:
   0  nothing found at or above --fail-on
@@ -53,6 +55,7 @@ Output = Annotated[
 class Judged(NamedTuple):
     """A run with what triage says of it."""
 
+    path: Path
     run: "Read"
     report: "Report"
 
@@ -84,14 +87,17 @@ def command(
     check_replaceable(Path(file))
     at, choice = options.step(step or None), options.choice(map, which)
     from ckaudit.cli.gate import open_gate
-    from ckaudit.reports.html import render
+    from ckaudit.reports.html import fitted
     from ckaudit.reports.html.scripts import library
 
     library()  # where it is missing, say so before the work and not after
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
-    judged = judge(Path(run), at, choice, gate)
-    send(render(judged.report, draw(judged, Path(run), other, at, choice, gate)), output=file)
+    judged, *beside = [judge(Path(each), at, choice, gate, beside=bool(other)) for each in (run, other) if each]
+    page, told = fitted(judged.report, draw(judged, *beside))
+    send(page, output=file)
     say(f"wrote {file}: {judged.report.verdict}")
+    for each in told:
+        say(f"note: {each}")
     code, reason = exit_code(judged.report, request)
     say(f"error: {reason}" if reason else "")
     return code
@@ -109,30 +115,25 @@ def check_replaceable(file: Path) -> None:
         raise UsageError(f"{file} is there already and is no ckaudit report", hint="choose another --output")
 
 
-def judge(path: Path, step: int | None, choice: "Choice", gate: "Gate") -> Judged:
-    """Read a run with all that is drawn of it, and audit it."""
-    from msgspec.structs import replace
-
-    from ckaudit.audit.newest import contradictions_of_newest
-    from ckaudit.audit.open import open_run
-    from ckaudit.audit.report import triage_run
+def judge(path: Path, step: int | None, choice: "Choice", gate: "Gate", *, beside: bool = False) -> Judged:
+    """Read a run with all that is drawn of it, and with what a comparison looks at where it stands beside another; audit it."""
+    from ckaudit.audit.report import at_step, open_judged, triage_run
     from ckaudit.panels.build import panel_reads
 
     with progress("reading") as tick:
-        run = open_run(path, reads=panel_reads(), choice=choice, progress=tick)
-    if len(run.checkpoint_steps):
-        run = replace(run, findings=(*run.findings, *contradictions_of_newest(path, step=step)))
-    return Judged(run, triage_run(run, step=step, gate=gate))
+        run = at_step(open_judged(path, reads=panel_reads(beside=beside), step=step, choice=choice, progress=tick), step)
+    return Judged(path, run, triage_run(run, gate=gate))
 
 
-def draw(judged: Judged, path: Path, other: str, step: int | None, choice: "Choice", gate: "Gate") -> "Panels":
-    """Return the pictures of a run, and of another beside it where one is named."""
+def draw(judged: Judged, other: Judged | None = None) -> "Panels":
+    """Return the pictures of a run, and of another beside it, which is the reference of the comparison."""
     from ckaudit.panels.build import panels
 
-    if not other:
-        return panels(judged.run, judged.report, path=path)
-    from ckaudit.diff.compare import compare
+    if other is None:
+        return panels(judged.run, judged.report, path=judged.path)
+    from ckaudit.diff.both import Side
+    from ckaudit.diff.compare import Subject, compare_read
 
-    reference = judge(Path(other), step, choice, gate)
-    comparison = compare([Path(other), path], step=step, choice=choice)
-    return panels(judged.run, judged.report, path=path, other=reference, comparison=comparison)
+    reference, subject = (Subject(each.path, Side(each.run, tuple(each.report.findings))) for each in (other, judged))
+    comparison = compare_read(reference, [subject])
+    return panels(judged.run, judged.report, path=judged.path, other=(other.run, other.report), comparison=comparison)

@@ -83,6 +83,8 @@ Since = Annotated[
     ),
 ]
 
+Pictures = Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw curves and bars on a screen.")]
+
 
 def command(
     run: Run,
@@ -101,6 +103,7 @@ def command(
     update_baseline: Update = False,
     allow_empty: AllowEmpty = False,
     verbose: Verbose = False,
+    pictures: Pictures = True,
     which: Which = "",
     map: Map = None,  # noqa: A002  what the option is called
 ) -> int:
@@ -116,6 +119,7 @@ def command(
         fail_on=options.severity(fail_on) if fail_on else None,
         allow_empty=allow_empty,
         verbose=verbose,
+        pictures=pictures,
         base=options.base([run]),
         formats=FEW_FORMATS if event or benchmark_drop else tuple(FORMATS),
     )

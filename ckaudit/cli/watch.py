@@ -12,6 +12,7 @@ from ckaudit.cli import options
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig
 from ckaudit.cli.options import Verbose
 from ckaudit.cli.say import say
+from ckaudit.cli.triage import Map, Which
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ Examples:
   ckaudit watch runs/nano
   ckaudit watch runs/a runs/b --webhook https://chat.example/hook
   ckaudit watch runs/nano --until sev0 --exec "scancel 4711"
+  ckaudit watch log.csv --map loss=train/loss
   python train.py & ckaudit watch runs/nano --wait 600 --until sev0 || kill $!
 \b
 A finding is told once, and once more where it becomes graver. --exec runs its
@@ -41,7 +43,10 @@ Exit codes:
   130  interrupted
 """
 
-Runs = Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="Run folders, growing or not.", show_default=False)]
+Runs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="RUN...", help="Run folders, or logs of other programs, growing or not.", show_default=False),
+]
 Until = Annotated[
     str,
     typer.Option("--until", metavar="SEVERITY", help="End with 1 at a finding as grave: sev0, sev1 or sev2.", show_default=False),
@@ -62,7 +67,7 @@ StallAfter = Annotated[
     ),
 ]
 Wait = Annotated[
-    str, typer.Option("--wait", metavar="SECONDS", help="Wait so long for folders that are not there yet.", show_default=False)
+    str, typer.Option("--wait", metavar="SECONDS", help="Wait so long for runs that are not there yet.", show_default=False)
 ]
 Format = Annotated[
     str,
@@ -87,6 +92,8 @@ def command(
     no_config: NoConfig = False,
     baseline: BaselineFile = "",
     verbose: Verbose = False,
+    which: Which = "",
+    map: Map = None,  # noqa: A002  what the option is called
 ) -> int:
     """Follow growing runs: tell each new finding once, show a live panel, see stalls, and stop at what is grave."""
     if not runs:
@@ -100,12 +107,12 @@ def command(
     from ckaudit.cli.gate import open_gate
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
-    workers = _workers(exec, webhook)
+    workers, choice = _workers(exec, webhook), options.choice(map, which)
     from ckaudit.watch.rounds import Rounds, wait_for
 
     paths = [Path(each) for each in dict.fromkeys(runs)]
     wait_for(paths, patience)
-    rounds = Rounds(paths, gate=gate, until=grave, stall_after=after, notes=verbose)
+    rounds = Rounds(paths, gate=gate, until=grave, stall_after=after, notes=verbose, choice=choice)
     return _watch(rounds, shown, workers, grave)
 
 

@@ -141,7 +141,7 @@ class Point(Struct, kw_only=True, frozen=True):
 class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """Data of one picture; renderers decide how it looks."""
 
-    name: Annotated[str, doc("loss or gradient_waterfall, for instance.")]
+    name: Annotated[str, doc("loss, gradient_waterfall or finding, for instance.")]
     title: Annotated[str, doc("The question the picture answers.")]
     unit: Annotated[str, doc("Unit of the values.")]
     labels: Annotated[list[str], doc("Names of the values, such as steps or blocks.", shape="(N,)")]
@@ -150,6 +150,7 @@ class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
     greatest: Annotated[Point | None, doc("Highest finite value of all that were recorded, drawn or not.")] = None
     last: Annotated[Point | None, doc("Last finite value of all that were recorded, drawn or not.")] = None
     remarks: Annotated[list[str], doc("What is to be said beside each value, such as `attn: 0`; empty: nothing of any.")] = []
+    finding: Annotated[int | None, doc("Which finding it is of, by its place; null: it is of the run.")] = None
 
 
 class ResumeCheckpoint(Struct, kw_only=True, omit_defaults=True, frozen=True):

@@ -1,14 +1,13 @@
 """`diff` from end to end: runs are opened, audited, put side by side, and become a comparison."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.newest import contradictions_of_newest
-from ckaudit.audit.open import is_ours, open_run
-from ckaudit.audit.report import notes_on_step, triage_reads, triage_run
+from ckaudit.audit.open import is_ours
+from ckaudit.audit.report import at_step, open_judged, triage_reads, triage_run
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.diff import Axis, Comparison, Drift, Noise, Pair, Unlike
 from ckaudit.diff.align import Axes, axes
@@ -33,12 +32,10 @@ OF_QUESTIONS = {"smoothed_loss": train_loss_raw, "validation_loss": val_loss}
 
 
 class Subject(Struct, frozen=True, eq=False):
-    """One run that was read and audited; `is_ours`: not the log of another program."""
+    """One run that was read, and cut at the step judged at, with what an audit found in it."""
 
     path: Path
     side: Side
-    notes: tuple[str, ...] = ()
-    is_ours: bool = True
 
 
 def compare(
@@ -68,16 +65,23 @@ def compare(
     """
     if not 2 <= len(subjects) <= MOST:
         raise UsageError(f"{len(subjects)} runs to compare", hint=f"name 2 to {MOST}, the reference first")
-    opened = [_opened(path, choice, step, progress, gate) for path in (subjects[0], *noise)]
-    reference, replicas = opened[0], opened[1:]
-    files, pairs = sum(each.side.run.files for each in opened), []
-    for path in subjects[1:]:
-        subject = _opened(path, choice, step, progress, gate)
+    reference, *replicas = [_opened(path, choice, step, progress, gate) for path in (subjects[0], *noise)]
+    others = (_opened(path, choice, step, progress, gate) for path in subjects[1:])
+    return compare_read(reference, others, axis=axis, replicas=replicas)
+
+
+def compare_read(
+    reference: Subject, others: Iterable[Subject], *, axis: Axis = "step", replicas: Sequence[Subject] = ()
+) -> Comparison:
+    """Compare runs that are in memory, or come there one after another, each with the first."""
+    first = [reference, *replicas]
+    files, paths, pairs = sum(each.side.run.files for each in first), [str(reference.path)], []
+    for subject in others:
         files += subject.side.run.files
+        paths.append(str(subject.path))
         pairs.append(compare_pair(reference, subject, axis=axis, replicas=replicas))
-    notes = dict.fromkeys(f"{each.path}: {note}" for each in opened for note in each.notes)
-    made = whole([str(path) for path in subjects], pairs, files=files, notes=[*notes])
-    return replace(made, axis=axis)
+    notes = dict.fromkeys(f"{each.path}: {note}" for each in first for note in each.side.run.notes)
+    return replace(whole(paths, pairs, files=files, notes=[*notes]), axis=axis)
 
 
 def compare_canary(
@@ -110,7 +114,7 @@ def compare_canary(
     for each in opened:
         pair = compare_pair(each, judged, axis=axis, replicas=[other for other in opened if other is not each])
         files = each.side.run.files + (0 if made else judged.side.run.files)
-        notes = [f"{each.path}: {note}" for note in each.notes]
+        notes = [f"{each.path}: {note}" for note in each.side.run.notes]
         made.append(replace(whole([str(each.path), str(canary)], [pair], files=files, notes=notes), axis=axis))
     return made
 
@@ -133,7 +137,7 @@ def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas
         noise=_noise(both, parted, replicas), unlike=alike, answers=[each.answer for each in weighed],
         parting=parted.departures[0] if parted.departures else None, propagation=list(parted.departures),
         drifts=_drifts(left, right, parted), curves=curves(both), gained=gained, lost=lost,
-        notes=[*notes, *([parted.aside] if parted.aside else []), *right.notes, *_seams(both), *_short(both, replicas)],
+        notes=[*notes, *([parted.aside] if parted.aside else []), *right.side.run.notes, *_seams(both), *_short(both, replicas)],
     )  # fmt: skip
 
 
@@ -146,22 +150,14 @@ def _have_one_plan(left: Run, right: Run, alike: Sequence[Unlike]) -> bool:
 
 
 def _opened(path: Path, choice: Choice, step: int | None, progress: Progress | None, gate: Gate) -> Subject:
-    run = open_run(path, reads=triage_reads() | reads(), choice=choice, progress=progress)
-    ours = is_ours(path)
-    if len(run.checkpoint_steps) and ours:
-        run = replace(run, findings=(*run.findings, *contradictions_of_newest(path, step=step)))
-    notes: list[str] = []
-    if step is not None:
-        notes = notes_on_step(run, step)
-        run = run.until(step)
-    report = triage_run(run, gate=gate)
-    return Subject(path, Side(run, tuple(report.findings)), (*run.notes, *notes), ours)
+    run = at_step(open_judged(path, reads=triage_reads() | reads(), step=step, choice=choice, progress=progress), step)
+    return Subject(path, Side(run, tuple(triage_run(run, gate=gate).findings)))
 
 
 def _drifts(left: Subject, right: Subject, parted: Parting) -> list[Drift]:
     """Return how far parts have come apart, at the checkpoint after the parting and at the last that both have."""
     shared = sorted({*left.side.run.checkpoint_steps.tolist()} & {*right.side.run.checkpoint_steps.tolist()})
-    if not shared or parted.is_same or not (left.is_ours and right.is_ours):
+    if not shared or parted.is_same or not (is_ours(left.path) and is_ours(right.path)):
         return []
     after = [step for step in shared if parted.departures and step >= parted.departures[0].step]
     return drifts(left.path, right.path, sorted({*after[:1], shared[-1]}))

@@ -8,6 +8,7 @@ from ckaudit.audit.report import triage_reads
 from ckaudit.contract.diff import Comparison
 from ckaudit.contract.panels import VERSION, Panels, Tab
 from ckaudit.contract.report import Report
+from ckaudit.diff.watched import reads as comparison_reads
 from ckaudit.metrics import metrics
 from ckaudit.panels.completed import completed
 from ckaudit.panels.links import links
@@ -28,14 +29,14 @@ def panels(
     """Return the pictures of a run.
 
     Args:
-        run: The run, read with `panel_reads`.
+        run: The run, read with `panel_reads`, as far as it was judged.
         report: What triage says of it.
         path: Where its checkpoints are, of which grids and histograms are read for a few steps; None: they are left out.
         other: The run that it is compared with, and its report.
         comparison: What comparing the two said, the other run being the reference.
     """
-    beside = Scene(_judged(*other), other[1]) if other else None
-    scene = Scene(_judged(run, report), report, path, beside, comparison)
+    beside = Scene(*other) if other else None
+    scene = Scene(run, report, path, beside, comparison)
     made = completed(scene, [each(scene) for each in tabs() if comparison is not None or each.id != "other_run"])
     subjects = [report.subject, *([other[1].subject] if other else [])]
     return Panels(
@@ -43,16 +44,11 @@ def panels(
     )  # fmt: skip
 
 
-def panel_reads() -> frozenset[str]:
-    """Return the checkpoint paths that triage, the questions and the pictures look at."""
+def panel_reads(*, beside: bool = False) -> frozenset[str]:
+    """Return the checkpoint paths that triage, questions and pictures look at, and of two runs a comparison."""
     drawn = (metrics()[name].paths for each in tabs() for name in each.reads)
-    return frozenset().union(triage_reads(), interview_reads(PHASES), *drawn)
-
-
-def _judged(run: Run, report: Report) -> Run:
-    """Return what was known of a run at the step that its report judges at."""
-    last = run.last_step
-    return run if report.step is None or last is None or last <= report.step else run.until(report.step)
+    compared = comparison_reads() if beside else frozenset()
+    return frozenset[str]().union(triage_reads(), interview_reads(PHASES), compared, *drawn)
 
 
 def _notes(made: list[Tab]) -> Iterator[str]:

@@ -13,6 +13,7 @@ class View(NamedTuple):
         width: Columns of the screen; None where there is no screen, so nothing need be cut to fit.
         colour: Whether ANSI colours may be used.
         unicode: Whether characters beyond ASCII may be used.
+        pictures: Draw pictures.
         limit: Equal findings shown before the rest are only counted.
     """
 
@@ -22,6 +23,7 @@ class View(NamedTuple):
     width: int | None = None
     colour: bool = False
     unicode: bool = True
+    pictures: bool = True
     limit: int = 20
 
 

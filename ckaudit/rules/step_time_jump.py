@@ -119,7 +119,10 @@ def _fewer_tokens(speed: Series | None, steps: Steps, mild: float) -> Mask:
     known = speed.finite[:, 0]
     at, values = speed.steps[known], speed.values[known, 0]
     starts, ends = np.searchsorted(at, steps[:, 0], side="left"), np.searchsorted(at, steps[:, -1], side="right")
-    middle = np.array([np.median(values[start:end]) if end > start else np.nan for start, end in zip(starts, ends, strict=True)])
+    middle = np.full(len(steps), np.nan)
+    for count in set((ends - starts).tolist()) - {0}:
+        rows = np.flatnonzero(ends - starts == count)
+        middle[rows] = np.median(values[starts[rows, None] + np.arange(count)], axis=1)
     counted = np.cumsum(np.isfinite(middle))
     halves = _running_medians(middle[np.isfinite(middle)])
     for index in range(3, len(middle)):

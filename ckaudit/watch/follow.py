@@ -5,7 +5,6 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from ckaudit.contract.files import PACKED
 from ckaudit.contract.folder import CheckpointFile, RunFolder, list_folder
 from ckaudit.errors import UnreadableError
 from ckaudit.watch.logs import Logs, Piece
@@ -21,13 +20,11 @@ class Growth(Struct):
 
     Attributes:
         checkpoints: Files that are new and at rest, by step; those of ranks among them.
-        packed: Logs that are packed, to be read as a whole.
         manifest: Whether `run.json` was written anew.
         anew: Why what was read before no longer holds, so that everything is to be read again; empty: it does.
     """
 
     checkpoints: list[CheckpointFile] = field(default_factory=list)
-    packed: list[Path] = field(default_factory=list)
     manifest: bool = False
     anew: str = ""
 
@@ -37,15 +34,16 @@ class Follower:
 
     Attributes:
         folder: The files there, as they were listed last.
+        listed: Whether the last look listed them.
     """
 
     def __init__(self, root: Path) -> None:
         """Begin with nothing seen."""
         self.folder = RunFolder(root)
+        self.listed = False
         self._root = root
         self._logs = Logs()
         self._time, self._listed = -1, float("-inf")
-        self._packed: dict[Path, Stamp] = {}
         self._waiting: dict[Path, Stamp] = {}
         self._taken: dict[Path, Stamp] = {}
         self._manifest = GONE
@@ -58,14 +56,12 @@ class Follower:
             wall: Unix time.
         """
         growth = Growth()
-        listed = self._list(now)
-        growth.anew = self._changed(all_of_them=listed)
+        self.listed = self._list(now)
+        growth.anew = self._changed(all_of_them=self.listed)
         if growth.anew:
             return growth
         stamp = stamp_of(self.folder.manifest)
         growth.manifest, self._manifest = stamp not in (self._manifest, GONE), stamp
-        growth.packed = [path for path in self.folder.scalars if path.suffix in PACKED and path not in self._packed]
-        self._packed |= {path: stamp_of(path) for path in growth.packed}
         growth.checkpoints = self._at_rest(int(wall * 1e9) - AT_REST)
         return growth
 
@@ -76,8 +72,7 @@ class Follower:
             ShrunkError: Where a log no longer holds what was read from it.
         """
         for path in self.folder.scalars:
-            if path.suffix not in PACKED:
-                yield from self._logs.added(path)
+            yield from self._logs.added(path)
 
     def _list(self, now: float) -> bool:
         """List the folder where its time or the clock asks for it, and tell whether that was done."""
@@ -98,8 +93,8 @@ class Follower:
             if gone:
                 return f"{min(gone).name} was renamed or deleted"
         taken = list(self._taken) if all_of_them else list(self._taken)[-AT_HAND:]
-        seen = {path: self._taken[path] for path in taken} | self._packed
-        return next((f"{path.name} was written anew" for path, stamp in seen.items() if stamp_of(path) not in (stamp, GONE)), "")
+        changed = (path.name for path in taken if stamp_of(path) not in (self._taken[path], GONE))
+        return next((f"{name} was written anew" for name in changed), "")
 
     def _at_rest(self, old: int) -> list[CheckpointFile]:
         """Return new checkpoints that did not change for one look, or since `old`, so that a slow writer is waited for."""

@@ -7,11 +7,15 @@ from time import monotonic, sleep, time
 
 from msgspec import UNSET
 
+from ckaudit.audit.open import is_ours, whole_of
+from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.report import SEVERITIES, Severity
 from ckaudit.contract.watch import VERSION, Snapshot, WatchEvent
 from ckaudit.errors import UnreadableError
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.watch.watcher import Moment, Watcher
+from ckaudit.watch.foreign import ForeignWatcher
+from ckaudit.watch.teller import Moment, Teller
+from ckaudit.watch.watcher import Watcher
 
 EVERY = 0.5  # seconds between two looks
 ALERTS = 200  # kept for the panel
@@ -28,18 +32,20 @@ class Rounds:
 
     def __init__(
         self, paths: Sequence[Path], *, gate: Gate = OPEN, until: Severity | None = None, stall_after: float | None = None,
-        notes: bool = False,
+        notes: bool = False, choice: Choice = NOTHING_SAID,
     ) -> None:  # fmt: skip
         """Begin.
 
         Args:
-            paths: Run folders that are there.
+            paths: Run folders and logs of other programs that are there.
             gate: Policy and baseline.
             until: The least grave severity that ends the watch; None: none does.
             stall_after: Seconds without a line that are a stall; None: learned.
             notes: Whether notes are told too.
+            choice: What logs of other programs do not say themselves.
         """
-        self._watchers = [Watcher(path, gate=gate, stall_after=stall_after, notes=notes) for path in paths]
+        self._gate, self._stall_after, self._notes, self._choice = gate, stall_after, notes, choice
+        self._watchers = [self._begun(path) for path in paths]
         self._grave = SEVERITIES[: SEVERITIES.index(until) + 1] if until else ()
         self.alerts: dict[str, deque[WatchEvent]] = {each.name: deque(maxlen=ALERTS) for each in self._watchers}
 
@@ -68,10 +74,20 @@ class Rounds:
                 return CLEAN
             sleep(max(0.05, EVERY - (monotonic() - began)))
 
+    def _begun(self, path: Path) -> Teller:
+        """Return what watches a run; of a folder in which nothing stands yet, a run folder is expected."""
+        if is_ours(path):
+            return Watcher(path, gate=self._gate, stall_after=self._stall_after, notes=self._notes)
+        return ForeignWatcher(
+            path, gate=self._gate, stall_after=self._stall_after, notes=self._notes, choice=self._choice
+        )  # fmt: skip
+
     def look(self) -> Iterator[WatchEvent]:
         """Look at every run once, and yield what there is to say."""
-        for watcher in self._watchers:
-            for event in watcher.look(Moment(monotonic(), time())):
+        for place, watcher in enumerate(self._watchers):
+            if isinstance(watcher, Watcher) and watcher.is_foreign():
+                self._watchers[place] = self._begun(Path(watcher.name))
+            for event in self._watchers[place].look(Moment(monotonic(), time())):
                 self.alerts[watcher.name].append(event)
                 yield event
 
@@ -79,7 +95,7 @@ class Rounds:
         """Return what a panel shows now."""
         return [self._snapshot(each) for each in self._watchers]
 
-    def _snapshot(self, watcher: Watcher) -> Snapshot:
+    def _snapshot(self, watcher: Teller) -> Snapshot:
         now = monotonic()
         manifest = watcher.manifest
         vitals, pace = watcher.vitals.gauges(manifest)
@@ -98,10 +114,10 @@ def watching(name: str) -> WatchEvent:
 
 
 def wait_for(paths: Sequence[Path], seconds: float, *, every: float = EVERY) -> None:
-    """Wait until every folder is there.
+    """Wait until every folder or log is there.
 
     Raises:
-        UnreadableError: Where one is not after so many seconds, or is no folder.
+        UnreadableError: Where one is not after so many seconds, or is only one file of a run folder.
     """
     end = monotonic() + seconds
     while missing := [path for path in paths if not path.exists()]:
@@ -110,5 +126,5 @@ def wait_for(paths: Sequence[Path], seconds: float, *, every: float = EVERY) -> 
             raise UnreadableError(f"{missing[0]} does not exist", hint="--wait SECONDS waits for a run that is yet to begin")
         sleep(min(every, left))
     for path in paths:
-        if not path.is_dir():
-            raise UnreadableError(f"{path} is no folder", hint="watch follows run folders; triage judges a file or a log")
+        if whole := whole_of(path):
+            raise UnreadableError(f"{path} is one file of a run", hint=f"name the folder: ckaudit watch {whole}")

@@ -10,18 +10,11 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.watch import Gauge
 from ckaudit.metrics import Metric, metrics
+from ckaudit.metrics.vital_signs import PER_MINUTE, PER_STEP
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.series import Series
 
-VITALS = (
-    "train_loss_raw", "train_loss_ema", "grad_global_norm", "update_to_weight_global", "loss_scale", "overflow_rate",
-    "steps_seen", "tokens_seen", "max_attn_logit", "attn_entropy",
-)  # fmt: skip
-"""What the seed's intensive-care panel shows at every step, and the loss as it is."""
-PACE = (
-    "tokens_per_sec", "step_time", "step_time_tail", "mfu", "dataloader_stall_frac", "comm_time_frac", "straggler_ratio",
-)  # fmt: skip
 COUNTED = ("steps_seen", "tokens_seen")  # from the first step on, which the newest lines alone do not tell
 RECENT = 256  # lines that gauges are computed from between two judgements
 DRAWN = 40
@@ -41,7 +34,7 @@ class Vitals:
 
     def judged(self, run: Run) -> None:
         """Take the gauges of a whole run."""
-        self._judged = {name: gauge for name in (*VITALS, *PACE) if (gauge := _gauge(name, run)) is not None}
+        self._judged = {name: gauge for name in (*PER_STEP, *PER_MINUTE) if (gauge := _gauge(name, run)) is not None}
 
     def gauges(self, manifest: Manifest | None) -> tuple[tuple[Gauge, ...], tuple[Gauge, ...]]:
         """Return the vital signs and the pace; what was not recorded is said so."""
@@ -49,7 +42,7 @@ class Vitals:
         for row in self._rows:
             logs.add(row)
         run = Run("", manifest, scalars=logs.merged()[0].series())
-        return self._row(VITALS, run), self._row(PACE, run)
+        return self._row(PER_STEP, run), self._row(PER_MINUTE, run)
 
     def _row(self, names: Sequence[str], run: Run) -> tuple[Gauge, ...]:
         return tuple(self._newest(name, run) for name in names)

@@ -1,12 +1,17 @@
 """`ckaudit report`: what it writes, what it replaces, and its exit code."""
 
+import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from ckaudit.audit.open import open_run
 from ckaudit.cli.run import run
+from ckaudit.diff.compare import compare
+from ckaudit.diff.whole import whole
 from ckaudit.errors import CkauditError
-from ckaudit.reports.html import SIGNATURE
+from ckaudit.reports.html import SIGNATURE, fitted
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 LARGEST, LARGEST_DATA = 4_500_000, 3_000_000
@@ -16,10 +21,19 @@ def test_the_report_of_two_thousand_steps_is_small(tmp_path, capsys):
     file = tmp_path / "healthy.html"
     assert run(["report", str(RUNS / "healthy"), "-o", str(file)]) == 0
     whole = file.read_text()
-    data = whole.split('<script type="application/json" id="data">')[1].split("</script>")[0]
+    data = re.findall(r'<script type="application/json" id="d-[a-z_]+">(.*?)</script>', whole)
     assert len(whole.encode()) <= LARGEST
-    assert len(data.encode()) <= LARGEST_DATA
+    assert 500_000 < sum(len(each.encode()) for each in data) <= LARGEST_DATA
     assert capsys.readouterr().err.startswith(f"wrote {file}: Nothing wrong up to step 2000")
+
+
+def test_what_is_left_out_of_a_file_is_told(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ckaudit.reports.html.fitted", partial(fitted, data=300_000))
+    file = tmp_path / "healthy.html"
+    assert run(["report", str(RUNS / "healthy"), "-o", str(file)]) == 0
+    note = "to keep the file small, curves and maps have a quarter of their points and steps"
+    assert f"note: {note}\n" in capsys.readouterr().err
+    assert note in file.read_text()
 
 
 def test_without_a_name_it_is_called_like_the_run(tmp_path, monkeypatch):
@@ -43,6 +57,22 @@ def test_another_run_gets_a_tab(tmp_path):
     file = tmp_path / "a.html"
     run(["report", str(RUNS / "float16_overflow"), str(RUNS / "healthy"), "-o", str(file)])
     assert 'href="#t-other_run"' in file.read_text()
+
+
+def test_each_of_two_runs_is_read_once_and_compared_as_by_diff(tmp_path, monkeypatch):
+    read = []
+
+    def once(path, **options):
+        read.append(path.name)
+        return open_run(path, **options)
+
+    seen = []
+    monkeypatch.setattr("ckaudit.audit.report.open_run", once)
+    monkeypatch.setattr("ckaudit.diff.compare.whole", lambda *given, **how: seen.append(whole(*given, **how)) or seen[-1])
+    run(["report", str(RUNS / "nan_batch"), str(RUNS / "healthy"), "--step", "160", "-o", str(tmp_path / "a.html")])
+    assert sorted(read) == ["healthy", "nan_batch"]
+    compare([RUNS / "healthy", RUNS / "nan_batch"], step=160)
+    assert seen[0] == seen[1]
 
 
 def test_a_report_is_replaced_and_no_other_file(tmp_path, capsys):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ckaudit.audit.open import open_run
-from ckaudit.audit.report import triage_run
+from ckaudit.audit.report import at_step, triage_run
 from ckaudit.contract.grids import unpack
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.panels import Chart, Panels, Tab, Trace
@@ -212,8 +212,8 @@ def test_two_runs_stand_on_the_same_axes(made: dict[str, tuple[Run, Report, Pane
 
 
 def test_a_report_on_an_earlier_step_shows_nothing_later() -> None:
-    run = open_run(RUNS / "lr_too_high", reads=panel_reads())
-    document = panels(run, triage_run(run, step=60), path=RUNS / "lr_too_high")
+    run = at_step(open_run(RUNS / "lr_too_high", reads=panel_reads()), 60)
+    document = panels(run, triage_run(run), path=RUNS / "lr_too_high")
     for tab in document.tabs:
         for chart in tab.charts:
             if chart.shape == "lines":

@@ -68,7 +68,7 @@ def test_what_is_milder_does_not_end_it_and_is_not_told_to_the_command(tmp_path:
         ([RUNS / "healthy", "--stall-after", "soon"], "--stall-after"),
         ([RUNS / "healthy", "--webhook", "file:///x"], "--webhook"),
         ([RUNS / "healthy", "--format", "panel"], "needs a terminal"),
-        ([RUNS / "healthy" / "scalars.jsonl"], "is no folder"),
+        ([RUNS / "healthy" / "scalars.jsonl"], "is one file of a run"),
     ],
 )
 def test_where_there_is_nothing_to_watch_it_ends_with_2(words: list[object], said: str) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ckaudit.audit import triage
 from ckaudit.contract.report import Finding
+from ckaudit.watch.teller import Moment
 from ckaudit.watch.thin import MOST
-from ckaudit.watch.watcher import Moment, Watcher
+from ckaudit.watch.watcher import Watcher
 
 STEPS = 4 * MOST
 SPIKES = (37_000, 55_000)

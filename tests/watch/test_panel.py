@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from ckaudit.contract.watch import VERSION, Gauge, Snapshot, WatchEvent
+from ckaudit.metrics.vital_signs import PER_MINUTE, PER_STEP
 from ckaudit.reports.terminal.paragraph import columns
 from ckaudit.reports.terminal.watch import line, panel
 from ckaudit.reports.view import View
 from ckaudit.watch.rounds import Rounds
-from ckaudit.watch.vitals import PACE, VITALS
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "fixtures" / "runs"
@@ -46,9 +46,9 @@ def test_it_is_never_higher_than_the_screen(rounds: Rounds, height: int) -> None
 
 def test_it_shows_the_vital_signs_the_pace_and_the_gravest_alerts(rounds: Rounds) -> None:
     text = "\n".join(panel(rounds.snapshots(), View(width=130), 100))
-    assert all(f"\n{name} " in text for name in VITALS)
-    assert all(f"   {name} " in text for name in PACE)
-    assert (len(VITALS), len(PACE)) == (10, 7)
+    assert all(f"\n{name} " in text for name in PER_STEP)
+    assert all(f"   {name} " in text for name in PER_MINUTE)
+    assert (len(PER_STEP), len(PER_MINUTE)) == (10, 7)
     assert re.search(r"loss_scale +not recorded", text)
     assert "sev1     " in text
     assert "nothing found" in text

@@ -11,8 +11,9 @@ from ckaudit.contract.files import CHECKPOINT_NAME
 from ckaudit.contract.report import SEVERITIES, Finding
 from ckaudit.contract.watch import WatchEvent
 from ckaudit.rules import rules
+from ckaudit.watch.teller import Moment
 from ckaudit.watch.thin import NEAR
-from ckaudit.watch.watcher import Moment, Watcher
+from ckaudit.watch.watcher import Watcher
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 

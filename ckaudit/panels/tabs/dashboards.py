@@ -1,18 +1,12 @@
 """The dashboards: what is looked at with every step, minute, day and checkpoint, and the seven panels."""
 
 from ckaudit.metrics import metrics
+from ckaudit.metrics.vital_signs import PER_MINUTE, PER_STEP
 from ckaudit.panels.board import Board
 from ckaudit.panels.limits import baselines, threshold
 from ckaudit.panels.tab import tab
 from ckaudit.panels.tabs.health import bands
 
-STEP = (
-    "train_loss_ema", "grad_global_norm", "update_to_weight_global", "loss_scale", "overflow_rate", "steps_seen", "tokens_seen",
-    "tokens_per_update", "max_attn_logit", "min_normalized_entropy",
-)  # fmt: skip
-MINUTE = (
-    "tokens_per_sec", "step_time", "step_time_tail", "mfu", "dataloader_stall_frac", "comm_time_frac", "straggler_ratio"
-)  # fmt: skip
 DAY = (
     ("source_mix_share", "language_share"), ("filter_reject_rate",), ("seq_len_p50_p95", "pad_fraction"), ("token_kl_drift",),
     ("near_dup_rate", "train_val_overlap", "doc_repeat_hotspots"),
@@ -29,16 +23,16 @@ LOGARITHMIC = ("grad_global_norm", "update_to_weight_global", "loss_scale", "max
 POINTS = 240
 
 
-@tab(110, kind="dashboard", reads=STEP)
+@tab(110, kind="dashboard", reads=PER_STEP)
 def per_step(board: Board) -> None:
     """What does every step say?"""
-    _each(board, "step", [(name,) for name in STEP])
+    _each(board, "step", [(name,) for name in PER_STEP])
 
 
-@tab(120, kind="dashboard", reads=MINUTE)
+@tab(120, kind="dashboard", reads=PER_MINUTE)
 def per_minute(board: Board) -> None:
     """What does every minute say?"""
-    _each(board, "minute", [(name,) for name in MINUTE])
+    _each(board, "minute", [(name,) for name in PER_MINUTE])
 
 
 @tab(130, kind="dashboard", reads=tuple(name for names in DAY for name in names))

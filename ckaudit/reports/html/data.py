@@ -1,4 +1,4 @@
-"""The numbers of the pictures as one block of JSON that no browser runs."""
+"""The numbers of the pictures as blocks of JSON that no browser runs, one for each tab."""
 
 import re
 from typing import Any
@@ -7,20 +7,22 @@ import msgspec
 
 from ckaudit.contract.panels import Chart, Panels
 from ckaudit.reports.escape import visible
-from ckaudit.reports.html.markup import Markup
+from ckaudit.reports.html.markup import Markup, join
 
 # Inside a script element only these could end it, or open a comment in it; in JSON they stand in strings alone.
 RISKY = re.compile("[<>&\u2028\u2029]")
 TOLD = ("title", "metrics", "formula", "note")  # these stand in the page
 
 
-def block(panels: Panels) -> Markup:
-    """Return the block of a report's charts."""
-    value = {
-        "subjects": [visible(each) for each in panels.subjects],
-        "charts": [_drawn(each) for tab in panels.tabs for each in tab.charts],
-    }
-    return Markup(f'<script type="application/json" id="data">{encoded(value)}</script>')
+def blocks(panels: Panels) -> Markup:
+    """Return a block for the charts of each tab, which is read when the tab is looked at."""
+    subjects = [visible(each) for each in panels.subjects]
+    drawn = {tab.id: [_drawn(each) for each in tab.charts] for tab in panels.tabs if tab.charts}
+    return join([_block(name, {"subjects": subjects, "charts": charts}) for name, charts in drawn.items()])
+
+
+def _block(name: str, value: Any) -> Markup:
+    return Markup(f'<script type="application/json" id="d-{name}">{encoded(value)}</script>')
 
 
 def encoded(value: Any) -> str:

@@ -1,9 +1,18 @@
 // Draws a chart into its figure when it is needed, in the colours of the page.
 "use strict";
 
-const DATA = JSON.parse(document.getElementById("data").textContent);
-const CHARTS = new Map(DATA.charts.map((chart) => [chart.id, chart]));
+const parsed = new Map();
 const chosen = new Map();
+
+// The numbers of a tab are read when one of its charts is looked at.
+function chartOf(figure) {
+  const tab = figure.closest('[role="tabpanel"]').id.slice(2);
+  if (!parsed.has(tab)) {
+    const { subjects, charts } = JSON.parse(document.getElementById(`d-${tab}`).textContent);
+    parsed.set(tab, new Map(charts.map((chart) => [chart.id, { ...chart, subjects }])));
+  }
+  return parsed.get(tab).get(figure.dataset.chart);
+}
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -18,7 +27,7 @@ function theme(layout) {
 }
 
 function drawn(figure, width) {
-  const chart = CHARTS.get(figure.dataset.chart);
+  const chart = chartOf(figure);
   const choice = chosen.get(chart.id) || first(chart);
   const { traces, layout, height = 300 } = SHAPES[chart.shape](chart, width, choice);
   const marked = choice.step === undefined ? [] : pointer(chart, layout, choice.step);

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.contract.panels import Panels
 from ckaudit.contract.report import Report
-from ckaudit.reports.html.data import block
+from ckaudit.reports.html.data import blocks
 from ckaudit.reports.html.links import badge, places
 from ckaudit.reports.html.markup import Markup, join, tag
 from ckaudit.reports.html.overview import QUESTION, overview
@@ -80,4 +80,4 @@ def _panel(name: str, parts: Iterator[Markup]) -> Markup:
 
 
 def _scripts(panels: Panels) -> Markup:
-    return join([tag("div", id="said", role="status", class_="hidden"), block(panels), bodies(library().packed)])
+    return join([tag("div", id="said", role="status", class_="hidden"), blocks(panels), bodies(library().packed)])

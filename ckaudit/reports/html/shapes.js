@@ -20,10 +20,10 @@ function style(trace, place, runs) {
   return { colour, dash };
 }
 
-function called(trace, runs) {
+function called(trace, runs, subjects) {
   if (runs < 2) return short(trace.name);
-  const ends = DATA.subjects.map((name) => name.split("/").at(-1));
-  const apart = new Set(ends).size === ends.length ? ends : DATA.subjects;
+  const ends = subjects.map((name) => name.split("/").at(-1));
+  const apart = new Set(ends).size === ends.length ? ends : subjects;
   return `${short(trace.name, 24)} of ${short(apart[trace.run || 0], 20)}`;
 }
 
@@ -57,7 +57,7 @@ function lines(chart, width) {
     const { colour, dash } = style(trace, own, runs);
     const few = trace.y.filter((value) => typeof value === "number").length < 40;
     const line = {
-      x, y: trace.y.map(finite), name: plain(called(trace, runs)), mode: few ? "lines+markers" : "lines", connectgaps: few,
+      x, y: trace.y.map(finite), name: plain(called(trace, runs, chart.subjects)), mode: few ? "lines+markers" : "lines", connectgaps: few,
       line: { color: colour, width: 1.6, dash }, marker: { size: 4, color: colour }, ...(trace.low && trace.low.length ? { legendgroup: plain(trace.name) } : {}),
       yaxis: trace.axis === "right" ? "y2" : "y",
       ...(chart.stacked ? { stackgroup: "all", fillcolor: `${colour}88` } : {}),

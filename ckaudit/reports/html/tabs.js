@@ -47,7 +47,7 @@ function show(figure, step) {
 }
 
 function point(figure, step) {
-  const chart = CHARTS.get(figure.dataset.chart);
+  const chart = chartOf(figure);
   const choice = { ...(chosen.get(chart.id) || first(chart)), step };
   if (chart.frames) {
     const steps = chart.frames.filter((frame) => frame.where === choice.where).map((frame) => frame.step);
@@ -72,7 +72,7 @@ function controls(figure, chart, choice) {
 function turned(event) {
   const figure = event.target.closest("figure[data-chart]");
   if (!figure) return;
-  const chart = CHARTS.get(figure.dataset.chart);
+  const chart = chartOf(figure);
   const choice = { ...(chosen.get(chart.id) || first(chart)) };
   if (event.target.matches("select.where")) {
     choice.where = event.target.selectedOptions[0].textContent;

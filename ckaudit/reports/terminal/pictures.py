@@ -15,12 +15,15 @@ UNKNOWN = "\N{MIDDLE DOT}"
 LENGTHS = " ▏▎▍▌▋▊▉█"  # eighths of a cell, from the left
 
 
-def curve(chart: Chart, marks: Sequence[int | None] = (), *, width: int = 80, height: int = 4, unicode: bool = True) -> list[str]:
+def curve(
+    chart: Chart, marks: Sequence[int | None] = (), *, sign: str = "", width: int = 80, height: int = 4, unicode: bool = True
+) -> list[str]:
     """Draw a curve; every column shows the highest of its points, so that no spike is lost.
 
     Args:
         chart: Labels are steps, values (N,); non-finite points are crosses at the top, missing ones are gaps.
         marks: First step of each cause, marked below by the rank of the cause, from 1; None: not known.
+        sign: Marks these steps instead, which are no causes'.
         width: Columns at most.
         height: Rows of the curve.
         unicode: Whether eighths of a cell can be drawn.
@@ -36,8 +39,8 @@ def curve(chart: Chart, marks: Sequence[int | None] = (), *, width: int = 80, he
     cells = [_stack(column, low, high, height, unicode=unicode) for column in columns]
     rows = ["".join(cell[row] for cell in cells).rstrip() for row in range(height)]
     dated = [(rank, step) for rank, step in enumerate(marks, start=1) if step is not None]
-    marked = _marks(chart.labels, dated, len(columns))
-    caption = ", ".join([*_ends(chart), *(f"cause {rank} from {step}" for rank, step in dated)])
+    marked = _marks(chart.labels, [(sign or str(rank), step) for rank, step in dated], len(columns))
+    caption = ", ".join([*_ends(chart), *(f"{sign or f'cause {rank}'} from {step}" for rank, step in dated)])
     return [*rows, *([marked] if marked.strip() else []), caption]
 
 
@@ -157,14 +160,14 @@ def _stack(column: list[Number], low: float, high: float, height: int, *, unicod
     return "".join(LEVELS[part] if unicode else " .:#"[math.ceil(part / 8 * 3)] for part in reversed(filled))
 
 
-def _marks(labels: Sequence[str], marks: Sequence[tuple[int, int]], width: int) -> str:
-    """Return the line below a curve: the rank of each cause under the first point at or after its step; a higher rank wins."""
+def _marks(labels: Sequence[str], marks: Sequence[tuple[str, int]], width: int) -> str:
+    """Return the line below a curve: each sign under the first point at or after its step; the first sign wins."""
     line = [" "] * width
     steps = [int(label) if label.isdecimal() else -1 for label in labels]
-    for rank, step in reversed(marks):
+    for sign, step in reversed(marks):
         reached = next((index for index, known in enumerate(steps) if known >= step), None)
         if reached is not None:
-            line[reached * width // len(steps)] = str(rank)
+            line[reached * width // len(steps)] = sign
     return "".join(line).rstrip()
 
 

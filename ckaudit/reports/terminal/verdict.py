@@ -16,6 +16,7 @@ from ckaudit.reports.terminal.window import window
 from ckaudit.reports.view import View
 
 UNSEEN = 100  # columns where no screen says how many
+FLAT = 3  # rows of the picture of a finding
 NARROWEST, WIDEST = 40, 132  # a line longer than that is hard to read on
 
 
@@ -111,14 +112,17 @@ def _accepted(report: Report, view: View, width: int) -> list[str]:
 
 
 def _pictures(report: Report, view: View, width: int) -> Iterator[list[str]]:
-    """Yield each chart under the question it answers; the first steps of the causes are marked on curves."""
+    """Yield each chart under the question it answers; on curves the first steps of the causes are marked, or of the finding."""
     marks = [diagnosis.first_step for diagnosis in report.diagnoses]
-    for chart in report.charts:
+    for chart in report.charts if view.pictures else ():
         if not chart.labels:
             continue
         drawn = _legible(chart, view)
         if chart.name == "gradient_waterfall":
             lines = waterfall(drawn, width=width - 2, unicode=view.unicode)
+        elif chart.finding is not None:
+            first = report.findings[chart.finding].first_step
+            lines = curve(drawn, [first], sign="^", width=width - 2, height=FLAT, unicode=view.unicode)
         else:
             lines = curve(drawn, marks, width=width - 2, unicode=view.unicode)
         caption = [paint(f"  {line}", "dim", view) for line in fit(lines[-1], width - 2)]

@@ -75,8 +75,8 @@ def real():
     from ckaudit.policy.gate import OPEN
 
     path = RUNS / "no_warmup_spike"
-    judged = judge(path, None, NOTHING_SAID, OPEN)
-    return render(judged.report, draw(judged, path, str(RUNS / "healthy"), None, NOTHING_SAID, OPEN))
+    judged, other = (judge(each, None, NOTHING_SAID, OPEN, beside=True) for each in (path, RUNS / "healthy"))
+    return render(judged.report, draw(judged, other))
 
 
 @pytest.mark.parametrize("width", [1280, 390], ids=["desk", "phone"])
