@@ -1,6 +1,6 @@
 """The metric that a finding rests on, around the steps where it was found: one picture for each of the gravest."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
 OF_LOSS = (train_loss_raw, loss_excess)
+FIRST = 10  # findings that are looked at: where none of the gravest can be drawn, the rest do not stand for them
 LEAST = 3  # points below which there is nothing to see
 AROUND = 10  # rows before and after, at least
 
@@ -28,35 +29,40 @@ def finding_charts(run: Run, findings: Sequence[Finding], *, most: int = 2, poin
         points: Values of each at most; of each stretch the one that stands out is there.
     """
     made: dict[tuple[str, str], Chart] = {}
-    for place, finding in enumerate(findings):
+    for place, finding in enumerate(findings[:FIRST]):
         if len(made) >= most or finding.severity == "note":
             break
-        shown = next(_shown(run, finding), None)
-        if shown is None or (shown[0].name, shown[1].labels[0]) in made:
+        metric = _metric(run, finding)
+        if metric is None or metric in OF_LOSS:
             continue
-        metric, series = shown
-        of = f" of {series.labels[0]}" if series.labels[0] != metric.name else ""
-        title = f"{finding.code}: {metric.name}{of}"
+        series = _at(metric(run), finding.where)
+        (label,) = series.labels
+        title = f"{finding.code}: {metric.name}" + (f" of {label}" if len(metric(run).labels) > 1 else "")
         around = _around(series, finding)
-        if len(around.steps) >= LEAST and len(np.unique(around.values)) > 1:
-            made[metric.name, series.labels[0]] = chart_of(
+        if (metric.name, label) not in made and len(around.steps) >= LEAST and len(np.unique(around.values)) > 1:
+            made[metric.name, label] = chart_of(
                 around, name="finding", title=title, points=points, finding=place, unit=metric.unit
             )
     return list(made.values())
 
 
-def _shown(run: Run, finding: Finding) -> Iterator[tuple[Metric, Series]]:
-    """Yield the metrics that a finding may be seen in, the rule's first before others, each at the place of the finding."""
+def _metric(run: Run, finding: Finding) -> Metric | None:
+    """Return what a finding is seen in: the metric that it names, else one that has its place, else the rule's first."""
     rule = rules().get(finding.code)
     if finding.first_step is None or rule is None:
-        return
-    for metric in rule.metrics:
-        series = metric(run)
-        places = [finding.where] if finding.where in series.labels else list(series.labels) if len(series.labels) == 1 else []
-        if metric not in OF_LOSS and places and series:
-            column = series.labels.index(places[0] or "")
-            values, recorded = series.values[:, [column]], series.recorded[:, [column]]
-            yield metric, Series(series.name, series.unit, series.steps, (places[0] or "",), values, recorded).recorded_rows()
+        return None
+    alone = [metric for metric in rule.metrics if len(metric(run).labels) == 1 and metric(run)]
+    named = [metric for metric in alone if metric.name == finding.where]
+    placed = [metric for metric in rule.metrics if finding.where in metric(run).labels]
+    first = [metric for metric in alone if metric is rule.metrics[0]]
+    return next(iter([*named, *placed, *first]), None)
+
+
+def _at(series: Series, where: str | None) -> Series:
+    """Return the recorded rows of one place; of a metric that has but one, of that."""
+    column = [series.labels.index(where) if where in series.labels else 0]
+    label, values = series.labels[column[0]], series.values[:, column]
+    return Series(series.name, series.unit, series.steps, (label,), values, series.recorded[:, column]).recorded_rows()
 
 
 def _around(series: Series, finding: Finding) -> Series:

@@ -9,7 +9,7 @@ from ckaudit.audit.report import triage_reads
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.watch import WatchEvent
-from ckaudit.errors import UnreadableError
+from ckaudit.errors import CkauditError, UsageError
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.run.run import Run
 from ckaudit.watch.stamp import GONE, Stamp, stamp_of
@@ -85,7 +85,9 @@ class ForeignWatcher(Teller):
     def _read(self, moment: Moment) -> Iterator[WatchEvent]:
         try:
             run = open_run(self._path, reads=triage_reads(), choice=self._choice)
-        except UnreadableError as error:
+        except CkauditError as error:
+            if isinstance(error, UsageError) and not self._told_any:  # there is a choice to be made, by whoever began the watch
+                raise
             # A log that only begins may have no whole line yet: what is wrong for good is so at the next reading too.
             if self._failed == str(error):
                 self._is_new = False

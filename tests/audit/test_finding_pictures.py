@@ -46,6 +46,18 @@ def test_there_are_two_at_most_of_different_things_and_none_of_notes():
     assert [chart.name for chart in triage(RUNS / "healthy").charts] == ["loss", "gradient_waterfall"]
 
 
+def test_what_is_shown_is_what_the_finding_names():
+    titles = {name: [chart.title for chart in triage(RUNS / name).charts[2:]] for name in (*ILL, "nan_batch")}
+    assert titles == {
+        "lr_too_high": ["ATTN002: max_attn_logit of layer.0/head.2", "GRAD002: grad_global_norm"],
+        "no_warmup_spike": ["ATTN002: max_attn_logit of layer.0/head.2"],
+        "zeroed_projection": [],  # gradients of 0 from start to end are no picture
+        "overfit_tiny": ["LOSS002: val_loss"],
+        "float16_overflow": [],  # nothing but notes
+        "nan_batch": ["NUM001: val_loss", "NUM001: grad_global_norm"],
+    }
+
+
 @pytest.mark.parametrize("unicode", [True, False])
 def test_they_fit_sixty_columns_and_mark_the_step(unicode):
     report = triage(RUNS / "lr_too_high")

@@ -1,5 +1,7 @@
 """`ckaudit report`: what it writes, what it replaces, and its exit code."""
 
+import base64
+import json
 import re
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,45 @@ def test_what_is_left_out_of_a_file_is_told(tmp_path, capsys, monkeypatch):
     note = "to keep the file small, curves and maps have a quarter of their points and steps"
     assert f"note: {note}\n" in capsys.readouterr().err
     assert note in file.read_text()
+
+
+def hostile(folder: Path, *, tensors: int = 250, good: int = 30, broken: int = 600) -> None:
+    """Write a run of many tensors whose names are long and full of what a page must escape, and of many broken files."""
+    names = [f"blocks.{place}.{'<&' * 300}.{'weight' * 20}" for place in range(tensors)]
+    grid = {
+        "encoding": "q8",
+        "shape": [32, 32],
+        "min": -1.0,
+        "max": 1.0,
+        "data": base64.b64encode(bytes(range(256)) * 4).decode(),
+    }
+    histogram = {"bins": {"range": [-1.0, 1.0], "count": 64}, "counts": list(range(64))}
+    for step in range(1, good + 1):
+        size = {name: 1.0 + (place * step) % 17 for place, name in enumerate(names)}
+        shared = {"histogram": histogram, "sampled_grid_32x32": grid}
+        document = {
+            "schema_version": "ck.analysis.v1", "step": step, "loss": 3.0,
+            "weights": {name: {"frobenius_norm": value} | shared for name, value in size.items()},
+            "gradients": {name: {"norm": 0.0 if value > 16 else value, "histogram": histogram} for name, value in size.items()},
+            "weight_deltas": {name: {"relative": value, "moved": value} for name, value in size.items()},
+        }  # fmt: skip
+        (folder / f"analysis_checkpoint_step_{step:08d}.json").write_text(json.dumps(document))
+    for step in range(good + 1, good + 1 + broken):
+        (folder / f"analysis_checkpoint_step_{step:08d}.json").write_text('{"schema_version": ')
+
+
+def test_a_hostile_run_makes_a_small_file_that_says_what_it_lacks(tmp_path, capsys):
+    folder, file = tmp_path / "run", tmp_path / "run.html"
+    folder.mkdir()
+    hostile(folder)
+    assert run(["report", str(folder), "-o", str(file)]) == 1
+    whole = file.read_text()
+    assert len(whole.encode()) <= LARGEST
+    assert sum(len(each.encode()) for each in re.findall(r'id="d-[a-z_]+">(.*?)</script>', whole)) <= LARGEST_DATA
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: to keep the file small")]
+    assert notes
+    assert all(line.removeprefix("note: ") in whole for line in notes)
+    assert whole.count("<figure") >= 5
 
 
 def test_without_a_name_it_is_called_like_the_run(tmp_path, monkeypatch):

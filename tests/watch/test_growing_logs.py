@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ import zstandard
 
 from ckaudit.audit import triage
 from ckaudit.cli.run import run as command
-from ckaudit.contract.choice import NOTHING_SAID
+from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.watch import WatchEvent
+from ckaudit.errors import UsageError
 from ckaudit.watch.foreign import SHARE, ForeignWatcher
 from ckaudit.watch.rounds import Rounds
 from ckaudit.watch.teller import Moment, Teller
@@ -23,7 +25,7 @@ from ckaudit.watch.watcher import Watcher
 
 ROOT = Path(__file__).parents[2]
 HEALTHY = ROOT / "fixtures" / "runs" / "healthy"
-FRAME = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
+FRAME = {".gz": partial(gzip.compress, mtime=0), ".zst": zstandard.ZstdCompressor().compress}
 
 
 def lines(steps: range, *, ill: int = -1) -> bytes:
@@ -195,6 +197,22 @@ def test_what_stays_unreadable_is_told_once(tmp_path: Path) -> None:
     events = looks(ForeignWatcher(log), 0.0, 10.0, 20.0, 30.0)
     assert codes(events) == ["error"]
     assert "is a web page" in events[0].message
+
+
+def test_a_choice_is_asked_for_at_the_start_and_does_not_end_a_watch_later(tmp_path: Path) -> None:
+    two = (REAL / "parameter_golf" / "gdn_hybrid_seq32768_two_runs.txt").read_bytes()
+    log = tmp_path / "train.log"
+    log.write_bytes(two)
+    with pytest.raises(UsageError, match="holds 2 runs"):
+        looks(ForeignWatcher(log), 0.0)
+    assert codes(looks(ForeignWatcher(log, choice=Choice(run="1")), 0.0)).count("error") == 0
+    log.write_bytes(two[: len(two) // 3])
+    watcher = ForeignWatcher(log)
+    looks(watcher, 0.0)
+    assert watcher.step is not None
+    log.write_bytes(two)
+    events = looks(watcher, 1e3, 2e3, 3e3, 4e3)
+    assert [each.message.partition(" holds")[0] for each in events if each.event == "error"] == ["train.log"]
 
 
 def test_reading_again_costs_its_share_of_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,16 @@ def test_no_accessibility_rule_is_broken(opened, real, scheme):
         assert [(each["impact"], each["id"], each["nodes"][0]["html"]) for each in found] == []
 
 
+def test_only_what_is_looked_at_is_read_and_drawn(opened, real):
+    page = opened(real)
+    assert page.evaluate("[parsed.size, figures().filter((figure) => figure.dataset.drawn === 'yes').length]") == [0, 0]
+    page.evaluate("go('#t-training')")
+    drawn(page, "loss")
+    assert page.evaluate("[...parsed.keys()]") == ["training"]
+    first, last = page.evaluate("(all => [all[0], all.at(-1)])(figures().filter(seen).map((each) => each.dataset.drawn || ''))")
+    assert (first, last) == ("yes", "")
+
+
 def test_sliders_and_choices_change_the_picture(opened, real):
     page = opened(real, address="#t-movement")
     for figure in page.locator("#t-movement figure:has(input.step)").all():
