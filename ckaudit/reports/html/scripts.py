@@ -43,7 +43,7 @@ def library() -> Library:
             "the pictures of a report are drawn by plotly, which is not installed", hint="pip install 'ckaudit[report]'"
         )
     script = place.read_bytes()
-    return Library(b64encode(gzip.compress(script, 6, mtime=0)).decode(), digest(script.decode()))
+    return Library(b64encode(gzip.compress(script, 4, mtime=0)).decode(), digest(script.decode()))
 
 
 def own(name: str) -> str:
