@@ -35,7 +35,8 @@ def other_run(board: Board) -> tuple[Answered, str]:
     for each in pair.answers:
         board.lack(f"{each.title} {each.message}" if each.word in ("not_recorded", "incomparable") else "")
     unlike = [each.message for each in pair.unlike[:3]]
-    return WORDS[pair.word], " ".join([pair.verdict, *unlike])
+    which = [f"the first is {pair.left}, the second {pair.right}"] if unlike else []
+    return WORDS[pair.word], "; ".join([pair.verdict, *unlike, *which])
 
 
 def _answers(pair: Pair) -> Chart | None:

@@ -35,7 +35,7 @@ function drawn(figure, width) {
   const rows = legend ? lined(traces, width - 40) : 0;
   return {
     traces, layout: theme({
-      ...layout, width, height: height + 18 * rows, margin: { l: 62, r: layout.yaxis2 ? 56 : 18, t: 12, b: 46 + 18 * rows },
+      ...layout, width, height: height + 18 * rows, margin: { l: 62, r: layout.yaxis2 ? 56 : 18, t: 12, b: 52 + 18 * rows },
       showlegend: legend, legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, tracegroupgap: 0 },
       shapes: [...(layout.shapes || []), ...marked],
     }),

@@ -90,10 +90,12 @@ function limits(chart) {
   return [...flat.filter((line) => typeof line.y0 === "number"), ...spans];
 }
 
+// Names of lines stand at their right and left ends in turn, so that two that lie close can be read.
 function named(chart, width) {
-  return (chart.lines || []).filter(([, value]) => typeof value === "number" && (!chart.log || value > 0)).map(([name, value]) => ({
-    text: plain(begun(name, width / 9)), xref: "paper", x: 0.995, xanchor: "right", y: chart.log ? Math.log10(value) : value, yanchor: "bottom",
-    showarrow: false, font: { size: 10 },
+  const lines = (chart.lines || []).filter(([, value]) => typeof value === "number" && (!chart.log || value > 0));
+  return lines.sort(([, one], [, other]) => one - other).map(([name, value], place) => ({
+    text: plain(begun(name, width / 9)), xref: "paper", y: chart.log ? Math.log10(value) : value, yanchor: "bottom", showarrow: false,
+    ...(place % 2 ? { x: 0.005, xanchor: "left" } : { x: 0.995, xanchor: "right" }), font: { size: 10 },
   }));
 }
 
@@ -101,8 +103,8 @@ function axes(chart) {
   const left = { title: { text: said(chart.unit) }, type: chart.log ? "log" : "linear", exponentformat: "power" };
   const second = chart.traces.some((trace) => trace.axis === "right");
   return {
-    xaxis: { title: { text: plain(chart.x || "step"), standoff: 6 } }, yaxis: left, hovermode: "x unified",
-    ...(second ? { yaxis2: { title: { text: said(chart.right_unit) }, overlaying: "y", side: "right", showgrid: false, automargin: true, exponentformat: "power" } } : {}),
+    xaxis: { title: { text: plain(chart.x || "step"), standoff: 14 } }, yaxis: left, hovermode: "x unified",
+    ...(second ? { yaxis2: { title: { text: said(chart.right_unit) }, overlaying: "y", side: "right", tickmode: "auto", nticks: 6, showgrid: false, automargin: true, exponentformat: "power" } } : {}),
     yaxis3: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
   };
 }
