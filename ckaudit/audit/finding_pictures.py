@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.audit.pictures import chart_of
 from ckaudit.contract.report import Chart, Finding
@@ -35,10 +36,10 @@ def finding_charts(run: Run, findings: Sequence[Finding], *, most: int = 2, poin
         metric = _metric(run, finding)
         if metric is None or metric in OF_LOSS:
             continue
-        series = _at(metric(run), finding.where)
-        (label,) = series.labels
-        title = f"{finding.code}: {metric.name}" + (f" of {label}" if len(metric(run).labels) > 1 else "")
-        around = _around(series, finding)
+        series = metric(run)
+        label = finding.where if finding.where in series.labels else series.labels[0]
+        title = f"{finding.code}: {metric.name}" + (f" of {label}" if len(series.labels) > 1 else "")
+        around = _around(series.only(label.__eq__).recorded_rows(), finding)
         if (metric.name, label) not in made and len(around.steps) >= LEAST and len(np.unique(around.values)) > 1:
             made[metric.name, label] = chart_of(
                 around, name="finding", title=title, points=points, finding=place, unit=metric.unit
@@ -58,17 +59,10 @@ def _metric(run: Run, finding: Finding) -> Metric | None:
     return next(iter([*named, *placed, *first]), None)
 
 
-def _at(series: Series, where: str | None) -> Series:
-    """Return the recorded rows of one place; of a metric that has but one, of that."""
-    column = [series.labels.index(where) if where in series.labels else 0]
-    label, values = series.labels[column[0]], series.values[:, column]
-    return Series(series.name, series.unit, series.steps, (label,), values, series.recorded[:, column]).recorded_rows()
-
-
 def _around(series: Series, finding: Finding) -> Series:
     """Return the stretch from as long before a finding as it lasts to as long after."""
     first, last = finding.first_step or 0, finding.last_step or finding.first_step or 0
     begin, end = np.searchsorted(series.steps, [first, last + 1]).tolist()
     room = max(AROUND, end - begin)
     rows = slice(max(0, begin - room), end + room)
-    return Series(series.name, series.unit, series.steps[rows], series.labels, series.values[rows], series.recorded[rows])
+    return replace(series, steps=series.steps[rows], values=series.values[rows], recorded=series.recorded[rows])

@@ -62,8 +62,8 @@ def loss_not_falling(
         yield Skip("too_few_points", f"step {steps[-1]} of {planned}; {share:.0%} of the plan are needed")
         return
     bound, told = _bound(entropy, facts, margin, guess)
-    if bound is not None and _is_narrow(facts, channels):
-        bound, told = bound * half, f"{table_of(facts).width()} channels have no room for more"
+    if bound is not None and (width := _narrow(facts, channels)) is not None:
+        bound, told = bound * half, f"{width} channels have no room for more"
     level = float(np.median(values[-max(10, int(tail * len(values))) :]))
     if bound is not None and bound < level <= other * bound:
         first = _since(values, bound)
@@ -92,10 +92,12 @@ def _bound(entropy: Series | None, facts: Manifest | None, margin: float, guess:
     return guess * math.log(vocabulary), f"a guess has {math.log(vocabulary):.4g}"
 
 
-def _is_narrow(facts: Manifest | None, channels: float) -> bool:
-    """Tell whether the stream between the blocks has too few channels to tell tokens apart and to hold anything else."""
+def _narrow(facts: Manifest | None, channels: float) -> int | None:
+    """Return the channels of a stream that has too few to tell tokens apart and to hold anything else; None: it has enough."""
     vocabulary, width = facts.vocabulary if facts else UNSET, table_of(facts).width()
-    return vocabulary is not UNSET and width is not None and width < channels * math.log2(max(2, vocabulary))
+    if vocabulary is UNSET or width is None:
+        return None
+    return width if width < channels * math.log2(max(2, vocabulary)) else None
 
 
 def _since(values: Floats, bound: float, *, smooth: int = 9) -> int:
