@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ckaudit.causes.rate_course import Seam, changes_at_seams, fall_of, known_rate, stands_since
-from ckaudit.causes.update_size import gain_of_gradient, reach, steps_over_rate
-from ckaudit.contract.manifest import Manifest, Session, TensorFacts
+from ckaudit.causes.update_size import gain_of_gradient, reach, usual_steps
+from ckaudit.contract.manifest import Manifest, Session
 from tests.metrics.samples import column, table
 
 
@@ -56,16 +56,14 @@ def test_the_largest_of_all_groups_is_the_rate():
     assert not known_rate(None)[1].size
 
 
-def test_a_step_per_element_over_the_rate_leaves_vectors_and_low_rates_out():
-    shapes = {"w": [2, 8], "v": [4, 16], "bias": [16]}
-    facts = facts_of(tensors={name: TensorFacts(shape=shape) for name, shape in shapes.items()})
-    update = table({10: {"w": 0.4, "v": 0.8, "bias": 9.0}, 20: {"w": 0.8, "v": 0.8, "bias": 9.0}, 30: {"w": 9.0, "v": 9.0}})
+def test_steps_at_low_rates_and_of_what_stands_still_do_not_count():
+    step = table({10: {"w": 0.2, "v": 0.2, "still": 0.0}, 20: {"w": 0.4, "v": 0.1, "still": 0.0}, 30: {"w": 90.0, "v": 90.0}})
     rate = column([0.5, 1.0, 0.1], steps=[10, 20, 30])
-    moved = steps_over_rate(update, rate, facts)
+    moved = usual_steps(step, rate)
     assert moved is not None
-    assert np.allclose(moved, [(0.4 / 4 / 0.5 + 0.8 / 4) / 2, (0.8 / 8 / 0.5 + 0.8 / 8) / 2])
-    assert steps_over_rate(update, None, facts) is None
-    assert steps_over_rate(update, rate, None) is None
+    assert np.allclose(moved, [0.3, 0.15])
+    assert usual_steps(step, None) is None
+    assert usual_steps(None, rate) is None
 
 
 def test_plain_descent_gives_one_for_every_tensor():

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.update_size import per_element, steps_over_rate
+from ckaudit.causes.update_size import per_element, usual_steps
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.movement import step_over_rate
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.metrics.weights import update_norm
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.learning_rate_zero import learning_rate_zero
@@ -18,21 +18,22 @@ from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.updates_held_back import updates_held_back
 from ckaudit.rules.weights_shrink import weights_shrink
 from ckaudit.run.series import Series
 
 
 @cause(
     prior=-1.5,
-    explains=[update_out_of_band, barely_moving, loss_not_falling, uniform_heads],
+    explains=[updates_held_back, update_out_of_band, barely_moving, loss_not_falling, uniform_heads],
     follows=[weights_shrink],
-    wants=[update_norm, learning_rate, gradient_norm, optimizer_adapts, FACTS],
+    wants=[step_over_rate, learning_rate, gradient_norm, optimizer_adapts, FACTS],
     knob="Set Adam's eps back to 1e-8, or at least far below the root of the second moment.",
     inspect="The optimizer's eps against the size of a gradient's elements, tensor by tensor.",
     runbook="Nothing to save: restart with the smaller eps; updates must be a tenth of the learning rate per element or more.",
 )
 def adam_epsilon_too_large(
-    found: Findings, update: Series | None, rate: Series | None, gradient: Series | None, adapts: Series | None,
+    found: Findings, step: Series | None, rate: Series | None, gradient: Series | None, adapts: Series | None,
     facts: Manifest | None, *, small: float = 0.1, usual_eps: float = 1e-8, strong: float = 3.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """Adam's epsilon outweighs the second moment, so that updates shrink.
@@ -47,13 +48,13 @@ def adam_epsilon_too_large(
     if low := found.first(learning_rate_zero):
         yield contradicts(strong, f"the rate itself is zero: {low.message}", low)
         return
-    moves = steps_over_rate(update, rate, facts)
+    moves = usual_steps(step, rate)
     if moves is None:
         return
     moved = float(moves.max())
     if moved >= small:
         yield contradicts(
-            strong, f"there are matrices whose elements move by {moved:.2g} of the rate, as under Adam", update_norm.name
+            strong, f"there are matrices whose elements move by {moved:.2g} of the rate, as under Adam", step_over_rate.name
         )
         return
     if adapts is not None and adapts.finite.any():
@@ -65,7 +66,7 @@ def adam_epsilon_too_large(
         yield supports(
             strong, f"no matrix moves by more than {moved:.1g} of the rate per element, where Adam moves all by 0.1 and more; "
             f"yet gradients are up to {largest:.1g} per element, {largest / usual_eps:.0e} times the usual epsilon",
-            update_norm.name,
+            step_over_rate.name,
         )  # fmt: skip
 
 

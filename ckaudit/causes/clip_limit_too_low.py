@@ -18,6 +18,7 @@ from ckaudit.rules.seam_jump import seam_jump
 from ckaudit.rules.token_drift import token_drift
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.updates_held_back import updates_held_back
 from ckaudit.rules.weights_jump import weights_jump
 from ckaudit.run.series import Series, at
 
@@ -25,7 +26,7 @@ from ckaudit.run.series import Series, at
 @cause(
     prior=-1.0,
     explains=[frequent_clipping, barely_moving, uniform_heads],
-    follows=[loss_not_falling, update_out_of_band],
+    follows=[loss_not_falling, update_out_of_band, updates_held_back],
     wants=[grad_global_norm, gradient_share, clip_coefficient],
     knob="Raise the limit to the 95th percentile of the last thousand gradient norms, or scale the loss as the limit expects.",
     inspect="The gradient norm and the limit on one axis; whether the loss is a sum or a mean over tokens.",

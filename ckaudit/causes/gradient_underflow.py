@@ -21,6 +21,7 @@ from ckaudit.rules.rule import FACTS
 from ckaudit.rules.starved_branch import starved_branch
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.updates_held_back import updates_held_back
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.zero_gradients import zero_gradients
 from ckaudit.run.collect import DTYPES
@@ -38,6 +39,7 @@ from ckaudit.run.tensors import table_of
         loss_not_falling,
         uniform_heads,
         update_out_of_band,
+        updates_held_back,
         vanishing_gradient,
     ],
     wants=[gradient_zero_fraction, loss_scale, element_type, activation_sparsity, FACTS],

@@ -7,17 +7,16 @@ import numpy as np
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.of_curves import still
 from ckaudit.causes.rate_course import known_rate
-from ckaudit.causes.update_size import reach, steps_over_rate
-from ckaudit.contract.manifest import Manifest
+from ckaudit.causes.update_size import reach, usual_steps
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.movement import step_over_rate
 from ckaudit.metrics.optimizer import clip_coefficient, learning_rate
-from ckaudit.metrics.weights import update_norm, weight_std
+from ckaudit.metrics.weights import weight_std
 from ckaudit.metrics.words import element_type, optimizer_adapts
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.loss_not_falling import loss_not_falling
-from ckaudit.rules.rule import FACTS
 from ckaudit.rules.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
@@ -34,11 +33,10 @@ _HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
     wants=[
         learning_rate,
         weight_std,
-        update_norm,
+        step_over_rate,
         clip_coefficient,
         optimizer_adapts,
         element_type,
-        FACTS,
         train_loss_raw,
         val_loss,
     ],
@@ -47,8 +45,8 @@ _HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
     runbook="Nothing to save: restart with the higher rate, and compare the first hundred steps on the same batches.",
 )
 def learning_rate_too_low(
-    found: Findings, rate: Series | None, std: Series | None, update: Series | None, clip: Series | None, adapts: Series | None,
-    types: Series | None, facts: Manifest | None, train: Series | None, val: Series | None, *, short: float = 2.0,
+    found: Findings, rate: Series | None, std: Series | None, step: Series | None, clip: Series | None, adapts: Series | None,
+    types: Series | None, train: Series | None, val: Series | None, *, short: float = 2.0,
     ordinary: float = 0.1, smallest: float = 1e-5, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """The learning rate is too low for anything to be learnt in this time.
@@ -74,15 +72,15 @@ def learning_rate_too_low(
         yield from _by_curves(rate, train, val, smallest, medium)
     if adapts is not None and (adapts.values[adapts.finite] == 0).any():
         yield contradicts(strong, "plain descent: its rates are not Adam's", adapts.name)
-    elif (each_moves := steps_over_rate(update, rate, facts)) is not None:
+    elif (each_moves := usual_steps(step, rate)) is not None:
         moved = float(np.median(each_moves))
         if moved >= ordinary:
             yield supports(
-                medium, f"an element moves by {moved:.2g} of the rate: the optimizer makes of it what it can", update_norm.name
+                medium, f"an element moves by {moved:.2g} of the rate: the optimizer makes of it what it can", step_over_rate.name
             )
         else:
             yield contradicts(
-                strong, f"an element moves by {moved:.2g} of the rate only: something else holds it back", update_norm.name
+                strong, f"an element moves by {moved:.2g} of the rate only: something else holds it back", step_over_rate.name
             )
     if any(_below(each.value, each.limit) for each in found.of(update_out_of_band)):
         yield supports(medium, "updates are small for the weights", "MOVE002")

@@ -18,18 +18,16 @@ def per_element(norm: Series | None, facts: Manifest | None) -> Series | None:
     return Series(norm.name, norm.unit, known.steps, known.labels, known.values / root, known.recorded)
 
 
-def steps_over_rate(update: Series | None, rate: Series | None, facts: Manifest | None, *, full: float = 0.3) -> Floats | None:
-    """Return how far an element of each matrix moves in one step, over the learning rate; medians over checkpoints, shape (P,).
+def usual_steps(step: Series | None, rate: Series | None, *, full: float = 0.3) -> Floats | None:
+    """Return how far an element of each matrix moves in one update, over the learning rate; medians over checkpoints, shape (P,).
 
-    Adam and its kin move an element by about a tenth of the rate to the whole of it, whatever the gradient. Only
-    checkpoints at `full` of the highest rate or more count; None where nothing moved.
+    Only checkpoints at `full` of the highest rate or more count; None where nothing moved.
     """
-    size = per_element(update, facts)
-    if size is None or rate is None or not rate.finite.any():
+    if step is None or rate is None:
         return None
-    used = at(rate, size.steps).values.max(axis=1, initial=-np.inf)
-    rows = (used > 0) & (used >= full * float(rate.values[rate.finite].max()))
-    values = np.where(size.finite & (size.values > 0), size.values, np.nan)[rows] / used[rows, None]
+    used = at(rate, step.steps).values.max(axis=1, initial=-np.inf)
+    rows = used >= full * float(rate.values[rate.finite].max())
+    values = np.where(step.finite & (step.values > 0), step.values, np.nan)[rows]
     seen = np.isfinite(values).any(axis=0)
     return np.nanmedian(values[:, seen], axis=0) if seen.any() else None
 

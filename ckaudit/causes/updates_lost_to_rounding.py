@@ -12,6 +12,7 @@ from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.updates_held_back import updates_held_back
 from ckaudit.run.collect import DTYPES
 from ckaudit.run.series import Series
 
@@ -21,7 +22,7 @@ HALF_ULP = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
 
 @cause(
     prior=-0.5,
-    explains=[barely_moving, loss_not_falling, update_out_of_band],
+    explains=[barely_moving, loss_not_falling, update_out_of_band, updates_held_back],
     follows=[uniform_heads],
     wants=[element_type, update_to_weight],
     knob="Keep a float32 copy of the weights for the optimizer, or round stochastically; half precision is for the arithmetic.",

@@ -131,6 +131,7 @@ SYMPTOMS = {
     "initialization_lost": "The first steps carry the weights further than they were large.",
     "starved_branch": "Attention or MLP of a block gets hardly any gradient beside the other.",
     "layer_not_contributing": "One layer moves far less than its neighbours.",
+    "updates_held_back": "Updates are far smaller than the learning rate asks of Adam.",
     "dropout_rate_high": "Dropout removes more than it leaves.",
     "parameter_count_changed": "The tensors are not those that were there before.",
     # of outputs and attention

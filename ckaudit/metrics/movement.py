@@ -1,12 +1,16 @@
 """Movement: which weights went furthest from where they started, and whether it was all of them."""
 
+import math
+
 import numpy as np
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.weights import relative_movement, spectral_norm
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.weights import relative_movement, spectral_norm, update_norm
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series, single
+from ckaudit.run.series import Series, at, single
 
 
 @metric(unit="rank", reads=[relative_movement], source="playbook D3.4 and TRI-5", memory=1)
@@ -48,6 +52,27 @@ def moving_share(run: Run, *, least: float = 0.1) -> Series:
     with np.errstate(all="ignore"):
         share = (values >= least * middle[:, None]).sum(axis=1) / moved.finite.sum(axis=1)
     return single("moving_share", "1", moved.steps, np.where(middle > 0, share, np.nan), middle > 0)
+
+
+@metric(unit="1", reads=[update_norm, learning_rate], source="Kingma & Ba 2015, section 2.1", memory=1, worst="low")
+def step_over_rate(run: Run) -> Series:
+    r"""How far an element of each matrix moves in one update, over the learning rate.
+
+    $$\lVert \Delta W \rVert_F / (\eta\,\sqrt{n})$$
+
+    Shape (C, P): checkpoints by the tensors that run.json gives two dimensions or more. Adam's kin move an element by about
+    the whole rate where its gradients agree from step to step, and by $\sqrt{(1 - \beta_1) / (1 + \beta_1)}$, a fifth of
+    it, where they are noise, whatever their size. The largest rate of all parameter groups counts; not recorded where it
+    is zero or not known.
+    """
+    tensors = {} if run.manifest is None or run.manifest.tensors is UNSET else run.manifest.tensors
+    shapes = {name: each.shape for name, each in tensors.items() if each.shape is not UNSET}
+    sizes = {name: math.prod(shape) for name, shape in shapes.items() if len(shape) > 1 and all(shape)}
+    moved, rates = update_norm(run).only(sizes.__contains__), learning_rate(run)
+    used = at(rates, moved.steps).values.max(axis=1, initial=-np.inf)
+    rows = used > 0
+    values = moved.values[rows] / (used[rows, None] * np.sqrt([sizes[name] for name in moved.labels]))
+    return Series("step_over_rate", "1", moved.steps[rows], moved.labels, values, moved.recorded[rows])
 
 
 @metric(unit="1", reads=[spectral_norm], source="F6 and F7; drill DR-2; Zhai et al. 2023, section 3")

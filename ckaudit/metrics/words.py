@@ -9,6 +9,9 @@ from ckaudit.run.collect import OPTIMIZERS
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, empty, single
 
+_OTHERS = {"SGD", "Adagrad", "Adadelta", "Adafactor"}
+_BY_USUAL_SIZE = [place for place, name in enumerate(OPTIMIZERS) if name not in _OTHERS]
+
 
 @metric(unit="type", reads=["weights.*.dtype", "activations.*.dtype"], source="analysis contract", memory=1, worst="first")
 def element_type(run: Run) -> Series:
@@ -41,13 +44,15 @@ def optimizer_adapts(run: Run) -> Series:
 
     $$a = [\text{the update is } \eta\, m / (\sqrt{v} + \epsilon)]$$
 
-    Shape (C, 1): checkpoints. Not recorded where the optimizer's class is none that is known.
+    Shape (C, 1): checkpoints. Not recorded where the optimizer's class is none that is known, nor where it is one of those
+    whose steps shrink with time (Adagrad) or are not the rate's (Adadelta, Adafactor).
     """
     name = run.value("optimizer.name")
     if not name.labels:
         return empty("optimizer_adapts")
-    known = name.recorded & (name.values < len(OPTIMIZERS))  # other words are large numbers
-    return single("optimizer_adapts", "1", name.steps, np.where(known, name.values >= 1, np.nan), known)
+    adapts = np.isin(name.values, _BY_USUAL_SIZE)
+    known = name.recorded & (adapts | (name.values == OPTIMIZERS.index("SGD")))
+    return single("optimizer_adapts", "1", name.steps, np.where(known, adapts, np.nan), known)
 
 
 @metric(

@@ -188,7 +188,7 @@ def implementation_right(
     rules=(
         "barely_moving", "missing_in_optimizer", "frozen_parameter", "dead_parameter", "layer_not_contributing",
         "learning_rate_zero", "update_out_of_band", "skipped_updates", "overflow", "weights_jump", "weights_not_as_saved",
-        "nonfinite_values", "hidden_nonfinite",
+        "nonfinite_values", "hidden_nonfinite", "updates_held_back",
     ),
 )  # fmt: skip
 def weights_updated(

@@ -16,19 +16,19 @@ from ckaudit.run.spans import spans
 @rule("LOSS006", severity="sev2", needs=[val_loss, train_loss_raw], wants=[FACTS], unit="nats/token")
 def train_val_inverted(
     val: Series, train: Series, facts: Manifest | None, *,
-    share: float = 0.18, foreign: float = 0.27, note_share: float = 0.02, min_evals: int = 3, around: int = 5,
-    widens: float = 1.5, course: int = 8, chance: float = 0.01,
+    share: float = 0.18, foreign: float = 0.26, note_share: float = 0.02, min_evals: int = 3, around: int = 5,
+    wide: int = 12, widens: float = 1.5, course: int = 8, chance: float = 0.01,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The validation loss lies below the training loss.
 
     ## What it checks
-    The median training loss of the `around` points before each evaluation and as many after it, less the validation loss,
-    over the first losses. More than `share` at `min_evals` evaluations in a row: the two cannot be losses of the same
-    thing (lab: label smoothing of 0.1 comes to 0.12, a third of the targets at random to 0.2 and more). Where nothing
-    says that the inputs are tokens the limit is `foreign` (public logs: augmented images with smoothing come to 0.24).
-    More than `note_share` is noted; and it is sev2 too where it widens, without a doubt (Mann-Kendall below `chance`, from
-    `course` evaluations on): to `widens` times from their second quarter to the last (lab: dropout of 0.3 comes to 1.2,
-    held-out rows in the training set to 1.9).
+    The median training loss of the points around each evaluation less the validation loss, over the first losses. More
+    than `share` at `min_evals` evaluations in a row, by `wide` points before and after it and the median of three
+    evaluations: the two cannot be losses of the same thing (lab: label smoothing of 0.1 comes to 0.12, a third of the
+    targets at random to 0.2 and more). Where nothing says that the inputs are tokens the limit is `foreign` (public logs:
+    augmented images with smoothing come to 0.24). More than `note_share`, by `around` points, is noted; and it is sev2 too
+    where it widens, without a doubt (Mann-Kendall below `chance`, from `course` evaluations on): to `widens` times from
+    their second quarter to the last (lab: dropout of 0.3 comes to 1.2, held-out rows in the training set to 1.9).
     ## Why it matters
     Targets of the training set are wrong, the two losses are computed in two ways, or the held-out set is in the training
     set.
@@ -46,13 +46,14 @@ def train_val_inverted(
     if start <= 0:
         return
     gap = (_level(train, known, val, around)[:, None] - val.values) / start  # (E, V)
+    steady = _middle_of_three((_level(train, known, val, wide)[:, None] - val.values) / start)
     limit = share if facts is not None and facts.vocabulary is not UNSET else foreign
     rest = np.nan_to_num(gap) > note_share
-    for span in spans(val, np.nan_to_num(gap) > limit, min_points=min_evals):
+    for span in spans(val, np.nan_to_num(steady) > limit, min_points=min_evals):
         rest[span.rows] = False
         yield Hit.over(
             span, "sev2", "the training loss lies above {where} by {value:.0%} of what the run began with; "
-            "no dropout or smoothing makes more than {limit:.0%}", badness=gap, limit=limit,
+            "no dropout or smoothing makes more than {limit:.0%}", badness=steady, limit=limit,
         )  # fmt: skip
     wider = _widens(val, gap[:, 0], widens, course, chance)
     for span in spans(val, rest, min_points=min_evals):
@@ -72,6 +73,14 @@ def _widens(val: Series, gap: Floats, times: float, least: int, chance: float) -
     before, after = (float(np.median(gap[part])) for part in (known[quarter : 2 * quarter], known[-quarter:]))
     trend = theil_sen(val.steps[known[quarter:]].astype(float), gap[known[quarter:]])
     return after > 0 and after > times * before and trend.slope > 0 and trend.p < chance
+
+
+def _middle_of_three(gap: Floats) -> Floats:
+    """Return the median of each evaluation's gap and its neighbours'; the first and the last are as they are."""
+    middle = gap.copy()
+    if len(gap) > 2:
+        middle[1:-1] = np.median(np.stack([gap[:-2], gap[1:-1], gap[2:]]), axis=0)
+    return middle
 
 
 def _level(train: Series, known: "np.ndarray", val: Series, around: int) -> Floats:

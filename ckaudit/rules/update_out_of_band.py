@@ -21,6 +21,7 @@ def update_out_of_band(
     ratio: Series, rate: Series | None, tensors: Series | None, start: Series | None, loss: Series | None, *,
     warmup: int = 100, lowest: float = 1e-5, highest: float = 1e-1, min_points: int = 3,
     low: float = 1e-3, slow: float = 2.5e-3, high: float = 0.03, near_peak: float = 0.3, learnt: float = 0.25,
+    come_down: float = 0.5,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """An update is too large or too small for the weights it changes.
 
@@ -30,8 +31,9 @@ def update_out_of_band(
     zero. Where tensors were recorded, the median tensor's ratio too: over `high` at `min_points` checkpoints in a row
     after the `warmup` (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), and below `low`
     while the learning rate is above `near_peak` of its peak, in a run that began knowing nothing and has not yet lost
-    `learnt` of its first loss (lab: healthy runs from 0.005); below `slow` where it has not to its last line either. While
-    the learning rate still rises, what is small may be meant.
+    `learnt` of its first loss (lab: healthy runs from 0.005); below `slow` where it has not to its last line either, nor to
+    its middle where the rate has since `come_down` to that share of its peak. While the learning rate still rises, what is
+    small may be meant.
     ## Why it matters
     Above the band a few steps replace the weights altogether; below it the run stands still.
     ## False alarms
@@ -66,7 +68,8 @@ def update_out_of_band(
         return
     full = _rate(middle.steps, rate, near_peak) & (middle.steps > warmup // 5) & ~_has_learnt(middle.steps, start, loss, learnt)
     last = ratio.steps[-1:] if loss is None else loss.steps[-1:]
-    limit = low if _has_learnt(last, start, loss, learnt)[0] else slow
+    judged_at = last if _rate(last, rate, come_down)[0] else last // 2
+    limit = low if _has_learnt(judged_at, start, loss, learnt)[0] else slow
     for span in spans(middle, (middle.values < limit) & (middle.values > 0) & full[:, None], min_points=min_points):
         yield Hit.over(
             span, "sev2", "an update changes as little as {value:.2g} of the median tensor, and hardly anything is learnt; "

@@ -1,6 +1,7 @@
 import numpy as np
 
-from ckaudit.metrics.movement import movement_rank, moving_share, spectral_growth
+from ckaudit.contract.manifest import TensorFacts
+from ckaudit.metrics.movement import movement_rank, moving_share, spectral_growth, step_over_rate
 from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
 from tests.metrics.samples import NAN, cells, close, run_of
 
@@ -28,6 +29,29 @@ def test_growth_of_the_spectral_norm_is_that_of_the_drill():
     found = cells(spectral_growth(run_of({"weights.*.spectral_norm": rows})))
     expected = {(0, "qk"): 1.0, (250, "qk"): 5.0, (500, "qk"): 14.0 / 1.2, (250, "v"): 1.0, (500, "v"): 1.5, (500, "late"): 1.0}
     assert close(found, expected)
+
+
+def test_steps_are_measured_in_rates_and_only_those_of_matrices():
+    shapes = {"w": [2, 8], "v": [4, 16], "bias": [16], "none": [0, 4]}
+    moved = {10: {"w": 0.4, "v": 0.8, "bias": 9.0, "none": 0.0}, 20: {"w": 0.8, "none": 0.0}, 30: {"w": 1.0}}
+    run = run_of(
+        {"weight_deltas.*.norm": moved}, {"learning_rate": {1: {"a": 0.5, "b": 0.1}, 15: {"a": 0.25}, 25: {"a": 0.0, "b": 0.0}}},
+        tensors={name: TensorFacts(shape=shape) for name, shape in shapes.items()},
+    )  # fmt: skip
+    assert close(cells(step_over_rate(run)), {(10, "w"): 0.2, (10, "v"): 0.2, (20, "w"): 0.8})
+    assert not step_over_rate(run_of({"weight_deltas.*.norm": moved}, {"learning_rate": [0.5] * 30}))
+
+
+def test_adam_on_noise_moves_by_the_share_that_the_text_gives():
+    rng, rate, size, steps = np.random.default_rng(0), 1e-3, (40, 50), 600
+    first, second, moved = np.zeros(size), np.zeros(size), {}
+    for step in range(1, steps + 1):
+        gradient = 1e-4 * rng.standard_normal(size)
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        update = rate * (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
+        moved[step] = {"w": float(np.linalg.norm(update))}
+    run = run_of({"weight_deltas.*.norm": moved}, {"learning_rate": [rate] * steps}, tensors={"w": TensorFacts(shape=[*size])})
+    assert abs(np.median(step_over_rate(run).values[100:]) - np.sqrt(0.1 / 1.9)) < 0.01
 
 
 def test_replays_are_as_recorded():

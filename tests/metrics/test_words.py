@@ -4,6 +4,7 @@ import json
 import pytest
 
 from ckaudit.metrics.words import element_type, optimizer_adapts, replica_agreement, tensors_without_optimizer
+from ckaudit.run.collect import OPTIMIZERS
 from ckaudit.run.read import read_run
 from tests.metrics.samples import NAN, cells, close, run_of
 
@@ -67,3 +68,10 @@ def test_one_rank_agrees_with_nobody():
 
 def test_sgd_goes_by_the_gradient_adam_divides_it_and_of_others_nothing_is_said(written):
     assert cells(optimizer_adapts(written)) == {(10, "optimizer_adapts"): 0.0, (20, "optimizer_adapts"): 1.0}
+
+
+def test_optimizers_whose_steps_are_not_the_rates_are_left_out():
+    names = {step: {"optimizer.name": float(OPTIMIZERS.index(name))} for step, name in enumerate(OPTIMIZERS)}
+    found = {OPTIMIZERS[step]: value for (step, _), value in cells(optimizer_adapts(run_of({"optimizer.name": names}))).items()}
+    assert set(OPTIMIZERS) - set(found) == {"Adagrad", "Adadelta", "Adafactor"}
+    assert [name for name, value in found.items() if value == 0] == ["SGD"]

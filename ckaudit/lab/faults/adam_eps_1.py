@@ -11,7 +11,7 @@ from ckaudit.lab.story import Amount, fault
     group="optimization",
     truth="adam_epsilon_too_large",
     acceptable=("learning_rate_too_low",),
-    symptoms=("update_out_of_band", "barely_moving", "loss_not_falling"),
+    symptoms=("updates_held_back", "update_out_of_band", "barely_moving", "loss_not_falling"),
     consequences=("uniform_heads",),
     dev=Amount(strength=1),
     test=Amount(strength=0.3),

@@ -1,0 +1,61 @@
+"""MOVE006: under Adam, no matrix moves as far as the learning rate asks."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.movement import step_over_rate
+from ckaudit.metrics.words import optimizer_adapts
+from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.run.series import Floats, Series, Steps, at, single
+from ckaudit.run.spans import spans
+
+
+@rule("MOVE006", severity="sev2", needs=[step_over_rate, optimizer_adapts, grad_global_norm], unit="1", memory=3)
+def updates_held_back(
+    step: Series, adapts: Series, gradient: Series, *,
+    little: float = 0.05, steady: float = 0.3, warmup: int = 20, min_points: int = 3,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """Under Adam, no matrix moves as far as the learning rate asks.
+
+    ## What it checks
+    How far an element of each matrix moves in one update, over the learning rate; below `little` in every matrix, at
+    `min_points` checkpoints in a row after `warmup` steps. Under Adam it is a fifth to the whole of the rate, whatever the
+    size of the gradient (Kingma & Ba 2015, section 2.1; lab: healthy runs at least 0.16, an epsilon of 0.1 at most 0.03), as
+    long as the gradient is what it was: checkpoints whose gradient norm is below `steady` of its root mean square so far are
+    not judged.
+    ## Why it matters
+    Something stands beside the second moment and outweighs it, an epsilon mostly: the run learns at a fraction of the rate
+    that was chosen for it, and the curves only look slow.
+    ## False alarms
+    After a gradient out of all proportion the second moment remembers it for a thousand steps; those are the steps that are
+    not judged.
+    """
+    if not (at(adapts, step.steps).values == 1).any():
+        yield Skip("not_applicable", "the optimizer is none of Adam's kin")
+        return
+    largest = _largest(step)
+    judged = (largest.steps > warmup) & (_of_usual(gradient, largest.steps) >= steady)
+    series = single("largest step of a matrix", "1", largest.steps[judged], largest.values[judged, 0])
+    yield from too_few(series, min_points)
+    for span in spans(series, series.values < little, min_points=min_points):
+        yield Hit.over(
+            span, "sev2", "no matrix moves by more than {value:.2g} of the learning rate per element; Adam moves them by 0.2 "
+            "and more, whatever the gradient", badness=-series.values, value=series.values, limit=little,
+        )  # fmt: skip
+
+
+def _largest(step: Series) -> Series:
+    """Return the largest value of each checkpoint at which anything moved."""
+    values = np.where(step.finite, step.values, 0.0).max(axis=1, initial=0.0)
+    return single("largest step of a matrix", "1", step.steps[values > 0], values[values > 0])
+
+
+def _of_usual(gradient: Series, steps: Steps) -> Floats:
+    """Return the gradient norm at steps over the root mean square of all before and there; NaN where it is not known."""
+    known = np.where(gradient.finite[:, 0], gradient.values[:, 0], np.nan)
+    squares, count = np.nancumsum(known**2), np.cumsum(np.isfinite(known))
+    with np.errstate(all="ignore"):
+        usual = single("usual gradient", "1", gradient.steps, np.sqrt(squares / count))
+        return np.asarray(at(gradient, steps).values[:, 0] / at(usual, steps).values[:, 0])
