@@ -21,7 +21,7 @@ def loss_spike(
     loss: Series, excess: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, *,
     k: float = 6.0, jump: float = 1.5, window: int = 50, lead: int = 3, many: int = 3, within: int = 1000, patience: int = 200,
     least: float = 0.02, solved: float = 0.1, hard: float = 0.25, beyond: float = 2.0, tail: int = 200,
-    restart: float = 2.0, early: float = 0.25, grave: float = 2.0, back: float = 0.5,
+    restart: float = 2.0, early: float = 0.25, grave: float = 2.0, back: float = 0.5, known: int = 2,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The loss jumps out of its own noise.
 
@@ -40,7 +40,9 @@ def loss_spike(
     Rounded logs have a floor under their deviation. Below `solved` of the first losses a batch's loss is that of the few
     examples which are still wrong: there it must rise by `hard` of the first losses. Where batches differ much by
     themselves, an incident stands out `beyond` times as far as 98 of 100 of the `tail` points before it, or it is such a
-    batch; where the gradient norm is calm throughout, the `tail` points after it count as well. A loss that rises for a
+    batch; where the gradient norm is calm throughout, the `tail` points after it count as well. Points that are back at once
+    are no event either where `known` isolated flags among the `tail` points before were as high: the model learns all but
+    such batches. A loss that rises for a
     moment because the learning rate was set back to a level it had before (`restart` times what it was) is a planned warm
     restart: a note.
     """
@@ -58,6 +60,7 @@ def loss_spike(
         as_one_of_many(each, excess.values[:, 0], flags, beyond=beyond, points=tail, later=tail if is_calm else 0)
         for each, is_calm in zip(found, calm, strict=True)
     ]
+    found = _without_known_batches(found, loss.values[:, 0], flags, tail, known)
     serious = [incident for incident in found if incident.is_incident]
     crowded = _crowded(excess.steps, serious, many, within)
     for incident, close in zip(serious, crowded, strict=True):
@@ -73,6 +76,22 @@ def loss_spike(
             severity="note", where="loss", first=steps[0], last=steps[-1], points=len(steps),
             message=f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once",
         )  # fmt: skip
+
+
+def _without_known_batches(found: list[Incident], loss: Floats, flags: Mask, tail: int, known: int) -> list[Incident]:
+    """Return the incidents, those as isolated whose points come back at once and are no higher than isolated ones before."""
+    judged: list[Incident] = []
+    alone = flags.copy()
+    for each in found:
+        told = each
+        if each.is_incident:
+            before = slice(max(0, each.first - tail), each.first)
+            heights = np.sort(loss[before][alone[before]])
+            if not each.lasts and len(heights) >= known and loss[[*each.core]].max() <= heights[-known]:
+                told = replace(each, is_incident=False)
+            alone[each.first : each.last + 1] &= not told.is_incident
+        judged.append(told)
+    return judged
 
 
 def _early(loss: Series, window: int, share: float, grave: float) -> Iterator[Hit]:

@@ -15,12 +15,16 @@ class Incident(Struct, frozen=True):
         last: Index of the last flag.
         is_incident: Whether it lasts or is strong; otherwise it is isolated.
         is_open: Whether the record ends before the quiet that would close it.
+        core: Indexes of the flags that make it last or strong; none where it is isolated.
+        lasts: Whether some of them are close to each other; strong ones alone need not be.
     """
 
     first: int
     last: int
     is_incident: bool
     is_open: bool
+    core: tuple[int, ...] = ()
+    lasts: bool = False
 
 
 def incidents(flags: Mask, strong: Mask, *, quiet: int, lasting: int = 3, among: int = 5) -> list[Incident]:
@@ -41,9 +45,11 @@ def incidents(flags: Mask, strong: Mask, *, quiet: int, lasting: int = 3, among:
 
 
 def _incident(group: "np.ndarray", strong: Mask, total: int, quiet: int, lasting: int, among: int) -> Incident:
-    dense = bool(len(group) >= lasting and (group[lasting - 1 :] - group[: len(group) - lasting + 1] < among).any())
+    core = strong[group]
+    near = np.flatnonzero(group[lasting - 1 :] - group[: max(0, len(group) - lasting + 1)] < among)
+    core[(near[:, None] + np.arange(lasting)).reshape(-1)] = True
     first, last = int(group[0]), int(group[-1])
-    return Incident(first, last, dense or bool(strong[group].any()), total - 1 - last < quiet)
+    return Incident(first, last, bool(core.any()), total - 1 - last < quiet, tuple(group[core].tolist()), bool(len(near)))
 
 
 def as_one_of_many(
@@ -56,7 +62,7 @@ def as_one_of_many(
         incident: An event of these points.
         excess: How far each point stands above those before it, over their spread, shape (T,).
         flags: Points that stand out; three of `among` in a row belong to an event, and not to the noise, as does the highest
-            point; so do those around them.
+            point of those that make the incident one; so do those around them.
         beyond: The event must stand out so many times as far as the `usual` percentile of the noise.
         points: How many points before the event tell the noise, together with those inside it.
         later: How many points after it do.
@@ -65,8 +71,7 @@ def as_one_of_many(
     """
     if not incident.is_incident:
         return incident
-    inside = slice(incident.first, incident.last + 1)
-    peak = incident.first + int(np.argmax(np.nan_to_num(excess[inside], nan=-np.inf, posinf=np.inf)))
+    peak = max(incident.core, key=lambda place: np.nan_to_num(excess[place], nan=-np.inf, posinf=np.inf))
     window = slice(max(0, incident.first - points), incident.last + 1 + later)
     part = flags[window] & (np.convolve(flags[window], np.ones(among), "same") >= 3)
     part[peak - window.start] = True
