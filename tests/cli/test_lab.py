@@ -332,14 +332,29 @@ def test_the_log_alone_has_a_part_of_its_own_that_the_other_leaves_as_it_is(here
     assert both.startswith(whole.rstrip("\n"))
     part = both.removeprefix(whole.rstrip("\n"))
     assert "`ckaudit lab score --split dev --bare --write`" in part
-    assert part.count("## The log alone") == 1
-    assert "### Dev split, " in part
-    assert "### Test split, " not in part
+    assert part.count("## The log alone: dev split, ") == 1
+    assert "test split" not in part
     assert "|  | ckaudit 0.1.0 |" in part
     for measure in ("any alarm", "right kind", "first cause", "healthy runs flagged"):
         assert f"| {measure} | " in part
     said(capfd, "score", "--cache", cache, "--write")
     assert path.read_text() == both
+
+
+def test_a_split_that_is_written_leaves_the_other_as_it_was(here, cache, capfd):
+    (here / "docs").mkdir()
+    path = here / "docs" / "benchmark.md"
+    said(capfd, "score", "--cache", cache, "--split", "both", "--write")
+    whole = path.read_text()
+    assert "`ckaudit lab score --split dev --write`" in whole
+    assert "`ckaudit lab score --split test --write`" in whole
+    assert whole.index("## Dev split, 2 runs") < whole.index("## Test split, 1 runs")
+    path.write_text(whole.replace("## Dev split, 2 runs", "## Dev split of old").replace("## Test split, 1 runs", "## To go"))
+    said(capfd, "score", "--cache", cache, "--split", "test", "--write")
+    assert path.read_text() == whole.replace("## Dev split, 2 runs", "## Dev split of old")
+    path.write_text(path.read_text().replace("<!-- end of ckaudit lab score --split test -->", ""))
+    code, _, err = said(capfd, "score", "--cache", cache, "--split", "test", "--write")
+    assert (code, "does not say where a part ends" in err) == (2, True)
 
 
 @pytest.mark.parametrize(("name", "count"), [("exp-4", 1), ("", 12)])

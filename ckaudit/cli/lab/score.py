@@ -1,5 +1,6 @@
 """`ckaudit lab score`: how often the auditor is right."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -37,7 +38,7 @@ Output = Annotated[
 Bare = Annotated[bool, typer.Option("--bare", help="Show the auditor only the log that other tools read.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train everything again first; without it nothing is trained.")]
 Write = Annotated[
-    bool, typer.Option("--write", help="Write the tables into docs/benchmark.md, those of --bare into a part of their own.")
+    bool, typer.Option("--write", help="Write the tables into docs/benchmark.md, each split into a part of its own.")
 ]
 Peers = Annotated[
     str,
@@ -85,5 +86,5 @@ def command(
     send(render(found, format, view), encoding, output)
     say(f"wrote {output}" if output else "")
     say(add_history(found) if "test" in chosen else "")
-    say(write_document(found, log_alone(found) if bare else render(found, "markdown")) if write else "")
+    say(write_document(found, log_alone if bare else partial(render, format="markdown")) if write else "")
     return 1 if found.broken else 0

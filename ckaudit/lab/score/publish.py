@@ -1,24 +1,25 @@
-"""The score on paper: `docs/benchmark.md` in two parts, and a line in the history each time the test split is looked at."""
+"""The score on paper: `docs/benchmark.md`, a part for each split, and a line of history for each look at the test split."""
 
 import csv
 import io
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ckaudit.errors import UsageError
 from ckaudit.lab.score.board import Board, Score
 from ckaudit.lab.score.wilson import Share
+from ckaudit.lab.settings import split_of
 
 DOCUMENT, HISTORY = Path("docs/benchmark.md"), Path("docs/benchmark-history.csv")
-MARKS = ("<!-- written by ckaudit lab score -->", "<!-- end of what is written -->")
-BARE_MARKS = ("<!-- written by ckaudit lab score --bare -->", "<!-- end of what is written of the log alone -->")
+BEGIN, END = "<!-- written by ckaudit lab score --split {} -->", "<!-- end of ckaudit lab score --split {} -->"
 COLUMNS = (
     "date", "commit", "bare", "only", "runs", "detected", "first_cause", "acceptable", "top3", "place", "false",
     "delay_checkpoints", "healthy_sev0_sev1", "healthy_sev2", "baseline",
 )  # fmt: skip
-NEW = "# Benchmark\n\n{}\n{}\n".format(*MARKS)
 
 
 def add_history(score: Score, path: Path = HISTORY) -> str:
@@ -37,28 +38,45 @@ def add_history(score: Score, path: Path = HISTORY) -> str:
     return f"added a line to {path}"
 
 
-def write_document(score: Score, tables: str, path: Path = DOCUMENT) -> str:
-    """Write the tables between the marks of the document, with what made them, and say so.
+def write_document(score: Score, draw: Callable[[Score], str], path: Path = DOCUMENT) -> str:
+    """Write the tables of each split between its marks in the document, with what made them, and say so.
 
-    What other tools see has marks of its own, added at the end of a document that lacks them, so that neither part is lost when
-    the other is written.
+    Every split has marks of its own, as has what other tools see of it: none is lost when another is written. Those that the
+    document lacks are added at its end.
+
+    Args:
+        score: What was found.
+        draw: Makes the tables of a score.
+        path: The document.
 
     Raises:
-        UsageError: If there is no folder for it, or the marks are not in it.
+        UsageError: If there is no folder for it, or it has no marks at all.
     """
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent} here", hint="--write is for a clone of the repository")
-    whole = path.read_text(encoding="utf-8") if path.exists() else NEW
-    marks = BARE_MARKS if score.bare else MARKS
-    if score.bare and marks[0] not in whole:
-        whole = "{}\n\n{}\n{}\n".format(whole.rstrip("\n"), *marks)
-    before, begin, rest = whole.partition(marks[0])
-    _, end, after = rest.partition(marks[1])
-    if not (begin and end):
-        raise UsageError(f"{path} does not have the marks between which is written", hint="put in {} and {}".format(*marks))
-    about = "\n".join(_about(score))
-    path.write_text(f"{before}{begin}\n\n{about}\n\n{tables}\n{end}{after}", encoding="utf-8")
+    whole = path.read_text(encoding="utf-8") if path.exists() else f"# Benchmark\n\n{BEGIN.format('dev')}\n{END.format('dev')}\n"
+    if BEGIN.partition("{}")[0] not in whole:
+        raise UsageError(f"{path} has no marks between which is written", hint=f"put in {BEGIN} and {END}".format("dev", "dev"))
+    for board in score.boards:
+        missing = {name: why for name, why in score.missing.items() if split_of(int(name.rpartition(".")[2])) == board.split}
+        part = replace(score, boards=[board], missing=missing)
+        whole = _with_part(whole, part, draw(part), path)
+    path.write_text(whole, encoding="utf-8")
     return f"wrote {path}"
+
+
+def _with_part(whole: str, score: Score, tables: str, path: Path) -> str:
+    """Return the document with the tables of one split in their place."""
+    what = score.boards[0].split + (" --bare" if score.bare else "")
+    begin, end = BEGIN.format(what), END.format(what)
+    if begin not in whole:
+        whole = f"{whole.rstrip()}\n\n{begin}\n{end}\n"
+    before, _, rest = whole.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise UsageError(f"{path} does not say where a part ends", hint=f"put in {end}")
+    about = "\n".join(_about(score))
+    return f"{before}{begin}\n\n{about}\n\n{tables}\n{end}{after}"
 
 
 def commit() -> str:
@@ -80,14 +98,13 @@ def today() -> str:
 
 
 def _about(score: Score) -> Iterator[str]:
-    splits = "both" if len(score.boards) > 1 else score.boards[0].split
     options = "".join([" --bare" if score.bare else "", f" --only '{score.only}'" if score.only else ""])
     peers = (
         " --peers PYTHON"
         if any(peer.reads == "log" and peer.name != "ckaudit" for board in score.boards for peer in board.peers)
         else ""
     )
-    yield f"`ckaudit lab score --split {splits}{options}{peers} --write`"
+    yield f"`ckaudit lab score --split {score.boards[0].split}{options}{peers} --write`"
     yield ""
     yield f"{today()}, commit {commit()}, {score.tool}, Python {platform.python_version()}."
 

@@ -22,16 +22,16 @@ LEGEND = (
 
 
 def log_alone(score: Score) -> str:
-    """Return the part: a table for each split, and the faults that the log alone shows and does not show."""
-    parts = ["## The log alone", text(ABOUT)]
-    parts += [part for board in score.boards for part in _board(board)]
+    """Return a table for each split, and the faults that the log alone shows and does not show."""
+    parts = [part for board in score.boards for part in _board(board)]
     parts.append("\n".join(f"- {text(line)}" for line in LEGEND))
     return "\n\n".join([*parts, *missing(score)]) + "\n"
 
 
 def _board(board: Board) -> Iterator[str]:
     ill = [each for each in board.outcomes if not each.harmless]
-    yield f"### {board.split.capitalize()} split, {len(ill)} runs of faults and {len(board.controls)} healthy ones"
+    yield f"## The log alone: {board.split} split, {len(ill)} runs of faults and {len(board.controls)} healthy ones"
+    yield text(ABOUT)
     yield table(cells.log_alone(board))
     if healthy := [f"{each.name}.{each.seed}" for each in board.controls if each.grave or each.sev2]:
         yield f"Healthy, but flagged by ours: {', '.join(map(text, healthy))}."
