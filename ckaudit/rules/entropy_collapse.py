@@ -6,18 +6,21 @@ import numpy as np
 
 from ckaudit.contract.report import Severity
 from ckaudit.metrics.attention import max_attn_logit, normalized_attention_entropy
-from ckaudit.metrics.loss import initial_loss_excess
+from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
 from ckaudit.metrics.medians import row_medians
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Mask, Series, at, single
 from ckaudit.run.spans import spans
 
 
-@rule("ATTN001", severity="sev1", needs=[normalized_attention_entropy], wants=[max_attn_logit, initial_loss_excess], unit="1")
+@rule(
+    "ATTN001", severity="sev1", needs=[normalized_attention_entropy], wants=[max_attn_logit, initial_loss_excess, train_loss_raw],
+    unit="1",
+)  # fmt: skip
 def entropy_collapse(
-    entropy: Series, logit: Series | None, start: Series | None, *, sharp: float = 0.1, layer_share: float = 0.5,
-    model_share: float = 0.5, min_points: int = 2, hot: float = 50.0, hot_sharp: float = 0.25, young: int = 100,
-    early: float = 0.35, early_points: int = 2,
+    entropy: Series, logit: Series | None, start: Series | None, loss: Series | None, *, sharp: float = 0.1,
+    layer_share: float = 0.5, model_share: float = 0.5, min_points: int = 2, hot: float = 50.0, hot_sharp: float = 0.25,
+    young: int = 100, early: float = 0.35, early_points: int = 2, learnt: float = 0.25, around: int = 10,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Attention heads look at one key only.
 
@@ -26,24 +29,30 @@ def entropy_collapse(
     `hot_sharp` while its largest logit is over `hot`, for then sharpness comes from saturation and not from choice (lab:
     healthy heads 0.4 and more, with logits up to 28; ill ones 0.2 with 70 and more). When more than `model_share` of all
     heads are, at `min_points` checkpoints in a row, it is sev1 (SEV1-3); more than `layer_share` of one layer's heads is
-    sev2; single heads are noted (F10 counts them dead). Where the median of all heads is below
-    `early` at `early_points` checkpoints in a row, in the first `young` steps of a run that began knowing nothing, that is noted
-    (lab: ordinary runs from 0.77, a scale that is missing up to 0.29; one that is large by design comes as low).
+    sev2, and noted where they have chosen: no logit of the layer is over `hot`, and since then the loss (medians of `around`
+    points) has fallen by `learnt` of itself. Single heads are noted (F10 counts them dead). Where the median of all heads
+    is below `early` at `early_points` checkpoints in a row, in the first `young` steps of a run that began knowing nothing,
+    that is noted (lab: ordinary runs from 0.77, a scale that is missing up to 0.29; one that is large by design comes as
+    low).
     ## Why it matters
     Saturated softmax passes no gradient to queries and keys: the logits have outgrown their scale (TRI-4).
     ## False alarms
     Some heads of healthy models are sharp by design, such as those that look at the previous token: a few are only noted.
     """
     yield from too_few(entropy, min_points)
-    collapsed = (entropy.values < np.where(_hot(entropy, logit, hot), hot_sharp, sharp)) & entropy.finite  # (T, H)
+    is_hot = _hot(entropy, logit, hot)
+    collapsed = (entropy.values < np.where(is_hot, hot_sharp, sharp)) & entropy.finite  # (T, H)
     told = np.zeros_like(collapsed)
     for group in (None, *dict.fromkeys(_layers(entropy))):
         mine = np.array([group in (None, layer) for layer in _layers(entropy)])
         limit = model_share if group is None else layer_share
-        severity: Severity = "sev1" if group is None else "sev2"
+        calm = logit is not None and not is_hot[:, mine].any()
         share = _share(entropy, collapsed, mine, group or "attention")
         for span in spans(share, (share.values > limit) & ~told[:, mine].any(axis=1, keepdims=True), min_points=min_points):
             told[np.ix_(span.rows, mine)] = True
+            severity: Severity = "sev1" if group is None else "sev2"
+            if group is not None and calm and loss is not None and _gain(loss, span.first, around) > learnt:
+                severity = "note"
             yield Hit.over(
                 span, severity, "{value:.0%} of the heads of {where} attend to one key only; the limit is {limit:.0%}",
                 badness=share.values, limit=limit,
@@ -55,6 +64,17 @@ def entropy_collapse(
             span, "note", "{where} attends to one key only: its entropy is {value:.2g} of the possible, below {limit:.2g}",
             badness=-entropy.values, value=entropy.values, limit=sharp,
         )  # fmt: skip
+
+
+def _gain(loss: Series, since: int, around: int) -> float:
+    """Return the share of the loss around a step that is gone at the end."""
+    rows = np.flatnonzero(loss.finite[:, 0])
+    place = int(np.searchsorted(loss.steps[rows], since))
+    values = loss.values[rows, 0]
+    if len(values) < place + 2 * around:
+        return 0.0
+    before, after = np.median(values[max(0, place - around) : place + around]), np.median(values[-around:])
+    return float(1 - after / before) if before > 0 else 0.0
 
 
 def _too_early(entropy: Series, told: Mask, *, young: int, limit: float, points: int) -> Iterator[Hit]:
