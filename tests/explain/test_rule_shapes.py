@@ -98,6 +98,7 @@ TOLD = {
         facts={"vocabulary": 50257},
     ),
     "update_out_of_band": Told(beside={"learning_rate": 1e-3}),
+    "updates_held_back": Told(label="blocks.0.mlp.weight", beside={"optimizer_adapts": 1.0, "grad_global_norm": 0.7}),
     "validation_noise": Told(points=None, beside={"learning_rate": 0.0}),
     "vanishing_gradient": Told(along="block.{}"),
     "weight_scale_off": Told(start=0, label="blocks.0.mlp.weight", facts=MATRIX),
