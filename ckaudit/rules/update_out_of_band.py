@@ -67,9 +67,7 @@ def update_out_of_band(
     if _rises(rate) or not len(middle.steps):
         return
     full = _rate(middle.steps, rate, near_peak) & (middle.steps > warmup // 5) & ~_has_learnt(middle.steps, start, loss, learnt)
-    last = ratio.steps[-1:] if loss is None else loss.steps[-1:]
-    judged_at = last if _rate(last, rate, come_down)[0] else last // 2
-    limit = low if _has_learnt(judged_at, start, loss, learnt)[0] else slow
+    limit = low if _has_learnt(_by_when(loss or ratio, rate, come_down), start, loss, learnt)[0] else slow
     for span in spans(middle, (middle.values < limit) & (middle.values > 0) & full[:, None], min_points=min_points):
         yield Hit.over(
             span, "sev2", "an update changes as little as {value:.2g} of the median tensor, and hardly anything is learnt; "
@@ -83,6 +81,12 @@ def _rate(steps: Steps, rate: Series | None, share: float) -> Mask:
         return np.ones(len(steps), bool)
     known = rate.values[rate.finite]
     return np.asarray(np.nan_to_num(at(rate, steps).values[:, 0], nan=np.inf) > share * (known.max() if known.size else 0.0))
+
+
+def _by_when(logged: Series, rate: Series | None, come_down: float) -> Steps:
+    """Return the step by which a run must have learnt something, shape (1,): its last, or its middle once the rate is low."""
+    last = logged.steps[-1:]
+    return last if _rate(last, rate, come_down)[0] else last // 2
 
 
 def _rises(rate: Series | None) -> bool:
