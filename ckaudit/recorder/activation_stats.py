@@ -11,7 +11,7 @@ from ckaudit.contract.numbers import Number
 from ckaudit.contract.tensors import Histogram
 from ckaudit.recorder.arrays import Array, dense_at_hand, double, dtype_name, ends, flat, is_away, library, row_norms, to_numpy
 from ckaudit.recorder.digits import shortest_of
-from ckaudit.recorder.spread import histograms, quantiles_of
+from ckaudit.recorder.spread import quantiles_of, spread_of
 from ckaudit.recorder.sweep import Swept, sweep
 
 LOOKED_AT, TOKENS = 2**13, 64  # elements of one output, and fewest tokens that make a percentile
@@ -73,8 +73,10 @@ def activation_stats(outputs: Sequence[Output]) -> list[ActivationStats]:
     $\max_{b,l} |H_{b,l,j}| < 10^{-3}$ (F8); an outlier lies beyond six standard deviations of the mean (M22).
     Extremes, dead units and `nonfinite_count` are of all elements, the others of the finite ones among the tokens looked at.
     """
+    if not outputs:
+        return []
     swept = sweep([output.tokens for output in outputs], exact_up_to=2 * LOOKED_AT, magnitudes=True)
-    bins = histograms([found.ordered for found in swept])
+    _, bins = spread_of([found.sample for found in swept], ())
     spreads = quantiles_of([_token_rms(output.tokens) for output in outputs], (50, 99))
     numbers = [_numbers(output, found, spread) for output, found, spread in zip(outputs, swept, spreads, strict=True)]
     written = iter(shortest_of([number for each in numbers for number in each]))
@@ -123,7 +125,7 @@ def _extremes(values: Array) -> tuple[Array, Array, Array]:
 
 def _token_rms(tokens: Array) -> Array:
     norms = to_numpy(row_norms(flat(tokens).reshape(tokens.shape))) / math.sqrt(max(tokens.shape[-1], 1))
-    return np.sort(norms[np.isfinite(norms)])
+    return norms[np.isfinite(norms)]
 
 
 def _numbers(output: Output, found: Swept, spread: Sequence[float]) -> list[float]:

@@ -32,15 +32,25 @@ class Call(Struct, frozen=True):
         device: Where its tensors are.
         first: Index of the key at the first query's own place.
         kv_heads: Key heads, where several query heads share one.
-        logits: Takes a number of sequences and the places of n queries; returns scaled logits (b, H, n, K) in float32, with
-            what a mask adds, and whether each key may be seen, in a shape that fits them.
+        given: What the logits are made of; the first dimension of each are the sequences, or one for all of them.
+        logits: Takes what is `given`, a number of sequences and the places of n queries; returns scaled logits (b, H, n, K) in
+            float32, with what a mask adds, and whether each key may be seen, in a shape that fits them.
     """
 
     shape: tuple[int, int, int, int]
     device: torch.device
     first: int
     kv_heads: int | None
-    logits: Callable[[int, Tensor], tuple[Tensor, Tensor]]
+    given: tuple[Tensor, ...]
+    logits: Callable[[Sequence[Tensor], int, Tensor], tuple[Tensor, Tensor]]
+
+    def first_sequences(self, count: int = SEQUENCES) -> "Call":
+        """Return the same of the first sequences alone."""
+        return replace(self, shape=(min(count, self.shape[0]), *self.shape[1:]), given=tuple(each[:count] for each in self.given))
+
+    def copied(self) -> "Call":
+        """Return the same from copies, that the model does not write to."""
+        return replace(self, given=tuple(each.clone() for each in self.given))
 
 
 class Sample(Struct, frozen=True):
@@ -73,24 +83,26 @@ def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
         return None
     if mask is not None and mask.ndim == 3 and given["query"].ndim == 3:
         mask = mask.unsqueeze(1)
+    masks = () if mask is None else (mask.detach()[(None,) * (4 - mask.ndim)],)
     batch, heads, queries, size = query.shape
     scale, causal = given.get("scale"), bool(given.get("is_causal", False))
     shape = (batch, heads, queries, key.shape[2])
 
-    def logits(sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def logits(given: Sequence[Tensor], sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+        query, key, *masks = given
         # All of them need no copy.
         some = query[:sequences] if len(rows) == queries else query[:sequences, :, rows]
         found = _products(some, key[:sequences])
         found *= 1 / math.sqrt(size) if scale is None else scale
         keys = torch.arange(shape[3], device=query.device)
         seen = keys <= rows[:, None] if causal else torch.ones_like(keys, dtype=torch.bool).expand(len(rows), -1)
-        if mask is None:
+        if not masks:
             return found, seen
-        part = mask.detach().broadcast_to(shape)[:sequences, :, rows]
+        part = masks[0].broadcast_to((len(query), *shape[1:]))[:sequences, :, rows]
         return (found, seen & part) if part.dtype == torch.bool else (found + part, seen & ~(part <= FORBIDDEN))
 
     first, kv_heads = 0 if causal else shape[3] - queries, key.shape[1] if key.shape[1] < heads else None
-    return Call(shape, query.device, first, kv_heads, logits)
+    return Call(shape, query.device, first, kv_heads, (query, key, *masks), logits)
 
 
 def softmax_call(logits: Tensor, heads: int | None = None) -> Call | None:
@@ -106,11 +118,11 @@ def softmax_call(logits: Tensor, heads: int | None = None) -> Call | None:
     if keys == queries + 1:
         return None
 
-    def part(sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
-        found = logits.detach()[:sequences, :, rows]
+    def part(given: Sequence[Tensor], sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+        found = given[0][:sequences, :, rows]
         return found.float(), ~(found <= FORBIDDEN)
 
-    return Call((batch, count, queries, keys), logits.device, keys - queries, None, part)
+    return Call((batch, count, queries, keys), logits.device, keys - queries, None, (logits.detach(),), part)
 
 
 def sampled(size: int, count: int) -> NDArray[np.intp]:
@@ -148,7 +160,7 @@ def take(
 
 
 def _sample(call: Call, sequences: int, places: NDArray[np.intp]) -> Sample:
-    logits, seen = call.logits(sequences, torch.as_tensor(places, device=call.device))
+    logits, seen = call.logits(call.given, sequences, torch.as_tensor(places, device=call.device))
     count = seen.sum(-1).broadcast_to(logits.shape[:-1])  # (b, H, n)
     logits = logits.masked_fill(~seen, -math.inf)
     probabilities = logits.softmax(-1).masked_fill((count == 0)[..., None], 0.0)

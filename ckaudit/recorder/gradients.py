@@ -1,6 +1,7 @@
 """Gradients of a torch model: the norm of every one in one pass, AMP's scale taken out again, clipping."""
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -142,7 +143,8 @@ def _is_plain(gradients: Sequence[Tensor], long: int) -> bool:
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:
     """Return whether every element is finite: so where every norm is, which takes one fused pass per device and type."""
-    norms = _together(_fused(tensors)).tolist() if tensors else []
+    taken = take_norms(tensors, long=sys.maxsize)
+    norms = [] if taken is None else taken.numbers()
     doubtful = [tensor for tensor, norm in zip(tensors, norms, strict=True) if not math.isfinite(norm)]
     return all(bool(tensor.isfinite().all()) for tensor in doubtful)  # squares may be too large where elements are not
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.grids import encode_grid, sample_indices
 from ckaudit.contract.tensors import Grid, PackedGrid
-from ckaudit.recorder.arrays import Array, dense, double, dtype_name, is_away, to_numpy
+from ckaudit.recorder.arrays import Array, dense_at_hand, double, to_numpy
 from ckaudit.recorder.digits import shorten
 
 T = TypeVar("T")
@@ -22,11 +22,9 @@ def matrix_grid(array: Array, encoding: Literal["nested", "q8"]) -> Grid | None:
     """
     if array.ndim < 2 or not math.prod(array.shape):
         return None
-    matrix = dense(array)
-    matrix = matrix if is_away(matrix) else to_numpy(matrix if dtype_name(matrix) != "bfloat16" else matrix.float())
+    matrix = dense_at_hand(array)
     matrix = matrix.reshape(matrix.shape[0], -1)
-    rows, columns = _places(*matrix.shape)
-    return short_ends(encode_grid(to_numpy(double(matrix[rows, columns])), encoding))
+    return short_ends(encode_grid(to_numpy(double(matrix[_places(*matrix.shape)])), encoding))
 
 
 def short_ends(grid: T, *, tolerance: float = 0.01) -> T:

@@ -15,7 +15,7 @@ from ckaudit.contract.tensor_names import depth_of, layer_names
 from ckaudit.recorder.activation_stats import Output, activation_stats, note
 from ckaudit.recorder.activations import chosen_modules, is_function, matches, output_tensor
 from ckaudit.recorder.attention import attention_stats, four_dimensional, max_logits
-from ckaudit.recorder.fused import SEQUENCES, Call, Sample, sample_stats, take
+from ckaudit.recorder.fused import SEQUENCES, Call, sample_stats, take
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.intercept import AttentionWatch
@@ -233,6 +233,14 @@ class Observer:
         return _with_attention(look)
 
     def _computed(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None) -> None:
+        some = call.first_sequences()
+        size = sum(each.numel() for each in some.given)
+        if self._put_off.has_room(size):
+            self._put_off.add(f"the attention of {name}", size, partial(self._sampled, name, module, some.copied(), grid))
+        else:
+            self._sampled(name, module, some, grid)
+
+    def _sampled(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None) -> None:
         sample = take(call, queries=self._queries, with_cells=grid is not None)
         if sample is None:
             return
@@ -242,17 +250,10 @@ class Observer:
         elif isinstance(groups, int) and groups > 1:
             # The keys may have been repeated before the call.
             sample = replace(sample, kv_heads=call.shape[1] // groups)
-        size, look = 2 * sample.probabilities.numel(), partial(self._sampled, name or "model", sample, grid)
-        if self._put_off.has_room(size):
-            self._put_off.add(f"the attention of {name}", size, look)
-        else:
-            look()
-
-    def _sampled(self, name: str, sample: Sample, grid: Literal["nested", "q8"] | None) -> None:
         found = sample_stats(sample, causal=self._causal, grid=grid)
         if found is None:
             return
-        self._seen.computed[name], lowest = found
+        self._seen.computed[name or "model"], lowest = found
         self._seen.entropies += [] if lowest is None else [lowest]
 
     def _routing(self, name: str) -> Callable[[Any], None]:

@@ -6,18 +6,16 @@ from itertools import accumulate, starmap
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.tensors import PERCENTILE_LEVELS, Histogram
 from ckaudit.recorder.arrays import Array, dense_at_hand, double, ends, is_away, library, square_sum, to_numpy, widened
 from ckaudit.recorder.digits import shortest_of, significant_all
-from ckaudit.recorder.spread import EXACT_UP_TO, histograms, quantiles_of, strided
+from ckaudit.recorder.selection import NOTHING, Values
+from ckaudit.recorder.spread import EXACT_UP_TO, spread_of, strided
 
 STRETCH = 2**16  # elements that are looked at together: as float64 they fit a processor's second cache
 CANCELLED = 0.01  # of the squares: where less is left of them without the mean, it is summed again, to keep its digits
-
-Values = NDArray[np.floating]
 
 
 class Moments(Struct, frozen=True):
@@ -49,12 +47,12 @@ class Swept(Struct, frozen=True):
 
     Attributes:
         moments: Of all its elements.
-        ordered: The finite elements among those looked at for their distribution, sorted.
+        sample: The finite elements among those looked at for their distribution, in no order.
         sampled: How many were looked at for it; None: all of them.
     """
 
     moments: Moments
-    ordered: Values
+    sample: Values
     sampled: int | None
 
 
@@ -95,11 +93,11 @@ def measure(
 ) -> list[Measured]:
     """Return the statistics of each tensor as they are written; see `sweep`."""
     swept = sweep(arrays, scale=scale, exact_up_to=exact_up_to, chunk=chunk)
-    ordered = [one.ordered for one in swept]
-    levels = significant_all(np.array(quantiles_of(ordered, PERCENTILE_LEVELS)).reshape(-1, len(PERCENTILE_LEVELS)))
+    quantiles, counted = spread_of([one.sample for one in swept], PERCENTILE_LEVELS)
+    levels = significant_all(np.array(quantiles).reshape(-1, len(PERCENTILE_LEVELS)))
     return [
         Measured(one.moments, numbers, percentiles, bins, one.sampled)
-        for one, numbers, percentiles, bins in zip(swept, _written(swept), levels, histograms(ordered), strict=True)
+        for one, numbers, percentiles, bins in zip(swept, _written(swept), levels, counted, strict=True)
     ]
 
 
@@ -119,12 +117,12 @@ def sweep(
     chunk: int = STRETCH,
     magnitudes: bool = False,
 ) -> list[Swept]:
-    """Return moments and sorted elements of each tensor, of its elements divided by `scale`.
+    """Return moments and sample of each tensor, of its elements divided by `scale`.
 
     Args:
         arrays: Tensors of any shapes and types, NumPy's or torch's.
         scale: Loss scale that still lies on them.
-        exact_up_to: Elements of a tensor that are all sorted; a larger one is sampled.
+        exact_up_to: Elements of a tensor that are all in its sample; of a larger one some are.
         chunk: Elements taken at a time, on an accelerator sixty-four times as many.
         magnitudes: Whether the mean magnitude is taken as well.
     """
@@ -140,21 +138,18 @@ def sweep(
         seen = [piece[-start % strides[owner] :: strides[owner]] for piece, (owner, start, _) in zip(pieces, group, strict=True)]
         for (owner, _, _), row, values in zip(group, found, _apart(seen, scale), strict=True):
             rows[owner].append(row)
-            # A view would keep all of its stretch.
-            samples[owner].append(values.copy() if row.finite == row.size else values[np.isfinite(values)])
+            finite = values if row.finite == row.size else values[np.isfinite(values)]
+            # A view of a few elements would keep all of their stretch.
+            samples[owner].append(finite.copy() if strides[owner] > 1 else finite)
     return [
-        Swept(_merged(each), _sorted(parts), -(-values.shape[0] // stride) if stride > 1 else None)
+        Swept(_merged(each), _whole(parts), -(-values.shape[0] // stride) if stride > 1 else None)
         for each, parts, values, stride in zip(rows, samples, flats, strides, strict=True)
     ]
 
 
-def _sorted(parts: Sequence[Values]) -> Values:
-    """Return all elements of arrays in order; they may be written over."""
-    if not parts:
-        return np.zeros(0, np.float32)
-    values = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    values.sort()
-    return values
+def _whole(parts: Sequence[Values]) -> Values:
+    """Return arrays as one."""
+    return parts[0] if len(parts) == 1 else np.concatenate([NOTHING, *parts])
 
 
 def moments(values: Array, *, chunk: int = STRETCH) -> Moments:

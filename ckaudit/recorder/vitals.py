@@ -81,8 +81,8 @@ class Readings(Struct):
         logits = [value for layer in self.logits for value in layer.tolist() if value != -math.inf]
         shares = [layer.tolist() for layer in self.shares]
         entropy, sharp = ([value for layer in shares for value in layer[which] if value != math.inf] for which in (0, 1))
-        ordered = [np.sort(norms[norms.isfinite()].cpu().numpy()) for norms in self.norms.values()]
-        spread = dict(zip(self.norms, quantiles_of(ordered, (50, 99)), strict=True))
+        norms = [norms[norms.isfinite()].cpu().numpy() for norms in self.norms.values()]
+        spread = dict(zip(self.norms, quantiles_of(norms, (50, 99)), strict=True))
         return Vitals(
             max_attn_logit=_shorter(max(filter(math.isfinite, logits), default=math.nan if logits else None)),
             min_normalized_entropy=_shorter(lowest(entropy)),

@@ -613,3 +613,16 @@ def test_a_llama_is_recorded_from_end_to_end(tmp_path, read):
         np.testing.assert_allclose(stats.max_logit_per_head, wanted["logit"], rtol=1e-4)
         assert (stats.heads, stats.kv_heads, stats.keys, stats.causal) == (4, 2, 16, True)
     assert not validate([tmp_path]).findings
+
+
+@pytest.mark.parametrize("mask_shape", [None, (12, 12), (1, 12, 12), (HEADS, 12, 12), (3, 1, 12, 12), (3, HEADS, 12, 12)])
+def test_what_a_model_writes_after_its_attention_is_not_seen(mask_shape):
+    source = torch.Generator().manual_seed(3)
+    q, k = (torch.randn(3, HEADS, 12, SIZE, generator=source) for _ in range(2))
+    mask = None if mask_shape is None else torch.rand(mask_shape, generator=source).log()
+    call = fused_call((q, k, k), {"attn_mask": mask})
+    before, kept = call_stats(call, queries=5, grid="nested"), call.first_sequences(2).copied()
+    for written in filter(torch.is_tensor, (q, k, mask)):
+        written.fill_(7.0)
+    assert call_stats(kept, queries=5, grid="nested") == before
+    assert call_stats(call, queries=5, grid="nested") != before

@@ -9,7 +9,7 @@ from ckaudit.contract.grids import unpack
 from ckaudit.recorder.arrays import dense
 from ckaudit.recorder.digits import shorten, shorten_all, significant_all
 from ckaudit.recorder.gradient_stats import gradient_stats
-from ckaudit.recorder.spread import histograms, quantiles_of, stride_of
+from ckaudit.recorder.spread import quantiles_of, spread_of, stride_of
 from ckaudit.recorder.sweep import measure, moments, sweep
 from ckaudit.recorder.weights import weight_stats
 
@@ -62,7 +62,7 @@ def test_histograms_agree_with_numpy(shape):
 
 @pytest.mark.parametrize("value", [0.0, 3.0, -1e20])
 def test_equal_elements_fall_into_one_bin_inside_its_range(value):
-    (found,) = histograms([np.full(5, value)])
+    _, (found,) = spread_of([np.full(5, value)], ())
     low, high = found.bins.range
     assert low < value < high
     assert sum(found.counts) == max(found.counts) == 5
@@ -204,7 +204,7 @@ def measured(tensors=None, **options):
     tensors = many() if tensors is None else tensors
     told, swept = measure(tensors, **options), sweep(tensors, magnitudes=True, **options)
     return [
-        (moments.moments, one.percentiles, one.histogram, one.sampled, moments.ordered.size)
+        (moments.moments, one.percentiles, one.histogram, one.sampled, moments.sample.size)
         for one, moments in zip(told, swept, strict=True)
     ]
 
