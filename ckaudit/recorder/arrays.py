@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 Array: TypeAlias = Any  # numpy.ndarray or torch.Tensor
 
 CHUNK = 2**18  # elements turned into float64 at a time: they fit a processor's second cache
+ROW = 2**13  # elements of one product: of more than 10,000, OpenBLAS shares it out among threads of its own
 
 
 def library(array: Array) -> Any:
@@ -112,8 +113,13 @@ def ends(values: Array) -> tuple[Array, Array]:
 
 
 def square_sum(values: Array) -> Array:
-    """Return the sum of squares of a flat array: of NumPy's without BLAS, whose threads would be those of the training."""
-    return np.einsum("i,i", values, values) if isinstance(values, np.ndarray) else values.dot(values)
+    """Return the sum of squares of a flat array."""
+    if not isinstance(values, np.ndarray):
+        return values.dot(values)
+    if values.size <= ROW:
+        return _row_squares(values)
+    whole = values.size - values.size % ROW
+    return _row_squares(values[:whole].reshape(-1, ROW)).sum() + _row_squares(values[whole:])
 
 
 def norm(values: Array) -> float:
@@ -127,8 +133,16 @@ def row_norms(rows: Array) -> Array:
         torch = library(rows)
         return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
     wide = double(rows)
-    found: NDArray[np.float64] = np.sqrt(np.einsum("...d,...d->...", wide, wide))
+    found: NDArray[np.float64] = np.sqrt(_row_squares(wide))
     return found
+
+
+def _row_squares(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return the sum of squares of each row, shape (..., D) to (...), without threads that would be taken from the training."""
+    # NumPy has `vecdot` since version 2; it takes a quarter of the time.
+    if rows.shape[-1] > ROW or not hasattr(np, "vecdot"):
+        return np.asarray(np.einsum("...d,...d->...", rows, rows))
+    return np.asarray(np.vecdot(rows, rows))
 
 
 def bytes_hash(array: Array, *, size: int = 16) -> str:

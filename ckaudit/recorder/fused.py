@@ -34,7 +34,7 @@ class Call(Struct, frozen=True):
         kv_heads: Key heads, where several query heads share one.
         given: What the logits are made of; the first dimension of each are the sequences, or one for all of them.
         logits: Takes what is `given`, a number of sequences and the places of n queries; returns scaled logits (b, H, n, K) in
-            float32, with what a mask adds, and whether each key may be seen, in a shape that fits them.
+            float32, new ones, with what a mask adds, and whether each key may be seen, in a shape that fits them.
     """
 
     shape: tuple[int, int, int, int]
@@ -162,8 +162,10 @@ def take(
 def _sample(call: Call, sequences: int, places: NDArray[np.intp]) -> Sample:
     logits, seen = call.logits(call.given, sequences, torch.as_tensor(places, device=call.device))
     count = seen.sum(-1).broadcast_to(logits.shape[:-1])  # (b, H, n)
-    logits = logits.masked_fill(~seen, -math.inf)
-    probabilities = logits.softmax(-1).masked_fill((count == 0)[..., None], 0.0)
+    logits.masked_fill_(~seen, -math.inf)
+    probabilities = logits.softmax(-1)
+    if bool((see_nothing := count == 0).any()):
+        probabilities.masked_fill_(see_nothing[..., None], 0.0)
     return Sample(probabilities, logits, Queries(places + call.first, count.double()), call.kv_heads)
 
 
