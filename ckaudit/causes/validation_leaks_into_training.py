@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.contract.report import Evidence
-from ckaudit.metrics.data import target_shift_match
+from ckaudit.metrics.data import held_out_rows_trained_on, target_shift_match
 from ckaudit.metrics.loss import train_val_gap
 from ckaudit.rules.benchmark_regression import benchmark_regression
 from ckaudit.rules.initial_loss_off import initial_loss_off
@@ -25,7 +25,7 @@ from ckaudit.run.series import Series
     prior=-1.5,
     explains=[split_overlap, train_val_inverted],
     follows=[loss_below_floor, memorization_rising, repeated_batch, benchmark_regression],
-    wants=[train_val_gap, target_shift_match],
+    wants=[train_val_gap, target_shift_match, held_out_rows_trained_on],
     knob="Split by document or source before anything else, and deduplicate the training data against what is held out.",
     inspect="Documents of the held-out set that have a near duplicate in the training data, and the code that splits.",
     runbook="Keep the checkpoints, discard the evaluations: judge the model on text that is younger than the training data.",
@@ -34,6 +34,7 @@ def validation_leaks_into_training(
     found: Findings,
     gap: Series | None,
     match: Series | None,
+    rows: Series | None,
     *,
     well: float = 0.99,
     decisive: float = 4.0,
@@ -42,14 +43,16 @@ def validation_leaks_into_training(
 ) -> Iterator[Evidence]:
     """What is held out is also trained on, so that the validation loss is partly memory.
 
-    Duplicates across the split are the thing itself. A validation loss that falls further and further below the training loss
-    is learnt by heart, if the loss is right and more than `well` of the targets are; dropout and smoothing burden the training
-    loss from the first step on.
+    Duplicates across the split are the thing itself, and none in many batches speak against it. A validation loss that falls
+    further and further below the training loss is learnt by heart, if the loss is right and more than `well` of the targets
+    are; dropout and smoothing burden the training loss from the first step on.
     Weights are starting values, to be fitted on runs of known truth.
     """
     overlap = found.first(split_overlap)
     if overlap is not None:
         yield supports(decisive, overlap.message, overlap)
+    elif rows is not None and rows.finite.any() and not np.nanmax(rows.values):
+        yield contradicts(strong, "no row that is held out was met in the batches looked at", rows.name)
     if other := found.first(target_misalignment, target_equals_input, initial_loss_off, mask_leak):
         yield contradicts(decisive, f"the two losses differ for another reason: {other.message}", other)
     right = match is not None and match.finite.any() and float(match.values[match.finite].min()) > well

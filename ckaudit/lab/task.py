@@ -32,11 +32,15 @@ class Task:
 
 
 class Evaluation:
-    """What a model makes of the held-out batch, in pieces that fit in memory."""
+    """What a model makes of the held-out batch, in pieces that fit in memory.
+
+    Attributes:
+        held_out: The batch.
+    """
 
     def __init__(self, task: Task, held_out: Batch, *, rows: int = 64) -> None:
         self._task = task
-        self._held_out = held_out
+        self.held_out = held_out
         self._pieces = [
             Batch(inputs=inputs, targets=targets)
             for inputs, targets in zip(held_out.inputs.split(rows), held_out.targets.split(rows), strict=True)
@@ -46,6 +50,6 @@ class Evaluation:
     def values(self, model: nn.Module) -> dict[str, float]:
         """Return `val_loss` and, where there are slices, `slice_val_loss` of each, in nats; the model's mode is left alone."""
         losses = torch.cat([self._task.losses(self._task.logits(model, piece), piece) for piece in self._pieces])
-        counted = self._held_out.targets != IGNORED
-        masks = {f"slice_val_loss/{name}": mask & counted for name, mask in self._held_out.slices.items()}
+        counted = self.held_out.targets != IGNORED
+        masks = {f"slice_val_loss/{name}": mask & counted for name, mask in self.held_out.slices.items()}
         return {name: float(losses[mask].mean()) for name, mask in ({"val_loss": counted} | masks).items() if bool(mask.any())}

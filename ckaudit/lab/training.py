@@ -168,6 +168,7 @@ class Training:
         values: dict[str, Any] = {"tokens_seen": self.tokens}
         if self.step % self.plan.eval_every == 0 and self.rank == 0:
             values |= self.change.evaluate(self)
+            self.recorder.hold_out(self.evaluation.held_out.inputs)
         values = self.change.log(self, values)
         shown = self.change.shown_loss(self, loss)
         pair = (batch.inputs, batch.targets)

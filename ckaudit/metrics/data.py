@@ -68,6 +68,19 @@ def batch_duplicate_share(run: Run) -> Series:
     return run.value("data.duplicate_share")
 
 
+@metric(unit="%", reads=["held_out_rows_trained_on"], source="catalogue M37; Lee et al. 2022, section 6", memory=1)
+def held_out_rows_trained_on(run: Run) -> Series:
+    r"""Share of the rows declared held out (`Recorder.hold_out`) that were met in batches of the training so far.
+
+    $$100 \cdot \frac{|H \cap \bigcup_{s \le t} B_s|}{|H|}$$
+
+    Shape (T, 1): steps that are looked at, every 25th and those with a checkpoint; of the batches between them nothing is
+    known, so that it is a lower bound. Rows are the same where all their elements are. Not recorded where no rows were
+    declared held out.
+    """
+    return run.scalar("held_out_rows_trained_on")
+
+
 @metric(unit="steps", reads=["batch_repeat_distance"], source="playbook D1.6", memory=1)
 def batch_repeat_distance(run: Run) -> Series:
     r"""How many steps ago exactly the same inputs were seen, sessions before a resume included.

@@ -17,6 +17,7 @@ from ckaudit.recorder.digits import shortest
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.gradient_check import GradientCheck, check_gradients
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.held_out import HeldOut
 from ckaudit.recorder.kernels import KernelWatch
 from ckaudit.recorder.losses import LossOf
 from ckaudit.recorder.noise_scale import Noise, NoiseScale
@@ -29,6 +30,9 @@ FIRST = "pinned"  # the pinned batch whose values stand in the line without a la
 
 class Demands:
     """Pinned batches, and results that wait for a checkpoint.
+
+    Attributes:
+        held_out: The rows that training should not see.
 
     Args:
         model: The model.
@@ -56,6 +60,7 @@ class Demands:
         self._noise = NoiseScale()
         self._ranks: tuple[RankNoise, float] | None = None
         self._watch: KernelWatch | None = None
+        self.held_out = HeldOut()
 
     def pin(self, name: str, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None) -> dict[str, float]:
         """Show a batch to the model at every checkpoint from now on, and return the values of its first showing.
@@ -67,6 +72,8 @@ class Demands:
         pinned = PinnedBatch(batch, loss, shift=shift, held_out=held_out, hookable=self._hookable)
         values = _labelled(pinned.read(self._model, name).scalars, name)
         self._pinned[name] = pinned
+        if held_out:
+            self.held_out.tell(batch)
         return values
 
     def check_gradients(self, batch: Any, loss: LossOf, *, per_tensor: int) -> GradientCheck:
@@ -115,8 +122,18 @@ class Demands:
         """Whether nothing was asked for that a step has to settle."""
         return self._watch is None and self._ranks is None and not self._noise.is_waiting
 
-    def settle(self, attempt: Attempt) -> None:
-        """Write down what a profile saw, and put what the micro-batches of a step said into its values; a logged one stays."""
+    def settle(self, attempt: Attempt, batch: Any = None) -> None:
+        """Write down what a profile saw, and put what micro-batches and held-out rows say into the step's values.
+
+        A value that was logged stays.
+
+        Args:
+            attempt: The step.
+            batch: Its batch, of which the rows are compared with those held out where the step is looked at.
+        """
+        if attempt.is_watched:
+            with self._guard("looking for held-out rows"):
+                attempt.note(self.held_out.look(batch))
         if self._watch is not None:
             watch, self._watch = self._watch, None
             with self._guard("profiling a step"):

@@ -41,6 +41,18 @@ def fingerprint(array: Array) -> Array | int:
     return (values * _weights_on(values.device, values.shape[0])).sum()
 
 
+def row_fingerprints(array: Array) -> Array:
+    """Return the `fingerprint` of each row of an array (B, ...), where the array is, shape (B,), as integers of 64 bits."""
+    rows = dense(array).reshape(len(array), -1)
+    rows = rows[:, :: -(-rows.shape[1] // MOST)]
+    if isinstance(rows, np.ndarray):
+        return np.array([_here(row) for row in rows])
+    torch = library(rows)
+    if rows.dtype != torch.int64:
+        rows = rows.contiguous().view(getattr(torch, WORDS[rows.dtype.itemsize])).long()
+    return (rows * _weights_on(rows.device, rows.shape[1])).sum(1)
+
+
 def name_of_tokens(tokens: Array) -> str:
     """Return `name_of` the `fingerprint` of a torch tensor of tokens, int64 in this process's memory, in few calls."""
     shape = tokens.shape

@@ -13,7 +13,10 @@ from ckaudit.recorder.recorder import Recorder
 
 
 class HandsOn:
-    """The calls of `Recorder` that a training may make of its callback; before and after it they do nothing, but for `pin`."""
+    """The calls of `Recorder` that a training may make of its callback; before and after it they do nothing.
+
+    What `pin` and `hold_out` are given before it waits for it.
+    """
 
     _guard: Guard
     _recorder: Recorder | None
@@ -21,6 +24,7 @@ class HandsOn:
     def __init__(self) -> None:
         super().__init__()
         self._pins: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+        self._held_out: list[Any] = []
 
     @property
     def recorder(self) -> Recorder | None:
@@ -55,6 +59,13 @@ class HandsOn:
         else:
             self._pins.append((batch, arguments, options))
 
+    def hold_out(self, batch: Any) -> None:
+        """Tell that training must not see the rows of a batch, as `Recorder.hold_out` does; before the training it waits."""
+        if self._recorder:
+            self._recorder.hold_out(batch)
+        else:
+            self._held_out.append(batch)
+
     def check_gradients(self, batch: Any, *arguments: Any, **options: Any) -> GradientCheck | None:
         """Compare the gradients of the backward pass with central differences, as `Recorder.check_gradients` does."""
         return self._recorder.check_gradients(batch, *arguments, **options) if self._recorder else None
@@ -73,8 +84,10 @@ class HandsOn:
         """Estimate the trace of the Hessian of a loss, as `Recorder.measure_curvature` does."""
         return self._recorder.measure_curvature(loss, **options) if self._recorder else None
 
-    def _show_pinned(self, model: nn.Module) -> None:
-        """Pin what waits for the training; a later training in the same process shows it as well."""
+    def _take_up(self, model: nn.Module) -> None:
+        """Pin and hold out what waits for the training; a later training in the same process does it as well."""
+        for batch in self._held_out if self._recorder else ():
+            self.hold_out(batch)
         for batch, arguments, options in self._pins if self._recorder else ():
             with self._guard("taking a pinned batch to the model"):
                 self.pin(changed(batch, _to_device_of(model)), *arguments, **options)

@@ -78,7 +78,7 @@ class RecorderCallback(HandsOn, TrainerCallback):  # type: ignore[misc]  # trans
             wanted = own | chosen | self._options
             self._recorder, self._has_read = Recorder(model, self._folder, **wanted), False
             self._watch = PassWatch(model, self._guard, self._read, hooks=not wanted["compiled"] and args.n_gpu <= 1)
-        self._show_pinned(model)
+        self._take_up(model)
 
     def _read(self) -> None:
         from accelerate.state import GradientState

@@ -86,7 +86,7 @@ class RecorderCallback(HandsOn, Callback):  # type: ignore[misc]  # lightning ca
                 pl_module, self._folder, **_choices(trainer, pl_module) | {"start_step": start} | self._options
             )
             self._step = start
-        self._show_pinned(pl_module)
+        self._take_up(pl_module)
 
     def on_before_optimizer_step(self, _trainer: Any, _module: nn.Module, _optimizer: Any) -> None:
         """Read the gradients: unscaled by now, and not clipped."""
@@ -110,6 +110,12 @@ class RecorderCallback(HandsOn, Callback):  # type: ignore[misc]  # lightning ca
             found = self._batch_of(batch)
         self._recorder.step(sum(losses) / len(losses) if losses else None, batch=found, epoch=trainer.current_epoch)
         self._step = (self._step or 0) + 1
+
+    def on_validation_batch_start(self, trainer: Any, _module: nn.Module, batch: Any, _index: int, _dataloader: int = 0) -> None:
+        """Hold out the rows of the batch, unless the trainer was asked to validate on what it trains on."""
+        if self._recorder and not trainer.overfit_batches:
+            with self._guard("taking the rows of a validation batch"):
+                self._recorder.hold_out(self._batch_of(batch))
 
     def on_validation_end(self, trainer: Any, _module: nn.Module) -> None:
         """Add the metrics of a validation to the step before it."""

@@ -55,6 +55,21 @@ class OnDemand:
             with self._guard(f"pinning the batch {name}"):
                 session.log_after(session.demands.pin(name, batch, loss, shift=shift, held_out=held_out))
 
+    def hold_out(self, batch: Any) -> None:
+        """Tell that training must not see the rows of a batch: once before it, or at every evaluation.
+
+        At the steps that are looked at, every 25th and those with a checkpoint, the rows of the training's batch are compared
+        with them, and the line holds `held_out_rows_trained_on`, the share of them (%) that was met so far. Only rows that are
+        equal in all elements are found. A batch that is pinned as held out needs no such call. Of several ranks the first
+        compares its own batches.
+
+        Args:
+            batch: In the form that `step` is given, up to 65,536 rows altogether; only hashes are kept.
+        """
+        if session := self._first_rank:
+            with self._guard("taking held-out rows"):
+                session.demands.held_out.tell(batch)
+
     def check_gradients(
         self, batch: Any, loss: Callable[[nn.Module, Any], Tensor] = own_loss, *, per_tensor: int = PER_TENSOR
     ) -> GradientCheck | None:

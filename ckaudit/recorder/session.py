@@ -160,7 +160,7 @@ class RunSession:
         if attempt.step % EVERY == 0:
             with self._guard("the pace of the training"):
                 attempt.note(self._pace.values(attempt, batch))
-        self._settle(attempt, batch_id)
+        self._settle(attempt, batch, batch_id)
         if not attempt.is_watched and unread.send():
             self._sent = attempt
             return None
@@ -246,10 +246,10 @@ class RunSession:
             with self._guard("hooking the modules"):
                 self._collector.attach(attempt, after=before)
 
-    def _settle(self, attempt: Attempt, batch_id: str | int | None) -> None:
+    def _settle(self, attempt: Attempt, batch: Any, batch_id: str | int | None) -> None:
         """Put into the step's values what is known without fetching it; a value that was logged stays."""
         listening, scaled = bool(self._handles), self._collector.has_scaler()
-        self.demands.settle(attempt)
+        self.demands.settle(attempt, batch)
         with self._guard("reading the learning rate"):
             attempt.rates = attempt.rates or learning_rates(self._collector.optimizers)
         if scaled and attempt.loss_scale is None:

@@ -3,23 +3,36 @@
 from collections.abc import Iterator
 
 from ckaudit.metrics.corpus import train_val_overlap
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.metrics.data import held_out_rows_trained_on
+from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 
-@rule("DATA005", severity="sev1", needs=[train_val_overlap], unit="%", memory=1)
-def split_overlap(overlap: Series, *, budget: float = 4.0, leak: float = 20.0) -> Iterator[Hit | Skip]:
+@rule("DATA005", severity="sev1", needs=[], wants=[train_val_overlap, held_out_rows_trained_on], unit="%", memory=1)
+def split_overlap(
+    overlap: Series | None, rows: Series | None, *, budget: float = 4.0, leak: float = 20.0
+) -> Iterator[Hit | Skip]:
     """What is held out is in the training set too.
 
     ## What it checks
-    The share of held-out documents with a near duplicate in the training data (M37). Above `budget` percent, what standard
-    sets were found to have (Lee et al. 2022), it is sev2; above `leak` the held-out set measures memory: sev1.
+    The share of held-out documents with a near duplicate in the training data (M37), and the share of held-out rows that were
+    met in the batches looked at. Above `budget` percent, what standard sets were found to have (Lee et al. 2022), it is sev2;
+    above `leak` the held-out set measures memory: sev1.
     ## Why it matters
     The validation loss is then partly a training loss, and every decision made by it is too optimistic.
     ## False alarms
-    Short texts repeat by chance: headers, licences, greetings.
+    Short texts repeat by chance: headers, licences, greetings. Rows count only where they are the same from end to end.
     """
+    if overlap is None and rows is None:
+        yield needs_one_of(train_val_overlap, held_out_rows_trained_on)
+    if overlap is not None:
+        yield from _of_documents(overlap, budget, leak)
+    if rows is not None:
+        yield from _of_rows(rows, budget, leak)
+
+
+def _of_documents(overlap: Series, budget: float, leak: float) -> Iterator[Hit]:
     high = overlap.values > leak
     for span in spans(overlap, high):
         yield Hit.over(
@@ -30,4 +43,14 @@ def split_overlap(overlap: Series, *, budget: float = 4.0, leak: float = 20.0) -
         yield Hit.over(
             span, "sev2", "{value:.3g} % of what is held out has a near duplicate in the training data, above {limit:.3g} %",
             badness=overlap.values, limit=budget,
+        )  # fmt: skip
+
+
+def _of_rows(rows: Series, budget: float, leak: float) -> Iterator[Hit]:
+    """Yield one hit: ever more rows are met, so that the first steps say little of how many there are."""
+    for span in spans(rows, rows.values > budget):
+        worst = float(rows.values[span.rows, span.column].max())
+        yield Hit.over(
+            span, "sev1" if worst > leak else "sev2", "{value:.3g} % of the rows held out were met in batches of the training",
+            badness=rows.values, limit=budget,
         )  # fmt: skip

@@ -1,6 +1,7 @@
 """Faults of the data do to batches what they say, from their onset on and not before."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from msgspec.structs import replace
 from ckaudit.lab.batch import Batch
 from ckaudit.lab.corpora.sources import TEXTS
 from ckaudit.lab.plan import Cnn, Data, Plan
+from ckaudit.lab.score.verdict import judge
+from tests.lab.small import SMALL, column, made, trained
 from tests.lab.tiny import TINY, Seen, started, train
 
 pytestmark = pytest.mark.torch
@@ -40,6 +43,19 @@ def test_half_of_a_batch_is_held_out() -> None:
         assert torch.equal(batch.inputs[:2], held.inputs[rows])
         assert torch.equal(batch.targets[:2], held.targets[rows])
         assert torch.equal(batch.inputs[2:], seen.clean[step].inputs[2:])
+
+
+@pytest.mark.parametrize(("name", "leaks"), [("val_leak", True), ("healthy", False)])
+def test_a_leak_is_seen_and_no_leak_is_none(name: str, leaks: bool, tmp_path: Path) -> None:
+    plan = replace(SMALL, data=replace(SMALL.data, length=40, held_rows=64))
+    trained(made(name, strength=0.25), tmp_path, replace(plan, steps=60))
+    shares = column(tmp_path, "held_out_rows_trained_on")
+    assert min(shares) >= SMALL.eval_every
+    # One row of each batch that is looked at, of 64.
+    assert shares == {step: 100 / 64 * (count if leaks else 0) for count, step in enumerate(sorted(shares), 1)}
+    found = [each for each in judge(tmp_path).seen if "split_overlap" in each.words]
+    assert bool(found) is leaks
+    assert not leaks or judge(tmp_path).causes[0] == "validation_leaks_into_training"
 
 
 def test_the_first_batch_comes_again_and_again() -> None:
