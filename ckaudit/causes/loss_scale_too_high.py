@@ -23,7 +23,7 @@ from ckaudit.run.series import Series
     wants=[loss_scale, train_loss_raw],
     knob="Let the scale grow after 2,000 good steps, not a few, and start it lower; or train in bfloat16, which needs no scale.",
     inspect="The loss scale on one axis with the skipped updates; the scaler's growth interval and factor.",
-    runbook="Nothing is broken: skipped steps are lost steps. Set the scale to half of where it last failed at the next resume.",
+    runbook="The weights are sound, a skipped step changes nothing: resume with half of the scale at which it last failed.",
 )
 def loss_scale_too_high(
     found: Findings, scale: Series | None, loss: Series | None, *,

@@ -8,13 +8,14 @@ from ckaudit.run.series import Series
 def shifted(drift: Series, *, times: float = 5.0, least: float = 0.05) -> tuple[float, float, int] | None:
     """Return what the divergence from the first batch was, what it is to the end, and since when; None where it did not stay.
 
-    Batches of one distribution differ by chance, by as much at any step: a shift is `times` that, and `least` nats.
+    Batches of one distribution differ by chance, by as much at any step: a shift is `times` the median of the first third of
+    all, and `least` nats.
     """
     known = np.flatnonzero(drift.finite[:, 0])
     values, steps = drift.values[known, 0], drift.steps[known]
     if len(values) < 6:
         return None
-    before = float(np.median(values[:3]))
+    before = float(np.median(values[: max(3, len(values) // 3)]))
     limit = max(least, times * before)
     below = np.flatnonzero(values <= limit)
     start = int(below[-1]) + 1 if len(below) else 0

@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.contract.report import Severity
 from ckaudit.metrics.attention import max_attn_logit, normalized_attention_entropy
+from ckaudit.metrics.learnt import learnt_since
 from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
 from ckaudit.metrics.medians import row_medians
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
@@ -20,19 +21,19 @@ from ckaudit.run.spans import spans
 def entropy_collapse(
     entropy: Series, logit: Series | None, start: Series | None, loss: Series | None, *, sharp: float = 0.1,
     layer_share: float = 0.5, model_share: float = 0.5, min_points: int = 2, hot: float = 50.0, hot_sharp: float = 0.25,
-    young: int = 100, early: float = 0.35, early_points: int = 2, learnt: float = 0.25, around: int = 10,
+    young: int = 100, early: float = 0.35, early_points: int = 2, learnt: float = 0.25, soft: float = 0.5, paid: float = 0.5,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Attention heads look at one key only.
 
     ## What it checks
-    The entropy of each head over the log of the keys it may see. Below `sharp` a head is collapsed; so it is below
-    `hot_sharp` while its largest logit is over `hot`, for then sharpness comes from saturation and not from choice (lab:
-    healthy heads 0.4 and more, with logits up to 28; ill ones 0.2 with 70 and more). When more than `model_share` of all
-    heads are, at `min_points` checkpoints in a row, it is sev1 (SEV1-3); more than `layer_share` of one layer's heads is
-    sev2, and noted where they have chosen: no logit of the layer is over `hot`, and since then the loss (medians of `around`
-    points) has fallen by `learnt` of itself. Single heads are noted (F10 counts them dead). Where the median of all heads
-    is below `early` at `early_points` checkpoints in a row, in the first `young` steps of a run that began knowing nothing,
-    that is noted (lab: ordinary runs from 0.77, a scale that is missing up to 0.29; one that is large by design comes as
+    The entropy of each head over the log of the keys it may see. Below `sharp` a head is collapsed; so it is below `hot_sharp`
+    while its largest logit is over `hot`, for then sharpness comes from saturation and not from choice (lab: healthy heads 0.4
+    and more, with logits up to 28; ill ones 0.2 with 70 and more). When more than `model_share` of all heads are, at `min_points`
+    checkpoints in a row, it is sev1 (SEV1-3); more than `layer_share` of one layer's heads is sev2, and noted where they have
+    chosen: no logit of the layer is over `hot`, and the loss has fallen by `learnt` of itself since then, or by `paid` of itself
+    since the last checkpoint at which their median was `soft`. Single heads are noted (F10 counts them dead). Where the median of
+    all heads is below `early` at `early_points` checkpoints in a row, in the first `young` steps of a run that began knowing
+    nothing, that is noted (lab: ordinary runs from 0.77, a scale that is missing up to 0.29; one that is large by design comes as
     low).
     ## Why it matters
     Saturated softmax passes no gradient to queries and keys: the logits have outgrown their scale (TRI-4).
@@ -51,8 +52,10 @@ def entropy_collapse(
         for span in spans(share, (share.values > limit) & ~told[:, mine].any(axis=1, keepdims=True), min_points=min_points):
             told[np.ix_(span.rows, mine)] = True
             severity: Severity = "sev1" if group is None else "sev2"
-            if group is not None and calm and loss is not None and _gain(loss, span.first, around) > learnt:
-                severity = "note"
+            if group is not None and calm and loss is not None:
+                since = _last_soft(entropy, mine, span.first, soft)
+                chosen = learnt_since(loss, span.first) > learnt or learnt_since(loss, since) > paid
+                severity = "note" if chosen else severity
             yield Hit.over(
                 span, severity, "{value:.0%} of the heads of {where} attend to one key only; the limit is {limit:.0%}",
                 badness=share.values, limit=limit,
@@ -66,15 +69,11 @@ def entropy_collapse(
         )  # fmt: skip
 
 
-def _gain(loss: Series, since: int, around: int) -> float:
-    """Return the share of the loss around a step that is gone at the end."""
-    rows = np.flatnonzero(loss.finite[:, 0])
-    place = int(np.searchsorted(loss.steps[rows], since))
-    values = loss.values[rows, 0]
-    if len(values) < place + 2 * around:
-        return 0.0
-    before, after = np.median(values[max(0, place - around) : place + around]), np.median(values[-around:])
-    return float(1 - after / before) if before > 0 else 0.0
+def _last_soft(entropy: Series, mine: Mask, before: int, soft: float) -> int:
+    """Return the last step before another at which the median head of a group was soft; that step where none was."""
+    middle = row_medians(np.where(entropy.finite, entropy.values, np.nan)[:, mine])
+    rows = np.flatnonzero((entropy.steps < before) & (middle >= soft))
+    return int(entropy.steps[rows[-1]]) if len(rows) else before
 
 
 def _too_early(entropy: Series, told: Mask, *, young: int, limit: float, points: int) -> Iterator[Hit]:

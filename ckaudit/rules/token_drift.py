@@ -14,14 +14,15 @@ from ckaudit.run.spans import spans
 @rule("DATA004", severity="sev2", needs=[token_kl_drift], wants=[val_loss, slice_val_loss], unit="nats")
 def token_drift(
     drift: Series, val: Series | None, slices: Series | None, *,
-    far: float = 0.8, noted: float = 0.1, times: float = 5.0, worse: float = 0.1, min_history: int = 5,
+    far: float = 0.8, noted: float = 0.1, times: float = 5.0, worse: float = 0.1, parted: float = 0.03, min_history: int = 5,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The tokens of the batches change their distribution.
 
     ## What it checks
     The divergence of each batch's tokens from the first batch's (M35, SEV2-1). Beyond `far` nats it is text of another kind; more
     than `noted` and `times` the median of all before (at least `min_history`) is noted, and sev2 where the validation
-    loss, or that of a slice of what is held out, has got worse since by `worse` of its best. In the lab's dev split healthy
+    loss, or that of a slice of what is held out, has got worse since by `worse` of its best; `parted` of it are enough where
+    another slice is at its best, for what is trained on is then learnt at the cost of the rest. In the lab's dev split healthy
     batches reach 0.09, a planned curriculum over sources 0.53; sources one after the other 1.4, junk 2.1, other tokens 4.
     ## Why it matters
     The model is trained on something else than before, or on nothing that means anything.
@@ -38,7 +39,7 @@ def token_drift(
         )  # fmt: skip
     usual = np.array([_median(drift.values[:row], min_history) for row in range(len(drift.steps))])[:, None]
     for span in spans(drift, (drift.values > np.maximum(noted, times * usual)) & ~strange):
-        harmed = _worse_since([val, slices], span.first, worse)
+        harmed = _worse_since([val, slices], span.first, worse) or _parted_since(slices, span.first, parted)
         yield Hit.over(
             span, "sev2" if harmed else "note", "the tokens are {value:.2g} nats from the first batch's, further than before"
             + (f", and {harmed} has got worse since" if harmed else ""),
@@ -56,6 +57,18 @@ def _worse_since(told: Iterable[Series | None], step: int, share: float) -> str:
             if len(late) == 2 and float(late.min()) > (1 + share) * float(losses.min()):
                 return label
     return ""
+
+
+def _parted_since(slices: Series | None, step: int, share: float) -> str:
+    """Return what `_worse_since` does of the slices alone, where the last evaluation is the best one of another of them."""
+    if slices is None or not any(_is_at_its_best(slices, column) for column in range(len(slices.labels))):
+        return ""
+    return _worse_since([slices], step, share)
+
+
+def _is_at_its_best(series: Series, column: int) -> bool:
+    known = series.values[series.finite[:, column], column]
+    return len(known) > 1 and int(known.argmin()) == len(known) - 1
 
 
 def _median(values: Floats, least: int) -> float:
