@@ -45,8 +45,9 @@ def data_distribution_shift(
     """From some step on the data comes from elsewhere, and what was learnt before is forgotten.
 
     The tokens go away from those of the first batch and stay away; a bad batch comes back, sources one after the other swing.
-    A jump of the loss within `near` steps of the change hangs together with it. Where tokens were not looked at: both losses
-    jump, the training loss comes back, for the new data is learnt, and the held-out loss does not, for it is of the old.
+    A jump of the loss within `near` steps of the change hangs together with it. Where tokens were not looked at, or are as many
+    of each kind as before: both losses jump, the training loss comes back, for the new data is learnt, and the held-out loss
+    does not, for it is of the old.
     Weights are starting values, to be fitted on runs of known truth.
     """
     told = found.of(source_drift, text_statistics_drift)
@@ -59,10 +60,10 @@ def data_distribution_shift(
             f"since step {now[2]} the tokens are {now[1]:.2g} nats from the first ones, to the end; {now[0]:.2g} before",
             tokens.name,
         )
-    elif not told and tokens is None:
-        yield from _by_curves(found, train, val, strong)
     elif not told:
-        yield contradicts(strong, "neither tokens nor sources have changed for good", token_kl_drift.name)
+        if tokens is not None:
+            yield contradicts(medium, "neither tokens nor sources have changed for good", tokens.name)
+        yield from _by_curves(found, train, val, strong)
     drifts = found.of(token_drift)
     if len(drifts) > 1:
         yield contradicts(medium, f"the tokens change {len(drifts)} times, to and fro", drifts[0])
@@ -79,11 +80,11 @@ def data_distribution_shift(
 
 
 def _by_curves(found: Findings, train: Series | None, val: Series | None, strong: float) -> Iterator[Evidence]:
-    """Judge a run whose tokens nobody looked at by its two losses."""
+    """Judge a run whose tokens say nothing by its two losses."""
     spike = found.first(loss_spike)
     both = leap(train, val, spike.first_step or 0) if spike is not None else None
     if both is None or not both.is_of_both:
-        yield contradicts(strong, "the two losses do not jump together, and nobody looked at tokens or sources", val_loss.name)
+        yield contradicts(strong, "the two losses do not jump together, and no token or source tells of a change", val_loss.name)
     elif both.is_as_new:
         yield contradicts(
             2 * strong, f"at step {both.step} the loss is that of the first step: the model is new, not the data", spike

@@ -52,7 +52,7 @@ def validation_leaks_into_training(
     if overlap is not None:
         yield supports(decisive, overlap.message, overlap)
     elif rows is not None and rows.finite.any() and not np.nanmax(rows.values):
-        yield contradicts(strong, "no row that is held out was met in the batches looked at", rows.name)
+        yield contradicts(decisive, "no row that is held out was met in the batches looked at", rows.name)
     if other := found.first(target_misalignment, target_equals_input, initial_loss_off, mask_leak):
         yield contradicts(decisive, f"the two losses differ for another reason: {other.message}", other)
     right = match is not None and match.finite.any() and float(match.values[match.finite].min()) > well

@@ -25,9 +25,9 @@ def activation_drift(
     The root mean square of each module's output over the median of its checkpoints before, `history` of them at least and none of
     the first `warmup` steps judged: `times` as large or as small at `min_points` checkpoints in a row (M21, D4.5; a rise by half
     in a hundred steps is to be watched, DR-1; lab: healthy streams at most 6). It is sev2 in the residual stream and a note
-    elsewhere, for single branches come and go; and a note where the loss has fallen by `paid` of itself since the stream was last
-    at most `usual` times as large: it grew with what was learnt. A share of outliers over `outlier_rate` percent is noted (M22;
-    lab: healthy at most 0.9).
+    elsewhere, for single branches come and go; and a note where the loss fell by `paid` of itself while the stream grew, since it
+    was last at most `usual` times as large: it grew with what was learnt. A share of outliers over `outlier_rate` percent is
+    noted (M22; lab: healthy at most 0.9).
     ## Why it matters
     Outputs that run away overflow in half precision and saturate whatever comes next; outputs that vanish carry nothing.
     ## False alarms
@@ -41,7 +41,7 @@ def activation_drift(
     for span in spans(rms, (ratio > times) & late, min_points=min_points):
         is_grave = span.label in grave
         if is_grave and loss is not None:
-            is_grave = learnt_since(loss, _last_usual(rms, span, ratio, usual)) <= paid
+            is_grave = learnt_since(loss, _last_usual(rms, span, ratio, usual), until=span.first) <= paid
         yield Hit.over(
             span, "sev2" if is_grave else "note",
             "outputs of {where} have grown to {value:.3g} times what they were; the limit is {limit:.0f}",

@@ -31,10 +31,10 @@ def entropy_collapse(
     and more, with logits up to 28; ill ones 0.2 with 70 and more). When more than `model_share` of all heads are, at `min_points`
     checkpoints in a row, it is sev1 (SEV1-3); more than `layer_share` of one layer's heads is sev2, and noted where they have
     chosen: no logit of the layer is over `hot`, and the loss has fallen by `learnt` of itself since then, or by `paid` of itself
-    since the last checkpoint at which their median was `soft`. Single heads are noted (F10 counts them dead). Where the median of
-    all heads is below `early` at `early_points` checkpoints in a row, in the first `young` steps of a run that began knowing
-    nothing, that is noted (lab: ordinary runs from 0.77, a scale that is missing up to 0.29; one that is large by design comes as
-    low).
+    until then from the last checkpoint on at which their median was `soft`. Single heads are noted (F10 counts them dead). Where
+    the median of all heads is below `early` at `early_points` checkpoints in a row, in the first `young` steps of a run that
+    began knowing nothing, that is noted (lab: ordinary runs from 0.77, a scale that is missing up to 0.29; one that is large by
+    design comes as low).
     ## Why it matters
     Saturated softmax passes no gradient to queries and keys: the logits have outgrown their scale (TRI-4).
     ## False alarms
@@ -54,7 +54,7 @@ def entropy_collapse(
             severity: Severity = "sev1" if group is None else "sev2"
             if group is not None and calm and loss is not None:
                 since = _last_soft(entropy, mine, span.first, soft)
-                chosen = learnt_since(loss, span.first) > learnt or learnt_since(loss, since) > paid
+                chosen = learnt_since(loss, span.first) > learnt or learnt_since(loss, since, until=span.first) > paid
                 severity = "note" if chosen else severity
             yield Hit.over(
                 span, severity, "{value:.0%} of the heads of {where} attend to one key only; the limit is {limit:.0%}",

@@ -21,7 +21,8 @@ def loss_spike(
     loss: Series, excess: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, *,
     k: float = 6.0, jump: float = 1.5, window: int = 50, lead: int = 3, many: int = 3, within: int = 1000, patience: int = 200,
     least: float = 0.02, solved: float = 0.1, hard: float = 0.25, beyond: float = 2.0, tail: int = 200,
-    restart: float = 2.0, early: float = 0.25, grave: float = 2.0, back: float = 0.5, known: int = 2,
+    restart: float = 2.0, early: float = 0.25, grave: float = 2.0, back: float = 0.5, known: int = 2, apart: float = 1.25,
+    alike: float = 1.05, fall: float = 0.5,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The loss jumps out of its own noise.
 
@@ -37,14 +38,14 @@ def loss_spike(
     ## Why it matters
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
-    Rounded logs have a floor under their deviation. Below `solved` of the first losses a batch's loss is that of the few
-    examples which are still wrong: there it must rise by `hard` of the first losses. Where batches differ much by
-    themselves, an incident stands out `beyond` times as far as 98 of 100 of the `tail` points before it, or it is such a
-    batch; where the gradient norm is calm throughout, the `tail` points after it count as well. Points that are back at once
-    are no event either where `known` isolated flags among the `tail` points before were as high: the model learns all but
-    such batches. A loss that rises for a
-    moment because the learning rate was set back to a level it had before (`restart` times what it was) is a planned warm
-    restart: a note.
+    Rounded logs have a floor under their deviation. Below `solved` of the first losses a batch's loss is that of the few examples
+    which are still wrong: there it must rise by `hard` of the first losses. Where batches differ much by themselves, an incident
+    stands out `beyond` times as far as 98 of 100 of the `tail` points before it, or it is such a batch; where the gradient norm
+    is calm throughout, the `tail` points after it count as well. Points that are back at once are no event either where `known`
+    among the `tail` points before were as high, but for a factor of `alike`, and stood alone, flagged or over `apart` times the
+    median: the model learns all but such batches; nor where the loss falls by `fall` of itself in the next `window` points:
+    something is understood at once, and the old way of it lost. A loss that rises for a moment because the learning rate was set
+    back to a level it had before (`restart` times what it was) is a planned warm restart: a note.
     """
     if excess is None or relative is None:
         yield Skip("too_few_points", f"{loss.points} points of the loss; more than {window} are needed")
@@ -60,7 +61,9 @@ def loss_spike(
         as_one_of_many(each, excess.values[:, 0], flags, beyond=beyond, points=tail, later=tail if is_calm else 0)
         for each, is_calm in zip(found, calm, strict=True)
     ]
-    found = _without_known_batches(found, loss.values[:, 0], flags, tail, known)
+    high = flags | (np.nan_to_num(relative.values[:, 0]) > apart)
+    found = _without_known_batches(found, loss.values[:, 0], high, tail, known, alike)
+    found = [_as_part_of_a_fall(each, loss.values[:, 0], relative.values[:, 0], window, fall) for each in found]
     serious = [incident for incident in found if incident.is_incident]
     crowded = _crowded(excess.steps, serious, many, within)
     for incident, close in zip(serious, crowded, strict=True):
@@ -78,20 +81,34 @@ def loss_spike(
         )  # fmt: skip
 
 
-def _without_known_batches(found: list[Incident], loss: Floats, flags: Mask, tail: int, known: int) -> list[Incident]:
-    """Return the incidents, those as isolated whose points come back at once and are no higher than isolated ones before."""
+def _without_known_batches(
+    found: list[Incident], loss: Floats, apart: Mask, tail: int, known: int, alike: float
+) -> list[Incident]:
+    """Return the incidents, those as isolated whose points come back at once and are no higher than isolated ones before.
+
+    `apart` says which points stand out, and is changed: those of an incident are not isolated.
+    """
     judged: list[Incident] = []
-    alone = flags.copy()
     for each in found:
         told = each
         if each.is_incident:
             before = slice(max(0, each.first - tail), each.first)
-            heights = np.sort(loss[before][alone[before]])
-            if not each.lasts and len(heights) >= known and loss[[*each.core]].max() <= heights[-known]:
+            heights = np.sort(loss[before][apart[before]])
+            if not each.lasts and len(heights) >= known and loss[[*each.core]].max() <= alike * heights[-known]:
                 told = replace(each, is_incident=False)
-            alone[each.first : each.last + 1] &= not told.is_incident
+            apart[each.first : each.last + 1] &= not told.is_incident
         judged.append(told)
     return judged
+
+
+def _as_part_of_a_fall(
+    incident: Incident, loss: Floats, relative: Floats, window: int, fall: float, around: int = 10
+) -> Incident:
+    """Return as isolated what comes back at once, where the loss then falls in `window` points by a share of what it was."""
+    after = loss[incident.last + 1 : incident.last + 1 + window]
+    level = loss[incident.first] / relative[incident.first]
+    falls = len(after) == window and bool(np.median(after[-around:]) < (1 - fall) * level)
+    return replace(incident, is_incident=incident.is_incident and (incident.lasts or not falls))
 
 
 def _early(loss: Series, window: int, share: float, grave: float) -> Iterator[Hit]:
