@@ -27,14 +27,14 @@ def loss_spike(
     """The loss jumps out of its own noise.
 
     ## What it checks
-    A point is flagged when it exceeds the median of the previous `window` points by `k` robust deviations (F15; a healthy
-    124M run has isolated flags at 6). Flags are an incident when three of five points in a row are flagged, when the loss
-    is over `jump` times the median, or when the gradient norm was flagged in the `lead` steps before, and one of them is
-    higher by `least` of the first losses. An incident ends after half a window without flags, and not before the loss has
+    A point is flagged when it exceeds the median of the previous `window` points by `k` robust deviations (F15; a healthy 124M
+    run has isolated flags at 6). Flags are an incident when three of five points in a row are flagged, when the loss is over
+    `jump` times the median, or over `apart` times it where the gradient norm was flagged in the `lead` steps before, and one of
+    them is higher by `least` of the first losses. An incident ends after half a window without flags, and not before the loss has
     given `back` half of the jump: a loss that stays where it jumped to stops standing out, and has not come back. `many`
-    incidents within `within` steps, or one not back after `patience` steps, is sev1; one that recovered is sev2; isolated
-    flags are a note. In the first window a point that stands over the lowest so far by `early` of the first loss is a
-    jump: sev2 over `grave` times the first loss, else a note.
+    incidents within `within` steps, or one not back after `patience` steps, is sev1; one that recovered is sev2; isolated flags
+    are a note. In the first window a point that stands over the lowest so far by `early` of the first loss is a jump: sev2 over
+    `grave` times the first loss, else a note.
     ## Why it matters
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
@@ -53,16 +53,15 @@ def loss_spike(
     yield from _early(loss, window, early, grave)
     flags = np.nan_to_num(excess.values[:, 0], nan=0.0, posinf=np.inf) > k  # (T,)
     height = _height(loss.values[:, 0], relative.values[:, 0], least, solved, hard)
-    strong = flags & (np.nan_to_num(relative.values[:, 0], posinf=np.inf) > jump)
-    strong |= flags & _led(excess.steps, gradient, k, lead)
+    over = np.nan_to_num(relative.values[:, 0], posinf=np.inf)
+    strong = flags & ((over > jump) | (over > apart) & _led(excess.steps, gradient, k, lead))
     found = [each for each in incidents(flags, strong, quiet=window // 2) if (height[each.first : each.last + 1] >= 1).any()]
     calm = _calm(excess.steps, gradient, found, k)
     found = [
         as_one_of_many(each, excess.values[:, 0], flags, beyond=beyond, points=tail, later=tail if is_calm else 0)
         for each, is_calm in zip(found, calm, strict=True)
     ]
-    high = flags | (np.nan_to_num(relative.values[:, 0]) > apart)
-    found = _without_known_batches(found, loss.values[:, 0], high, tail, known, alike)
+    found = _without_known_batches(found, loss.values[:, 0], flags | (over > apart), tail, known, alike)
     found = [_as_part_of_a_fall(each, loss.values[:, 0], relative.values[:, 0], window, fall) for each in found]
     serious = [incident for incident in found if incident.is_incident]
     crowded = _crowded(excess.steps, serious, many, within)
