@@ -72,7 +72,7 @@ def batch_duplicate_share(run: Run) -> Series:
 def held_out_rows_trained_on(run: Run) -> Series:
     r"""Share of the rows declared held out (`Recorder.hold_out`) that were met in batches of the training so far.
 
-    $$100 \cdot \frac{|H \cap \bigcup_{s \le t} B_s|}{|H|}$$
+    $$100 \cdot \tfrac1N \sum_h \mathbb{1}[\,h \in \{B_1, \dots, B_t\}\,]$$
 
     Shape (T, 1): steps that are looked at, every 25th and those with a checkpoint; of the batches between them nothing is
     known, so that it is a lower bound. Rows are the same where all their elements are. Not recorded where no rows were
