@@ -253,7 +253,8 @@ class Collector:
         with self._guard("weights"):
             checkpoint.weights = self._weights(plan, reference) or UNSET
         with self._guard("weight_deltas"):
-            moved = self._reach.movement(self.trainable, attempt.before, reference, self.optimizers)
+            before, attempt.before = attempt.before, {}  # the differences are left in them: of no use a second time
+            moved = self._reach.movement(self.trainable, before, reference, self.optimizers)
             deltas, derived["update_to_weight"] = moved
             checkpoint.weight_deltas = deltas or UNSET
         if self.optimizers and attempt.step:

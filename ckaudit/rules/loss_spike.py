@@ -22,7 +22,7 @@ def loss_spike(
     k: float = 6.0, jump: float = 1.5, window: int = 50, lead: int = 3, many: int = 3, within: int = 1000, patience: int = 200,
     least: float = 0.02, solved: float = 0.1, hard: float = 0.25, beyond: float = 2.0, tail: int = 200,
     restart: float = 2.0, early: float = 0.25, grave: float = 2.0, back: float = 0.5, known: int = 2, apart: float = 1.25,
-    alike: float = 1.15, fall: float = 0.4,
+    alike: float = 1.05, fall: float = 0.5,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The loss jumps out of its own noise.
 

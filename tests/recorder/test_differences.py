@@ -6,6 +6,7 @@ import torch
 
 from ckaudit.recorder.arrays import ROW, square_sum
 from ckaudit.recorder.differences import difference_norms
+from ckaudit.recorder.meter import Meter
 from ckaudit.recorder.movement import distances
 
 SOURCE = torch.Generator().manual_seed(11)
@@ -64,3 +65,22 @@ def test_squares_are_summed_over_whole_rows_and_what_is_left(size):
     assert float(square_sum(values)) == pytest.approx(math.fsum((values**2).tolist()), rel=1e-13)
     values[:1] = math.nan
     assert math.isnan(square_sum(values)) is bool(size)
+
+
+def test_a_checkpoint_that_is_built_again_does_not_take_differences_for_weights(tiny, train, tmp_path, read, monkeypatch):
+    train(tiny(), 10, tmp_path / "right")
+    cost, fails = Meter.cost, iter([True])
+
+    def failing(self, seconds):
+        if self.durations and len(self.durations) == 10 and next(fails, False):
+            raise RuntimeError("no clock")
+        return cost(self, seconds)
+
+    monkeypatch.setattr(Meter, "cost", failing)
+    train(tiny(), 10, tmp_path / "again")
+    assert not next(fails, False)  # the tenth step had no checkpoint, until the end
+    known, again = (read(tmp_path / name, 10).weight_deltas for name in ("right", "again"))
+    assert len(again) > 20  # of a tensor that began as zeros nothing is known then
+    for name, delta in again.items():
+        assert not delta.norm
+        assert delta.moved == known[name].moved
