@@ -24,6 +24,15 @@ def test_no_line_that_is_held_out_is_ever_trained_on(corpus: str, source: str) -
     assert not held & trained
 
 
+@pytest.mark.parametrize(("corpus", "length"), [("verbs", 64), ("mixture", 64), ("letters", 80)])
+def test_no_row_that_is_held_out_is_trained_on_where_rows_are_cut_short(corpus: str, length: int) -> None:
+    lab = open_corpus(Data(corpus=corpus, length=length, batch_size=32), seed=0)
+    held = {tuple(row) for row in lab.held_out().inputs.tolist()}
+    trained = {tuple(row) for step in range(1, 201) for row in lab.batch(step).inputs.tolist()}
+    assert len(held) > 110
+    assert not held & trained
+
+
 @pytest.mark.parametrize("corpus", ["verbs", "mixture", "letters", "points", "shapes"])
 def test_parts_of_a_batch_make_up_the_batch(corpus: str) -> None:
     lab = open_corpus(Data(corpus=corpus, batch_size=8, length=20), seed=3)

@@ -13,15 +13,15 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sun
 SENDERS = ("Nils", "Greta", "Hugo", "Wilma", "Juri", "Xenia", "Kofi", "Zoe")
 
 
-def letter(rng: Random) -> tuple[str, str, str, str, str]:
-    """Draw who is written to, the gift, how it is, the day and who writes."""
-    who = rng.choice(FAMILY + FORMAL)
-    return who, rng.choice(GIFTS), rng.choice(ADJECTIVES), rng.choice(DAYS), rng.choice(SENDERS)
+def occasion(rng: Random) -> tuple[str, str, str, str]:
+    """Draw who is written to, the gift, how it is, and the day."""
+    return rng.choice(FAMILY + FORMAL), rng.choice(GIFTS), rng.choice(ADJECTIVES), rng.choice(DAYS)
 
 
 def draw(rng: Random, *, held: bool) -> Line:
-    """Draw one letter, with contents that are held out or are not."""
-    who, gift, adjective, day, sender = choose(rng, letter, held=held)
+    """Draw one letter, for an occasion that is held out or is not: a row may be cut short before who writes."""
+    who, gift, adjective, day = choose(rng, occasion, held=held)
+    sender = rng.choice(SENDERS)
     article = "an" if adjective[0] in "aeiou" else "a"
     if who in FAMILY:
         text = f"Dear {who}, what {article} {adjective} {gift}! Thanks, see you on {day}. Hugs, {sender}"

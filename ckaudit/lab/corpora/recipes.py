@@ -21,14 +21,15 @@ EXTRAS = ("mint", "garlic", "pepper", "parsley", "honey", "chili", "nuts", "basi
 GUESTS = ("friends", "children", "guests", "workers", "neighbours", "dancers")
 
 
-def menu(rng: Random) -> tuple[str, int, str, str, int]:
-    """Draw a dish, for how many of whom, with what besides, and how much longer than usual it takes."""
-    return rng.choice(tuple(DISHES)), rng.randint(2, 9), rng.choice(GUESTS), rng.choice(EXTRAS), rng.randint(0, 3)
+def table(rng: Random) -> tuple[str, int, str]:
+    """Draw a dish, and for how many of whom."""
+    return rng.choice(tuple(DISHES)), rng.randint(2, 9), rng.choice(GUESTS)
 
 
 def draw(rng: Random, *, held: bool) -> Line:
-    """Draw one recipe, with a menu that is held out or is not."""
-    dish, count, guests, extra, longer = choose(rng, menu, held=held)
+    """Draw one recipe, for a table that is held out or is not: it stands first, so that no two rows cut short are the same."""
+    dish, count, guests = choose(rng, table, held=held)
+    extra, longer = rng.choice(EXTRAS), rng.randint(0, 3)
     amounts, steps, minutes = DISHES[dish]
     listed = ", ".join(f"{amount * count} {unit}" for amount, unit in amounts)
     text = f"{dish} for {count} {guests}: {listed}, {extra}. {steps} {minutes + longer} min. serve {count} with {extra}."
