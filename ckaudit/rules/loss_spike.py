@@ -20,7 +20,7 @@ from ckaudit.run.series import Floats, Mask, Series, Steps
 def loss_spike(
     loss: Series, excess: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, *,
     k: float = 6.0, jump: float = 1.5, window: int = 50, lead: int = 3, many: int = 3, within: int = 1000, patience: int = 200,
-    least: float = 0.02, solved: float = 0.1, hard: float = 0.25, beyond: float = 4.0, tail: int = 200,
+    least: float = 0.02, solved: float = 0.1, hard: float = 0.25, beyond: float = 3.0, tail: int = 200,
     restart: float = 2.0, early: float = 0.25, grave: float = 2.0, back: float = 0.5, known: int = 2, apart: float = 1.25,
     alike: float = 1.05, fall: float = 0.5,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
@@ -41,11 +41,11 @@ def loss_spike(
     Rounded logs have a floor under their deviation. Below `solved` of the first losses a batch's loss is that of the few
     examples which are still wrong: there it must rise by `hard` of the first losses. Where batches differ much by themselves,
     an incident stands out `beyond` times as far as 98 of 100 of the `tail` points before it, or it is such a batch (lab:
-    heavy-tailed data reach 2.5, once 4.1 after 75 points; events of public logs begin at 21); where the gradient norm is calm
-    throughout, the `tail` points after it count as well. Points that are back at once are no event either where `known` among
-    the `tail` points before were as high, but for a factor of `alike` (lab: hard batches of one kind reach 2.1 to 2.6), and
-    stood alone, flagged or over `apart` times the median: the model learns all but such batches; nor where the loss falls by
-    `fall` of itself in the next `window` points (lab: by a tenth from step 100 on, by six tenths where a plateau ends):
+    heavy-tailed data reach 2.5, but once 4.1; the least event of an ill run 3.3, of a public log 21); where the gradient norm
+    is calm throughout, the `tail` points after it count as well. Points that are back at once are no event either where `known`
+    among the `tail` points before were as high, but for a factor of `alike` (lab: hard batches of one kind reach 2.1 to 2.6),
+    and stood alone, flagged or over `apart` times the median: the model learns all but such batches; nor where the loss falls
+    by `fall` of itself in the next `window` points (lab: by a tenth from step 100 on, by six tenths where a plateau ends):
     something is understood at once, and the old way of it lost. A loss that rises for a moment because the learning rate was
     set back to a level it had before (`restart` times what it was) is a planned warm restart: a note.
     """
