@@ -21,8 +21,8 @@ FOLDER = RUNS / "experts_two_ranks"
 NAMES = sorted(path.parent.name for path in RUNS.glob("*/run.json"))
 OF_AN_ACCELERATOR = {"gpu_util", "gpu_mem_used", "rank_memory"}  # the runs were recorded on a machine without one
 OF_ITS_LOGS = {"error_event_rate"}  # whoever reads the machine's logs counts errors; a recorder does not
-# None was resumed, none reads numbers, none has dropout, none told what it holds out: the lab has such runs.
-OF_OTHER_RUNS = {"loss_after_resume", "input_scale", "eval_in_training_mode", "held_out_rows_trained_on"}
+# None was resumed, none reads numbers, none has dropout: the lab has such runs.
+OF_OTHER_RUNS = {"loss_after_resume", "input_scale", "eval_in_training_mode"}
 RANKS, ROWS, LENGTH, EXPERTS, SAMPLES = 2, 16, 84, 4, 25
 RUDE = ["fool", "fools", "stupid", "idiot", "idiots", "liar", "liars", "ugly", "lazy", "silly", "dirty", "hate"]
 
@@ -98,6 +98,13 @@ def test_rows_that_are_copies_are_counted_in_each_batch(run):
         texts = {each["text"] for each in kept()[start : start + ROWS]}
         assert share == pytest.approx(1 - len(texts) / ROWS)
     assert max(values(run, "batch_duplicate_share").values()) > 0
+
+
+def test_no_held_out_row_is_that_of_a_document(run):
+    trained, held = ({each["text"][:LENGTH] for each in texts} for texts in (kept(), lines("material/held_out.jsonl")))
+    met = values(run, "held_out_rows_trained_on")
+    assert set(met.values()) == {100 * len(trained & held) / len(held)}
+    assert met.keys() == (checkpoints().keys() - {0}) | set(range(25, 401, 25))
 
 
 def test_experts_are_used_as_their_counts_say(run):
