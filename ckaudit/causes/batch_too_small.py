@@ -14,6 +14,7 @@ from ckaudit.rules.dominant_tensor import dominant_tensor
 from ckaudit.rules.entropy_collapse import entropy_collapse
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.rules.gradient_noise_too_high import gradient_noise_too_high, typical_jump
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
@@ -24,7 +25,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-2.0,
-    explains=[loss_spike, exploding_gradient],
+    explains=[gradient_noise_too_high, loss_spike, exploding_gradient],
     follows=[frequent_clipping, token_drift, dominant_tensor, loss_not_falling, entropy_collapse, update_out_of_band],
     wants=[tokens_per_update, train_loss_raw, grad_noise_scale, FACTS],
     knob="Use more rows in a batch, or accumulate gradients over several, and then try the same learning rate again.",
@@ -43,10 +44,10 @@ def batch_too_small(
     if tokens is not None and tokens.finite.any() and facts is not None and facts.sequence_length:
         count = float(np.median(tokens.values[tokens.finite])) / facts.sequence_length
         if count < rows:
-            yield supports(strong, f"an update has {count:.3g} sequences", tokens.name)
+            yield supports(strong, f"sequences in an update: {count:.3g}", tokens.name)
         elif count > 8 * rows:
-            yield contradicts(strong, f"an update has {count:.3g} sequences", tokens.name)
-    if loss is not None and (jump := _jumps(loss)) is not None:
+            yield contradicts(strong, f"sequences in an update: {count:.3g}", tokens.name)
+    if loss is not None and (jump := typical_jump(loss)) is not None:
         if jump > jitter:
             yield supports(medium, f"the loss differs by {jump:.0%} from one step to the next (median)", loss.name)
         else:
@@ -56,12 +57,3 @@ def batch_too_small(
         used = float(np.median(tokens.values[tokens.finite])) / facts.sequence_length
         if needed > 10 * used:
             yield supports(medium, f"the gradient's noise is worth {needed:.3g} examples, a batch has {used:.3g}", noise.name)
-
-
-def _jumps(loss: Series) -> float | None:
-    """Return the median change of the loss from point to point in the second half, over its median."""
-    values = loss.values[loss.finite]
-    late = values[len(values) // 2 :]
-    if len(late) < 10 or np.median(late) <= 0:
-        return None
-    return float(np.median(np.abs(np.diff(late))) / np.median(late))

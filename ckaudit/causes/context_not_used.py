@@ -69,14 +69,14 @@ def _mlp_over_attention(norm: Series, facts: Manifest | None) -> float | None:
     """Return the MLP's gradient over attention's, at the median checkpoint of the first half and the block nearest to 1."""
     table = table_of(facts)
     early = norm.values[: max(1, len(norm.values) // 2)]  # (T, P)
+    places: dict[tuple[str | None, str], list[int]] = {}
+    for column, name in enumerate(norm.labels):
+        places.setdefault((table.block(name), table.kind(name)), []).append(column)
     ratios = []
-    for block in dict.fromkeys(filter(None, table.blocks(norm.labels))):
-        kinds = {
-            kind: [i for i, name in enumerate(norm.labels) if table.block(name) == block and table.kind(name) == kind]
-            for kind in ("mlp", "attention")
-        }
-        if all(kinds.values()):
-            mlp, attention = (np.sqrt(np.square(early[:, index]).sum(axis=1)) for index in kinds.values())
+    for block in dict.fromkeys(block for block, _ in places if block):
+        columns = [places.get((block, kind)) for kind in ("mlp", "attention")]
+        if all(columns):
+            mlp, attention = (np.sqrt(np.square(early[:, index]).sum(axis=1)) for index in columns)
             with np.errstate(all="ignore"):
                 ratios.append(float(np.nanmedian(mlp / attention)))
     return min(ratios) if ratios and np.isfinite(ratios).all() else None

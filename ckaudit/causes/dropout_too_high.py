@@ -92,6 +92,6 @@ def _rates(given: Mapping[str, Any]) -> Iterator[tuple[float, str]]:
 def _seen(sparsity: Series | None) -> Iterator[tuple[float, str]]:
     """Yield the share of zeros behind each module that calls itself dropout, at the median checkpoint."""
     for column, name in enumerate(sparsity.labels if sparsity is not None else ()):
-        known = sparsity.values[sparsity.finite[:, column], column] if sparsity is not None else np.empty(0)
+        known = sparsity.values[sparsity.finite_in(column), column] if sparsity is not None else np.empty(0)
         if "drop" in name.lower() and known.size:
             yield float(np.median(known)), f"the share of zeros behind {name}"

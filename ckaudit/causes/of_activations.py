@@ -31,7 +31,7 @@ def silent(sparsity: Series, depths: Collection[int | None], least: float, table
     """
     found = {}
     for column, name in enumerate(sparsity.labels):
-        known = sparsity.values[sparsity.finite[:, column], column]
+        known = sparsity.values[sparsity.finite_in(column), column]
         if is_function(name) and known.size and table.depth(name) in depths:
             found[name] = float(np.median(known))
     most = max(found.items(), key=lambda item: item[1], default=None)
@@ -51,7 +51,7 @@ def bounded(largest: Series, usual: Series, *, reach: float = 0.7, share: float 
     """
     found = []
     for column, name in enumerate(largest.labels):
-        known = largest.values[largest.finite[:, column], column]
+        known = largest.values[largest.finite_in(column), column]
         if not is_function(name) or not known.size or name not in usual.labels or not reach <= known.max() <= 1:
             continue
         mean = usual.values[:, usual.labels.index(name)]

@@ -112,7 +112,7 @@ SYMPTOMS = {
     "gradients_carried_over": "The gradient hardly changes from step to step: it holds that of the steps before.",
     "noise_scale_jump": "The gradient noise scale changes in one jump.",
     "curvature_jump": "The curvature of the loss rises in one jump.",
-    "gradient_noise_too_high": "The gradient changes direction from step to step.",
+    "gradient_noise_too_high": "Updates are long, and made of a few rows.",
     # of tensors
     "vanishing_gradient": "The gradient shrinks on its way back to a block.",
     "dead_parameter": "A trainable tensor gets no gradient.",

@@ -64,7 +64,7 @@ def train_loss_ema(run: Run, *, beta: float = 0.98) -> Series:
     loss = train_loss_raw(run)
     values = np.full(loss.values.shape, np.nan)
     for column in range(len(loss.labels)):
-        known = loss.finite[:, column]
+        known = loss.finite_in(column)
         values[known, column] = _moving_average(loss.values[known, column], beta)
     return replace(loss, values=values)
 

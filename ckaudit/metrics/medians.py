@@ -29,7 +29,10 @@ def row_medians(values: Floats) -> Floats:
     """
     if not values.shape[1]:
         return np.full(len(values), np.nan)
-    finite = np.isfinite(values)
+    finite, width = np.isfinite(values), values.shape[1]
+    if finite.all():
+        ordered = np.sort(values, axis=1)
+        return np.asarray((ordered[:, (width - 1) // 2] + ordered[:, width // 2]) / 2)
     ordered = np.sort(np.where(finite, values, np.nan), axis=1)  # NaN goes to the end
     counts, rows = finite.sum(axis=1), np.arange(len(values))
     return np.asarray((ordered[rows, np.maximum(counts - 1, 0) // 2] + ordered[rows, counts // 2]) / 2)
@@ -45,7 +48,7 @@ def over_past(series: Series, history: int, *, window: int = 50) -> Floats:
     """
     ratio = np.full(series.values.shape, np.nan)
     for column in range(len(series.labels)):
-        known = np.flatnonzero(series.finite[:, column])
+        known = np.flatnonzero(series.finite_in(column))
         values = series.values[known, column]
         before = np.full(len(known), np.nan)
         for row in range(history, min(window, len(known))):

@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import relative_movement, spectral_norm, update_norm
@@ -45,10 +46,8 @@ def moving_share(run: Run, *, least: float = 0.1) -> Series:
     moved = relative_movement(run)
     if not moved:
         return single("moving_share", "1", moved.steps[:0], moved.values[:0, :0])
-    known = moved.finite.sum(axis=1) > 0
     values = np.where(moved.finite, moved.values, np.nan)
-    middle = np.full(len(values), np.nan)
-    middle[known] = np.nanmedian(values[known], axis=1)
+    middle = row_medians(values)
     with np.errstate(all="ignore"):
         share = (values >= least * middle[:, None]).sum(axis=1) / moved.finite.sum(axis=1)
     return single("moving_share", "1", moved.steps, np.where(middle > 0, share, np.nan), middle > 0)

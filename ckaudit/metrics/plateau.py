@@ -53,7 +53,7 @@ def steps_since_improvement(run: Run, *, least: float = 1e-3) -> Series:
     evals = val_loss(run)
     values = np.full(evals.values.shape, np.nan)
     for column in range(len(evals.labels)):
-        known = np.flatnonzero(evals.finite[:, column])
+        known = np.flatnonzero(evals.finite_in(column))
         losses, steps = evals.values[known, column], evals.steps[known]
         values[known, column] = steps - steps[_improved(losses, least)]
     return replace(evals, values=values, recorded=evals.finite)
@@ -136,7 +136,7 @@ def _trends(run: Run, part: Callable[[Trend], float]) -> Series:
 
 def _every_trend(evals: Series) -> Iterator[tuple[int, int, Trend]]:
     for column in range(len(evals.labels)):
-        known = np.flatnonzero(evals.finite[:, column])
+        known = np.flatnonzero(evals.finite_in(column))
         for row, trend in recent_trends(evals.steps[known], evals.values[known, column]):
             yield int(known[row]), column, trend
 

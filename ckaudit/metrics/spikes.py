@@ -109,7 +109,7 @@ def baseline(series: Series, *, window: int = WINDOW, least: float = 1e-3) -> Ba
     """
     median, spread = np.full(series.values.shape, np.nan), np.full(series.values.shape, np.nan)
     for column in range(len(series.labels)):
-        known = np.flatnonzero(series.finite[:, column])
+        known = np.flatnonzero(series.finite_in(column))
         values = series.values[known, column]
         fine = resolution(values)
         chunks = list(_chunks(window, len(values)))

@@ -35,7 +35,7 @@ class _Schedule(NamedTuple):
     "D4.6", needs=[learning_rate, learning_rate_over_peak, train_loss_raw], wants=[FINDINGS],
     rules=(
         "update_out_of_band", "initialization_lost", "learning_rate_jump", "learning_rate_zero", "schedule_off_plan",
-        "curvature_jump", "updates_held_back",
+        "curvature_jump", "updates_held_back", "gradient_noise_too_high",
     ),
     weighs=("loss_spike", "exploding_gradient"),
     causes=(

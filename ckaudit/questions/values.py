@@ -34,7 +34,7 @@ def points(series: Series, label: str | None = None) -> Points:
     if not series.labels or (label is not None and label not in series.labels):
         return Points(np.empty(0, np.int64), np.empty(0))
     column = 0 if label is None else series.labels.index(label)
-    known = series.finite[:, column]
+    known = series.finite_in(column)
     return Points(series.steps[known], series.values[known, column])
 
 

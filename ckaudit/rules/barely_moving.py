@@ -7,6 +7,7 @@ import numpy as np
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Severity
 from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_norm, update_to_weight
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
@@ -78,7 +79,4 @@ def _rate_is_on(steps: Steps, rate: Series | None) -> Mask:
 def _of_median(relative: Series) -> Floats:
     """Return each tensor's relative update over the median tensor's, shape (T, P)."""
     moving = np.where(relative.finite & (relative.values > 0), relative.values, np.nan)
-    known = np.isfinite(moving).any(axis=1)
-    middle = np.full(len(moving), np.nan)
-    middle[known] = np.nanmedian(moving[known], axis=1)
-    return np.asarray(relative.values / middle[:, None])
+    return np.asarray(relative.values / row_medians(moving)[:, None])

@@ -29,7 +29,7 @@ def benchmark_regression(
         yield Skip("too_few_points", f"{score.points} values of microbench_score; more than {history} are needed")
         return
     best = np.fmax.accumulate(np.where(score.finite, score.values, np.nan), axis=0)
-    noise = np.array([_noise(score.values[score.finite[:, column], column]) for column in range(len(score.labels))])
+    noise = np.array([_noise(score.values[score.finite_in(column), column]) for column in range(len(score.labels))])
     fallen = (best - score.values > np.maximum(relative * np.abs(best), k * noise)) & (np.arange(len(score.steps)) >= history)[
         :, None
     ]

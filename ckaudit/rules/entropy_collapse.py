@@ -43,12 +43,12 @@ def entropy_collapse(
     yield from too_few(entropy, min_points)
     is_hot = _hot(entropy, logit, hot)
     collapsed = (entropy.values < np.where(is_hot, hot_sharp, sharp)) & entropy.finite  # (T, H)
-    told = np.zeros_like(collapsed)
-    for group in (None, *dict.fromkeys(_layers(entropy))):
-        mine = np.array([group in (None, layer) for layer in _layers(entropy)])
+    told, finite, layers = np.zeros_like(collapsed), entropy.finite, _layers(entropy)
+    for group in (None, *dict.fromkeys(layers)):
+        mine = np.array([group in (None, layer) for layer in layers])
         limit = model_share if group is None else layer_share
         calm = logit is not None and not is_hot[:, mine].any()
-        share = _share(entropy, collapsed, mine, group or "attention")
+        share = _share(entropy, collapsed[:, mine], finite[:, mine], group or "attention")
         for span in spans(share, (share.values > limit) & ~told[:, mine].any(axis=1, keepdims=True), min_points=min_points):
             told[np.ix_(span.rows, mine)] = True
             severity: Severity = "sev1" if group is None else "sev2"
@@ -115,9 +115,8 @@ def _layers(entropy: Series) -> list[str]:
     return [label.partition("/")[0] for label in entropy.labels]
 
 
-def _share(entropy: Series, collapsed: Mask, mine: Mask, label: str) -> Series:
-    """Return the share of collapsed heads at each step, among those of `mine` that were recorded."""
-    among = entropy.finite & mine
+def _share(entropy: Series, collapsed: Mask, among: Mask, label: str) -> Series:
+    """Return the share of collapsed heads at each step, among those of some heads that were recorded."""
     count = among.sum(axis=1)
     with np.errstate(all="ignore"):
         return single(label, "1", entropy.steps, (collapsed & among).sum(axis=1) / count, count > 0)

@@ -60,7 +60,7 @@ def _never(name: str, gradient: Series, update: Series | None, least: int) -> bo
     if name in gradient.labels or update is None or name not in update.labels:
         return False
     column = update.labels.index(name)
-    moved = update.values[update.finite[:, column], column]
+    moved = update.values[update.finite_in(column), column]
     return len(moved) >= least and not np.any(moved)
 
 

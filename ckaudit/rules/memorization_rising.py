@@ -27,7 +27,7 @@ def memorization_rising(rate: Series, *, usual: float = 1.0, growth: float = 2.0
         yield Skip("too_few_points", f"{judged.points} values of a matcher; {min_points} are needed")
         return
     for column, label in enumerate(judged.labels):
-        rows = np.flatnonzero(judged.finite[:, column])
+        rows = np.flatnonzero(judged.finite_in(column))
         values = judged.values[rows, column]
         if len(rows) < min_points:
             continue

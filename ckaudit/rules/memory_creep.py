@@ -28,7 +28,7 @@ def memory_creep(
         yield Skip("too_few_points", f"{used.points} points of gpu_mem_used; {min_points} are needed")
         return
     for column, label in enumerate(used.labels):
-        rows = np.flatnonzero(used.finite[:, column])
+        rows = np.flatnonzero(used.finite_in(column))
         rows = rows[int(warmup * len(rows)) :]
         if len(rows) < parts:
             continue

@@ -48,7 +48,7 @@ def _jumps(
     series: Series, what: str, training: Series | None, rise: float, mads: float, history: int, spike: float, *, up: bool
 ) -> Iterator[Hit]:
     for column, label in enumerate(series.labels):
-        known = np.flatnonzero(series.finite[:, column])
+        known = np.flatnonzero(series.finite_in(column))
         values = series.values[known, column]
         steps = np.diff(values)
         signed = steps if up else np.abs(steps)
@@ -64,7 +64,7 @@ def _jumps(
 
 def _far(change: Series, training: Series | None, mads: float, history: int, spike: float) -> Iterator[Hit]:
     for column, label in enumerate(change.labels):
-        known = np.flatnonzero(change.finite[:, column])
+        known = np.flatnonzero(change.finite_in(column))
         values: Floats = change.values[known, column]
         for row in range(history, len(values)):
             before = values[:row]

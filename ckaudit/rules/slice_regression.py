@@ -39,7 +39,7 @@ def slice_regression(
         return
     for column in np.flatnonzero(judged):
         name = losses.labels[column].rpartition("/")[2]
-        known = losses.finite[:, column]
+        known = losses.finite_in(int(column))
         steps, values = losses.steps[known], losses.values[known, column]
         level = np.zeros(len(steps)) if name in slices or whole is None else at(whole, steps).values[:, 0]
         onset = divergence_step(steps, level, values, min_evals=min_evals, rise=rise, mads=mads)

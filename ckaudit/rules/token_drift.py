@@ -51,7 +51,7 @@ def _worse_since(told: Iterable[Series | None], step: int, share: float) -> str:
     """Return the first loss whose last two evaluations since a step lie above the best of all; nothing where none does."""
     for series in (each for each in told if each is not None):
         for column, label in enumerate(series.labels):
-            known = series.finite[:, column]
+            known = series.finite_in(column)
             steps, losses = series.steps[known], series.values[known, column]
             late = losses[steps >= step][-2:]
             if len(late) == 2 and float(late.min()) > (1 + share) * float(losses.min()):
@@ -67,7 +67,7 @@ def _parted_since(slices: Series | None, step: int, share: float) -> str:
 
 
 def _is_at_its_best(series: Series, column: int) -> bool:
-    known = series.values[series.finite[:, column], column]
+    known = series.values[series.finite_in(column), column]
     return len(known) > 1 and int(known.argmin()) == len(known) - 1
 
 

@@ -131,7 +131,7 @@ def _beyond_past(per_rate: Floats, rows: Steps, *, window: int, min_points: int)
         for row in rows[rows >= min_points - 1]:
             past = per_rate[max(0, row - window) : row]
             known = np.isfinite(past).any(axis=0) & np.isfinite(per_rate[row])
-            own = per_rate[row, known] / np.maximum(np.nanmedian(past[:, known], axis=0), 1e-300)
+            own = per_rate[row, known] / np.maximum(row_medians(past[:, known].T), 1e-300)
             if len(own):
                 excess[row, known] = own / max(float(np.median(own)), 1.0)
     return excess

@@ -43,7 +43,7 @@ def _changed(size: Series, session: Session, same: float, drift: float, least: f
     start = int(session.resumed_from or 0)
     norms = {name: float(value) for name, value in (session.weight_norms or {}).items()}
     for column, label in enumerate(size.labels):
-        known = np.flatnonzero(size.finite[:, column] & (size.steps <= start))
+        known = np.flatnonzero(size.finite_in(column) & (size.steps <= start))
         now = norms.get(label, np.nan)
         if not len(known) or not np.isfinite(now):
             continue

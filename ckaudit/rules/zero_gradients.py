@@ -47,7 +47,7 @@ def _lost(zeros: Series, most: float, many: int) -> Iterator[Hit]:
     """Yield the gradients that were zero for one checkpoint only, all of them together."""
     found = []
     for column in range(len(zeros.labels)):
-        rows = np.flatnonzero(zeros.finite[:, column])
+        rows = np.flatnonzero(zeros.finite_in(column))
         values = zeros.values[rows, column]
         alone = (values[1:-1] == 1) & (values[:-2] < most) & (values[2:] < most)
         found += [(int(zeros.steps[row]), zeros.labels[column]) for row in rows[1:-1][alone]]

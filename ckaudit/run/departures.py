@@ -1,5 +1,7 @@
 """Departures: values that leave what they were before, for quantities that are told rarely."""
 
+from bisect import insort
+
 import numpy as np
 
 from ckaudit.run.series import Floats, Series
@@ -11,16 +13,19 @@ def departures(series: Series, *, least: float, relative: float = 0.0, history: 
     """Return how far each cell is from the median of all before it, in units of what is usual, and that median; both (T, P).
 
     The unit is `k` robust deviations of the cells before, but at least `least` and at least `relative` of their median, so
-    that 1 is the border. NaN before `history` finite cells.
+    that 1 is the border; a cell within those two is measured by them, for it cannot be beyond. NaN before `history` finite
+    cells.
     """
     away, middle = np.full(series.values.shape, np.nan), np.full(series.values.shape, np.nan)
     for column in range(len(series.labels)):
-        rows = np.flatnonzero(series.finite[:, column])
-        values = series.values[rows, column]
-        for place in range(history, len(rows)):
-            before = values[:place]
-            usual = float(np.median(before))
-            spread = k * SIGMA * float(np.median(np.abs(before - usual)))
-            middle[rows[place], column] = usual
-            away[rows[place], column] = (values[place] - usual) / max(spread, least, relative * abs(usual))
+        rows = np.flatnonzero(series.finite_in(column))
+        values = series.values[rows, column].tolist()
+        before = sorted(values[:history])
+        for row, value in zip(rows[history:].tolist(), values[history:], strict=True):
+            usual = (before[(len(before) - 1) // 2] + before[len(before) // 2]) / 2
+            unit = max(least, relative * abs(usual))
+            if abs(value - usual) > unit:
+                unit = max(unit, k * SIGMA * float(np.median(np.abs(np.array(before) - usual))))
+            away[row, column], middle[row, column] = (value - usual) / unit, usual
+            insort(before, value)
     return away, middle

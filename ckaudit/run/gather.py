@@ -10,7 +10,7 @@ from ckaudit.run.collect import Collector, GridCollector, cells_of, flatten_list
 from ckaudit.run.paths import GRIDS, NAMES, decoder
 from ckaudit.run.run import Event, Grids
 from ckaudit.run.scalars import ScalarLog
-from ckaudit.run.series import Series, Steps
+from ckaudit.run.series import Series, Steps, merged_steps
 
 
 class Gatherer:
@@ -41,7 +41,7 @@ class Gatherer:
     @property
     def steps(self) -> Steps:
         """Steps of the checkpoints, rising, each once."""
-        return np.unique(np.array(self._steps, np.int64))
+        return merged_steps(np.array(self._steps, np.int64))
 
     @property
     def events(self) -> tuple[Event, ...]:

@@ -111,7 +111,7 @@ def _narrow(hint: Any, wanted: set[str]) -> Any:
         return hint
     own = fields(inner)
     narrowed = msgspec.defstruct(
-        f"Some{inner.__name__}", [(name, own[name], UNSET) for name in own if name in wanted], kw_only=True
+        f"Some{inner.__name__}", [(name, own[name], UNSET) for name in own if name in wanted], kw_only=True, gc=False
     )
     return (dict[str, narrowed] if is_mapping(hint) else narrowed) | UnsetType  # type: ignore[valid-type]
 

@@ -39,6 +39,10 @@ class Series(Struct, frozen=True, eq=False):
         """Cells that hold a number, shape (T, P)."""
         return self.recorded & np.isfinite(self.values)
 
+    def finite_in(self, column: int) -> Mask:
+        """Rows that hold a number in one column, shape (T,): for loops over columns, which need not look at all each time."""
+        return self.recorded[:, column] & np.isfinite(self.values[:, column])
+
     @property
     def nonfinite(self) -> Mask:
         """Cells recorded as NaN or infinity, shape (T, P)."""
@@ -70,12 +74,16 @@ class Series(Struct, frozen=True, eq=False):
     def only(self, keep: Callable[[str], bool]) -> "Series":
         """Return the labels that `keep` accepts."""
         index = [i for i, label in enumerate(self.labels) if keep(label)]
+        if len(index) == len(self.labels):
+            return self
         labels = tuple(self.labels[i] for i in index)
         return replace(self, labels=labels, values=self.values[:, index], recorded=self.recorded[:, index])
 
     def recorded_rows(self) -> "Series":
         """Return only the steps with at least one recorded cell."""
         rows: Mask = np.any(self.recorded, axis=1)
+        if rows.all():
+            return self
         return replace(self, steps=self.steps[rows], values=self.values[rows], recorded=self.recorded[rows])
 
     def late_median(self) -> float | None:
@@ -168,7 +176,7 @@ def at(series: Series, steps: Steps) -> Aligned:
     values = np.full((len(steps), len(series.labels)), np.nan)
     age = np.full(values.shape, -1, np.int64)
     for column in range(len(series.labels)):
-        known = np.flatnonzero(series.finite[:, column])
+        known = np.flatnonzero(series.finite_in(column))
         position = np.searchsorted(series.steps[known], steps, side="right") - 1
         found = position >= 0
         rows = known[position[found]]

@@ -64,6 +64,10 @@ TOLD = {
         facts={"tensors": {name: {} for name in ("drawn", "b", "c")}},
     ),
     "gap_widens": Told(beside={"val_loss": lambda steps, _: 4 - steps / steps[-1], "val_rise": 0.0}),
+    "gradient_noise_too_high": Told(
+        beside={"tokens_per_update": 64.0, "train_loss_raw": lambda steps, _: 3.0 + 0.5 * (steps // 10 % 2)},
+        facts={"sequence_length": 64},
+    ),
     "hidden_nonfinite": Told(points=None, beside={"grad_global_norm": lambda _, values: np.where(values == 0, np.nan, 1.0)}),
     "initial_loss_off": Told(
         points=None,

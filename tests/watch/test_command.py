@@ -88,7 +88,8 @@ def test_a_folder_that_is_yet_to_come_is_waited_for(tmp_path: Path) -> None:
 
 def test_it_is_interrupted_with_a_last_summary(tmp_path: Path) -> None:
     (tmp_path / "scalars.jsonl").write_text("".join(f'{{"step": {step}, "train_loss_raw": "NaN"}}\n' for step in range(1, 9)))
-    process = watch(tmp_path)
+    # What a shell starts in the background ignores the signal, and its children with it.
+    process = watch(tmp_path, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     assert process.stdout is not None
     while "NUM001" not in process.stdout.readline():
         pass

@@ -37,7 +37,7 @@ def fall_of(run: Run, *, noise: float = 7.0, least: float = 0.01) -> Fall | None
         raise UsageError(f"{many}, so that no fall can be found in it", hint=MOMENT)
     found: list[tuple[float, Fall]] = []
     for column, label in enumerate(scores.labels):
-        known = scores.finite[:, column]
+        known = scores.finite_in(column)
         found += _falls(label, scores.steps[known], scores.values[known, column], noise, least)
     if not found:
         return None

@@ -65,7 +65,7 @@ def _columns(series: Series, fall: Fall, watched: Watched) -> Iterator[Evidence 
         yield _one(series, "", *over_labels(series, watched.over), fall, watched)
         return
     for column, label in enumerate(series.labels):
-        known = series.finite[:, column]
+        known = series.finite_in(column)
         shown = "" if label == series.name or len(series.labels) == 1 else label
         yield _one(series, shown, series.steps[known], series.values[known, column], fall, watched)
 

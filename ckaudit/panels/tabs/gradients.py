@@ -10,7 +10,10 @@ READS = (
 )  # fmt: skip
 
 
-@tab(20, asks=("D1.2", "D4.2", "D4.3", "D4.4"), rules=("gradients_carried_over", "noise_scale_jump"), reads=READS)
+@tab(
+    20, asks=("D1.2", "D4.2", "D4.3", "D4.4"),
+    rules=("gradients_carried_over", "noise_scale_jump", "gradient_noise_too_high"), reads=READS,
+)  # fmt: skip
 def gradients(board: Board) -> None:
     """Do gradients reach every layer?"""
     board.heat("gradient_waterfall", "Does the gradient reach every block, at every step?", "block_gradient_norm", log=True)

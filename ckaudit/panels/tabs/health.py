@@ -72,7 +72,7 @@ def loads(scene: Scene, *, rows: int = 120, columns: int = 100) -> Chart | None:
     layers = [label.rpartition("/")[0] or label for label in counts.labels]
     totals = {layer: np.zeros(len(counts.steps)) for layer in layers}
     for place, layer in enumerate(layers):
-        totals[layer] += np.where(counts.finite[:, place], counts.values[:, place], 0.0)
+        totals[layer] += np.where(counts.finite_in(place), counts.values[:, place], 0.0)
     order = chosen(forward(scene.run.tensors, counts.labels), counts.labels, [], rows)
     with np.errstate(all="ignore"):
         shares = np.stack([counts.values[:, place] / totals[layers[place]] for place in order], axis=1)

@@ -1,0 +1,58 @@
+"""GRAD011: long updates that are made of a few rows."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.progress import tokens_per_update
+from ckaudit.metrics.weights import update_to_weight_global
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
+
+
+@rule("GRAD011", severity="sev2", needs=[tokens_per_update, update_to_weight_global, train_loss_raw, FACTS], unit="1")
+def gradient_noise_too_high(
+    tokens: Series, ratio: Series, loss: Series, facts: Manifest, *, few: float = 4.0, jitter: float = 0.05,
+    calm: float = 0.0035, min_points: int = 3,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """Updates are as long as those of a large batch, and are made of a few rows.
+
+    ## What it checks
+    The rows of an update: its tokens (M08) over the sequence length in run.json. Where there are fewer than `few`, and the
+    loss jumps by more than `jitter` of itself from one step to the next (the median of the second half), the norm of an
+    update over that of all weights (M11) may be `calm` for one row and grows with the root of the rows; it is more at
+    `min_points` points in a row.
+    ## Why it matters
+    A gradient of few rows is mostly their noise, which falls with the root of the rows only (McCandlish et al. 2018). Adam's
+    step is as long from noise as from a gradient: most of the way is a random walk, and each update teaches what a few rows can.
+    ## False alarms
+    Batches of one row are common where a model is fine-tuned, and moves little: from scratch, in the lab, rates that fit four
+    rows give 0.002 for one row, those of a batch of 32 used on a row or two 0.005 to 0.009. A row of thousands of tokens is a
+    mean already: its loss does not jump.
+    """
+    if not facts.sequence_length:
+        yield Skip("not_recorded", "run.json does not say how long a sequence is")
+        return
+    yield from too_few(ratio, min_points)
+    counts = tokens.values[tokens.finite]
+    rows = float(np.median(counts)) / facts.sequence_length if counts.size else few
+    if rows >= few or (jump := typical_jump(loss)) is None or jump <= jitter:
+        return
+    limit, batch = calm * rows**0.5, "a single sequence" if rows <= 1 else f"{rows:.2g} sequences"
+    for span in spans(ratio, ratio.values > limit, min_points=min_points):
+        yield Hit.over(
+            span, "sev2", f"an update is made of {batch} and changes up to {{value:.2g}} of the weights; the loss jumps by "
+            f"{jump:.0%} from one step to the next", badness=ratio.values, limit=limit,
+        )  # fmt: skip
+
+
+def typical_jump(loss: Series, *, least: int = 10) -> float | None:
+    """Return the median change of the loss from point to point in the second half, over its median there; None of too few."""
+    values = loss.values[loss.finite]
+    late = values[len(values) // 2 :]
+    if len(late) < least or np.median(late) <= 0:
+        return None
+    return float(np.median(np.abs(np.diff(late))) / np.median(late))
