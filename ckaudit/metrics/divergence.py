@@ -33,6 +33,7 @@ def divergence_step(
     val: Floats,
     *,
     min_evals: int = 3,
+    share: float = 0.125,
     rise: float = 0.01,
     mads: float = 3.0,
     train_share: float = 0.1,
@@ -55,7 +56,9 @@ def divergence_step(
         steps: Steps of the evaluations, shape (E,).
         train: Training loss at each of them (see train_level), shape (E,).
         val: Held-out loss, shape (E,); evaluations where either is not finite are left out.
-        min_evals: Evaluations that must follow the best (F12 leaves it open; fewer are noise).
+        min_evals: Evaluations that must follow the best (F12 leaves it open; fewer are noise), and over which medians are taken.
+        share: They are at least this share of all: the lowest of many noisy evaluations is one of luck, whatever follows
+            (lab: the lowest of 40, 12 % below those around it, came fifth to last, and the last three stood 12 % above).
         rise: Least rise over the best; healthy public runs end 0.08 to 0.33 % above theirs.
         mads: Least rise in robust deviations (see noise). At 3, a flat run is taken for a rising one in at most 3 % of
             cases where its evaluations scatter by 0.5 %; where they scatter by 3 %, in 16 % of cases with 8 evaluations,
@@ -66,7 +69,7 @@ def divergence_step(
     """
     known = np.isfinite(train) & np.isfinite(val)
     steps, train, val = steps[known], train[known], val[known]
-    best = int(np.argmin(val)) if len(val) else 0
+    best, min_evals = int(np.argmin(val)) if len(val) else 0, max(min_evals, int(share * len(val)))
     if len(val) - 1 - best < min_evals:
         return None
     if _is_one_jump(val[best:], min_evals):

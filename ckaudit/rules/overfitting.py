@@ -18,8 +18,9 @@ def overfitting(
     """The validation loss rises while the training loss does not.
 
     ## What it checks
-    At least `min_evals` evaluations after the lowest validation loss, a rise over it beyond `rise` and beyond `mads`
-    robust deviations of the evaluations' own noise, and a training loss that did not rise with it (F12, playbook D5.1).
+    At least `min_evals` evaluations after the lowest validation loss, and an eighth of all, a rise over it beyond `rise` and
+    beyond `mads` robust deviations of the evaluations' own noise, and a training loss that did not rise with it (F12,
+    playbook D5.1).
     Where no training loss was recorded the rise alone counts, and the message says so. The first step is that of the
     first evaluation after the divergence step: in between it began. A validation loss that stands is as bad: it gains less
     than `gain` from the third quarter of the evaluations to the last, while the training loss falls by `fall` and ends more

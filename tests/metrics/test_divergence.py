@@ -81,6 +81,7 @@ def test_a_small_dip_on_the_way_up_does_not_start_it_anew():
         ("no finite evaluation", 1.0, [NAN] * 6),
         ("a rise within the scatter", 1.0, [3.0, 2.2, 2.9, 2.0, 2.9, 2.1, 3.0, 2.2, 2.8, 2.1, 2.6]),
         ("one high evaluation at the end", 1.0, [3, 2.5, 2.0, 2.0, 2.0, 2.0, 9.0]),
+        ("the luckiest of 40, fifth to last", 1.0, [*np.linspace(3, 2, 35), 1.7, 2.0, 2.0, 2.1, 2.1]),
         ("nothing", 1.0, []),
     ],
 )
@@ -91,6 +92,12 @@ def test_healthy_runs_do_not_diverge(why, train, val):
 def test_nan_evaluations_are_left_out():
     val = [3.0, NAN, 2.0, 2.2, NAN, 2.4, 2.6, 2.8]
     assert diverges(1.0, val) == 3_000
+
+
+def test_among_many_evaluations_an_eighth_must_follow_the_best():
+    val = [*np.linspace(3, 2, 34), 1.7, 2.0, 2.0, 2.1, 2.1, 2.1]
+    assert diverges(1.0, val) == 35_000
+    assert diverges(1.0, val, share=0.2) is None
 
 
 def test_limits_can_be_set():
