@@ -31,6 +31,9 @@ ARGUMENTS: Mapping[str, Argument] = {
     "vocabulary": Argument(
         action="recorder", option="vocabulary=...", said="vocabulary, how many different tokens there are", only_with="text"
     ),
+    "sequence_length": Argument(
+        action="recorder", option="sequence_length=...", said="sequence_length, how many tokens a row has", only_with="text"
+    ),
     "warmup_steps": Argument(
         action="recorder", option="warmup_steps=...", said="warmup_steps, 0 where the learning rate does not warm up"
     ),

@@ -54,7 +54,7 @@ TRAINER = (
     Place("trainer = Trainer(..., callbacks=[callback])", when="beside what stands there already"),
 )
 GIVEN = ("optimizer", "batch")  # options that stand in the lines of LOOP
-TOLD = ("vocabulary", "warmup_steps", "planned_steps")  # and those that only whoever trains can fill in
+TOLD = ("vocabulary", "sequence_length", "warmup_steps", "planned_steps")  # and those that only whoever trains can fill in
 WRITER = (
     'From JAX and any other framework, ckaudit.Writer("run/") takes NumPy arrays: writer.step(step, loss=loss, batch=batch) '
     "at every step, writer.checkpoint(step, weights=..., gradients=...) where writer.is_due(step), and writer.close()."

@@ -13,7 +13,10 @@ from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 
-@rule("GRAD011", severity="sev2", needs=[tokens_per_update, update_to_weight_global, train_loss_raw, FACTS], unit="1")
+@rule(
+    "GRAD011", severity="sev2", needs=[tokens_per_update, update_to_weight_global, train_loss_raw, FACTS],
+    facts=[["sequence_length"]], unit="1",
+)  # fmt: skip
 def gradient_noise_too_high(
     tokens: Series, ratio: Series, loss: Series, facts: Manifest, *, few: float = 4.0, jitter: float = 0.05,
     calm: float = 0.0035, min_points: int = 3,
@@ -34,7 +37,7 @@ def gradient_noise_too_high(
     mean already: its loss does not jump.
     """
     if not facts.sequence_length:
-        yield Skip("not_recorded", "run.json does not say how long a sequence is")
+        yield Skip("not_recorded", "needs sequence_length")
         return
     yield from too_few(ratio, min_points)
     counts = tokens.values[tokens.finite]

@@ -10,7 +10,14 @@ from tests.audit.trained import batch, small_gpt
 
 pytest.importorskip("accelerate")
 
-FILLED = {"vocabulary": 11, "warmup_steps": 5, "planned_steps": 40, "flops_per_token": 6e3, "peak_flops": 1e11}
+FILLED = {
+    "vocabulary": 11,
+    "sequence_length": 7,
+    "warmup_steps": 5,
+    "planned_steps": 40,
+    "flops_per_token": 6e3,
+    "peak_flops": 1e11,
+}
 BEFORE, STEP, EVALUATED = ("Once, before the first step",), ("Once per update",), ("After each evaluation", "After the same")
 BACKWARD, ANY, NOW = ("After each backward",), ("Whenever",), ("Now and then",)
 

@@ -17,7 +17,7 @@ MADE, BEFORE = "Where the callback is made", "Once, before trainer.fit"
 TRAINING, VALIDATION, VALIDATED = "In training_step", "In validation_step", "In on_validation_end"
 BACKWARD, STARTED = "In on_after_backward", "In on_train_batch_start"
 PLACES = (MADE, BEFORE, TRAINING, VALIDATION, VALIDATED, BACKWARD, STARTED)
-FILLED = {"vocabulary": "11", "warmup_steps": "5", "flops_per_token": "6e3", "peak_flops": "1e11"}
+FILLED = {"vocabulary": "11", "sequence_length": "7", "warmup_steps": "5", "flops_per_token": "6e3", "peak_flops": "1e11"}
 BY_MACHINE = {"step_time", "gpu_util"}  # of these the machine decides
 
 

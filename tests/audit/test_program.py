@@ -64,7 +64,12 @@ def test_the_program_that_is_printed_records_what_it_promises(tmp_path, monkeypa
     code = [each.code for each in program_of(found)]
     names = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
     loop = code.index("loss.backward()  # yours")
-    told = "\n".join(code[:loop]).replace("vocabulary=...", "vocabulary=11").replace("steps=...", "steps=30")
+    told = (
+        "\n".join(code[:loop])
+        .replace("vocabulary=...", "vocabulary=11")
+        .replace("length=...", "length=7")
+        .replace("steps=...", "steps=30")
+    )
     exec(told, names)
     for _ in range(30):
         tokens = torch.randint(11, (4, 7))

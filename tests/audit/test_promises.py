@@ -24,7 +24,12 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 PYTHIA = FIXTURES / "real" / "pythia" / "160m-6.first5000.csv"
 RESNET = FIXTURES / "real" / "algoperf" / "resnet_baseline_clean" / "measurements.csv"
 ELSEWHERE = "one process|on the CPU|weights changed|none of|no layer that tells"  # this model and machine have none of it
-FILLED = {"vocabulary=...": "vocabulary=11", "warmup_steps=...": "warmup_steps=5", "planned_steps=...": "planned_steps=30"}
+FILLED = {
+    "vocabulary=...": "vocabulary=11",
+    "sequence_length=...": "sequence_length=7",
+    "warmup_steps=...": "warmup_steps=5",
+    "planned_steps=...": "planned_steps=30",
+}
 
 
 def logged(names, *, last=40, **facts):

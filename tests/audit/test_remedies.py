@@ -124,7 +124,7 @@ def test_a_trainers_user_is_told_the_trainers_own_ways():
     assert remedy(recorded, "learning_rate").where.startswith("Nothing to write")
     assert (
         remedy(recorded, "mfu").code
-        == "RecorderCallback(..., flops_per_token=..., peak_flops=..., vocabulary=..., warmup_steps=...)"
+        == "RecorderCallback(..., flops_per_token=..., peak_flops=..., vocabulary=..., sequence_length=..., warmup_steps=...)"
     )
 
 

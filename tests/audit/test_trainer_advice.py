@@ -11,7 +11,11 @@ from tests.audit.test_promises import unkept
 
 pytest.importorskip("transformers")
 
-FILLED = {"flops_per_token=...": "flops_per_token=6e3", "peak_flops=...": "peak_flops=1e11"}
+FILLED = {
+    "sequence_length=...": "sequence_length=7",
+    "flops_per_token=...": "flops_per_token=6e3",
+    "peak_flops=...": "peak_flops=1e11",
+}
 ARGUMENTS, BEFORE = "Beside what the arguments hold", "Once, before trainer.train()"
 MADE, SETS, TWO = "Where the callback is made", "Each set becomes", "The sets of regular"
 EVERY, BEGUN, EVALUATED, LATER = "In any event", "In on_step_begin", "In on_evaluate", "In an event"
