@@ -12,7 +12,7 @@ pytest.importorskip("accelerate")
 
 FILLED = {
     "vocabulary": 11,
-    "sequence_length": 7,
+    "sequence_length": 31,
     "warmup_steps": 5,
     "planned_steps": 40,
     "flops_per_token": 6e3,

@@ -17,7 +17,7 @@ MADE, BEFORE = "Where the callback is made", "Once, before trainer.fit"
 TRAINING, VALIDATION, VALIDATED = "In training_step", "In validation_step", "In on_validation_end"
 BACKWARD, STARTED = "In on_after_backward", "In on_train_batch_start"
 PLACES = (MADE, BEFORE, TRAINING, VALIDATION, VALIDATED, BACKWARD, STARTED)
-FILLED = {"vocabulary": "11", "sequence_length": "7", "warmup_steps": "5", "flops_per_token": "6e3", "peak_flops": "1e11"}
+FILLED = {"vocabulary": "11", "sequence_length": "31", "warmup_steps": "5", "flops_per_token": "6e3", "peak_flops": "1e11"}
 BY_MACHINE = {"step_time", "gpu_util"}  # of these the machine decides
 
 
@@ -120,10 +120,16 @@ def followed(advice, tmp_path_factory):
 def test_all_lines_of_lightning_are_printed_to_someone(advice):
     told = " ".join(each.code for _, each in advice[1])
     for name, action in actions().items():
-        if name != "recorder" and action.lightning:
+        if name not in ("recorder", "hold_out") and action.lightning:
             assert action.lightning.call.replace("({options})", "") in told, name
     for argument in (*FILLED, "batch_of", "spectral_norms"):
         assert f"{argument}=" in told
+
+
+def test_where_the_trainer_validates_rows_are_held_out_without_a_line(advice):
+    found, python = advice
+    assert not [each.code for _, each in python if "hold_out" in each.code]
+    assert next(row for row in found.rows if row.name == "held_out_rows_trained_on").recorded
 
 
 def test_what_the_lines_promise_is_judged(advice, followed):

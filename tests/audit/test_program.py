@@ -67,7 +67,7 @@ def test_the_program_that_is_printed_records_what_it_promises(tmp_path, monkeypa
     told = (
         "\n".join(code[:loop])
         .replace("vocabulary=...", "vocabulary=11")
-        .replace("length=...", "length=7")
+        .replace("length=...", "length=31")
         .replace("steps=...", "steps=30")
     )
     exec(told, names)

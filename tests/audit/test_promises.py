@@ -26,7 +26,7 @@ RESNET = FIXTURES / "real" / "algoperf" / "resnet_baseline_clean" / "measurement
 ELSEWHERE = "one process|on the CPU|weights changed|none of|no layer that tells"  # this model and machine have none of it
 FILLED = {
     "vocabulary=...": "vocabulary=11",
-    "sequence_length=...": "sequence_length=7",
+    "sequence_length=...": "sequence_length=31",
     "warmup_steps=...": "warmup_steps=5",
     "planned_steps=...": "planned_steps=30",
 }
@@ -214,7 +214,7 @@ def test_a_trainers_gpt2_is_measured_or_says_why_not(tmp_path):
     transformers = pytest.importorskip("transformers")
     from ckaudit.recorder.huggingface import RecorderCallback
 
-    sizes = {"vocab_size": 11, "n_positions": 8, "n_embd": 8, "n_layer": 2, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
+    sizes = {"vocab_size": 11, "n_positions": 32, "n_embd": 8, "n_layer": 2, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
     rows = [{"input_ids": batch(n)[0][0], "labels": batch(n)[0][0]} for n in range(60)]
     usual = {"max_steps": 30, "per_device_train_batch_size": 2, "use_cpu": True, "report_to": [], "disable_tqdm": True}
     made = transformers.Trainer(

@@ -12,7 +12,7 @@ from tests.audit.test_promises import unkept
 pytest.importorskip("transformers")
 
 FILLED = {
-    "sequence_length=...": "sequence_length=7",
+    "sequence_length=...": "sequence_length=31",
     "flops_per_token=...": "flops_per_token=6e3",
     "peak_flops=...": "peak_flops=1e11",
 }
@@ -108,7 +108,8 @@ def test_the_other_lines_keep_their_promises(recorded, tmp_path):
     made = [options_of(line, "RecorderCallback") for line in lines[MADE]]
     callback = RecorderCallback(tmp_path / "run", **{name: value for each in made for name, value in each.items()})
     batch = {name: value[None] for name, value in rows(1)[0].items()}
-    exec(lines[BEFORE][0], {"callback": callback, "batch": batch})
+    for line in lines[BEFORE]:
+        exec(line, {"callback": callback, "batch": batch})
     arguments = options_of(lines[ARGUMENTS][0], "TrainingArguments")
     names = {"everything": rows(8), "part": rows(4)}
     sets = {name: each for place in (SETS, TWO) for line in lines[place]

@@ -39,11 +39,14 @@ def small_gpt():
 
 
 def batch(step):
-    """Return inputs and targets of a step, shape (4, 7): each token but the first follows from the one before."""
+    """Return inputs and targets of a step, shape (4, 31): each token but the first follows from the one before.
+
+    Rows are as long as the recorder asks of those that it compares.
+    """
     import torch
 
     first = torch.randint(11, (4, 1), generator=torch.Generator().manual_seed(step))
-    tokens = (first * 7 + 3 * torch.arange(8)) % 11
+    tokens = (first * 7 + 3 * torch.arange(32)) % 11
     return tokens[:, :-1], tokens[:, 1:]
 
 

@@ -6,7 +6,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer
 
 from ckaudit.recorder.huggingface import RecorderCallback
 
-VOCABULARY, LENGTH = 64, 16
+VOCABULARY, LENGTH = 64, 32
 
 
 class WitnessTrainer(Trainer):
