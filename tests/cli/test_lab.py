@@ -245,6 +245,14 @@ def test_a_score_of_faults_alone_has_no_shares_of_healthy_runs(here, cache, capf
     assert [line.split() for line in lines if line.startswith("healthy")] == [["healthy", "runs", "none", "recorded"]]
 
 
+@pytest.mark.parametrize("options", [[], ["-f", "markdown"], ["-f", "markdown", "--bare"]])
+def test_a_recording_of_an_older_program_is_scored_and_named(here, cache, capfd, monkeypatch, options):
+    monkeypatch.setattr("ckaudit.lab.fingerprint.__version__", "9.9")
+    out = " ".join(said(capfd, "score", "--cache", cache, "--only", "lr_too_high", *options)[1].replace("\\", "").split())
+    assert "older loop or recorder, scored all the same: lr_too_high.0" in out
+    assert "100 %" in out
+
+
 def test_a_fault_without_consequence_is_in_no_share_but_has_its_line(here, tmp_path, capfd):
     from ckaudit.lab.story import faults
 
