@@ -8,6 +8,7 @@ from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.of_batches import target_tokens
 from ckaudit.causes.of_tokens import shifted
 from ckaudit.contract.report import Evidence, Finding
+from ckaudit.material.counts import plural
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale
@@ -98,7 +99,11 @@ def _broken(found: Findings, first: Finding, loss: Series | None, lead: int, str
     later = loss.values[(loss.steps > (first.last_step or step)) & loss.recorded[:, 0], 0]
     bad = int(loss.nonfinite[loss.steps >= step].sum())
     if first.where == "train_loss_raw" and later.size and np.isfinite(later).all():
-        yield supports(medium, f"{bad} losses are not finite and all later ones are: the weights took no harm", loss.name)
+        yield supports(
+            medium,
+            f"the loss is not finite at {plural(bad, 'step')}, and finite at all later ones: the weights took no harm",
+            loss.name,
+        )
 
 
 def _odd(found: Findings, step: int, counted: Series | None, strong: float) -> Iterator[Evidence]:
