@@ -366,3 +366,11 @@ def test_the_guide_is_whole():
         "128 tokens",
     ):
         assert number in text
+
+
+def test_a_held_out_loss_that_was_rising_goes_on_as_before():
+    overfit = benchmark_drop(EXPERTS.parent / "overfit_tiny", since=400)
+    healthy = benchmark_drop(EXPERTS.parent / "healthy", since=1500)
+    sentences = [" ".join(each.sentence for each in found.gates[0].evidence) for found in (overfit, healthy)]
+    assert "the held-out loss goes on as before, from 1.924 to 2.08; expected: at most " in sentences[0]
+    assert "the held-out loss does not rise with it" in sentences[1]

@@ -65,11 +65,11 @@ def _held_out(run: Run, fall: Fall) -> Iterator[Evidence]:
     loss = val_loss(run)
     found = shift(*over_labels(loss, "mean"), fall.before, fall.after, Limits(share=0.01, way="up"))
     if found:
-        moved = (
-            f"rises too, from {found.before:.4g} to {found.after:.4g}"
-            if found.changed
-            else (f"does not rise with it: {found.before:.4g} before, {found.after:.4g} after")
-        )
+        moved = f"does not rise with it: {found.before:.4g} before, {found.after:.4g} after"
+        if found.changed:
+            moved = f"rises too, from {found.before:.4g} to {found.after:.4g}"
+        elif found.after > found.before:
+            moved = f"goes on as before, from {found.before:.4g} to {found.after:.4g}; expected: at most {found.limit:.4g}"
         yield Evidence(
             metric=loss.name, said="remark", sentence=f"the held-out loss {moved}", before=found.before, after=found.after
         )
