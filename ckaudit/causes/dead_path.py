@@ -47,14 +47,15 @@ def dead_path(
 ) -> Iterator[Evidence]:
     """A path through the model is cut off from the loss.
 
-    Where more than `few` of all tensors get no gradient, it is not one path. Units that never fire, weights without spread or
-    scale, and routers that send nothing leave tensors without a gradient too, each with a sign of its own. Weights follow the
-    scale that all causes share.
+    Tensors of such a path have a gradient of zero, or none is made for them any more: where it is taken out on the way, they
+    are no part of the graph. Where more than `few` of all tensors get no gradient, it is not one path. Units that never fire,
+    weights without spread or scale, and routers that send nothing leave tensors without a gradient too, each with a sign of
+    its own. Weights follow the scale that all causes share.
     """
     dead = found.of(dead_parameter)
     still = places_of(found.of(barely_moving))
     if not dead:
-        yield contradicts(strong, "every tensor that has a gradient has one above zero", "gradient_norm")
+        yield from _no_longer_made(found, norm, few, strong)
         return
     before = found.before(dead[0].first_step or 0)
     if earlier := before.of(loss_spike, exploding_gradient, update_out_of_band, nonfinite_values):
@@ -79,6 +80,25 @@ def dead_path(
         yield supports(medium, "their gradient is exactly zero, not merely small", dead[0])
     else:
         yield contradicts(strong, "their gradient is tiny, not zero: it is worn down, not cut off", dead[0])
+
+
+def _no_longer_made(found: Findings, norm: Series | None, few: float, strong: float) -> Iterator[Evidence]:
+    """Judge a run without a gradient of zero: by tensors that had one, and stand still since none is made for them."""
+    ended = [each for each in found.of(barely_moving) if norm is not None and _has_ended(norm, each)]
+    places = places_of(ended)
+    if ended and norm is not None and len(places) <= few * len(norm.labels):
+        since = f"no gradient is made for {named(places)} since step {ended[0].first_step}; one was, before"
+        yield supports(strong, since, ended[0])
+        return
+    yield contradicts(strong, "every tensor that has a gradient has one above zero", "gradient_norm")
+
+
+def _has_ended(norm: Series, still: Finding) -> bool:
+    """Tell whether a tensor's gradient was recorded before it stood still, and those of others alone afterwards."""
+    if still.where not in norm.labels or still.first_step is None:
+        return False
+    own, later = norm.recorded[:, norm.labels.index(still.where)], norm.steps >= still.first_step
+    return bool(own[~later].any() and norm.recorded[later].any() and not own[later].any())
 
 
 def _is_back(norm: Series, dead: Finding) -> bool:

@@ -16,6 +16,7 @@ from ckaudit.rules.initialization_lost import initialization_lost
 from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss_spike import loss_spike
+from ckaudit.rules.redundant_heads import redundant_heads
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
@@ -31,9 +32,8 @@ from ckaudit.run.series import Series
     explains=[weight_scale_off],
     follows=[
         initialization_lost, activation_drift, barely_moving, dead_parameter, dead_units, exploding_gradient,
-        layer_not_contributing,
-        loss_not_falling, loss_spike, uniform_heads, update_out_of_band, vanishing_gradient, weights_alike, weights_jump,
-        zero_gradients,
+        layer_not_contributing, loss_not_falling, loss_spike, redundant_heads, uniform_heads, update_out_of_band,
+        vanishing_gradient, weights_alike, weights_jump, zero_gradients,
     ],
     wants=[update_to_weight_global],
     knob="Draw matrices with a spread of about one over the root of their fan-in (0.02 for a GPT).",

@@ -1,9 +1,12 @@
-"""The initial weights are all equal."""
+"""Units or heads begin with equal weights."""
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.report import Evidence, Finding
+from ckaudit.metrics.heads import head_similarity
 from ckaudit.metrics.weights import weight_std
 from ckaudit.rules.activation_drift import activation_drift
 from ckaudit.rules.barely_moving import barely_moving
@@ -11,9 +14,11 @@ from ckaudit.rules.dead_parameter import dead_parameter
 from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss_spike import loss_spike
+from ckaudit.rules.redundant_heads import redundant_heads
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights_alike import weights_alike
 from ckaudit.rules.zero_gradients import zero_gradients
 from ckaudit.run.series import Series
@@ -21,26 +26,30 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-0.5,
-    explains=[weights_alike],
+    explains=[weights_alike, redundant_heads],
     follows=[
         activation_drift, barely_moving, dead_parameter, layer_not_contributing, loss_not_falling, loss_spike, uniform_heads,
         update_out_of_band, vanishing_gradient, zero_gradients,
     ],
-    wants=[weight_std],
+    wants=[weight_std, head_similarity],
     knob="Draw every matrix at random; look for a constant fill, or an initialization that was skipped for this kind of tensor.",
     inspect="Spread of each matrix at step 0, and the code that initializes those named.",
     runbook="Nothing to save, for equal units stay equal: begin again from random weights.",
 )  # fmt: skip
 def symmetry_not_broken(
-    found: Findings, std: Series | None, *, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0
-) -> Iterator[Evidence]:
-    """The initial weights are all equal, so that units cannot become different.
+    found: Findings, std: Series | None, similarity: Series | None, *,
+    decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
+) -> Iterator[Evidence]:  # fmt: skip
+    """Units begin with equal weights, so that they cannot become different.
 
     Units with equal weights get equal gradients, so that a matrix without spread at its first record began so; one that loses
-    its spread later was written to.
-    Weights are starting values, to be fitted on runs of known truth.
+    its spread later was written to. The same goes for heads: those that were alike at every record began as copies, unless all
+    weights are so small that no head can be told from another. Weights follow the scale that all causes share.
     """
     first = found.first(weights_alike)
+    copies = [each for each in found.of(redundant_heads) if each.severity == "sev2"]
+    if copies and first is None:
+        yield from _of_heads(copies[0], similarity, found.first(weight_scale_off), decisive, strong)
     if first is None or first.first_step is None or std is None or not len(std.steps):
         return
     if first.first_step > int(std.steps[0]):
@@ -52,3 +61,22 @@ def symmetry_not_broken(
     )
     if later := found.first(dead_parameter, uniform_heads):
         yield supports(medium, f"units that are copies of each other cannot choose: {later.message}", later)
+
+
+def _of_heads(
+    copies: Finding, similarity: Series | None, scale: Finding | None, decisive: float, strong: float
+) -> Iterator[Evidence]:
+    """Tell heads that began as copies from those that became alike, by the nearest ones of that layer at each record before."""
+    labels = similarity.labels if similarity is not None else ()
+    columns = [column for column, label in enumerate(labels) if label.partition("/")[0] == copies.where]
+    if similarity is None or len(columns) < 2 or copies.first_step is None:
+        return
+    before = np.nan_to_num(similarity.values[similarity.steps <= copies.first_step][:, columns])
+    nearest = np.sort(before, axis=1)[:, -2:].min(axis=1)
+    if scale is not None:
+        yield contradicts(strong, f"heads of such weights cannot be told apart, copies or not: {scale.message}", scale)
+    elif (nearest > redundant_heads.thresholds["copies"]).all():
+        since = f"heads of {copies.where} were alike at every record from step {int(similarity.steps[0])} on, to the last digits"
+        yield supports(decisive, since, copies)
+    else:
+        yield contradicts(strong, f"no two heads of {copies.where} were as alike before: they became so", copies)

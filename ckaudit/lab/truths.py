@@ -37,7 +37,7 @@ TRUTHS = {
     # initialization and model
     "init_too_large": "The initial weights are too large.",
     "init_too_small": "The initial weights are too small.",
-    "symmetry_not_broken": "The initial weights are all equal, so that units cannot become different.",
+    "symmetry_not_broken": "Units begin with equal weights, so that they cannot become different.",
     "dead_units": "Units of an activation function never fire.",
     "saturating_activation": "An activation function works where it is flat.",
     "residual_path_broken": "A path around the blocks is missing, so that gradients die on their way back.",

@@ -28,8 +28,8 @@ def barely_moving(
 
     ## What it checks
     Updates of exactly zero at `min_points` checkpoints in a row, while the learning rate is not zero: sev1, for nothing
-    is applied (playbook D1.5); sev2 where the tensor's gradient is zero as well or was never made, for then the optimizer
-    has nothing to apply. Updates relative to the tensor's own size below `slow` of the median tensor's: sev2 (TRI-5). The
+    is applied (playbook D1.5); sev2 where the tensor's gradient is zero as well or is not made, for then the optimizer has
+    nothing to apply. Updates relative to the tensor's own size below `slow` of the median tensor's: sev2 (TRI-5). The
     first `warmup` steps are not judged.
     ## Why it matters
     The tensor is not in the optimizer, is cut off from the loss, or its update is lost on the way.
@@ -60,8 +60,12 @@ def _told(span: Span, gradient: Series | None) -> tuple[Severity, str]:
         return "sev2", "{where} is not updated, and no gradient was made for it: nothing on the way to the loss depends on it"
     column = gradient.labels.index(span.label)
     inside = (gradient.steps >= span.first) & (gradient.steps <= span.last)
+    if not gradient.recorded[inside].any():
+        return "sev1", "{where} is not updated: its update is exactly zero"
     values = gradient.values[inside & gradient.recorded[:, column], column]
-    if len(values) and not values.any():
+    if not len(values):
+        return "sev2", "{where} is not updated, and no gradient is made for it any more: it was cut off from the loss"
+    if not values.any():
         return "sev2", "{where} is not updated, and its gradient is exactly zero"
     return "sev1", "{where} gets a gradient but is not updated: its update is exactly zero"
 

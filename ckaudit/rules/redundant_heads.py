@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
-from ckaudit.contract.report import Severity
 from ckaudit.metrics.attention import normalized_attention_entropy
 from ckaudit.metrics.heads import head_similarity
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
@@ -15,31 +15,38 @@ from ckaudit.run.spans import spans
 @rule("ATTN004", severity="sev2", needs=[head_similarity, normalized_attention_entropy], unit="1")
 def redundant_heads(
     similarity: Series, entropy: Series, *,
-    alike: float = 0.9, copies: float = 0.999, chosen: float = 0.9, most: float = 0.5, min_points: int = 3,
+    alike: float = 0.9, copies: float = 0.99999, chosen: float = 0.9, sharp: float = 0.05, most: float = 0.5,
+    min_points: int = 3,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Heads of a layer do the same.
 
     ## What it checks
     The cosine of each head's attention to the most similar other head of its layer, of heads that are choosy at all: with
-    a normalized entropy below `chosen`, for even heads are all alike. More than `most` of them over `alike` at
-    `min_points` checkpoints in a row is a note (D3.2); over `copies` it is sev2, for then they are copies of one.
+    a normalized entropy below `chosen`, for even heads are all alike. More than `most` of the heads of a layer over `copies` at
+    `min_points` checkpoints in a row is sev2, for then they are copies of one; so near 1 come heads that see one key alone as
+    well, so that those below an entropy of `sharp` do not count (lab: 3e-5 from 1 in ill runs, 9e-4 in healthy ones, 0 where
+    heads are copies). More than `most` of all heads over `alike` is a note (D3.2).
     ## Why it matters
     Copies get the same gradient and stay copies: the layer has fewer heads than were paid for.
     ## False alarms
     Several heads that look at the previous token are common: they are similar, not equal.
     """
     yield from too_few(similarity, min_points)
-    judged = similarity.finite & _choosy(similarity, entropy, chosen)
+    choosy = similarity.finite & _choosy(similarity, entropy, chosen)
     told = np.zeros(len(similarity.steps), bool)
-    for limit, severity in ((copies, "sev2"), (alike, "note")):
-        share = _share(similarity, judged, limit)
-        for span in spans(share, (share.values > most) & ~told[:, None], min_points=min_points):
-            told[span.rows] = True
-            grave: Severity = "sev2" if severity == "sev2" else "note"
-            yield Hit.over(
-                span, grave, "{value:.0%} of the heads that choose are like another one of their layer; the limit is {limit:.0%}",
-                badness=share.values, limit=most,
-            )  # fmt: skip
+    equal = _equal(similarity, choosy & ~_choosy(similarity, entropy, sharp), copies)
+    for span in spans(equal, equal.values > most, min_points=min_points):
+        told[span.rows] = True
+        yield Hit.over(
+            span, "sev2", "{value:.0%} of the heads of {where} are copies of one another",
+            badness=equal.values, limit=most,
+        )  # fmt: skip
+    share = _share(similarity, choosy, alike)
+    for span in spans(share, (share.values > most) & ~told[:, None], min_points=min_points):
+        yield Hit.over(
+            span, "note", "{value:.0%} of the heads that choose are like another one of their layer; the limit is {limit:.0%}",
+            badness=share.values, limit=most,
+        )  # fmt: skip
 
 
 def _choosy(similarity: Series, entropy: Series, chosen: float) -> Mask:
@@ -50,6 +57,14 @@ def _choosy(similarity: Series, entropy: Series, chosen: float) -> Mask:
             place = entropy.labels.index(label)
             choosy[:, column] = (found.values[:, place] < chosen) & (found.age[:, place] == 0)
     return choosy
+
+
+def _equal(similarity: Series, judged: Mask, limit: float, *, least: int = 2) -> Series:
+    """Return the share of each layer's heads that are judged and over a limit; layers of `least` heads and more."""
+    layers = [label.partition("/")[0] for label in similarity.labels]
+    groups = [layer if layers.count(layer) >= least else None for layer in layers]
+    over = replace(similarity, values=np.where(judged, similarity.values > limit, 0.0))
+    return over.grouped(groups, lambda values: np.asarray(values.mean(axis=1)))
 
 
 def _share(similarity: Series, judged: Mask, limit: float, *, least: int = 4) -> Series:

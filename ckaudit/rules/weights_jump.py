@@ -21,6 +21,7 @@ from ckaudit.run.tensors import table_of
 def weights_jump(
     moved: Series, size: Series, rate: Series | None, adapts: Series | None, facts: Manifest | None, *,
     share: float = 0.3, times: float = 10.0, reach: float = 10.0, window: int = 10, min_points: int = 4, rest: float = 0.1,
+    bound: float = 3.2,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Weights change more than the optimizer can move them.
 
@@ -33,7 +34,9 @@ def weights_jump(
     Between two checkpoints it is the norm of each tensor, under Adam: where it grows by more than `share` of itself, by
     `times` its past as above, at once, and by more than all learning rates on the way together, in every element to the same
     side, which is as far as steady gradients take it (lab: 0.7 of that in healthy runs, 1.1 where it was written to); or where
-    less than `rest` of it is left while the median tensor stays as it was.
+    less than `rest` of it is left while the median tensor stays as it was. Sudden growth by more than `bound` times all learning
+    rates on the way is never Adam's, whatever the past and the others do (lab: 1.1 in healthy runs, 7.5 where every matrix of
+    the model was multiplied by five at once).
     ## Why it matters
     Memory was corrupted, or something other than the optimizer wrote to the weights: what was learnt there is gone.
     ## False alarms
@@ -53,9 +56,9 @@ def weights_jump(
     if is_adam and rate is not None:
         jumps &= moved.values > reach * _farthest(moved, rate, facts)
         seen = {(label, int(step)) for label, rows in zip(moved.labels, jumps.T, strict=True) for step in moved.steps[rows]}
-        for hit in _between(every, rate, facts, share=share, times=times, window=window, min_points=min_points, rest=rest):
-            if (hit.where, hit.first) not in seen:
-                yield hit
+        limits = {"share": share, "times": times, "rest": rest, "bound": bound}
+        between = _between(every, rate, facts, **limits, window=window, min_points=min_points)
+        yield from (hit for hit in between if (hit.where, hit.first) not in seen)
     for span in spans(moved, jumps):
         yield Hit.over(
             span, "sev0", "{where} changes by {value:.2g} of its size in one step: no update of the optimizer can be so large",
@@ -65,14 +68,15 @@ def weights_jump(
 
 def _between(
     size: Series, rate: Series, facts: Manifest | None, *,
-    share: float, times: float, window: int, min_points: int, rest: float,
+    share: float, times: float, rest: float, bound: float, window: int, min_points: int,
 ) -> Iterator[Hit]:  # fmt: skip
     """Yield norms that changed between two checkpoints by more than the learning rates on the way allow."""
     values, way = size.values, _way(size.steps, rate)
     grown = np.diff(values, axis=0)
     excess = _beyond_past(np.abs(grown) / way[:, None], np.arange(len(grown)), window=window, min_points=min_points)
-    rises = (grown > share * values[1:]) & (np.nan_to_num(excess, posinf=np.inf) > times)
-    rises &= (grown > way[:, None] * _roots(size, facts)) & _is_step(size.steps, values)
+    farthest = way[:, None] * _roots(size, facts)
+    rises = (np.nan_to_num(excess, posinf=np.inf) > times) & (grown > farthest) | (grown > bound * farthest)
+    rises &= (grown > share * values[1:]) & _is_step(size.steps, values)
     falls = (values[1:] < rest * values[:-1]) & (row_medians(np.abs(grown) / np.maximum(values[:-1], 1e-300)) < share / 3)[
         :, None
     ]

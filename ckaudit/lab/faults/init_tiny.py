@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         "initialization_lost",
         "loss_not_falling",
         "activation_drift",
+        "redundant_heads",
         "uniform_heads",
         "weights_alike",
         "weights_jump",
