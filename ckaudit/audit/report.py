@@ -152,6 +152,8 @@ def verdict(
     grave = [finding for finding in findings if finding.severity != "note"]
     if not grave:
         return _all_clear(checks, run.last_step, hidden)
+    if not diagnoses and (broken := grave[0].file):
+        return f"The record is broken in {Path(broken).name}: {grave[0].message}"
     if not diagnoses:
         return f"No known cause explains this: {grave[0].message}"
     first = diagnoses[0]

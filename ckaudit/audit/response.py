@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ckaudit.audit.playbook.levels import ACTIONS, WITH_CAUSE
+from ckaudit.audit.playbook.levels import ACTIONS, OF_RECORDS, WITH_CAUSE
 from ckaudit.audit.playbook.workflow import part_of
 from ckaudit.contract.report import SEVERITIES, Diagnosis, Finding
 from ckaudit.metrics.loss import val_loss
@@ -35,9 +35,12 @@ def response(
     if not ill:
         return []
     severity = min((each.severity for each in ill), key=SEVERITIES.index)
-    actions = WITH_CAUSE if diagnoses and diagnoses[0].confidence >= sure else ACTIONS
     since = min((each.first_step for each in ill if each.first_step is not None), default=None)
-    lines = [f"{severity}: {actions[severity]}{_before(run, since)}", _parts(ill)]
+    if not diagnoses and all(each.file is not None for each in ill):
+        action = OF_RECORDS
+    else:
+        action = (WITH_CAUSE if diagnoses and diagnoses[0].confidence >= sure else ACTIONS)[severity]
+    lines = [f"{severity}: {action}{_before(run, since)}", _parts(ill)]
     if since is not None:
         lines += [_evidence(run, since, around, batches), _replay(run, since)]
     return [*lines, *_benchmarks(run, ill)]

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from ckaudit.contract import violations
 from ckaudit.contract.decode import quote_bare_words
+from ckaudit.contract.files import MAGIC
 from ckaudit.contract.locate import line_at, lines_of, pointer_of, walk
 from ckaudit.contract.report import Finding
 from ckaudit.contract.schema import schema
@@ -58,7 +59,7 @@ def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Exp
     """
     text = _text(data)
     if isinstance(text, Kind):
-        return Explained([text.at(file, text.title)])
+        return Explained([text.at(file, not_text(data) if text is violations.NOT_TEXT else text.title)])
     quoted, words = quote_bare_words(text.removeprefix(_BOM).encode())
     text = quoted.decode()
     try:
@@ -73,6 +74,12 @@ def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Exp
         return Explained([violations.NOT_TEXT.at(file, "a string holds half of a surrogate pair, which UTF-8 cannot write")])
     found = [*_overflows(text, file, first_line), *_schema_findings(text, document, file, version, first_line)]
     return Explained(found, document, quoted, words)
+
+
+def not_text(head: bytes) -> str:
+    """Return why a file that begins with `head` is no text: most often it is packed, and its name does not say so."""
+    suffix = next((suffix for magic, suffix in MAGIC.items() if head.startswith(magic)), None)
+    return f"The file is packed, and its name does not end in {suffix}." if suffix else violations.NOT_TEXT.title
 
 
 def _text(data: bytes) -> str | Kind:

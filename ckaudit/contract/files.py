@@ -23,6 +23,8 @@ MAX_PARTS = 1_000_000  # keys, arrays and objects: 30 statistics of each of 18,0
 MAX_ITEMS = 6_000_000  # 750 grids in full have 0.8 million
 MAX_WINDOW = 2**27  # what zstd --long asks of a reader
 PACKED = (".gz", ".zst")
+MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+"""What packed bytes begin with, and what a name must end in for them to be unpacked."""
 
 CHECKPOINT_NAME = re.compile(
     r"^analysis_checkpoint_(?:step_)?(?P<step>\d{1,18})?(?P<label>.*?)"

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ckaudit.contract import violations
-from ckaudit.contract.files import MAX_BYTES, BrokenFile, read_blocks
+from ckaudit.contract.explain import not_text
+from ckaudit.contract.files import MAGIC, MAX_BYTES, BrokenFile, read_blocks
 from ckaudit.contract.lines import MAX_EXPLAINED, MAX_FAULTY, Lines, Tabulate, parse_lines
 from ckaudit.contract.report import Finding
 
 MAX_LINE_BYTES = 4 * 2**20  # a line with every per-tensor norm of 1,000 tensors has 0.1 MB
 
-_NOT_TEXT = (b"\xff\xfe", b"\xfe\xff", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # UTF-16 and the magic numbers of gzip and zstd
+_NOT_TEXT = (b"\xff\xfe", b"\xfe\xff", *MAGIC)  # UTF-16, or packed
 
 
 def read_lines(path: Path, shown: str, *, root: Path | None = None, tabulate: Tabulate | None = None) -> Iterator[Lines]:
@@ -46,7 +47,7 @@ def _whole_lines(blocks: Iterator[bytes], shown: str) -> Iterator[bytes]:
     rest, start = b"", True
     for block in blocks:
         if start and _is_binary(block[:4096]):
-            raise BrokenFile(violations.NOT_TEXT.at(shown, "is not UTF-8 text"))
+            raise BrokenFile(violations.NOT_TEXT.at(shown, not_text(block)))
         start = False
         cut = block.rfind(b"\n") + 1
         if cut:

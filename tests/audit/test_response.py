@@ -3,7 +3,7 @@
 import numpy as np
 
 from ckaudit.audit import triage_run
-from ckaudit.audit.playbook.levels import ACTIONS
+from ckaudit.audit.playbook.levels import ACTIONS, OF_RECORDS
 from ckaudit.audit.playbook.workflow import PARTS, part_of
 from ckaudit.audit.response import from_the_start, response
 from ckaudit.contract.report import Diagnosis, Finding
@@ -28,6 +28,13 @@ def test_nothing_is_to_be_done_where_nothing_is_more_than_a_note():
 def test_the_gravest_severity_names_the_action_and_the_first_step_what_is_good():
     found = response(recorded(), [finding("LOSS001", "sev1", 200), finding("GRAD007", "sev2", 120), finding("X", "note", 3)])
     assert found[0] == f"sev1: {ACTIONS['sev1']}; good is what was written before step 120"
+
+
+def test_files_that_cannot_be_read_are_no_reason_to_touch_the_training():
+    unread = Finding(code="SYN003", name="not_utf8", severity="sev1", message="x", file="runs/a b/scalars.jsonl")
+    assert response(recorded(), [unread]) == [f"sev1: {OF_RECORDS}", "look at: records (SYN003)"]
+    beside = response(recorded(), [unread, finding("LOSS001", "sev1", 200)])
+    assert beside[0].startswith(f"sev1: {ACTIONS['sev1']}; ")
 
 
 def test_the_parts_of_the_stack_stand_in_the_order_of_time():

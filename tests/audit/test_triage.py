@@ -1,11 +1,14 @@
 """The engine from a source to a report."""
 
+import gzip
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 from msgspec.structs import replace
 
 from ckaudit.audit import triage, triage_run
@@ -74,6 +77,18 @@ def test_a_broken_checkpoint_is_a_finding_and_the_others_are_judged(tmp_path: Pa
     (folder / "analysis_checkpoint_step_00000030.json").write_text('{"schema_version": "ck.ana')
     report = triage(folder)
     assert [(finding.code, finding.file) for finding in report.findings] == [("SYN005", "analysis_checkpoint_step_00000030.json")]
+    assert report.step == 20
+
+
+@pytest.mark.parametrize("name", ["analysis_checkpoint_step_00000030.json", "scalars_more.jsonl"])
+@pytest.mark.parametrize(("pack", "suffix"), [(gzip.compress, ".gz"), (zstandard.compress, ".zst")])
+def test_a_packed_file_whose_name_does_not_say_so_is_the_headline(
+    tmp_path: Path, name: str, pack: Callable[[bytes], bytes], suffix: str
+) -> None:
+    folder = write_run(tmp_path, {1: 2.0}, checkpoints=[10, 20])
+    (folder / name).write_bytes(pack(b'{"schema_version": "ck.analysis.v1", "step": 30}\n'))
+    report = triage(folder)
+    assert report.verdict == f"The record is broken in {name}: The file is packed, and its name does not end in {suffix}."
     assert report.step == 20
 
 

@@ -20,6 +20,10 @@ WITH_CAUSE: dict[Severity, str] = {
 """Where a likely cause names what to turn."""
 
 
+OF_RECORDS = "mend the record, or what writes it; nothing that could be read says that the training itself is ill"
+"""Where all that is grave is about files that could not be read as they should."""
+
+
 class Condition(Struct, frozen=True, kw_only=True):
     """One condition that calls for a severity.
 
