@@ -42,6 +42,7 @@ TRUTHS = {
     "saturating_activation": "An activation function works where it is flat.",
     "residual_path_broken": "A path around the blocks is missing, so that gradients die on their way back.",
     "normalization_missing": "Nothing norms the stream, so that activations grow from block to block.",
+    "attention_scaled_down": "Attention logits are scaled down so far that no head can choose.",
     "saturated_attention": "Attention logits are scaled so that heads look at one key only.",
     "attention_logits_grow": "Query and key weights grow without bound.",
     "dropout_too_high": "Dropout removes most of the signal.",

@@ -184,7 +184,12 @@ def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Ser
     return Said(word="not_recorded", sentence=short, numbers=numbers, missing=("a longer record",))
 
 
-@question("D2.5", needs=[head_kind_share], rules=("entropy_collapse", "uniform_heads", "mask_leak"), causes=("context_not_used",))
+@question(
+    "D2.5",
+    needs=[head_kind_share],
+    rules=("entropy_collapse", "uniform_heads", "mask_leak"),
+    causes=("attention_scaled_down", "context_not_used"),
+)
 def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int = 500) -> Said:
     """Does it learn patterns, or single tokens?
 
