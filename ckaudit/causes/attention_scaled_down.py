@@ -17,7 +17,7 @@ from ckaudit.run.tensors import table_of
 
 
 @cause(
-    prior=-0.5,
+    prior=-1.5,
     explains=[uniform_heads],
     follows=[loss_not_falling],
     wants=[max_attn_logit, weight_std, FACTS],
