@@ -9,6 +9,7 @@ from ckaudit.contract.report import Severity
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.pairs import together
 from ckaudit.metrics.weights import update_norm, update_to_weight
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
@@ -29,12 +30,14 @@ def barely_moving(
     ## What it checks
     Updates of exactly zero at `min_points` checkpoints in a row, while the learning rate is not zero: sev1, for nothing
     is applied (playbook D1.5); sev2 where the tensor's gradient is zero as well or is not made, for then the optimizer has
-    nothing to apply. Updates relative to the tensor's own size below `slow` of the median tensor's: sev2 (TRI-5). The
-    first `warmup` steps are not judged.
+    nothing to apply. Updates below `slow` of the median tensor's, by the root mean square of their elements as well as
+    relative to the tensor's own size: sev2 (TRI-5; lab's healthy runs stay above 0.04). The first `warmup` steps are not
+    judged.
     ## Why it matters
     The tensor is not in the optimizer, is cut off from the loss, or its update is lost on the way.
     ## False alarms
-    Frozen tensors are left out where run.json says so. A tensor that began at zero has no relative movement.
+    Frozen tensors are left out where run.json says so. A tensor that began at zero has no relative movement. A gain of 1 that
+    moves as far as weights of 0.02 moves by a fiftieth of what they do for its size, and is well.
     """
     yield from too_few(norm, min_points)
     tensors = table_of(facts)
@@ -43,8 +46,11 @@ def barely_moving(
     for span in spans(norm, (norm.values == 0) & moving, min_points=min_points):
         severity, message = _told(span, gradient)
         yield Hit.over(span, severity, message, badness=-norm.values, value=norm.values, limit=0.0)
-    share = _of_median(relative)
-    moving = _late(relative.steps, warmup)[:, None] & _rate_is_on(relative.steps, rate)[:, None]
+    if not np.isfinite(tensors.elements(norm.labels)).any():
+        yield Skip("not_recorded", "needs the shapes of the tensors")
+    norm, relative = together(norm, relative)
+    share = _of_median(norm, relative, np.sqrt(tensors.elements(norm.labels)))
+    moving = _late(norm.steps, warmup)[:, None] & _rate_is_on(norm.steps, rate)[:, None]
     for span in spans(relative, (share < slow) & (relative.values > 0) & moving, min_points=min_points):
         yield Hit.over(
             span, "sev2", "{where} moves {value:.2g} times as much as the median tensor; below {limit:.2g} it stands still",
@@ -80,7 +86,9 @@ def _rate_is_on(steps: Steps, rate: Series | None) -> Mask:
     return np.asarray(np.nan_to_num(at(rate, steps).values[:, 0], nan=1.0) > 0)
 
 
-def _of_median(relative: Series) -> Floats:
-    """Return each tensor's relative update over the median tensor's, shape (T, P)."""
-    moving = np.where(relative.finite & (relative.values > 0), relative.values, np.nan)
-    return np.asarray(relative.values / row_medians(moving)[:, None])
+def _of_median(norm: Series, relative: Series, roots: Floats) -> Floats:
+    """Return each tensor's update over the median tensor's, for its size or by element, which is more: shape (T, P)."""
+    moving = norm.finite & relative.finite & (norm.values > 0)
+    with np.errstate(all="ignore"):  # a tensor may have no elements at all
+        own, by_element = (np.where(moving, values, np.nan) for values in (relative.values, norm.values / roots))
+        return np.maximum(own / row_medians(own)[:, None], by_element / row_medians(by_element)[:, None])

@@ -143,15 +143,12 @@ def _beyond_past(per_rate: Floats, rows: Steps, *, window: int, min_points: int)
 
 def _farthest(moved: Series, rate: Series, facts: Manifest | None) -> Floats:
     """Return the norm of an update that moves each element by one learning rate, shape (T, P); 0 where that is not known."""
-    return np.asarray(np.nan_to_num(at(rate, moved.steps).values) * np.nan_to_num(_roots(moved, facts), posinf=0.0))
+    return np.asarray(np.nan_to_num(at(rate, moved.steps).values) * np.nan_to_num(_roots(moved, facts)))
 
 
 def _roots(series: Series, facts: Manifest | None) -> Floats:
-    """Return the root of each tensor's number of elements, shape (P,); infinity where that is not known."""
-    known = table_of(facts).facts
-    shapes = [known[name].shape if name in known else None for name in series.labels]
-    elements: Floats = np.array([float(np.prod(shape)) if shape else np.inf for shape in shapes])
-    return np.asarray(np.sqrt(elements))
+    """Return the root of each tensor's number of elements, shape (P,); NaN where that is not known."""
+    return np.sqrt(table_of(facts).elements(series.labels))
 
 
 def _rates(steps: Steps, rate: Series | None) -> Floats:

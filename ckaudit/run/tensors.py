@@ -1,11 +1,14 @@
 """Where each tensor sits in the model: its block and its kind, from `run.json`, or else from its name."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 from msgspec import UNSET, Struct
 
 from ckaudit.contract.manifest import Manifest, TensorFacts
+from ckaudit.run.series import Floats
 
 BRANCHES = ("attention", "mlp")
 """What a block adds to the stream side by side; experts count as the MLP."""
@@ -105,6 +108,15 @@ class TensorTable(Struct, frozen=True):
         kernels = ", ".join(fact.kernels or ())
         below = [part for part in (fact.operator, fact.backward, kernels) if part]
         return [name, *below] if below else []
+
+    def elements(self, names: Iterable[str]) -> Floats:
+        """Return how many elements each of `names` has, shape (P,); NaN where nobody said its shape.
+
+        >>> TensorTable({"up": TensorFacts(shape=(4, 3)), "bias": TensorFacts()}).elements(["up", "bias"])
+        array([12., nan])
+        """
+        shapes = [self.facts.get(name, TensorFacts()).shape for name in names]
+        return np.array([math.prod(shape) if shape else math.nan for shape in shapes], np.float64)
 
     def width(self) -> int | None:
         """Return how many channels the stream between the blocks has, from the matrices of embeddings and head.
