@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.contract.report import Evidence
-from ckaudit.metrics.ranks import rank_step_time, straggler_ratio
+from ckaudit.metrics.ranks import behind_others, rank_step_time, straggler_ratio
 from ckaudit.rules.communication_rising import communication_rising
 from ckaudit.rules.low_utilization import low_utilization
 from ckaudit.rules.slow_input import slow_input
@@ -26,30 +26,36 @@ from ckaudit.run.series import Series
     runbook="Note the rank's node; run the same batch on it and on a healthy one, and drain it if it is slow alone.",
 )
 def straggler(
-    _: Findings, times: Series | None, ratio: Series | None, *, faithful: float = 0.7, strong: float = 2.0, medium: float = 1.0
-) -> Iterator[Evidence]:
+    found: Findings, times: Series | None, ratio: Series | None, *, faithful: float = 0.7, strong: float = 2.0,
+    medium: float = 1.0, limit: float = slow_rank.thresholds["limit"],
+) -> Iterator[Evidence]:  # fmt: skip
     """One rank is slower than the others, and all wait for it.
 
-    The same rank is the slowest at `faithful` of the checkpoints or more; ranks that take turns have unequal work.
-    Weights are starting values.
+    Since it was first seen, the same rank is the slowest at `faithful` of the checkpoints or more, and is so to the last, by
+    the `limit` of the rule; ranks that take turns have unequal work. Weights are starting values.
     """
-    if times is not None and len(times.labels) > 1:
-        known = times.finite.all(axis=1)
-        slowest = times.values[known].argmax(axis=1)
-        if len(slowest):
-            counts = np.bincount(slowest, minlength=len(times.labels))
-            top = int(counts.argmax())
-            share = counts[top] / len(slowest)
-            if share >= faithful:
-                yield supports(strong, f"{times.labels[top]} is the slowest at {share:.0%} of the checkpoints", times.name)
-            else:
-                yield contradicts(medium, f"ranks take turns: none is the slowest at more than {share:.0%} of them", times.name)
-    if ratio is not None and (usual := ratio.late_median()) is not None:
-        if usual > 1.25:
-            yield supports(
-                medium, f"the slowest rank takes {usual:.2f} times as long as the median rank, to the last", ratio.name
-            )
+    slow = found.first(slow_rank)
+    since = (slow.first_step or 0) if slow else 0
+    late, whose = ratio, "the slowest rank takes {:.2f} times as long as the median rank"
+    if times is not None and (most := _most_often(times, since)) is not None:
+        label, share = most
+        if share >= faithful:
+            yield supports(strong, f"{label} is the slowest at {share:.0%} of the checkpoints", times.name)
+            late, whose = behind_others(times).only(label.__eq__), label + " takes {:.2f} times as long as the others"
         else:
-            yield contradicts(
-                medium, f"it is over: the slowest rank takes {usual:.2f} times as long as the median one", ratio.name
-            )
+            yield contradicts(medium, f"ranks take turns: none is the slowest at more than {share:.0%} of them", times.name)
+    if late is not None and (usual := late.late_median()) is not None:
+        if usual > limit:
+            yield supports(medium, whose.format(usual) + ", to the last", late.name)
+        else:
+            yield contradicts(medium, "it is over: " + whose.format(usual), late.name)
+
+
+def _most_often(times: Series, since: int) -> tuple[str, float] | None:
+    """Return which rank is the slowest most often from a step on, and at which share of the checkpoints."""
+    known = times.finite.all(axis=1) & (times.steps >= since)
+    if len(times.labels) < 2 or not known.any():
+        return None
+    counts = np.bincount(times.values[known].argmax(axis=1), minlength=len(times.labels))
+    top = int(counts.argmax())
+    return times.labels[top], float(counts[top] / known.sum())

@@ -7,7 +7,7 @@ from ckaudit.metrics.across import across
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, relabelled
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series
+from ckaudit.run.series import Floats, Series, Steps
 
 
 @metric(unit="s", reads=["rank_facts.step_time"], source="catalogue M40", memory=1)
@@ -45,6 +45,34 @@ def rank_memory(run: Run) -> Series:
     Shape (C, R): checkpoints by ranks, as their own files say.
     """
     return run.value("rank_facts.memory_used")
+
+
+def behind_others(times: Series) -> Series:
+    """Return each rank's time over the median of the others', (C, R); not recorded where no other rank's time is known.
+
+    Of two ranks their common median is the mean, in which the slow one counts; the others' has nothing of it.
+
+    Args:
+        times: What `rank_step_time` returns.
+    """
+    ordered, place, others = _sorted(np.where(times.finite, times.values, np.nan))
+    middle = (_of_others(ordered, place, np.maximum(others - 1, 0) // 2) + _of_others(ordered, place, others // 2)) / 2
+    recorded = times.recorded & (others > 0)
+    with np.errstate(all="ignore"):
+        return replace(times, values=np.where(recorded, times.values / middle, np.nan), recorded=recorded)
+
+
+def _sorted(values: Floats) -> tuple[Floats, Steps, Steps]:
+    """Return rows in rising order with NaN last, where each cell went, and how many other finite ones a row has, (T, 1)."""
+    order = np.argsort(values, axis=1, kind="stable")
+    others = np.isfinite(values).sum(axis=1, keepdims=True) - 1
+    return np.take_along_axis(values, order, axis=1), np.argsort(order, axis=1), others
+
+
+def _of_others(ordered: Floats, place: Steps, rank: Steps) -> Floats:
+    """Return of each cell the one that has place `rank` in its row once that cell is left out, (T, R)."""
+    found = np.minimum(rank + (place <= rank), ordered.shape[1] - 1)
+    return np.take_along_axis(ordered, found, axis=1)
 
 
 def _slowest(times: Floats, axis: int) -> Floats:
