@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.contract.report import Evidence
-from ckaudit.metrics.ranks import behind_others, rank_step_time, straggler_ratio
+from ckaudit.metrics.ranks import behind_others, rank_step_time, slowest, straggler_ratio
 from ckaudit.rules.communication_rising import communication_rising
 from ckaudit.rules.low_utilization import low_utilization
 from ckaudit.rules.slow_input import slow_input
@@ -37,8 +35,8 @@ def straggler(
     slow = found.first(slow_rank)
     since = (slow.first_step or 0) if slow else 0
     late, whose = ratio, "the slowest rank takes {:.2f} times as long as the median rank"
-    if times is not None and (most := _most_often(times, since)) is not None:
-        label, share = most
+    if times is not None and (often := slowest(times, times.finite.all(axis=1) & (times.steps >= since))) is not None:
+        label, share = often
         if share >= faithful:
             yield supports(strong, f"{label} is the slowest at {share:.0%} of the checkpoints", times.name)
             late, whose = behind_others(times).only(label.__eq__), label + " takes {:.2f} times as long as the others"
@@ -49,13 +47,3 @@ def straggler(
             yield supports(medium, whose.format(usual) + ", to the last", late.name)
         else:
             yield contradicts(medium, "it is over: " + whose.format(usual), late.name)
-
-
-def _most_often(times: Series, since: int) -> tuple[str, float] | None:
-    """Return which rank is the slowest most often from a step on, and at which share of the checkpoints."""
-    known = times.finite.all(axis=1) & (times.steps >= since)
-    if len(times.labels) < 2 or not known.any():
-        return None
-    counts = np.bincount(times.values[known].argmax(axis=1), minlength=len(times.labels))
-    top = int(counts.argmax())
-    return times.labels[top], float(counts[top] / known.sum())

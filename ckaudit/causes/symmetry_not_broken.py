@@ -71,12 +71,12 @@ def _of_heads(
     columns = [column for column, label in enumerate(labels) if label.partition("/")[0] == copies.where]
     if similarity is None or len(columns) < 2 or copies.first_step is None:
         return
-    before = np.nan_to_num(similarity.values[similarity.steps <= copies.first_step][:, columns])
-    nearest = np.sort(before, axis=1)[:, -2:].min(axis=1)
+    known = similarity.finite[:, columns].all(axis=1) & (similarity.steps <= copies.first_step)
+    nearest = np.sort(similarity.values[known][:, columns], axis=1)[:, -2]
     if scale is not None:
         yield contradicts(strong, f"heads of such weights cannot be told apart, copies or not: {scale.message}", scale)
     elif (nearest > redundant_heads.thresholds["copies"]).all():
-        since = f"heads of {copies.where} were alike at every record from step {int(similarity.steps[0])} on, to the last digits"
-        yield supports(decisive, since, copies)
+        since = f"from step {int(similarity.steps[known][0])} on, to the last digits"
+        yield supports(decisive, f"heads of {copies.where} were alike at every record {since}", copies)
     else:
         yield contradicts(strong, f"no two heads of {copies.where} were as alike before: they became so", copies)

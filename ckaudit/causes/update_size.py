@@ -1,20 +1,19 @@
 """How large updates are, measured by what the optimizer was given: learning rate, gradient and weights."""
 
 import numpy as np
-from msgspec import UNSET
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.pairs import together
 from ckaudit.run.series import Floats, Series, at
+from ckaudit.run.tensors import table_of
 
 
 def per_element(norm: Series | None, facts: Manifest | None) -> Series | None:
     """Return a norm per root of the number of elements, of the matrices that run.json gives the shape of, shape (C, P)."""
-    tensors = {} if facts is None or facts.tensors is UNSET else facts.tensors
-    shapes = {name: each.shape for name, each in tensors.items() if each.shape is not UNSET and len(each.shape) > 1}
-    if norm is None or not (known := norm.only(shapes.__contains__)).labels:
+    tensors = table_of(facts)
+    if norm is None or not (known := norm.only(tensors.is_matrix)).labels:
         return None
-    root = np.sqrt([float(np.prod(shapes[name])) for name in known.labels])
+    root = np.sqrt(tensors.elements(known.labels))
     return Series(norm.name, norm.unit, known.steps, known.labels, known.values / root, known.recorded)
 
 

@@ -1,9 +1,6 @@
 """Movement: which weights went furthest from where they started, and whether it was all of them."""
 
-import math
-
 import numpy as np
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.metrics.medians import row_medians
@@ -64,13 +61,10 @@ def step_over_rate(run: Run) -> Series:
     it, where they are noise, whatever their size. The largest rate of all parameter groups counts; not recorded where it
     is zero or not known.
     """
-    tensors = {} if run.manifest is None or run.manifest.tensors is UNSET else run.manifest.tensors
-    shapes = {name: each.shape for name, each in tensors.items() if each.shape is not UNSET}
-    sizes = {name: math.prod(shape) for name, shape in shapes.items() if len(shape) > 1 and all(shape)}
-    moved, rates = update_norm(run).only(sizes.__contains__), learning_rate(run)
+    moved, rates = update_norm(run).only(run.tensors.is_matrix), learning_rate(run)
     used = at(rates, moved.steps).values.max(axis=1, initial=-np.inf)
     rows = used > 0
-    values = moved.values[rows] / (used[rows, None] * np.sqrt([sizes[name] for name in moved.labels]))
+    values = moved.values[rows] / (used[rows, None] * np.sqrt(run.tensors.elements(moved.labels)))
     return Series("step_over_rate", "1", moved.steps[rows], moved.labels, values, moved.recorded[rows])
 
 

@@ -7,7 +7,7 @@ from ckaudit.metrics.across import across
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, relabelled
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.series import Floats, Mask, Series, Steps
 
 
 @metric(unit="s", reads=["rank_facts.step_time"], source="catalogue M40", memory=1)
@@ -60,6 +60,21 @@ def behind_others(times: Series) -> Series:
     recorded = times.recorded & (others > 0)
     with np.errstate(all="ignore"):
         return replace(times, values=np.where(recorded, times.values / middle, np.nan), recorded=recorded)
+
+
+def slowest(times: Series, rows: Mask) -> tuple[str, float] | None:
+    """Return which rank was the slowest most often, and at which share of the checkpoints; None where never two are known.
+
+    Args:
+        times: What `rank_step_time` returns.
+        rows: The checkpoints that count, shape (C,).
+    """
+    known = rows & (times.finite.sum(axis=1) > 1)
+    if not known.any():
+        return None
+    worst = np.where(times.finite[known], times.values[known], -np.inf).argmax(axis=1)
+    counts = np.bincount(worst)
+    return times.labels[int(counts.argmax())], float(counts.max() / len(worst))
 
 
 def _sorted(values: Floats) -> tuple[Floats, Steps, Steps]:

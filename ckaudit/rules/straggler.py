@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.ranks import behind_others, rank_step_time, straggler_ratio
+from ckaudit.metrics.ranks import behind_others, rank_step_time, slowest, straggler_ratio
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
-from ckaudit.run.series import Series, Steps
+from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 
@@ -42,13 +42,5 @@ def straggler(
         hit = Hit.over(
             span, "sev2", "{where} takes up to {value:.2f} times as long as the median rank", badness=ratio.values, limit=limit
         )
-        yield replace(hit, where=_slowest(times, span.steps) or "the slowest rank")
-
-
-def _slowest(times: Series | None, steps: Steps) -> str | None:
-    """Return the rank that was the slowest most often."""
-    rows = np.isin(times.steps, steps) if times is not None else np.zeros(0, bool)
-    if times is None or not rows.any():
-        return None
-    worst = np.where(times.finite[rows], times.values[rows], -np.inf).argmax(axis=1)
-    return times.labels[int(np.bincount(worst).argmax())]
+        often = slowest(times, np.isin(times.steps, span.steps)) if times is not None else None
+        yield replace(hit, where=often[0] if often else "the slowest rank")

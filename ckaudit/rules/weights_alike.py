@@ -28,8 +28,10 @@ def weights_alike(
     """
     yield from too_few(std, min_points)
     tensors = table_of(facts)
-    sizes = {name: float(np.prod(fact.shape)) for name, fact in tensors.facts.items() if fact.shape and len(fact.shape) >= 2}
-    judged = std.only(lambda name: name in sizes and sizes[name] > 1 and tensors.is_trainable(name) and name in norm.labels)
+    sizes = dict(zip(std.labels, tensors.elements(std.labels), strict=True))
+    judged = std.only(
+        lambda name: tensors.is_matrix(name) and sizes[name] > 1 and tensors.is_trainable(name) and name in norm.labels
+    )
     if not judged.labels:
         yield Skip("not_recorded", "needs the shapes of the matrices")
         return

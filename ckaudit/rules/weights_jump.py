@@ -33,7 +33,8 @@ def weights_jump(
     learning rates, 3.2 by its defaults (Kingma & Ba 2015, section 2.1): what lies within `reach` of them is its own doing.
     Between two checkpoints it is the norm of each tensor, under Adam: where it grows by more than `share` of itself, by
     `times` its past as above, at once, and by more than all learning rates on the way together, in every element to the same
-    side, which is as far as steady gradients take it (lab: 0.7 of that in healthy runs, 1.1 where it was written to); or where
+    side, which is as far as steady gradients take it (lab: 0.7 of that in healthy runs so far beyond
+    their past, 1.1 where it was written to); or where
     less than `rest` of it is left while the median tensor stays as it was. Sudden growth by more than `bound` times all learning
     rates on the way is never Adam's, whatever the past and the others do (lab: 1.1 in healthy runs, 7.5 where every matrix of
     the model was multiplied by five at once).

@@ -110,13 +110,23 @@ class TensorTable(Struct, frozen=True):
         return [name, *below] if below else []
 
     def elements(self, names: Iterable[str]) -> Floats:
-        """Return how many elements each of `names` has, shape (P,); NaN where nobody said its shape.
+        """Return how many elements each of `names` has, shape (P,); NaN where nobody said its shape, 1 of a single number.
 
         >>> TensorTable({"up": TensorFacts(shape=(4, 3)), "bias": TensorFacts()}).elements(["up", "bias"])
         array([12., nan])
         """
         shapes = [self.facts.get(name, TensorFacts()).shape for name in names]
-        return np.array([math.prod(shape) if shape else math.nan for shape in shapes], np.float64)
+        return np.array([math.nan if shape is UNSET else math.prod(shape) for shape in shapes], np.float64)
+
+    def is_matrix(self, name: str) -> bool:
+        """Tell whether run.json gives a tensor two dimensions or more, and elements in them.
+
+        >>> table = TensorTable({"up": TensorFacts(shape=(4, 3)), "bias": TensorFacts(shape=(4,))})
+        >>> table.is_matrix("up"), table.is_matrix("bias"), table.is_matrix("down")
+        (True, False, False)
+        """
+        shape = self.facts.get(name, TensorFacts()).shape
+        return shape is not UNSET and len(shape) > 1 and all(shape)
 
     def width(self) -> int | None:
         """Return how many channels the stream between the blocks has, from the matrices of embeddings and head.
