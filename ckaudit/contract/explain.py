@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ckaudit.contract import violations
+from ckaudit.contract.archives import archive_of
 from ckaudit.contract.decode import quote_bare_words
 from ckaudit.contract.files import MAGIC
 from ckaudit.contract.locate import line_at, lines_of, pointer_of, walk
@@ -79,6 +80,8 @@ def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Exp
 def not_text(head: bytes) -> str:
     """Return why a file that begins with `head` is no text: most often it is packed, and its name does not say so."""
     suffix = next((suffix for magic, suffix in MAGIC.items() if head.startswith(magic)), None)
+    if archive := archive_of(head):
+        return f"The file is {archive}."
     return f"The file is packed, and its name does not end in {suffix}." if suffix else violations.NOT_TEXT.title
 
 

@@ -59,7 +59,13 @@ def kinds_of(command: str) -> dict[str, Kind]:
 
 UNREADABLE = kind("SYN001", "unreadable_file", "sev1", "The file cannot be opened.", "Check that it exists and may be read.")
 EMPTY = kind("SYN002", "empty_file", "sev1", "The file holds nothing.", "Write to a temporary file and rename it when whole.")
-NOT_TEXT = kind("SYN003", "not_utf8", "sev1", "The file is not UTF-8 text.", "Write JSON as UTF-8.")
+NOT_TEXT = kind(
+    "SYN003",
+    "not_utf8",
+    "sev1",
+    "The file is not UTF-8 text.",
+    "Write JSON as UTF-8; unpack what is packed, or end its name in .gz or .zst.",
+)
 BYTE_ORDER_MARK = kind(
     "SYN004", "byte_order_mark", "sev1", "The file starts with a byte order mark.", "Write UTF-8 without one (not utf-8-sig)."
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import cast
 
+from ckaudit.contract.archives import UNPACK, archive_of
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers import formats
@@ -122,6 +123,8 @@ def _unknown(source: Source) -> UnreadableError:
             hint="Name the log file itself; `ckaudit import --formats` lists what is known.",
         )
     if _is_binary(source.head):
+        if archive := archive_of(source.head):
+            return UnreadableError(f"{source.shown} is {archive}", hint=UNPACK)
         return UnreadableError(f"{source.shown} is binary, and no format that is known", hint="Export its series as CSV.")
     if errors := summary_of(sightings_of(source.data)):
         return UnreadableError(

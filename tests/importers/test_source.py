@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers import import_source, importers
 from ckaudit.importers.source import Source
+from ckaudit.validate import validate
 
 
 def test_formats_with_a_mark_of_their_own_are_asked_first():
@@ -27,6 +29,8 @@ def test_formats_with_a_mark_of_their_own_are_asked_first():
         (b"PAR1\0\0\0", "Parquet file that cannot be read"),
         (b"\x7fELF\0\0\0", "binary"),
         (b"\x89PNG\r\n\x1a\n\0\0", "binary"),
+        (b"PK\x03\x04\0\0", "is a zip archive"),
+        (b"BZh91AY\0", "is packed with bzip2"),
         (b"step\0loss\n1\0002", "binary"),
         (b'{"loss": 1}', "a JSON document of another kind"),
         (b"[1, 2]", "no log that is known"),
@@ -94,3 +98,18 @@ def test_the_search_for_files_ends(tmp_path, monkeypatch):
     assert [name for name, _ in Source(tmp_path).files(most=9, part_of_name="y")] == []
     monkeypatch.setattr("ckaudit.importers.source.MAX_SEEN", 1)
     assert [name for name, _ in Source(tmp_path).files(most=9)] == ["a/x.log"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [("zip", "a zip archive"), ("tar", "a tar archive"), ("gztar", "a tar archive"), ("bztar", "packed with bzip2")],
+)
+def test_an_archive_is_told_by_its_name_and_is_to_be_unpacked(tmp_path: Path, kind: str, what: str) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "scalars.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+    archive = shutil.make_archive(str(tmp_path / "packed"), kind, run)
+    with pytest.raises(UnreadableError, match=f"is {what}") as raised:
+        import_source(Path(archive))
+    assert "Unpack it" in raised.value.hint
+    assert f"The file is {what}." in [finding.message for finding in validate([Path(archive)]).findings]
