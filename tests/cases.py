@@ -27,6 +27,8 @@ from ckaudit.contract.violations import KINDS
 from ckaudit.run.run import Labels, Run
 from ckaudit.run.series import Series
 
+KEYS = {"name", "expect", "skip", "facts", "sections", "scalars", "texts", "broken"}
+
 
 @dataclass(frozen=True)
 class Case:
@@ -42,6 +44,8 @@ def load(path: Path) -> tuple[dict[str, Any], list[Case]]:
     """Return the head of a case file and its cases."""
     text = tomllib.loads(path.read_text(encoding="utf-8"))
     cases = text.pop("case")
+    for case in cases:
+        assert case.keys() <= KEYS, f"{path.name}, {case['name']}: {case.keys() - KEYS}"
     return text, [Case(case["name"], run_of(case), case.get("expect", []), case.get("skip")) for case in cases]
 
 

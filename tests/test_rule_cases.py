@@ -30,13 +30,17 @@ def test_rule_gives_what_its_case_expects(code: str, case: Case) -> None:
     found = sorted(judgement.findings, key=_order)
     assert len(found) == len(case.expect), [finding.message for finding in found]
     for finding, expected in zip(found, sorted(case.expect, key=_expected_order), strict=True):
-        actual = {"severity": finding.severity, "where": finding.where, "first": finding.first_step, "last": finding.last_step}
-        actual |= {"worst": finding.worst_step, "also": finding.also}
+        actual = {
+            "severity": finding.severity, "where": finding.where, "first": finding.first_step, "last": finding.last_step,
+            "worst": finding.worst_step, "points": finding.points, "also": finding.also,
+        }  # fmt: skip
+        numbers = {"value": float(finding.value or 0), "limit": float(finding.limit or 0)}
+        assert expected.keys() <= actual.keys() | numbers.keys()
         assert {key: actual[key] for key in expected if key in actual} == {
             key: expected[key] for key in expected if key in actual
         }
-        if "value" in expected:
-            assert math.isclose(float(finding.value or 0), expected["value"], rel_tol=1e-3)
+        for key in expected.keys() & numbers.keys():
+            assert math.isclose(numbers[key], expected[key], rel_tol=1e-3)
 
 
 def _order(finding: Finding) -> tuple[int, str, str]:

@@ -8,7 +8,7 @@ from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.of_curves import leap, lost_noise
 from ckaudit.causes.of_loss import parted
 from ckaudit.causes.of_tokens import shifted
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.report import Evidence, Finding
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
 from ckaudit.rules.entropy_collapse import entropy_collapse
@@ -43,10 +43,9 @@ OTHERS = (
 
 @cause(
     prior=-0.5,
-    explains=[overfitting],
+    explains=[overfitting, slice_regression],
     follows=[
         entropy_collapse, exploding_gradient, frequent_clipping, logit_growth, loss_below_floor, memorization_rising,
-        slice_regression,
     ],
     wants=[train_loss_raw, val_loss, slice_val_loss, token_kl_drift],
     knob="More or more varied data, or more regularisation; until then stop at the lowest validation loss.",
@@ -59,32 +58,17 @@ def too_little_data(
 ) -> Iterator[Evidence | Advice]:  # fmt: skip
     """The model memorises: it sees too little data for its capacity and its number of steps.
 
+    A slice that gets worse while the whole does not is the first to pay, where the training loss runs away from the whole.
     Validation is far from training where their gap is more than `wide` of the validation loss. Memory costs every slice of
     the held-out text, and needs no change of tokens, batches, targets or inputs; it makes the training loss fall below that of
     a model that knows no order.
+    Slices that part tell of other data where it is not known that the tokens are the same.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    first = found.first(overfitting)
-    if first is None or train is None or val is None or first.last_step is None:
+    first = found.first(overfitting) or found.first(slice_regression)
+    if first is None or train is None or val is None or first.last_step is None or not train.finite.any():
         return
-    known = train.finite[:, 0]
-    if not known.any():
-        return
-    start, end = at(train, np.array([first.first_step, first.last_step])).values[:, 0]
-    last = float(val.values[val.finite[:, 0], 0][-1])
-    best = int(np.nanargmin(np.where(val.finite[:, 0], val.values[:, 0], np.nan)))
-    yield Advice(
-        f"More or more varied data, or more regularisation; of this run keep step {val.steps[best]}, where validation is "
-        f"lowest, at {val.values[best, 0]:.4g}."
-    )
-    if end < start:
-        yield supports(
-            strong, f"the training loss goes on falling, from {start:.3g} to {end:.3g}, and validation does not", first
-        )
-    elif end > start * 1.05:
-        yield contradicts(strong, f"the training loss rises too, from {start:.3g} to {end:.3g}", first)
-    if last > 0 and (last - end) / last > wide:
-        yield supports(medium, f"validation ends at {last:.3g}, training at {end:.3g}", val_loss.name)
+    yield from _by_gap(first, train, val, wide=wide, decisive=decisive, strong=strong, medium=medium)
     if other := found.first(*OTHERS):
         yield contradicts(decisive, f"the two part for another reason: {other.message}", other)
     if (jump := found.first(loss_spike)) and (both := leap(train, val, jump.first_step or 0)) and both.is_of_both:
@@ -97,9 +81,38 @@ def too_little_data(
         yield contradicts(decisive, f"nothing is learnt by heart: {stuck.message}", stuck)
     if again := found.first(repeated_documents):
         yield supports(medium, again.message, again)
-    if slices is not None and (two := parted(slices, first.first_step or 0)):
+    now = shifted(tokens) if tokens is not None else None
+    if slices is not None and (tokens is None or now) and (two := parted(slices, first.first_step or 0)):
         yield contradicts(
             strong + 1, f"{two[0]} is forgotten while {two[1]} is still learnt: other data, not too little", slices.name
         )
-    if tokens is not None and (now := shifted(tokens)):
+    if tokens is not None and now:
         yield contradicts(medium, f"the tokens have changed, by {now[1]:.2g} nats since step {now[2]}", tokens.name)
+
+
+def _by_gap(
+    first: Finding, train: Series, val: Series, *, wide: float, decisive: float, strong: float, medium: float
+) -> Iterator[Evidence | Advice]:
+    """Judge by how far the training loss has run away from the held-out one."""
+    is_whole = first.code == overfitting.code
+    start, end = at(train, np.array([first.first_step, first.last_step])).values[:, 0]
+    last = float(val.values[val.finite[:, 0], 0][-1])
+    is_far = last > 0 and (last - end) / last > wide
+    if is_whole:
+        best = int(np.nanargmin(np.where(val.finite[:, 0], val.values[:, 0], np.nan)))
+        yield Advice(
+            f"More or more varied data, or more regularisation; of this run keep step {val.steps[best]}, where validation is "
+            f"lowest, at {val.values[best, 0]:.4g}."
+        )
+    elif not is_far or end >= start:
+        yield contradicts(
+            decisive, "the training loss does not run away from validation, as it does where data is learnt by heart"
+        )
+        return
+    if end < start:
+        behind = "validation does not" if is_whole else "that of a slice has turned"
+        yield supports(strong, f"the training loss goes on falling, from {start:.3g} to {end:.3g}, and {behind}", first)
+    elif end > start * 1.05:
+        yield contradicts(strong, f"the training loss rises too, from {start:.3g} to {end:.3g}", first)
+    if is_far:
+        yield supports(medium, f"validation ends at {last:.3g}, training at {end:.3g}", val.name)
