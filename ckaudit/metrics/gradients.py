@@ -4,7 +4,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, in_order, ratio, relabelled, total
+from ckaudit.metrics.pairs import filled, in_order, ratio, relabelled, together, total
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, root_sum_square, single
@@ -22,29 +22,42 @@ def gradient_norm(run: Run) -> Series:
     return run.series("gradients", "norm")
 
 
-@metric(unit="1", reads=["grad_global_norm", gradient_norm], source="catalogue M09, F4; Pascanu et al. 2013", memory=1)
+def _with_idle_experts(run: Run) -> Series:
+    """Return `gradient_norm`, with 0 for experts that no token went to: where others have a gradient, theirs is none.
+
+    An expert that lives elsewhere is not recorded at all, weights included, and stays so.
+    """
+    norms = gradient_norm(run)
+    experts, same = together(weight_norm(run).only(run.tensors.is_expert), norms)
+    idle = experts.recorded & same.recorded.any(axis=1, keepdims=True)
+    return filled(norms, replace(experts, values=np.zeros(experts.values.shape), recorded=idle))
+
+
+@metric(
+    unit="1", reads=["grad_global_norm", gradient_norm, weight_norm], source="catalogue M09, F4; Pascanu et al. 2013", memory=1
+)
 def grad_global_norm(run: Run) -> Series:
     r"""L2 norm of the gradient of all parameters together, before clipping.
 
     $$g = \sqrt{\textstyle\sum_p \lVert \nabla_p L \rVert_F^2}$$
 
     Shape (T, 1): logged steps; checkpoints fill what the log lacks. Made from tensors only where every tensor was
-    recorded that ever is; NaN where one was NaN.
+    recorded that ever is, experts without a token aside; NaN where one was NaN.
     """
-    made = total(gradient_norm(run), "grad_global_norm")
+    made = total(_with_idle_experts(run), "grad_global_norm")
     return filled(relabelled(run.scalar("grad_global_norm"), "grad_global_norm"), made)
 
 
-@metric(unit="1", reads=[gradient_norm], source="Glorot & Bengio 2010, section 4.2; playbook D1.2", memory=1)
+@metric(unit="1", reads=[gradient_norm, weight_norm], source="Glorot & Bengio 2010, section 4.2; playbook D1.2", memory=1)
 def block_gradient_norm(run: Run) -> Series:
     r"""L2 norm of the loss gradient over all parameters of one block.
 
     $$g_\ell = \sqrt{\textstyle\sum_{p \in \ell} \lVert \nabla_p L \rVert_F^2}$$
 
     Shape (C, L): checkpoints by blocks, from the input to the output; embedding, head and final norm are not blocks.
-    Not recorded where any of a block's parameters was not; NaN where one was NaN.
+    Not recorded where any of a block's parameters was not, experts without a token aside; NaN where one was NaN.
     """
-    norms = gradient_norm(run)
+    norms = _with_idle_experts(run)
     blocks = norms.grouped(run.tensors.blocks(norms.labels), root_sum_square)
     return in_order(blocks, run.tensors.in_depth_order(blocks.labels))
 
@@ -73,16 +86,16 @@ def waterfall_ratio(run: Run, *, least: float = 1e-12) -> Series:
     return replace(norms, values=values, recorded=recorded)
 
 
-@metric(unit="1", reads=[gradient_norm], source="playbook TRI-3 and D4.4", memory=1)
+@metric(unit="1", reads=[gradient_norm, weight_norm], source="playbook TRI-3 and D4.4", memory=1)
 def gradient_share(run: Run) -> Series:
     r"""Share of each tensor in the squared gradient norm.
 
     $$s_p = \lVert \nabla_p L \rVert^2 / \textstyle\sum_q \lVert \nabla_q L \rVert^2$$
 
-    Shape (C, P): checkpoints by tensors; a row sums to 1. Not recorded where any tensor was not that ever is, nor where
-    the whole gradient is 0; NaN in the whole row where one norm is not finite.
+    Shape (C, P): checkpoints by tensors; a row sums to 1. Not recorded where any tensor was not that ever is, experts
+    without a token aside, nor where the whole gradient is 0; NaN in the whole row where one norm is not finite.
     """
-    norms = gradient_norm(run)
+    norms = _with_idle_experts(run)
     whole = total(norms, "all")
     if not whole:
         return replace(norms, recorded=np.zeros_like(norms.recorded))

@@ -72,6 +72,34 @@ def test_block_norm_against_a_slow_loop():
     assert close(cells(block_gradient_norm(run)), expected)
 
 
+EXPERTS = ["h.0.mlp.experts.0.w", "h.0.mlp.experts.1.w"]
+
+
+def mixture(*gradients):
+    """Return a run of one block with two experts, whose weights are recorded at every step."""
+    names = ["h.0.attn.w", *EXPERTS]
+    return run_of({
+        NORMS: {step: {name: value for name, value in zip(names, row, strict=True) if value is not None}
+                for step, row in enumerate(gradients, 1)},
+        "weights.*.frobenius_norm": {step: dict.fromkeys(names, 9.0) for step in range(1, len(gradients) + 1)},
+    })  # fmt: skip
+
+
+def test_an_expert_without_a_token_adds_nothing_to_the_norms():
+    run = mixture((3.0, 4.0, 12.0), (3.0, 4.0, None), (3.0, None, 4.0))
+    assert cells(block_gradient_norm(run)) == {(1, "block.0"): 13.0, (2, "block.0"): 5.0, (3, "block.0"): 5.0}
+    assert cells(grad_global_norm(run)) == {(step, "grad_global_norm"): value for step, value in ((1, 13.0), (2, 5.0), (3, 5.0))}
+    assert cells(gradient_share(run))[2, EXPERTS[0]] == pytest.approx(16 / 25)
+    assert cells(gradient_share(run))[2, EXPERTS[1]] == 0.0
+    assert (2, EXPERTS[1]) not in cells(gradient_norm(run))
+
+
+def test_experts_are_not_idle_where_none_has_a_gradient_nor_where_their_weights_are_elsewhere():
+    assert {step for step, _ in cells(block_gradient_norm(mixture((3.0, 4.0, 12.0), (3.0, None, None))))} == {1}
+    elsewhere = norms({1: {"h.0.attn.w": 3.0, **dict.fromkeys(EXPERTS, 4.0)}, 2: {"h.0.attn.w": 3.0, EXPERTS[0]: 4.0}})
+    assert {step for step, _ in cells(block_gradient_norm(elsewhere))} == {1}
+
+
 def test_blocks_stand_in_the_order_of_depth_and_leave_the_rest_out():
     row = {"lm_head.weight": 9.0, "h.10.w": 1.0, "h.2.w": 2.0, "wte.weight": 9.0, "h.0.w": 3.0}
     found = block_gradient_norm(norms({1: row}))

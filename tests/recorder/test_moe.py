@@ -1,4 +1,5 @@
 import math
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -18,8 +19,10 @@ from transformers.models.switch_transformers.modeling_switch_transformers import
 
 from ckaudit.contract.behaviour import MoeStats
 from ckaudit.contract.manifest import Cadence
+from ckaudit.metrics.gradients import block_gradient_norm
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.moe import may_route, moe_scalars, moe_stats, routing_of, utilisation
+from ckaudit.run.read import read_run
 from ckaudit.validate import validate
 
 EXPERTS, SIZE = 4, 8
@@ -226,6 +229,8 @@ class Switch(nn.Module):
         self.passed_by = 0
         for number, expert in enumerate(self.experts):
             places = (chosen == number).nonzero()[:, 0]
+            if not len(places):
+                continue
             mine = places[: getattr(self, "expert_capacity", None)]
             self.passed_by += len(places) - len(mine)
             output = output.index_add(0, mine, weight[mine, None] * expert(tokens[mine]))
@@ -246,3 +251,24 @@ def test_the_number_of_choices_may_be_given(tmp_path, read):
     moe, _ = seen(nn.Sequential(Switch(None)), random(3, 9, SIZE), tmp_path / "given", read, experts_per_token=1)
     assert sum(moe["layer.0"].counts) == moe["layer.0"].routed == 27
     assert not moe["layer.0"].dropped
+
+
+def test_experts_without_a_token_leave_the_norm_of_their_block_known(tmp_path):
+    torch.manual_seed(1)
+    model = nn.Sequential(OrderedDict(layers=nn.Sequential(Switch(None))))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    expected = []
+    with Recorder(model, tmp_path, optimizer=optimizer, cadence=EVERY) as recorder:
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = model(random(3, 9, SIZE)).square().mean()
+            loss.backward()
+            gradients = [p.grad for p in model.parameters() if p.grad is not None]
+            expected.append(float(torch.cat([each.flatten() for each in gradients]).norm()))
+            optimizer.step()
+            recorder.step(loss)
+            with torch.no_grad():
+                model.layers[0].router.bias[0] = -100.0
+    assert len(gradients) == len([*model.parameters()]) - 2
+    run = read_run(tmp_path, reads=block_gradient_norm.paths)
+    assert block_gradient_norm(run).values[:, 0].tolist() == pytest.approx(expected, rel=1e-5)
