@@ -192,6 +192,6 @@ def _is_over(run: Run) -> bool:
     facts = run.manifest
     if facts is None or run.last_step is None:
         return False
-    if facts.sessions and facts.sessions[-1].end is not UNSET:
+    if facts.has_ended:
         return True
     return facts.planned_steps is not UNSET and run.last_step >= facts.planned_steps > 0

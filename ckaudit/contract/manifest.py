@@ -113,3 +113,8 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
         UNSET
     )
     sessions: Annotated[list[Session] | UnsetType, doc("One entry per start, oldest first.")] = UNSET
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last session has said that it is over."""
+        return bool(self.sessions) and self.sessions[-1].end is not UNSET

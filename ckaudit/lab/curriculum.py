@@ -1,16 +1,18 @@
 """Runs the experiments of the curriculum, audits each training, and writes a page on what differs."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ckaudit.errors import UnreadableError
 from ckaudit.lab.change import Change
 from ckaudit.lab.page import Arm, page
 from ckaudit.lab.plan import Plan
 from ckaudit.lab.settings import setting
-from ckaudit.lab.story import Experiment, Family
+from ckaudit.lab.story import Experiment, Family, experiments
 
 
 class Study(Struct, frozen=True):
@@ -34,21 +36,50 @@ def studies(chosen: Iterable[Experiment], folder: Path) -> Iterator[Study]:
     changed of is in `folder`/healthy/<family>, and carried out once for all experiments that compare with it.
 
     Raises:
-        FileExistsError: If an arm was trained into this folder before.
+        FileExistsError: If something is `in_the_way`.
     """
-    done: set[Path] = set()
     for experiment in chosen:
         places = {name: folder / place_of(experiment, name) for name in experiment.arms}
         for name, change in experiment.arms.items():
-            if places[name] not in done:
+            if not (is_healthy(change) and is_whole(places[name])):
                 trained(experiment.family, change, places[name])
-                done.add(places[name])
         yield written(experiment, [audited(name, change, places[name]) for name, change in experiment.arms.items()], folder)
+
+
+def in_the_way(chosen: Iterable[Experiment], folder: Path) -> Path | None:
+    """Return what experiments must not write over or beside; None: nothing, for all that is there are other experiments.
+
+    Args:
+        chosen: The experiments that are to be carried out.
+        folder: An existing folder for them.
+    """
+    names = [each.name for each in chosen]
+    others = experiments().keys() - {*names}
+    known = {"healthy", *others, *(f"{name}.md" for name in others)}
+    healthy = (place for family in sorted({each.family for each in chosen}) if (place := folder / "healthy" / family).exists())
+    strange = (path for path in sorted(folder.iterdir()) if path.name not in known)
+    return next(chain(strange, (place for place in healthy if not is_whole(place))), None)
+
+
+def is_healthy(change: Change) -> bool:
+    """Tell whether an arm is the training that nothing is changed of."""
+    return type(change) is Change
+
+
+def is_whole(place: Path) -> bool:
+    """Tell whether a training was carried out here, to its end."""
+    from ckaudit.run.read import read_run
+
+    try:
+        facts = read_run(place, reads=()).manifest
+    except UnreadableError:
+        return False
+    return facts is not None and facts.has_ended
 
 
 def place_of(experiment: Experiment, arm: str) -> Path:
     """Return the folder of an arm, relative to that of the curriculum."""
-    if type(experiment.arms[arm]) is Change:
+    if is_healthy(experiment.arms[arm]):
         return Path("healthy") / experiment.family
     return Path(experiment.name) / arm.replace(" ", "_").replace(",", "")
 

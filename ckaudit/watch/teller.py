@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from ckaudit.audit.diagnose import diagnose
 from ckaudit.audit.gated import clauses_of, settle_run
@@ -101,8 +101,7 @@ class Teller:
         return self._say("stall", message, moment, finding)
 
     def _has_ended(self) -> bool:
-        sessions = (self.manifest.sessions or []) if self.manifest is not None else []
-        return bool(sessions) and sessions[-1].end is not UNSET
+        return self.manifest is not None and self.manifest.has_ended
 
     def _say(
         self, event: Event, message: str, moment: Moment, finding: Finding | None = None, likely: Likely | None = None

@@ -41,7 +41,9 @@ Name = Annotated[
         autocompletion=_names,
     ),
 ]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Empty or new folder for runs and pages.")]
+Out = Annotated[
+    str, typer.Option("--out", "-o", metavar="DIR", help="Folder for runs and pages: new, or with other experiments.")
+]
 
 
 def command(name: Name = "", *, out: Out = "runs/curriculum") -> int:
@@ -53,8 +55,7 @@ def command(name: Name = "", *, out: Out = "runs/curriculum") -> int:
     from ckaudit.lab.record import need, within_reach, writable
 
     with within_reach(folder):
-        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise UsageError(f"{folder} is in use", hint="name an empty folder, or a new one: --out DIR")
+        _refuse_what_is_in_use(chosen, folder)
     need("torch", "torch")
     writable(folder)
     from ckaudit.lab.curriculum import studies
@@ -65,6 +66,17 @@ def command(name: Name = "", *, out: Out = "runs/curriculum") -> int:
         send(study.page.read_text(encoding="utf-8"), encoding)
         say(f"wrote {study.page}")
     return 0
+
+
+def _refuse_what_is_in_use(chosen: "list[Experiment]", folder: Path) -> None:
+    from ckaudit.lab.curriculum import in_the_way
+
+    if not folder.exists():
+        return
+    there = in_the_way(chosen, folder) if folder.is_dir() else folder
+    if there is not None:
+        which = "" if there == folder else f": {there.relative_to(folder)} is there"
+        raise UsageError(f"{folder} is in use{which}", hint="name an empty folder, or a new one: --out DIR")
 
 
 def _named(word: str) -> "Experiment":
