@@ -46,8 +46,9 @@ def residual_path_broken(
     The decay is steady where its spread from block to block is below `steady` of its mean. A structure that is broken is so
     from the start: one whose blocks got gradients within a factor `even` of each other in the first `early` steps, or at the
     first record, is sound.
-    Where the first block gets `hopeless` times less than the last, nothing can lead around the blocks between: what does
-    brings the last one's gradient along (lab: at most 900 times less in models whose blocks add to the stream).
+    Where the first block comes to get `hopeless` times less than the last, however it began, nothing can lead around the
+    blocks between: what does brings the last one's gradient along (lab: at most 900 times less in models whose blocks add
+    to the stream).
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = found.first(vanishing_gradient)
@@ -61,13 +62,15 @@ def residual_path_broken(
             yield contradicts(medium, "the gradient falls at one block, not evenly with depth", first)
     if norm is not None and (start := _decay(norm)):
         ratio, at = max(start[:1] + [each for each in start if each[1] <= early])
+        worst, then = max(start)
         if ratio > even:
             yield supports(medium, f"already at step {at} the first block gets {ratio:.0f}x less than the last", first)
-        else:
+        elif worst <= hopeless:
             yield contradicts(strong + 1, f"at step {at} the first block still got its share: the structure is sound", first)
-        worst, then = max(start)
-        if ratio > even and worst > hopeless:
-            yield supports(strong, f"at step {then} it gets {worst:.0e}x less: nothing leads around the blocks between", first)
+        if worst > hopeless:
+            yield supports(
+                strong, f"at step {then} the first block gets {worst:.0e}x less: nothing leads around the blocks between", first
+            )
     dead = found.first(dead_parameter)
     if dead is not None and dead.value == 0:
         yield contradicts(medium, f"{dead.where} gets no gradient at all: something is cut off, not worn down", dead)
