@@ -19,7 +19,7 @@ def test_cause_ranks_as_its_case_expects(cause: str, case: Case) -> None:
     report = triage_run(case.run)
     ranked = [diagnosis.cause for diagnosis in report.diagnoses]
     for expected in case.expect:
-        assert expected.keys() <= {"first", "not_first", "absent", "knob", "says", "follows"}
+        assert expected.keys() <= {"first", "not_first", "absent", "knob", "says", "follows", "below"}
         if "first" in expected:
             assert ranked[:1] == [expected["first"]], [(d.cause, d.confidence, d.evidence) for d in report.diagnoses]
         if "not_first" in expected:
@@ -28,6 +28,8 @@ def test_cause_ranks_as_its_case_expects(cause: str, case: Case) -> None:
             assert expected["absent"] not in ranked
         if "knob" in expected:
             assert expected["knob"] in report.diagnoses[0].knob
+        if "below" in expected:
+            assert report.diagnoses[0].confidence < expected["below"]
         if "says" in expected:
             assert any(expected["says"] in each.sentence for each in report.diagnoses[0].evidence), report.diagnoses[0].evidence
         if "follows" in expected:

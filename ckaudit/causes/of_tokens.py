@@ -4,6 +4,8 @@ import numpy as np
 
 from ckaudit.run.series import Series
 
+LEAST_LOOKS = 6  # at the tokens of a run, to tell whether they have changed for good
+
 
 def shifted(
     drift: Series, *, times: float = 5.0, clear: float = 2.0, k: float = 5.0, least: float = 0.05
@@ -15,7 +17,7 @@ def shifted(
     """
     known = np.flatnonzero(drift.finite[:, 0])
     values, steps = drift.values[known, 0], drift.steps[known]
-    if len(values) < 6:
+    if len(values) < LEAST_LOOKS:
         return None
     first = values[: max(3, len(values) // 3)]
     before = float(np.median(first))

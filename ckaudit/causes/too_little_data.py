@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.of_curves import leap, lost_noise
 from ckaudit.causes.of_loss import parted
-from ckaudit.causes.of_tokens import shifted
+from ckaudit.causes.of_tokens import LEAST_LOOKS, shifted
 from ckaudit.contract.report import Evidence, Finding
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
@@ -66,7 +66,9 @@ def too_little_data(
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = found.first(overfitting) or found.first(slice_regression)
-    if first is None or train is None or val is None or first.last_step is None or not train.finite.any():
+    if first is None or train is None or val is None or first.last_step is None:
+        return
+    if not train.finite.any() or not val.finite.any():
         return
     yield from _by_gap(first, train, val, wide=wide, decisive=decisive, strong=strong, medium=medium)
     if other := found.first(*OTHERS):
@@ -82,7 +84,8 @@ def too_little_data(
     if again := found.first(repeated_documents):
         yield supports(medium, again.message, again)
     now = shifted(tokens) if tokens is not None else None
-    if slices is not None and (tokens is None or now) and (two := parted(slices, first.first_step or 0)):
+    same = tokens is not None and not now and int(tokens.finite.sum()) >= LEAST_LOOKS
+    if slices is not None and not same and (two := parted(slices, first.first_step or 0)):
         yield contradicts(
             strong + 1, f"{two[0]} is forgotten while {two[1]} is still learnt: other data, not too little", slices.name
         )

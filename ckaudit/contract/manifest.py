@@ -117,4 +117,5 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
     @property
     def has_ended(self) -> bool:
         """Whether the last session has said that it is over."""
-        return bool(self.sessions) and self.sessions[-1].end is not UNSET
+        sessions = self.sessions or []
+        return bool(sessions) and sessions[-1].end is not UNSET
