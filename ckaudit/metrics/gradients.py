@@ -4,7 +4,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, in_order, ratio, relabelled, together, total
+from ckaudit.metrics.pairs import filled, in_order, ratio, relabelled, total
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, root_sum_square, single
@@ -23,19 +23,18 @@ def gradient_norm(run: Run) -> Series:
 
 
 def _with_idle_experts(run: Run) -> Series:
-    """Return `gradient_norm`, with 0 for experts that no token went to: where others have a gradient, theirs is none.
+    """Return `gradient_norm`, with 0 for experts that no token went to: other experts have a gradient there, they have none.
 
-    An expert that lives elsewhere is not recorded at all, weights included, and stays so.
+    An expert that lives elsewhere is recorded at no checkpoint, and stays so.
     """
     norms = gradient_norm(run)
-    experts, same = together(weight_norm(run).only(run.tensors.is_expert), norms)
-    idle = experts.recorded & same.recorded.any(axis=1, keepdims=True)
-    return filled(norms, replace(experts, values=np.zeros(experts.values.shape), recorded=idle))
+    experts = norms.only(run.tensors.is_expert)
+    at_work = experts.recorded.any(axis=1, keepdims=True)
+    none = np.zeros(experts.values.shape)
+    return filled(norms, replace(experts, values=none, recorded=np.broadcast_to(at_work, none.shape)))
 
 
-@metric(
-    unit="1", reads=["grad_global_norm", gradient_norm, weight_norm], source="catalogue M09, F4; Pascanu et al. 2013", memory=1
-)
+@metric(unit="1", reads=["grad_global_norm", gradient_norm], source="catalogue M09, F4; Pascanu et al. 2013", memory=1)
 def grad_global_norm(run: Run) -> Series:
     r"""L2 norm of the gradient of all parameters together, before clipping.
 
@@ -48,7 +47,7 @@ def grad_global_norm(run: Run) -> Series:
     return filled(relabelled(run.scalar("grad_global_norm"), "grad_global_norm"), made)
 
 
-@metric(unit="1", reads=[gradient_norm, weight_norm], source="Glorot & Bengio 2010, section 4.2; playbook D1.2", memory=1)
+@metric(unit="1", reads=[gradient_norm], source="Glorot & Bengio 2010, section 4.2; playbook D1.2", memory=1)
 def block_gradient_norm(run: Run) -> Series:
     r"""L2 norm of the loss gradient over all parameters of one block.
 
@@ -86,7 +85,7 @@ def waterfall_ratio(run: Run, *, least: float = 1e-12) -> Series:
     return replace(norms, values=values, recorded=recorded)
 
 
-@metric(unit="1", reads=[gradient_norm, weight_norm], source="playbook TRI-3 and D4.4", memory=1)
+@metric(unit="1", reads=[gradient_norm], source="playbook TRI-3 and D4.4", memory=1)
 def gradient_share(run: Run) -> Series:
     r"""Share of each tensor in the squared gradient norm.
 
