@@ -148,6 +148,21 @@ def test_a_peer_that_stops_the_training_leaves_it_to_the_others() -> None:
     assert len(said.found["notes"]) == 1
 
 
+class Untidy(Notes):
+    """One that leaves a file where it stands."""
+
+    def finish(self) -> list[Spoken]:
+        Path("report.html").touch()
+        return super().finish()
+
+
+def test_what_a_peer_leaves_behind_is_gone_with_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ride(small("healthy"), [peer(Untidy)]).found["notes"]
+    assert not [*tmp_path.iterdir()]
+    assert Path.cwd() == tmp_path
+
+
 def test_a_training_that_stops_by_itself_is_nobodys_fault() -> None:
     class Stops(Change):
         def begin(self, training: Training) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import chdir
 from copy import deepcopy
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -53,7 +54,8 @@ def _train(what: Recipe, peers: Sequence[InLoopPeer]) -> Told:
         folder = Path(temporary)
         (folder / "peers").mkdir()
         watched = cast("Change", Watched(deepcopy(what.change), peers, folder / "peers"))
-        record(replace(what, change=watched), folder / "run", grids="none")
+        with chdir(folder):  # where some leave a report of a training that breaks off
+            record(replace(what, change=watched), folder / "run", grids="none")
         return told(folder / "peers")
 
 
