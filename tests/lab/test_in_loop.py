@@ -1,5 +1,8 @@
 """Peers at a training: what they are told and when, that they change nothing, and what becomes of one that fails."""
 
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -24,6 +27,7 @@ from tests.lab.small import PICTURES, SMALL, column, made
 from tests.lab.trained import SHORT
 
 pytestmark = pytest.mark.torch
+ROOT = Path(__file__).parents[2]
 RESUMED = replace(SMALL, stop=8, resume_at=5)
 
 
@@ -148,19 +152,38 @@ def test_a_peer_that_stops_the_training_leaves_it_to_the_others() -> None:
     assert len(said.found["notes"]) == 1
 
 
-class Untidy(Notes):
-    """One that leaves a file where it stands."""
+UNTIDY = """
+import atexit
+from pathlib import Path
+from types import SimpleNamespace
 
-    def finish(self) -> list[Spoken]:
-        Path("report.html").touch()
-        return super().finish()
+class Autopsy:
+    def __init__(self, model, optimizer):
+        atexit.register(Path("report.html").touch)
+
+    def attach(self): ...
+    def step(self, loss): ...
+    def detach(self): ...
+
+    def get_report(self):
+        return SimpleNamespace(insights=[SimpleNamespace(title="Seen", summary=str(Path.cwd()))], findings=[])
+"""
 
 
-def test_what_a_peer_leaves_behind_is_gone_with_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert ride(small("healthy"), [peer(Untidy)]).found["notes"]
-    assert not [*tmp_path.iterdir()]
-    assert Path.cwd() == tmp_path
+def test_what_a_peer_leaves_behind_is_gone_with_the_process(tmp_path: Path) -> None:
+    (tmp_path / "torchmortem.py").write_text(UNTIDY)
+    (tmp_path / "torchmortem-1.0.dist-info").mkdir()
+    (tmp_path / "torchmortem-1.0.dist-info" / "METADATA").write_text("Name: torchmortem\nVersion: 1.0\n")
+    here = tmp_path / "here"
+    here.mkdir()
+    subprocess.run(
+        [sys.executable, "-m", "ckaudit.lab.peers.ride", "healthy_mlp", "0", "cache"], check=True, cwd=here,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+    )  # fmt: skip
+    assert [path.name for path in here.rglob("*")] == ["cache", "healthy_mlp.0.peers.json"]
+    heard = json.loads((here / "cache" / "healthy_mlp.0.peers.json").read_text())["heard"]["torchmortem"]
+    ((_, told),) = heard["found"]
+    assert not Path(told.removeprefix("Seen: ")).exists()
 
 
 def test_a_training_that_stops_by_itself_is_nobodys_fault() -> None:

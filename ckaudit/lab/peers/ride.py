@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from contextlib import chdir
 from copy import deepcopy
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -54,8 +53,7 @@ def _train(what: Recipe, peers: Sequence[InLoopPeer]) -> Told:
         folder = Path(temporary)
         (folder / "peers").mkdir()
         watched = cast("Change", Watched(deepcopy(what.change), peers, folder / "peers"))
-        with chdir(folder):  # where some leave a report of a training that breaks off
-            record(replace(what, change=watched), folder / "run", grids="none")
+        record(replace(what, change=watched), folder / "run", grids="none")
         return told(folder / "peers")
 
 
@@ -94,14 +92,18 @@ def there() -> dict[str, str]:
 
 def main(name: str, seed: str, cache: str) -> None:
     """Train, and keep what the peers of this interpreter said."""
+    import atexit
     import os
     import warnings
 
+    kept, scratch = Path(cache).absolute(), TemporaryDirectory(prefix="ckaudit-lab-")
+    atexit.register(scratch.cleanup)  # handlers run last in, first out: after those of peers, which may leave a report here
+    os.chdir(scratch.name)
     os.nice(10)  # hours of training leave the machine usable
     warnings.simplefilter("ignore")  # peers warn of what they do themselves
     what, versions = recipe(name, int(seed)), there()
     peers = [peer for peer in known() if peer.package in versions]
-    keep(Path(cache), what, ride(what, peers), versions)
+    keep(kept, what, ride(what, peers), versions)
 
 
 if __name__ == "__main__":
