@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.of_curves import leap
 from ckaudit.causes.of_loss import parted
-from ckaudit.causes.of_tokens import shifted
+from ckaudit.causes.of_tokens import is_same, shifted
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
@@ -61,7 +61,7 @@ def data_distribution_shift(
             tokens.name,
         )
     elif not told:
-        if tokens is not None:
+        if tokens is not None and is_same(tokens):
             yield contradicts(medium, "neither tokens nor sources have changed for good", tokens.name)
         yield from _by_curves(found, train, val, strong)
     drifts = found.of(token_drift)

@@ -28,3 +28,8 @@ def shifted(
     if start > len(values) - 2 or start == 0:
         return None
     return before, float(np.median(values[start:])), int(steps[start])
+
+
+def is_same(drift: Series) -> bool:
+    """Tell whether the tokens are known to be of one kind to the end: looked at often enough, and not `shifted`."""
+    return int(drift.finite.sum()) >= LEAST_LOOKS and shifted(drift) is None

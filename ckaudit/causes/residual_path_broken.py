@@ -45,10 +45,9 @@ def residual_path_broken(
 
     The decay is steady where its spread from block to block is below `steady` of its mean. A structure that is broken is so
     from the start: one whose blocks got gradients within a factor `even` of each other in the first `early` steps, or at the
-    first record, is sound.
-    Where the first block comes to get `hopeless` times less than the last, however it began, nothing can lead around the
-    blocks between: what does brings the last one's gradient along (lab: at most 900 times less in models whose blocks add
-    to the stream).
+    first record, is sound, unless the first block comes to get `hopeless` times less than the last. Then, however it began,
+    nothing leads around the blocks between: what does brings the last one's gradient along (lab: at most 900 times less in
+    models whose blocks add to the stream).
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = found.first(vanishing_gradient)

@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.of_curves import leap, lost_noise
 from ckaudit.causes.of_loss import parted
-from ckaudit.causes.of_tokens import LEAST_LOOKS, shifted
+from ckaudit.causes.of_tokens import is_same, shifted
 from ckaudit.contract.report import Evidence, Finding
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
@@ -83,13 +83,12 @@ def too_little_data(
         yield contradicts(decisive, f"nothing is learnt by heart: {stuck.message}", stuck)
     if again := found.first(repeated_documents):
         yield supports(medium, again.message, again)
-    now = shifted(tokens) if tokens is not None else None
-    same = tokens is not None and not now and int(tokens.finite.sum()) >= LEAST_LOOKS
+    same = tokens is not None and is_same(tokens)
     if slices is not None and not same and (two := parted(slices, first.first_step or 0)):
         yield contradicts(
             strong + 1, f"{two[0]} is forgotten while {two[1]} is still learnt: other data, not too little", slices.name
         )
-    if tokens is not None and now:
+    if tokens is not None and (now := shifted(tokens)):
         yield contradicts(medium, f"the tokens have changed, by {now[1]:.2g} nats since step {now[2]}", tokens.name)
 
 

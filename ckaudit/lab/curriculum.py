@@ -53,8 +53,7 @@ def in_the_way(chosen: Iterable[Experiment], folder: Path) -> Path | None:
         chosen: The experiments that are to be carried out.
         folder: An existing folder for them.
     """
-    names = [each.name for each in chosen]
-    others = experiments().keys() - {*names}
+    others = experiments().keys() - {each.name for each in chosen}
     known = {"healthy", *others, *(f"{name}.md" for name in others)}
     healthy = (place for family in sorted({each.family for each in chosen}) if (place := folder / "healthy" / family).exists())
     strange = (path for path in sorted(folder.iterdir()) if path.name not in known)

@@ -1,4 +1,4 @@
-"""What a line says of the pace, against a loop that sleeps and a clock told by hand."""
+"""What a line says of the pace, with clocks that are told by hand, in a real loop too."""
 
 import sys
 
