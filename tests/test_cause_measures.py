@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ckaudit.causes.of_tokens import is_same, shifted
 from ckaudit.causes.rate_course import Seam, changes_at_seams, fall_of, known_rate, stands_since
 from ckaudit.causes.update_size import gain_of_gradient, reach, usual_steps
 from ckaudit.contract.manifest import Manifest, Session
@@ -81,3 +82,13 @@ def test_the_reach_is_the_area_under_the_rate_over_the_first_spread():
     std = table({0: {"a": 0.02, "b": 0.02, "norm": 0.0}, 10: {"a": 0.5, "b": 0.5, "norm": 0.5}})
     assert reach(column([0.0, 1e-3, 1e-3], steps=[0, 10, 20]), std) == pytest.approx((0.005 + 0.01) / 0.02)
     assert reach(None, std) is None
+
+
+@pytest.mark.parametrize(
+    ("drift", "same", "moved"),
+    [([0.02] * 6, True, None), ([0.02] * 5, False, None), ([0.02] * 4 + [0.3] * 4, False, (0.02, 0.3, 5))],
+)
+def test_tokens_are_the_same_only_where_they_were_looked_at_often(drift, same, moved):
+    series = column(drift)
+    assert is_same(series) is same
+    assert shifted(series) == moved
