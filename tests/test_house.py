@@ -17,6 +17,6 @@ def test_the_code_is_clean(command: list[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_no_file_is_longer_than_three_hundred_lines() -> None:
+def test_no_file_is_longer_than_four_hundred_lines() -> None:
     lengths = {path.relative_to(ROOT): len(path.read_text().splitlines()) for path in (ROOT / "ckaudit").rglob("*.py")}
-    assert not {str(path): lines for path, lines in lengths.items() if lines > 300}
+    assert not {str(path): lines for path, lines in lengths.items() if lines > 400}
