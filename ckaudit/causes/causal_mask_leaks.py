@@ -12,6 +12,7 @@ from ckaudit.rules.mask_leak import mask_leak
 from ckaudit.rules.overfitting import overfitting
 from ckaudit.rules.redundant_heads import redundant_heads
 from ckaudit.rules.train_val_inverted import train_val_inverted
+from ckaudit.run.directions import may_be_causal
 from ckaudit.run.series import Series
 
 
@@ -32,6 +33,7 @@ def causal_mask_leaks(
     Weight on later tokens is decisive, for a causal mask leaves exactly none; heads that are recorded without it acquit
     the mask. Weights follow the scale that all causes share.
     """
+    ahead = may_be_causal(ahead) if ahead is not None else None
     leak = found.first(mask_leak)
     if leak is not None:
         heads = places_of(found.of(mask_leak))
@@ -40,7 +42,7 @@ def causal_mask_leaks(
         hit = {head.partition("/")[0] for head in heads}
         told = "every layer looks ahead" if hit == layers else f"{len(hit)} of {len(layers)} layers look ahead"
         yield supports(weak, f"{told}, in {len(heads)} heads", leak)
-    elif ahead is not None:
+    elif ahead is not None and ahead.labels:
         yield contradicts(decisive, "no recorded head looks ahead", ahead.name)
     low = found.first(loss_below_floor)
     if low is None:

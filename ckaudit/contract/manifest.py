@@ -8,6 +8,9 @@ from ckaudit.contract.numbers import Count, NonNegative, Number, Step, doc
 
 VERSION = "ck.run.v1"
 
+AttentionDirection = Literal["causal", "bidirectional", "cross", "prefix"]
+NoGradient = Literal["key_bias", "bias_before_norm"]
+LossKind = Literal["nats_per_token", "other"]
 TensorKind = Literal["embedding", "attention", "mlp", "norm", "head", "router", "conv", "recurrent", "other"]
 
 
@@ -15,11 +18,21 @@ class TensorFacts(Struct, kw_only=True, omit_defaults=True):
     """What one parameter tensor is, and where it sits in the model."""
 
     depth: Annotated[Count | UnsetType, doc("Index of its block from the input; absent outside the blocks.")] = UNSET
+    block: Annotated[str | UnsetType, doc("Name of its block's module, such as encoder.layer.3; absent outside the blocks.")] = (
+        UNSET
+    )
     kind: Annotated[TensorKind | UnsetType, doc("Its part in the model.")] = UNSET
     module: Annotated[str | UnsetType, doc("Name of the module that owns it.")] = UNSET
     shape: Annotated[list[Count] | UnsetType, doc("Size along each dimension.", unit="elements", shape="(D,)")] = UNSET
     dtype: Annotated[str | UnsetType, doc("Element type.")] = UNSET
     trainable: Annotated[bool | UnsetType, doc("Whether it takes a gradient.")] = UNSET
+    no_gradient: Annotated[
+        NoGradient | UnsetType,
+        doc(
+            "Why its gradient is zero by mathematics: it shifts all logits of a softmax alike, or a normalization subtracts it; "
+            "absent: nothing says that it is."
+        ),
+    ] = UNSET
     stride: Annotated[Count | UnsetType, doc("Every how many elements the reference values were taken.", unit="elements")] = UNSET
     device: Annotated[str | UnsetType, doc("Where it lives.")] = UNSET
     tied_to: Annotated[str | UnsetType, doc("Name of the tensor that shares its storage.")] = UNSET
@@ -112,6 +125,10 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
     tensors: Annotated[dict[str, TensorFacts] | UnsetType, doc("Every parameter tensor, in the order of the forward pass.")] = (
         UNSET
     )
+    loss_kind: Annotated[
+        LossKind | UnsetType,
+        doc("What one unit of the training loss is: a mean of nats over tokens, or something else; absent: not known."),
+    ] = UNSET
     sessions: Annotated[list[Session] | UnsetType, doc("One entry per start, oldest first.")] = UNSET
 
     @property

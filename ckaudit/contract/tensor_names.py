@@ -3,12 +3,19 @@
 import re
 from collections.abc import Sequence
 
-from ckaudit.contract.manifest import TensorKind
+from ckaudit.contract.manifest import AttentionDirection, NoGradient, TensorKind
 
 NORM = re.compile(r"norm|^ln(_?\w{1,3})?$")
 EMBEDDING = re.compile(r"embed|(^|_)emb(_|$)|^w[tp]e$|^pos(ition)?s?$")
 ATTENTION = re.compile(r"attn|attention|^(q|k|v|o|qkv|kv|wq|wk|wv|wo|[qkvo]_proj|query|key|value|in_proj|out_proj)$")
 MLP = re.compile(r"mlp|ffn|feed_?forward|expert|^ff$|^(fc|linear|w)[123]?$|^c_fc$|intermediate|^(gate|up|down)(_proj)?$")
+KEY = re.compile(r"^(w?k|key|k_proj|key_proj|to_k|wk|k_lin|lin_k)$")
+CROSS = re.compile(r"cross|encdec|encoder_attn|enc_attn|multihead_attn|(^|_)memory|src_attn|context_attn")
+ENCODER, DECODER = re.compile(r"encoder|^enc$"), re.compile(r"decoder|^dec$")
+STAGE = re.compile(r"^stages?$")
+LISTS = ("blocks", "layers")
+NO_BLOCK = re.compile(r"norm|^ln|^bn|embed|(^|_)emb(s|_|$)|head|lora|adapter|router|gate|expert|^p[eo]s")
+NUMBER = re.compile(r"(?:^|[._/])(?P<depth>\d+)(?=[._/]|$)")
 HEAD = re.compile(r"head$|^classifier$|^unembed|^to_logits$|^output$")
 
 
@@ -19,6 +26,60 @@ def depth_of(name: str) -> int | None:
     (3, None)
     """
     return next((int(part) for part in name.split(".") if part.isdecimal()), None)
+
+
+def block_of(name: str) -> str | None:
+    """Return the name of the block's module that a tensor or module lies in; None outside the blocks.
+
+    A block is the outermost numbered module. A stage is none: there it is the numbered module inside. Nor is what stands in a
+    list of normalizations, embeddings, heads, adapters, routers or experts, and lies in no block.
+
+    >>> block_of("encoder.layer.3.attn.q.weight"), block_of("layers.0.blocks.1.mlp.fc1.weight"), block_of("norms.2.weight")
+    ('encoder.layer.3', 'layers.0.blocks.1', None)
+    """
+    numbers = [*NUMBER.finditer(name)]
+    if not numbers:
+        return None
+    chosen, words = numbers[0], re.split(r"[./]", name[: numbers[0].start()].lower())
+    if NO_BLOCK.search(words[-1]):
+        return None
+    if len(numbers) > 1:
+        between = name[chosen.end() : numbers[1].start()].strip("._/").lower()
+        if between in LISTS or (STAGE.match(words[-1]) and between):
+            chosen = numbers[1]
+    return name[: chosen.end()]
+
+
+def direction_by_name(name: str) -> AttentionDirection | None:
+    """Return which way the attention of a layer looks, by the words of its name; None where they leave it open.
+
+    Self-attention of a part that is called a decoder is causal only beside an encoder, which one name does not tell.
+
+    >>> direction_by_name("decoder.layers.0.encoder_attn"), direction_by_name("bert.encoder.layer.0.attention.self")
+    ('cross', 'bidirectional')
+    >>> direction_by_name("layer.0") is None
+    True
+    """
+    words = [word for word in re.split(r"[./]", name.lower()) if not word.isdecimal()]
+    if any(CROSS.search(word) for word in words):
+        return "cross"
+    sides = [word for word in words if ENCODER.search(word) or DECODER.search(word)]
+    return "bidirectional" if sides and ENCODER.search(sides[-1]) and not DECODER.search(sides[-1]) else None
+
+
+def no_gradient_by_name(name: str, kind: TensorKind | str) -> NoGradient | None:
+    """Return why a tensor's gradient is zero by mathematics, by its name; None where the name does not tell.
+
+    A bias of the keys adds the same to all logits of a query, and the softmax takes it out.
+
+    >>> no_gradient_by_name("encoder.layer.0.attention.self.key.bias", "attention")
+    'key_bias'
+    """
+    *words, last = name.lower().replace("/", ".").split(".")
+    if last in ("k_bias", "key_bias", "bias_k"):
+        return "key_bias" if last != "bias_k" else None
+    is_bias = last == "bias" and bool(words) and KEY.search(words[-1]) is not None
+    return "key_bias" if is_bias and kind == "attention" else None
 
 
 def layer_names(names: Sequence[str]) -> dict[str, str]:

@@ -34,12 +34,12 @@ def initial_loss_excess(run: Run) -> Series:
 
     Shape (1, 1): the first step, of the vocabulary that run.json names. Near 0 is well; far above, the head is badly
     scaled or targets are wrong; far below, the model is trained already or sees its targets. Not recorded without a
-    vocabulary, nor where the log begins later.
+    vocabulary, where the loss is not one of tokens, nor where the log begins later.
     """
     loss = train_loss_raw(run)
     vocabulary = run.manifest.vocabulary if run.manifest else UNSET
     first = np.flatnonzero(loss.steps <= 1)[-1:]
-    if vocabulary is UNSET or not vocabulary or not len(first):
+    if vocabulary is UNSET or not vocabulary or not len(first) or run.loss_kind == "other":
         return empty("initial_loss_excess")
     rows = replace(loss, steps=loss.steps[first], values=loss.values[first], recorded=loss.recorded[first])
     return rows.mapped(lambda values: values - math.log(vocabulary), "initial_loss_excess", "nats/token")
@@ -75,8 +75,10 @@ def train_ppl(run: Run) -> Series:
 
     $$\exp(\mathrm{ema}_t)$$
 
-    Shape (T, 1). Infinite where the loss is beyond about 709 nats.
+    Shape (T, 1). Infinite where the loss is beyond about 709 nats. Not recorded where the loss is not one of tokens.
     """
+    if run.loss_kind == "other":
+        return empty("train_ppl")
     return train_loss_ema(run).mapped(np.exp, "train_ppl", "1")
 
 

@@ -7,7 +7,7 @@ CUT_OFF = (
     "dead_parameter", "zero_gradients", "starved_branch", "barely_moving", "layer_not_contributing", "missing_in_optimizer",
     "frozen_parameter",
 )  # fmt: skip
-"""Rules whose findings name tensors ("blocks.1.attn.q.weight"), or the branch of a block ("block.1 attention")."""
+"""Rules whose findings name tensors ("blocks.1.attn.q.weight"), or the branch of a block ("blocks.1 attention")."""
 
 
 def cut_off(found: Findings, table: TensorTable, kind: str) -> str:

@@ -40,6 +40,7 @@ def choices(args: Any, state: Any, model: nn.Module, scheduler: Any, guard: Guar
             scheduler, state.max_steps, args.get_warmup_steps(state.max_steps)
         ),
         "compiled": _runs_compiled,
+        "loss_kind": lambda: loss_kind(model),
         "kv_heads": lambda: getattr(text, "num_key_value_heads", None),
     }
     found: dict[str, Any] = {"compiled": bool(getattr(args, "torch_compile", False))}
@@ -48,6 +49,14 @@ def choices(args: Any, state: Any, model: nn.Module, scheduler: Any, guard: Guar
             if (value := make()) is not None:
                 found[name] = value
     return found
+
+
+def loss_kind(model: nn.Module) -> str | None:
+    """Return what one unit of a model's own loss is, by its task; None where its class does not name one."""
+    name = type(model).__name__
+    if name.endswith(("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration")):
+        return "nats_per_token"
+    return "other" if "For" in name and name.endswith(("Classification", "Detection", "Regression", "Prediction")) else None
 
 
 def _runs_compiled() -> bool:

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from torch import Tensor, nn
 
 from ckaudit.contract.manifest import TensorFacts, TensorKind
-from ckaudit.contract.tensor_names import depth_of, kind_by_name
+from ckaudit.contract.tensor_names import block_of, depth_of, kind_by_name, no_gradient_by_name
 from ckaudit.recorder.arrays import dense, dtype_name, is_sharded, local
 from ckaudit.recorder.dropout import dropout_facts
 from ckaudit.recorder.guard import logger
@@ -94,10 +94,13 @@ def tensor_table(model: nn.Module) -> dict[str, TensorFacts]:
     table = {}
     for name, tensor in model.named_parameters(remove_duplicate=False):
         owner = name.rpartition(".")[0]
+        kind = kind_of(name, model.get_submodule(owner), tensor.shape)
         depth, tied = depth_of(name), first.setdefault(storage_of(tensor), name)
         table[name] = TensorFacts(
             depth=UNSET if depth is None else depth,
-            kind=kind_of(name, model.get_submodule(owner), tensor.shape),
+            block=block_of(name) or UNSET,
+            kind=kind,
+            no_gradient=no_gradient_by_name(name, kind) or UNSET,
             module=owner,
             shape=list(tensor.shape if is_sharded(tensor) else dense(tensor).shape),
             dtype=dtype_name(tensor),

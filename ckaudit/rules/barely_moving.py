@@ -12,6 +12,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
 from ckaudit.metrics.weights import update_norm, update_to_weight
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.cancelled import cancelled
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensors import table_of
@@ -36,12 +37,14 @@ def barely_moving(
     ## Why it matters
     The tensor is not in the optimizer, is cut off from the loss, or its update is lost on the way.
     ## False alarms
-    Frozen tensors are left out where run.json says so. A tensor that began at zero has no relative movement. A gain of 1 that
-    moves as far as weights of 0.02 moves by a fiftieth of what they do for its size, and is well.
+    Frozen tensors are left out where run.json says so, and biases whose gradient is zero by mathematics. A tensor that began
+    at zero has no relative movement. A gain of 1 that moves as far as weights of 0.02 moves by a fiftieth of what they do
+    for its size, and is well.
     """
     yield from too_few(norm, min_points)
     tensors = table_of(facts)
-    norm, relative = norm.only(tensors.is_trainable), relative.only(tensors.is_trainable)
+    by_nature = cancelled(gradient, tensors)
+    norm, relative = (each.only(lambda name: tensors.is_trainable(name) and name not in by_nature) for each in (norm, relative))
     moving = _late(norm.steps, warmup)[:, None] & _rate_is_on(norm.steps, rate)[:, None]
     for span in spans(norm, (norm.values == 0) & moving, min_points=min_points):
         severity, message = _told(span, gradient)

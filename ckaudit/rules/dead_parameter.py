@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.cancelled import cancelled
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
@@ -30,11 +31,13 @@ def dead_parameter(
     The tensor does not learn; something between it and the loss blocks the path: a mask, a zero factor, a detached
     branch.
     ## False alarms
-    Tensors that run.json calls frozen are left out. A gradient held elsewhere is not recorded, and is not judged here. An
-    expert that no token was sent to has no gradient, and most of them find their tokens later.
+    Tensors that run.json calls frozen are left out. A gradient held elsewhere is not recorded, and is not judged here. A
+    bias that a normalization subtracts or a softmax is blind to has none by mathematics, while the weight of its module has
+    one: it is left out. An expert that no token was sent to has no gradient, and most of them find their tokens later.
     """
     tensors = table_of(facts)
-    trainable = norm.only(tensors.is_trainable)
+    by_nature = cancelled(norm, tensors)
+    trainable = norm.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
     yield from too_few(norm, min_points)
     for span in spans(trainable, trainable.values < dead, min_points=min_points):
         early = span.points < expert_points and tensors.is_expert(span.label)

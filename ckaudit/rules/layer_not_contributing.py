@@ -60,7 +60,7 @@ def _is_matrix(name: str, tensors: TensorTable) -> bool:
 
 
 def _part(name: str, tensors: TensorTable) -> str:
-    """Return the part of a block that a tensor belongs to, such as "block.1 attention"."""
+    """Return the part of a block that a tensor belongs to, such as "blocks.1 attention"."""
     return f"{tensors.block(name)} {tensors.kind(name)}"
 
 

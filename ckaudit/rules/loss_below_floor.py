@@ -11,6 +11,7 @@ from ckaudit.metrics.data import target_equals_input
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.directions import may_be_causal
 from ckaudit.run.series import Series, single
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
@@ -85,7 +86,7 @@ def _hides_answers(mass: Series | None, equal: Series | None, facts: Manifest | 
     """Return whether the record shows that no target is in sight: not in its own place, and no head looks ahead."""
     if equal is None or not (equal.values[equal.finite] < EQUAL).all():
         return False
-    if mass is not None:
+    if mass is not None and (mass := may_be_causal(mass)).labels:
         return bool((mass.values[mass.finite] == 0).all())
     table = table_of(facts)
     return bool(table.facts) and not any(table.kind(name) == "attention" for name in table.facts)

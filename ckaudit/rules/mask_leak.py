@@ -7,6 +7,7 @@ import numpy as np
 from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.directions import may_be_causal
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
@@ -22,10 +23,12 @@ def mask_leak(mass: Series, match: Series | None, *, most: float = 1e-3, next_to
     ## Why it matters
     The model sees what it is to predict: losses become too good to be true, and what it generates is worthless.
     ## False alarms
-    Models that may look ahead do so in every head. They are told by their targets: where less than `next_token` of them are
+    Attention that the name of its layer calls that of an encoder or across to one may look anywhere, and is left out. Models
+    that may look ahead do so in every head. They are told by their targets: where less than `next_token` of them are
     the next token, or the targets are not known and no head keeps to the past, nothing is judged. A prefix that may be read
     both ways does look ahead: disable the rule for it.
     """
+    mass = may_be_causal(mass)
     leaks = (mass.values > most) & mass.finite
     if not leaks.any():
         return

@@ -33,7 +33,12 @@ def zero_gradients(
     yield from too_few(zeros, min_points)
     tensors = table_of(facts)
     judged = zeros.only(
-        lambda name: tensors.kind(name) != "embedding" and not tensors.is_expert(name) and tensors.is_trainable(name)
+        lambda name: (
+            tensors.kind(name) != "embedding"
+            and tensors.no_gradient_reason(name) is None
+            and not tensors.is_expert(name)
+            and tensors.is_trainable(name)
+        )
     )
     for span in spans(judged, judged.values > most, min_points=min_points):
         yield Hit.over(

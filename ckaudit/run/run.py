@@ -11,7 +11,7 @@ from ckaudit.contract.analysis import Trigger
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
 from ckaudit.run.series import Floats, Series, Steps, empty
-from ckaudit.run.tensors import TensorTable, table_of
+from ckaudit.run.tensors import TensorTable, loss_kind_of, table_of
 
 T = TypeVar("T")
 
@@ -92,6 +92,11 @@ class Run(Struct, frozen=True, eq=False):
     def tensors(self) -> TensorTable:
         """What is known of the parameter tensors."""
         return table_of(self.manifest)
+
+    @property
+    def loss_kind(self) -> str:
+        """What one unit of the loss is: "nats_per_token", "other", or "unknown"."""
+        return loss_kind_of(self.manifest)
 
     @property
     def last_step(self) -> int | None:

@@ -3,11 +3,13 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import numpy as np
 from msgspec import UNSET, Struct
 
-from ckaudit.contract.manifest import Manifest, TensorFacts
+from ckaudit.contract.manifest import LossKind, Manifest, NoGradient, TensorFacts
+from ckaudit.contract.tensor_names import block_of, no_gradient_by_name
 from ckaudit.run.series import Floats
 
 BRANCHES = ("attention", "mlp")
@@ -47,19 +49,37 @@ class TensorTable(Struct, frozen=True):
         return next((kind for kind, pattern in _KINDS if pattern.search(name)), "other")
 
     def block(self, name: str) -> str | None:
-        """Return a tensor's block as "block.3", None outside the blocks."""
-        depth = self.depth(name)
-        return None if depth is None else f"block.{depth}"
+        """Return the name of the block's module that a tensor lies in, None outside the blocks.
+
+        >>> TensorTable({}).block("decoder.layer.3.up.weight"), TensorTable({}).block("head.weight")
+        ('decoder.layer.3', None)
+        """
+        fact = self.facts.get(name)
+        if fact is not None and fact.block is not UNSET:
+            return fact.block
+        if fact is None:
+            return block_of(name)
+        by_name = block_of(name)
+        if fact.depth is UNSET or (by_name is not None and _numbers(by_name)[-1] == fact.depth):
+            return None if fact.depth is UNSET else by_name
+        return f"block.{fact.depth}"
+
+    def no_gradient_reason(self, name: str) -> NoGradient | None:
+        """Return why a tensor's gradient is zero by mathematics, None where nothing says that it is."""
+        fact = self.facts.get(name)
+        if fact is not None and fact.no_gradient is not UNSET:
+            return fact.no_gradient
+        return no_gradient_by_name(name, self.kind(name))
 
     def blocks(self, names: Iterable[str]) -> list[str | None]:
         """Return the block of each of `names`."""
         return [self.block(name) for name in names]
 
     def branch(self, name: str) -> str | None:
-        """Return a trainable tensor's branch as "block.3/attention" or "block.3/mlp", None where it is in neither.
+        """Return a trainable tensor's branch as "blocks.3/attention" or "blocks.3/mlp", None where it is in neither.
 
         >>> TensorTable({}).branch("blocks.3.attn.q.weight"), TensorTable({}).branch("blocks.3.attn_norm.weight")
-        ('block.3/attention', None)
+        ('blocks.3/attention', None)
         """
         block, kind = self.block(name), self.kind(name)
         return f"{block}/{kind}" if block is not None and kind in BRANCHES and self.is_trainable(name) else None
@@ -91,12 +111,17 @@ class TensorTable(Struct, frozen=True):
         return made
 
     def in_depth_order(self, blocks: Iterable[str]) -> list[str]:
-        """Sort block names from the input to the output.
+        """Sort block names from the input to the output: stacks as run.json has them, else as they come, each by number.
 
         >>> TensorTable({}).in_depth_order(["block.10", "block.9"])
         ['block.9', 'block.10']
         """
-        return sorted(blocks, key=lambda block: int(block.rpartition(".")[2]))
+        names = list(blocks)
+        known = dict.fromkeys(block for name in self.facts if (block := self.block(name)) is not None)
+        order: dict[str, int] = {}
+        for block in (*known, *names):
+            order.setdefault(_stack(block), len(order))
+        return sorted(names, key=lambda block: (order[_stack(block)], _numbers(block)))
 
     def path(self, name: str) -> list[str]:
         """Return a tensor with its operator, the node of its gradient and its kernels; nothing where none is recorded.
@@ -144,6 +169,23 @@ class TensorTable(Struct, frozen=True):
         """Tell whether a tensor takes a gradient, as far as anybody said otherwise."""
         fact = self.facts.get(name)
         return fact is None or fact.trainable is not False
+
+
+def _stack(block: str) -> str:
+    return _NUMBER.sub("#", block)
+
+
+def _numbers(block: str) -> list[int]:
+    return [int(each) for each in _NUMBER.findall(block)]
+
+
+def loss_kind_of(manifest: Manifest | None) -> LossKind | Literal["unknown"]:
+    """Return what one unit of the training loss is, as far as run.json or the vocabulary in it tells."""
+    if manifest is None:
+        return "unknown"
+    if manifest.loss_kind is not UNSET:
+        return manifest.loss_kind
+    return "unknown" if manifest.vocabulary is UNSET else "nats_per_token"
 
 
 def table_of(manifest: Manifest | None) -> TensorTable:

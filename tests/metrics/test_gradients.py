@@ -68,7 +68,7 @@ def test_block_norm_against_a_slow_loop():
             members = [name for name in TENSORS if name.split(".")[1] == block and name.startswith("h.")]
             if all((step, name) in recorded for name in members):
                 total = sum(recorded[step, name] ** 2 for name in members)
-                expected[int(step), f"block.{block}"] = math.sqrt(total)
+                expected[int(step), f"h.{block}"] = math.sqrt(total)
     assert close(cells(block_gradient_norm(run)), expected)
 
 
@@ -83,7 +83,7 @@ def mixture(*gradients):
 
 def test_an_expert_without_a_token_adds_nothing_to_the_norms():
     run = mixture((3.0, 4.0, 12.0), (3.0, 4.0, None), (3.0, None, 4.0))
-    assert cells(block_gradient_norm(run)) == {(1, "block.0"): 13.0, (2, "block.0"): 5.0, (3, "block.0"): 5.0}
+    assert cells(block_gradient_norm(run)) == {(1, "h.0"): 13.0, (2, "EXPECTEDBLOCK"): 5.0, (3, "EXPECTEDBLOCK"): 5.0}
     assert cells(grad_global_norm(run)) == {(step, "grad_global_norm"): value for step, value in ((1, 13.0), (2, 5.0), (3, 5.0))}
     assert cells(gradient_share(run))[2, EXPERTS[0]] == pytest.approx(16 / 25)
     assert cells(gradient_share(run))[2, EXPERTS[1]] == 0.0
@@ -97,7 +97,7 @@ def test_experts_are_not_idle_where_none_has_a_gradient():
 def test_blocks_stand_in_the_order_of_depth_and_leave_the_rest_out():
     row = {"lm_head.weight": 9.0, "h.10.w": 1.0, "h.2.w": 2.0, "wte.weight": 9.0, "h.0.w": 3.0}
     found = block_gradient_norm(norms({1: row}))
-    assert found.labels == ("block.0", "block.2", "block.10")
+    assert found.labels == ("h.0", "h.2", "h.10")
     assert found.values.tolist() == [[3.0, 2.0, 1.0]]
 
 
@@ -113,14 +113,14 @@ def test_waterfall_by_hand():
 
 
 def test_a_block_without_any_gradient_has_a_finite_ratio_beyond_every_limit():
-    assert cells(waterfall_ratio(norms({1: {"h.0.w": 0.0, "h.1.w": 3.0}})))[1, "block.0"] == pytest.approx(1e12)
+    assert cells(waterfall_ratio(norms({1: {"h.0.w": 0.0, "h.1.w": 3.0}})))[1, "h.0"] == pytest.approx(1e12)
 
 
 def test_waterfall_is_not_recorded_without_the_last_block():
     run = norms(
         {1: {"h.0.w": 1.0, "h.1.w": 0.0}, 2: {"h.0.w": 1.0}, 3: {"h.0.w": 1.0, "h.1.w": 1.0}, 4: {"h.0.w": 1.0, "h.1.w": NAN}}
     )
-    expected = {(3, "block.0"): 1.0, (3, "block.1"): 1.0, (4, "block.0"): NAN, (4, "block.1"): NAN}
+    expected = {(3, "h.0"): 1.0, (3, "h.1"): 1.0, (4, "h.0"): NAN, (4, "h.1"): NAN}
     assert close(cells(waterfall_ratio(run)), expected)
 
 
