@@ -70,4 +70,6 @@ def _followed(cause: Cause, ill: Findings, first: Finding, *, lead: int = 50) ->
 
 
 def _logistic(log_odds: float) -> float:
-    return round(1 / (1 + math.exp(-log_odds)), 3)
+    """Return the probability of log odds; the exponent is never above 0, so that no finite input overflows."""
+    shrunk = math.exp(-abs(log_odds))
+    return round((1 if log_odds >= 0 else shrunk) / (1 + shrunk), 3)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
+from math import isnan
 from pkgutil import iter_modules
 
 from msgspec import Struct
@@ -136,6 +137,16 @@ def causes() -> dict[str, Cause]:
     return dict(sorted(_CAUSES.items()))
 
 
-def total(evidence: Iterable[Evidence]) -> float:
-    """Return the summed weight of evidence."""
-    return sum(each.weight for each in evidence)
+def total(evidence: Iterable[Evidence], *, most_per_source: float = 6.0) -> float:
+    """Return the summed weight of evidence, in log odds.
+
+    Each source, the finding or metric that reasons rest on, adds at most `most_per_source` either way: odds of 400 to 1 are
+    as sure as one observation can make anybody. Reasons without a source stand each for itself. A weight that is no number
+    adds nothing.
+    """
+    sums: dict[str | int, float] = {}
+    for place, each in enumerate(evidence):
+        source = place if each.reference is None else each.reference
+        bounded = max(-most_per_source, min(most_per_source, each.weight)) if not isnan(each.weight) else 0.0
+        sums[source] = sums.get(source, 0.0) + bounded
+    return sum(max(-most_per_source, min(most_per_source, weight)) for weight in sums.values())
