@@ -8,6 +8,7 @@ from ckaudit.metrics.pairs import filled, in_order, ratio, relabelled, total
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, root_sum_square, single
+from ckaudit.run.tensors import last_beside
 
 
 @metric(unit="1", reads=["gradients.*.norm"], source="playbook D1.3", memory=1)
@@ -67,7 +68,8 @@ def waterfall_ratio(run: Run, *, least: float = 1e-12) -> Series:
 
     $$w_\ell = g_L / \max(g_\ell, \epsilon\,g_L)$$
 
-    Shape (C, L): checkpoints by blocks, from the input to the output; the last column is 1. Not recorded where the
+    Shape (C, L): checkpoints by blocks, from the input to the output; the last column is 1, and so is an
+    encoder's last beside a decoder. Not recorded where the
     last block has no gradient at all; NaN where either norm is not finite.
 
     Args:
@@ -77,8 +79,9 @@ def waterfall_ratio(run: Run, *, least: float = 1e-12) -> Series:
     norms = block_gradient_norm(run)
     if not norms:
         return norms
-    last = norms.values[:, -1:]
-    recorded = norms.recorded & norms.recorded[:, -1:] & (last != 0)
+    ends = last_beside(norms.labels)
+    last = norms.values[:, ends]
+    recorded = norms.recorded & norms.recorded[:, ends] & (last != 0)
     finite = recorded & np.isfinite(norms.values) & np.isfinite(last)
     with np.errstate(all="ignore"):
         values = np.where(finite, last / np.maximum(norms.values, least * last), np.nan)

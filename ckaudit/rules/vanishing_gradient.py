@@ -8,6 +8,7 @@ from ckaudit.metrics.gradients import block_gradient_norm
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
+from ckaudit.run.tensors import last_beside
 
 
 @rule("GRAD001", severity="sev2", needs=[block_gradient_norm], unit="1", memory=1)
@@ -24,13 +25,14 @@ def vanishing_gradient(
     ## Why it matters
     A block fed a hundred times less gradient than the last one barely trains, while the loss still falls.
     ## False alarms
-    Embedding, head and final norm are no blocks and stand apart. A model of one block has no depth to lose gradient in.
+    Embedding, head and final norm are no blocks and stand apart, and an encoder ends in a last block
+    of its own. A model of one block has no depth to lose gradient in.
     """
     if len(norm.labels) < 2:
         yield Skip("not_applicable", "the model has fewer than two blocks")
         return
     with np.errstate(all="ignore"):
-        ratio = norm.values[:, -1:] / norm.values  # (T, L)
+        ratio = norm.values[:, last_beside(norm.labels)] / norm.values  # (T, L)
     for span in spans(norm, ratio > max_ratio):
         none = np.isinf(ratio[span.rows, span.column]).any()
         less = "no gradient at all, and the last block does" if none else "{value:.3g}x less gradient than the last block"

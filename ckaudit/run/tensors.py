@@ -2,14 +2,14 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 from msgspec import UNSET, Struct
 
 from ckaudit.contract.manifest import LossKind, Manifest, NoGradient, TensorFacts
-from ckaudit.contract.tensor_names import block_of, no_gradient_by_name
+from ckaudit.contract.tensor_names import block_of, direction_by_name, no_gradient_by_name
 from ckaudit.run.series import Floats
 
 BRANCHES = ("attention", "mlp")
@@ -54,12 +54,12 @@ class TensorTable(Struct, frozen=True):
         >>> TensorTable({}).block("decoder.layer.3.up.weight"), TensorTable({}).block("head.weight")
         ('decoder.layer.3', None)
         """
-        fact = self.facts.get(name)
-        if fact is not None and fact.block is not UNSET:
-            return fact.block
-        if fact is None:
-            return block_of(name)
-        by_name = block_of(name)
+        fact, by_name = self.facts.get(name), block_of(name)
+        named = by_name if fact is None or fact.block is UNSET else fact.block
+        if named is not None and name.rpartition(".")[0] == named and self.kind(name) in ("norm", "embedding", "head", "router"):
+            return None
+        if fact is None or fact.block is not UNSET:
+            return named
         if fact.depth is UNSET or (by_name is not None and _numbers(by_name)[-1] == fact.depth):
             return None if fact.depth is UNSET else by_name
         return f"block.{fact.depth}"
@@ -169,6 +169,16 @@ class TensorTable(Struct, frozen=True):
         """Tell whether a tensor takes a gradient, as far as anybody said otherwise."""
         fact = self.facts.get(name)
         return fact is None or fact.trainable is not False
+
+
+def last_beside(blocks: Sequence[str]) -> list[int]:
+    """Return for each block the place of the last one that the same stream ends in: an encoder's is not a decoder's.
+
+    >>> last_beside(["encoder.layer.0", "encoder.layer.1", "decoder.layer.0"])
+    [1, 1, 2]
+    """
+    sides = [direction_by_name(block) for block in blocks]
+    return [max(place for place, side in enumerate(sides) if side == own) for own in sides]
 
 
 def _stack(block: str) -> str:
