@@ -16,9 +16,10 @@ from ckaudit.audit.newest import contradictions_of_newest
 from ckaudit.audit.open import is_ours, open_run
 from ckaudit.audit.pictures import DRAWN, STATE, charts, state
 from ckaudit.audit.response import from_the_start, response
+from ckaudit.audit.vital_checks import judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes
 from ckaudit.contract.choice import NOTHING_SAID, Choice
-from ckaudit.contract.report import VERSION, Check, Diagnosis, Finding, Report, worst
+from ckaudit.contract.report import VERSION, Check, Diagnosis, Finding, Report, VitalCheck, worst
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
 from ckaudit.metrics import Metric
@@ -83,10 +84,12 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     answers = interview(run, questions, findings, diagnoses, step=step)
     checks = [*settled.checks, *broken_plugins(), *broken(answers)]
     notes += [*over(settled.ended, gate), *unwatched(run, clauses)]
+    vital = vital_checks(run, checks)
     drawn = [*charts(run), *finding_charts(run, findings)]
     return Report(
         schema_version=VERSION, tool=f"ckaudit {__version__}", command="triage", subject=run.name,
-        verdict=verdict(checks, diagnoses, findings, run, hidden=len(hidden)), severity=worst(findings),
+        verdict=verdict(checks, diagnoses, findings, run, vital=vital, hidden=len(hidden)), severity=worst(findings),
+        judged=judged(vital, checks), vital=vital, to_judge_more=to_judge_more(run, vital),
         step=run.last_step, state=state(run), diagnoses=diagnoses, response=response(run, findings, diagnoses),
         findings=findings, checks=checks, charts=drawn, notes=notes, files=run.files, policy=used,
         baseline=gate.baseline.file if gate.baseline else None,
@@ -136,6 +139,7 @@ def verdict(
     findings: list[Finding],
     run: Run,
     *,
+    vital: Sequence[VitalCheck] = (),
     hidden: int = 0,
     sure: float = 0.5,
 ) -> str:
@@ -146,12 +150,13 @@ def verdict(
         diagnoses: Causes, likeliest first.
         findings: All findings, gravest first.
         run: The run, cut at the step judged at.
+        vital: The vital checks; where one could not judge, a run without findings is not called well.
         hidden: How many findings do not count.
         sure: A cause less likely than not is named as a guess only.
     """
     grave = [finding for finding in findings if finding.severity != "note"]
     if not grave:
-        return _all_clear(checks, run.last_step, hidden)
+        return _all_clear(checks, run.last_step, vital, hidden)
     if not diagnoses and (broken := grave[0].file):
         return f"The record is broken in {Path(broken).name}: {grave[0].message}"
     if not diagnoses:
@@ -176,13 +181,12 @@ def _place(diagnosis: Diagnosis) -> str:
     return f", in {diagnosis.where}" if diagnosis.where and "." in diagnosis.where else ""
 
 
-def _all_clear(checks: Sequence[Check], last: int | None, hidden: int) -> str:
-    judged = sum(check.outcome in ("passed", "failed") for check in checks)
-    if not judged:
+def _all_clear(checks: Sequence[Check], last: int | None, vital: Sequence[VitalCheck], hidden: int) -> str:
+    count = sum(check.outcome in ("passed", "failed") for check in checks)
+    if not count:
         return "Nothing could be judged: no rule found what it needs"
-    could = f"{judged} of {len(checks)} rules could judge"
-    if hidden:
-        return (
-            f"Nothing new up to step {last}: {could}, and {plural(hidden, 'finding')} {'is' if hidden == 1 else 'are'} accepted"
-        )
-    return f"Nothing wrong up to step {last}: {could}"
+    until = "" if last is None else f" up to step {last}"
+    known = f", and {plural(hidden, 'finding')} {'is' if hidden == 1 else 'are'} accepted" if hidden else ""
+    if judged(vital, checks) == "limited":
+        return f"No {'new ' if hidden else ''}illness seen{until}, but {limits(vital)}{known}"
+    return f"Nothing {'new' if hidden else 'wrong'}{until}: {count} of {len(checks)} rules could judge{known}"

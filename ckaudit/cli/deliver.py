@@ -23,6 +23,7 @@ class Request(Struct, frozen=True, kw_only=True):
         output: File to write; empty: standard output.
         fail_on: The least grave severity that fails; None: what the report's policy says, else sev1.
         allow_empty: Whether a report that judged nothing is fine.
+        require: vital: a report in which a vital check could not judge does not pass; None: what the report's policy says.
         verbose: Leave nothing out.
         quiet: Leave out what is not a finding.
         pictures: Draw pictures on a screen.
@@ -34,6 +35,7 @@ class Request(Struct, frozen=True, kw_only=True):
     output: str
     fail_on: "Severity | None"
     allow_empty: bool
+    require: str | None = None
     verbose: bool = False
     quiet: bool = False
     pictures: bool = True
@@ -51,7 +53,8 @@ def deliver(report: "Report", request: Request) -> int:
     code, reason = exit_code(report, request)
     if reason:
         say(f"error: {reason}")
-        say("hint: --allow-empty accepts a report that judged nothing" if code == 2 and not _broken(report) else "")
+        empty = code == 2 and not _broken(report) and not _is_short(report, request)
+        say("hint: --allow-empty accepts a report that judged nothing" if empty else "")
     return code
 
 
@@ -78,12 +81,20 @@ def exit_code(report: "Report", request: Request) -> tuple[int, str]:
         return 1, ""
     if broken := _broken(report):
         return 2, f"{', '.join(broken)} broke: the audit is not complete"
+    if _is_short(report, request):
+        return 2, "a vital check could not judge, and --require vital asks for all that apply"
     judged = any(check.outcome in ("passed", "failed") for check in report.checks) or _answered(report)
     if request.allow_empty or (judged and report.files):
         return 0, ""
     return 2, "nothing could be judged: " + (
         f"all {len(report.checks)} checks were skipped" if report.files else "no file was read"
     )
+
+
+def _is_short(report: "Report", request: Request) -> bool:
+    """Return whether vital checks are required and one that applies could not judge."""
+    required = request.require or (report.policy and report.policy.require)
+    return required == "vital" and report.judged in ("limited", "nothing")
 
 
 def _answered(report: "Report") -> bool:

@@ -44,6 +44,15 @@ Output = Annotated[
     str,
     typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE instead of the screen.", show_default=False),
 ]
+Require = Annotated[
+    str,
+    typer.Option(
+        "--require",
+        metavar="vital",
+        help="vital: exit 2 where a vital check (loss, validation, gradients, ...) could not judge.",
+        show_default=False,
+    ),
+]
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Exit with 0 where nothing could be judged.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Leave nothing out.")]
 

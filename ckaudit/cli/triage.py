@@ -7,7 +7,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig, Update
-from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose
+from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Require, Verbose
 from ckaudit.cli.phases import Questions, phases
 from ckaudit.cli.progress import progress
 from ckaudit.errors import UsageError
@@ -34,7 +34,8 @@ a gate that fails counts as sev1. Both come as terminal, json or markdown.
 Exit codes:
   0  nothing found at or above --fail-on
   1  findings at or above --fail-on
-  2  could not audit, or nothing could be judged
+  2  could not audit, nothing could be judged, or --require vital and a
+     vital check could not judge
 """
 
 Run = Annotated[
@@ -97,6 +98,7 @@ def command(
     format: Format = "terminal",  # noqa: A002  what the option is called
     output: Output = "",
     fail_on: FailOn = "",
+    require: Require = "",
     config: Config = "",
     no_config: NoConfig = False,
     baseline: BaselineFile = "",
@@ -118,6 +120,7 @@ def command(
         output=output,
         fail_on=options.severity(fail_on) if fail_on else None,
         allow_empty=allow_empty,
+        require=options.one_of(require, ("vital",), "requirement") if require else None,
         verbose=verbose,
         pictures=pictures,
         base=options.base([run]),

@@ -95,6 +95,19 @@ class Check(Struct, kw_only=True, omit_defaults=True, frozen=True):
     suppressed: Annotated[Count, doc("How many findings it made that a policy or a baseline accepts.", unit="findings")] = 0
 
 
+VitalOutcome = Literal["judged", "not_judged", "not_applicable", "disabled"]
+
+
+class VitalCheck(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """One of the questions that every training must pass, and whether the record lets anybody answer it."""
+
+    name: Annotated[str, doc("Short name, such as loss_falls.")]
+    question: Annotated[str, doc("What it asks.")]
+    outcome: Annotated[VitalOutcome, doc("Whether a rule could judge it.")]
+    missing: Annotated[str | None, doc("What it would have taken, where it was not judged.")] = None
+    remedy: Annotated[str | None, doc("What would have it recorded, in the words of whoever wrote the run.")] = None
+
+
 class Suppressed(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """A finding that does not count, because somebody said so."""
 
@@ -129,6 +142,9 @@ class PolicyUsed(Struct, kw_only=True, omit_defaults=True, frozen=True):
     profiles: Annotated[list[str], doc("Profiles that apply, the later before the earlier.")] = []
     changes: Annotated[list[str], doc("What it changes, a setting each.")] = []
     fail_on: Annotated[Severity | None, doc("The least grave severity that fails; null: the policy does not say.")] = None
+    require: Annotated[
+        Literal["vital"] | None, doc("vital: a run in which a vital check could not judge does not pass; null: it may.")
+    ] = None
 
 
 class Point(Struct, kw_only=True, frozen=True):
@@ -186,6 +202,12 @@ class Report(Struct, kw_only=True, frozen=True):
     verdict: Annotated[str, doc("One sentence.")]
     severity: Annotated[Severity | None, doc("The gravest finding; null: none.")] = None
     step: Annotated[Step | None, doc("The step the verdict was made at.", unit="steps")] = None
+    judged: Annotated[
+        Literal["all", "limited", "nothing"] | None,
+        doc("Whether every vital check that applies could judge, some could not, or none could; null: it was not asked."),
+    ] = None
+    vital: Annotated[list[VitalCheck], doc("The vital checks, and which could judge.")] = []
+    to_judge_more: Annotated[str | None, doc("The one line that would let most of the open vital checks judge.")] = None
     state: Annotated[dict[str, Number], doc("Latest value of the main series at that step.")] = {}
     diagnoses: Annotated[list[Diagnosis], doc("Likeliest first.")] = []
     response: Annotated[list[str], doc("What to do now, in order: contain, localize, save, replay; empty: nothing.")] = []

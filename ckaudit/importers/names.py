@@ -35,10 +35,12 @@ _PATTERNS = {
     "train_loss_raw": (
         rf"(?:(?:train|training)_)?{_COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?"
         rf"|loss_train(?:ing)?(?:_total)?"
+        r"|(?:(?:train|training)_)?(?:nll|ce|xent|(?:token_)?cross_?entropy)"
     ),
     "val_loss": (
         rf"(?:{_HELD_OUT})_{_COMPONENT}(?:cross_?entropy_?)?loss(?:_epoch)?|loss_(?:{_HELD_OUT})"
         rf"|metrics_eval_(?:language)?crossentropy"
+        rf"|(?:{_HELD_OUT})_(?:nll|ce|xent|(?:token_)?cross_?entropy)"
     ),
     "learning_rate": (
         r"(?:train_|optim_|optimizer_)?(?:lr|learning_rate)(?:_group0)?"
@@ -58,6 +60,7 @@ _PATTERNS = {
 _PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
 _ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
+_OF_LOSS = frozenset({"loss", "losses", "nll", "entropy", "crossentropy", "objective", "cost", "perplexity", "bpb", "bpc"})
 _UNLIKE_LETTERS = re.compile(r"[\s./\-]+")
 MAX_SHOWN = 48
 
@@ -102,6 +105,16 @@ def catalogue_name(header: str) -> str | None:
         return f"{SLICE}{found[1]}"
     plain = _UNLIKE_LETTERS.sub("_", own.lower())
     return next((name for name, alias in _ALIASES.items() if alias.fullmatch(plain)), None)
+
+
+def looks_like_a_loss(header: str) -> bool:
+    """Tell whether a name that is not known may well be that of a training loss.
+
+    >>> looks_like_a_loss("step objective"), looks_like_a_loss("Cost (train)"), looks_like_a_loss("val_cost")
+    (True, True, False)
+    """
+    words = set(re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header).lower()))
+    return bool(words & _OF_LOSS) and not words & {*_HELD_OUT.split("|"), "test"}
 
 
 def factor_of(header: str) -> float:

@@ -1,8 +1,9 @@
 """What is said aloud of the names in a log: which were taken for what, which could have been meant, which were left out."""
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 
-from ckaudit.importers.names import SLICE, listed, short
+from ckaudit.importers.names import SLICE, listed, looks_like_a_loss, short
 
 
 def taken(chosen: Mapping[str, str], *, many: str = "series") -> list[str]:
@@ -29,4 +30,8 @@ def could_be(name: str, others: Sequence[str]) -> str:
 
 def left_out(names: Sequence[str]) -> list[str]:
     """Say what was left out; nothing where nothing was."""
-    return [f"left out, because no common name says what they are: {listed(names)}"] if names else []
+    if not names:
+        return []
+    losses = [name for name in names if looks_like_a_loss(name)]
+    offer = f"; --map {quote(f'loss={losses[0]}')} would take {short(losses[0])} for the training loss" if losses else ""
+    return [f"left out, because no common name says what they are: {listed(names)}{offer}"]

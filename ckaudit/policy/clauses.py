@@ -42,6 +42,7 @@ class Clauses(Struct, frozen=True, kw_only=True):
         severities: By rule or violation, the gravest it may be; "off" leaves it out.
         fail_on: The least grave severity that fails; None: not said.
         slices: Held-out slices that must be recorded and must not regress; None: not said.
+        require: "vital": a run in which a vital check could not judge does not pass; None: not said.
     """
 
     select: list[Words] | None = None
@@ -50,6 +51,7 @@ class Clauses(Struct, frozen=True, kw_only=True):
     severities: dict[str, Grade] = {}
     fail_on: Severity | None = None
     slices: list[Words] | None = None
+    require: Literal["vital"] | None = None
 
     def under(self, other: "Clauses") -> "Clauses":
         """Return these clauses with those of a profile laid over them: ignores add up, everything else is replaced by key."""
@@ -61,6 +63,7 @@ class Clauses(Struct, frozen=True, kw_only=True):
             severities={**self.severities, **other.severities},
             fail_on=other.fail_on or self.fail_on,
             slices=self.slices if other.slices is None else other.slices,
+            require=other.require or self.require,
         )
 
 

@@ -31,7 +31,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         clauses, profiles = self.policy.at(scale, stage)
         return clauses, PolicyUsed(
             file=self.policy.file, scale=scale, stage=stage, profiles=profiles,
-            changes=list(changes(clauses)), fail_on=clauses.fail_on,
+            changes=list(changes(clauses)), fail_on=clauses.fail_on, require=clauses.require,
         )  # fmt: skip
 
 
@@ -51,6 +51,8 @@ def changes(clauses: Clauses) -> Iterable[str]:
         yield f"slices {', '.join(clauses.slices)}"
     if clauses.fail_on:
         yield f"fail on {clauses.fail_on}"
+    if clauses.require:
+        yield f"require {clauses.require}"
 
 
 def over(ended: Iterable[Ignore], gate: Gate) -> list[str]:

@@ -15,6 +15,7 @@ WANTED = {
     "thresholds": "a table for each rule, such as [thresholds.loss_spike]",
     "severities": "a table of rules, each with sev0, sev1, sev2, note or off",
     "fail_on": "sev0, sev1, sev2 or note",
+    "require": "vital",
     "questions": "a list of questions that count, such as loss, validation or speed",
     "allow": 'a table of questions, each with a share such as "10%" or a number',
     "incomparable": "error, fail or pass",

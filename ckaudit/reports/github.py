@@ -17,7 +17,7 @@ def render(report: Report, view: View = PLAIN) -> str:
         _command("error", {"title": f"{check.code} broke"}, [check.detail or "no detail"])
         for check in words.trouble(report.checks)
     ]
-    if notes := [*accepted.sentences(report), *report.notes]:
+    if notes := [*words.advice(report), *accepted.sentences(report), *report.notes]:
         lines.append(_command("notice", {"title": f"{report.tool}: how it was judged"}, notes))
     if not (report.findings or report.diagnoses or words.trouble(report.checks)):
         said = [sentence for sentence in (report.verdict, words.not_judged(report)) if sentence]

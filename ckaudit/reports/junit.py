@@ -23,10 +23,13 @@ def render(report: Report, view: View = PLAIN) -> str:
     errors = sum(check.outcome == "error" for check in cases)
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
     name = _attribute(f"ckaudit {report.command} {report.subject}")
-    lines.append(f'<testsuites name={name} tests="{len(cases) + bool(said)}" failures="{failed}" errors="{errors}">')
+    lines.append(
+        f'<testsuites name={name} tests="{len(cases) + bool(said) + len(report.vital)}" failures="{failed}" errors="{errors}">'
+    )
     for check in cases:
         lines += _suite(check, findings.get(check.code, []), accepted.of_code(report, check.code), view)
     lines += _said(said)
+    lines += _vital(report)
     return "\n".join([*lines, "</testsuites>"]) + "\n"
 
 
@@ -48,6 +51,22 @@ def _suite(check: Check, findings: list[Finding], known: list[Suppressed], view:
     case = f"    <testcase classname={_attribute(check.code)} name={_attribute(f'{check.name}: {check.title}')}"
     inside = [f"{case}/>"] if body is None else [f"{case}>", f"      {body}", "    </testcase>"]
     return [head, *inside, "  </testsuite>"]
+
+
+def _vital(report: Report) -> list[str]:
+    """Return a suite of the vital checks: a case that is skipped is one that the record does not let anybody answer."""
+    if not report.vital:
+        return []
+    lines = []
+    for check in report.vital:
+        case = f'    <testcase classname="vital" name={_attribute(f"{check.name}: {check.question}")}'
+        reason = check.missing or check.outcome.replace("_", " ")
+        told = f"{reason}; {check.remedy}" if check.remedy else reason
+        skipped = f"<skipped message={_attribute(told)}/>"
+        lines += [f"{case}/>"] if check.outcome == "judged" else [f"{case}>", f"      {skipped}", "    </testcase>"]
+    count = sum(check.outcome != "judged" for check in report.vital)
+    head = f'  <testsuite name="vital" tests="{len(report.vital)}" failures="0" errors="0" skipped="{count}">'
+    return [head, *lines, "  </testsuite>"]
 
 
 def _said(sentences: list[str]) -> list[str]:

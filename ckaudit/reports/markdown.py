@@ -23,7 +23,7 @@ def render(report: Report, view: View = PLAIN) -> str:
         blocks.append("\n".join(_findings(findings, view)))
     blocks += ["\n".join(["**What to do now**", "", *(f"- {text(each)}" for each in report.response)])] if report.response else []
     blocks += [f"- {code(check.code)} broke: {text(check.detail or 'no detail')}" for check in words.trouble(report.checks)]
-    notes = [*accepted.sentences(report), *report.notes]
+    notes = [*words.advice(report), *accepted.sentences(report), *report.notes]
     blocks += ["\n".join(f"- {text(note)}" for note in notes)] if notes else []
     blocks += [_accepted(report, view)] if report.suppressed else []
     blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(report)))
@@ -42,6 +42,8 @@ def _badge(report: Report) -> str:
     """Return the severity in bold; a report that judged nothing is never OK."""
     if report.severity:
         return f"**{report.severity.upper()}**"
+    if report.judged in ("limited", "nothing") and any(check.outcome == "passed" for check in report.checks):
+        return "**LIMITED**"
     return "**OK**" if any(check.outcome == "passed" for check in report.checks) else "**NOT JUDGED**"
 
 

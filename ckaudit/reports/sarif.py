@@ -33,7 +33,7 @@ def render(report: Report, view: View = PLAIN) -> str:
         "executionSuccessful": not broken,
         "toolExecutionNotifications": [_notification(check) for check in broken],
     }
-    if said := accepted.sentences(report):
+    if said := [*accepted.sentences(report), *words.limits(report), *words.advice(report)]:
         invocation["toolConfigurationNotifications"] = [{"level": "note", "message": _text(sentence)} for sentence in said]
     run = {"tool": {"driver": driver}, "invocations": [invocation], "columnKind": "unicodeCodePoints", "results": results}
     return dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})

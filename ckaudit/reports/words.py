@@ -98,6 +98,20 @@ def not_judged(report: Report) -> str:
     return f"{count} of {plural(len(report.checks), 'check')} not judged: {reasons}"
 
 
+def advice(report: Report) -> list[str]:
+    """Return what would let more vital checks judge, where one could not; nothing where all that apply could."""
+    return [f"to judge more: {report.to_judge_more}"] if report.judged != "all" and report.to_judge_more else []
+
+
+def limits(report: Report) -> list[str]:
+    """Return a sentence for each vital check that could not judge."""
+    return [
+        f"{check.question} Not judged: {check.missing or 'not recorded'}"
+        for check in report.vital
+        if check.outcome == "not_judged"
+    ]
+
+
 def level(severity: Severity) -> str:
     """Return the word that SARIF and GitHub share for a severity: error, warning or note."""
     return {"sev0": "error", "sev1": "error", "sev2": "warning", "note": "note"}[severity]

@@ -98,10 +98,10 @@ def test_a_chart_of_one_run_has_no_name(imported):
 
 
 def test_a_chart_of_an_unknown_metric_can_be_named_without_its_run(imported):
-    text = "global_step,a - ce,a - ce__MIN,a - ce__MAX\n1,2,1,3\n"
-    with pytest.raises(UnreadableError, match="a chart of ce"):
+    text = "global_step,a - mse,a - mse__MIN,a - mse__MAX\n1,2,1,3\n"
+    with pytest.raises(UnreadableError, match="a chart of mse"):
         imported(text, "chart.csv")
-    assert imported(text, "chart.csv", loss="ce").rows == [{"step": 1, "train_loss_raw": 2.0}]
+    assert imported(text, "chart.csv", loss="mse").rows == [{"step": 1, "train_loss_raw": 2.0}]
 
 
 def test_a_chart_over_time_has_no_steps(imported):

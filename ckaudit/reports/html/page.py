@@ -10,6 +10,7 @@ from ckaudit.reports.html.markup import Markup, join, tag
 from ckaudit.reports.html.overview import QUESTION, overview
 from ckaudit.reports.html.scripts import bodies, library, own, policy
 from ckaudit.reports.html.section import section, sign
+from ckaudit.reports.words import advice
 
 SIGNATURE = '<!doctype html>\n<html lang="en"><!-- ckaudit report -->'  # by this a file is known as ours
 
@@ -40,12 +41,14 @@ def _header(report: Report, panels: Panels) -> Markup:
     named = [tag("code", panels.subjects[0])]
     named += [Markup(" beside "), tag("code", panels.subjects[1])] if len(panels.subjects) > 1 else []
     at = f" at step {report.step}" if report.step is not None else ""
-    grave = badge(report.severity) if report.severity else tag("span", "no finding", class_="badge clear")
+    clear = ("limited", "badge sev2") if report.judged in ("limited", "nothing") else ("no finding", "badge clear")
+    grave = badge(report.severity) if report.severity else tag("span", clear[0], class_=clear[1])
     return tag(
         "header",
         tag("a", "To the answers", href="#main", class_="skip"),
         tag("p", *named, f"{at}, by {report.tool}", class_="dim"),
         tag("h1", grave, " ", report.verdict),
+        *(tag("p", f"{each[0].upper()}{each[1:]}") for each in advice(report)),
         tag("button", "Dark", type="button", id="theme", aria_pressed="false"),
         tag("noscript", tag("p", "Pictures need scripts; everything else is here.")),
     )

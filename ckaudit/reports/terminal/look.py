@@ -50,4 +50,6 @@ def badge(report: Report) -> tuple[str, str]:
         return "BROKEN", "sev1"
     if not any(check.outcome in ("passed", "failed") for check in report.checks):
         return "NOT JUDGED", "sev2"
+    if report.judged in ("limited", "nothing"):
+        return "LIMITED", "sev2"
     return "OK", "ok"

@@ -1,0 +1,206 @@
+"""The vital checks: nine questions that every training must pass, and which of them a record lets anybody answer.
+
+A run without findings is only well where each vital check that applies could judge. Where one could not, the verdict is
+*limited*, and names what is missing and the one line, in the words of whoever wrote the run, that would let most judge.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from ckaudit.audit.applies import OUR_RECORDER, why_not_metric
+from ckaudit.audit.whose import source_of, trainer_of
+from ckaudit.contract.report import Check, VitalCheck, VitalOutcome
+from ckaudit.metrics import metrics
+from ckaudit.run.run import Run
+
+Writer = Literal["recorder", "huggingface", "lightning", "files", "log"]
+Judged = Literal["all", "limited", "nothing"]
+
+MAP_HINT = re.compile(r"--map .* would take .* for the training loss")
+"""How an importer offers a left-out column as the loss."""
+
+CALLBACK: Mapping[Writer, str] = {
+    "huggingface": 'give the Trainer callbacks=[ckaudit.recorder.huggingface.RecorderCallback("run/")]',
+    "lightning": 'give the Trainer callbacks=[ckaudit.recorder.lightning.RecorderCallback("run/")]',
+}
+
+
+class Vital(Struct, frozen=True, kw_only=True):
+    """One vital check.
+
+    Attributes:
+        name: Short name, as in `ck.report.v1`.
+        question: What it asks.
+        material: What it is asked of, in words.
+        metrics: Any of these must be recorded.
+        rules: Codes of the rules that answer it; one that judged is enough.
+        remedies: By writer, what would have it recorded.
+    """
+
+    name: str
+    question: str
+    material: str
+    metrics: tuple[str, ...]
+    rules: tuple[str, ...]
+    remedies: Mapping[Writer, str]
+
+
+LOSS: Mapping[Writer, str] = {
+    "recorder": "pass the loss: recorder.step(loss)",
+    "huggingface": "set TrainingArguments(logging_steps=10)",
+    "lightning": 'log it: self.log("train_loss", loss)',
+    "files": 'write "train_loss_raw" in each line of scalars.jsonl, or "loss" in each checkpoint',
+    "log": "log the training loss and name its column: --map loss=COLUMN",
+}
+INSIDE: Mapping[Writer, str] = {
+    **CALLBACK,
+    "recorder": "give the recorder the optimizer: Recorder(model, run, optimizer=optimizer)",
+    "log": 'attach ckaudit.Recorder(model, "run/") to the training loop: a log holds no tensors',
+}
+
+VITAL: tuple[Vital, ...] = (
+    Vital(
+        name="loss_finite", question="Is the loss a number?", material="training loss", metrics=("train_loss_raw",),
+        rules=("NUM001",), remedies=LOSS,
+    ),
+    Vital(
+        name="loss_falls", question="Does the loss fall?", material="training loss", metrics=("train_loss_raw",),
+        rules=("LOSS003", "LOSS004"), remedies=LOSS,
+    ),
+    Vital(
+        name="loss_steady", question="Is the loss free of jumps and spikes?", material="training loss",
+        metrics=("train_loss_raw",), rules=("LOSS001",), remedies=LOSS,
+    ),
+    Vital(
+        name="validation", question="Does the validation loss keep up?", material="validation loss", metrics=("val_loss",),
+        rules=("LOSS002",),
+        remedies={
+            "recorder": "log each evaluation: recorder.log_after(val_loss=...)",
+            "huggingface": 'set TrainingArguments(eval_strategy="steps", eval_steps=...)',
+            "lightning": 'log it in validation_step: self.log("val_loss", loss)',
+            "files": 'write "val_loss" in the lines of scalars.jsonl that have an evaluation',
+            "log": "log the validation loss: a column val_loss",
+        },
+    ),
+    Vital(
+        name="gradient_size", question="Are gradients neither exploding nor vanishing?", material="gradient norm",
+        metrics=("grad_global_norm", "gradient_norm"), rules=("GRAD001", "GRAD002", "GRAD003"),
+        remedies={
+            **CALLBACK, "recorder": "call recorder.after_backward() before clipping",
+            "files": 'write "gradients": {TENSOR: {"norm": ...}} in the checkpoints',
+            "log": "log the gradient norm: a column grad_norm",
+        },
+    ),
+    Vital(
+        name="weights_move", question="Do the weights move?", material="movement of the weights",
+        metrics=("update_norm", "update_to_weight", "relative_movement"), rules=("MOVE001", "MOVE002", "MOVE004"),
+        remedies={**INSIDE, "files": 'write "weight_deltas": {TENSOR: {"norm": ..., "relative": ...}} in the checkpoints'},
+    ),
+    Vital(
+        name="attention", question="Does attention keep from collapsing?", material="attention entropy",
+        metrics=("normalized_attention_entropy", "attn_entropy"), rules=("ATTN001", "ATTN003"),
+        remedies={**INSIDE, "files": 'write "attention": {LAYER: {"entropy_per_head": [...], "keys": ...}} in the checkpoints'},
+    ),
+    Vital(
+        name="updates_applied", question="Is every update applied?", material="count of applied updates",
+        metrics=("skipped_updates", "overflow_rate", "loss_scale", "steps_seen"), rules=("AMP001", "AMP002"),
+        remedies={
+            **CALLBACK, "recorder": "give the recorder the optimizer: Recorder(model, run, optimizer=optimizer)",
+            "files": 'write "steps_seen", the updates applied so far, in scalars.jsonl',
+            "log": "log steps_seen, the updates applied so far",
+        },
+    ),
+    Vital(
+        name="throughput", question="Does the speed hold?", material="throughput",
+        metrics=("mfu", "tokens_per_sec", "step_time"), rules=("SYS006", "SYS002"),
+        remedies={
+            **CALLBACK, "recorder": "call recorder.step() once per update: it times the steps",
+            "files": 'write "step_time" in seconds, or "tokens_per_sec", in scalars.jsonl',
+            "log": "log step_time in seconds, or tokens_per_sec",
+        },
+    ),
+)  # fmt: skip
+
+
+def vital_checks(run: Run, checks: Sequence[Check]) -> list[VitalCheck]:
+    """Return each vital check with what became of it.
+
+    Args:
+        run: The run.
+        checks: What became of each rule.
+    """
+    by_code = {check.code: check for check in checks}
+    writer = writer_of(run)
+    return [_outcome(vital, run, [by_code[code] for code in vital.rules if code in by_code], writer) for vital in VITAL]
+
+
+def judged(vital: Sequence[VitalCheck], checks: Sequence[Check]) -> Judged:
+    """Return whether all vital checks that apply could judge, or not all; "nothing" where no rule at all could."""
+    if not any(check.outcome in ("passed", "failed") for check in checks):
+        return "nothing"
+    return "limited" if any(check.outcome == "not_judged" for check in vital) else "all"
+
+
+def limits(vital: Sequence[VitalCheck], *, shown: int = 3) -> str:
+    """Return how many vital checks could not judge and what is missing, as the second half of a sentence.
+
+    Args:
+        vital: All of them.
+        shown: How many missing things are named.
+    """
+    open_checks = [each for each in vital if each.outcome == "not_judged"]
+    asked = [each for each in vital if each.outcome in ("judged", "not_judged")]
+    missing = list(dict.fromkeys(each.missing or "" for each in open_checks))
+    more = f" and {len(missing) - shown} more" if len(missing) > shown else ""
+    return f"{len(open_checks)} of {len(asked)} vital checks could not judge: {', '.join(missing[:shown])}{more}"
+
+
+def to_judge_more(run: Run, vital: Sequence[VitalCheck]) -> str | None:
+    """Return the one line that would let most of the open vital checks judge; None where none is open or no line would.
+
+    The loss comes first: without it nothing else says much.
+    """
+    open_checks = [each for each in vital if each.outcome == "not_judged" and each.remedy]
+    if not open_checks:
+        return None
+    if not run.scalar("train_loss_raw"):
+        offered = next((found[0] for note in run.notes if (found := MAP_HINT.search(note))), None)
+        return offered or LOSS[writer_of(run)]
+    counts = Counter(each.remedy for each in open_checks)
+    return counts.most_common(1)[0][0]
+
+
+def writer_of(run: Run) -> Writer:
+    """Return in whose words a remedy is told: our recorder's user, a trainer's, a program that writes our files, or a log."""
+    source, trainer = source_of(run), trainer_of(run)
+    if source.startswith(OUR_RECORDER):
+        return trainer or "recorder"
+    if trainer:
+        return trainer
+    return "files" if not source or source.startswith("ckaudit") else "log"
+
+
+def _outcome(vital: Vital, run: Run, checks: Sequence[Check], writer: Writer) -> VitalCheck:
+    outcome, missing = _judgement(vital, run, checks)
+    remedy = vital.remedies.get(writer) if missing and not missing.startswith("too few") else None
+    return VitalCheck(name=vital.name, question=vital.question, outcome=outcome, missing=missing, remedy=remedy)
+
+
+def _judgement(vital: Vital, run: Run, checks: Sequence[Check]) -> tuple[VitalOutcome, str | None]:
+    """Return what became of a vital check, and what is missing where it could not judge."""
+    recorded = any(bool(metrics()[name](run)) for name in vital.metrics)
+    if recorded and any(check.outcome in ("passed", "failed") for check in checks):
+        return "judged", None
+    skips = {check.reason for check in checks if check.outcome == "skipped"}
+    if checks and skips == {"disabled"}:
+        return "disabled", None
+    foreign = skips - {"disabled"} == {"not_applicable"} or all(why_not_metric(run, name) for name in vital.metrics)
+    if foreign and not recorded:
+        return "not_applicable", None
+    if "too_few_points" in skips:
+        return "not_judged", f"too few points of the {vital.material}"
+    return "not_judged", f"no {vital.material}"

@@ -1,0 +1,96 @@
+"""What a verdict says of how much it saw."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ckaudit.audit.report import triage
+from ckaudit.audit.vital_checks import VITAL, judged
+from ckaudit.cli.run import run
+from ckaudit.metrics import metrics
+from ckaudit.rules import rules
+
+HEALTHY = Path(__file__).parents[2] / "fixtures/runs/healthy"
+
+
+def test_each_vital_check_rests_on_rules_and_metrics_that_exist():
+    for vital in VITAL:
+        assert set(vital.rules) <= set(rules())
+        assert set(vital.metrics) <= set(metrics()) | {"overflow_rate", "attn_entropy"}
+        assert set(vital.remedies) == {"recorder", "huggingface", "lightning", "files", "log"}
+
+
+def test_a_run_of_our_recorder_is_judged_whole():
+    report = triage(HEALTHY)
+    assert (report.judged, report.to_judge_more) == ("all", None)
+    assert report.verdict.startswith("Nothing wrong")
+
+
+def _log(folder, rows):
+    path = folder / "log.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def _falling(count, name="loss"):
+    return [{"step": 10 * step, name: 2 + 6 / step} for step in range(1, count + 1)]
+
+
+def test_a_plain_log_is_limited_and_says_what_is_missing(tmp_path):
+    report = triage(_log(tmp_path, _falling(200)))
+    assert (report.judged, report.severity) == ("limited", None)
+    outcomes = {check.name: check.outcome for check in report.vital}
+    assert {outcomes["loss_finite"], outcomes["loss_steady"]} == {"judged"}
+    assert {outcomes["validation"], outcomes["weights_move"]} == {"not_judged"}
+    assert "vital checks could not judge: no validation loss" in report.verdict
+
+
+def test_a_log_of_a_trainer_is_told_in_words_of_the_trainer(tmp_path):
+    history = [{"step": row["step"], "loss": row["loss"], "learning_rate": 1e-4, "epoch": 0.1} for row in _falling(60)]
+    path = tmp_path / "trainer_state.json"
+    path.write_text(json.dumps({"log_history": history, "global_step": 600, "max_steps": 600}))
+    remedies = {check.name: check.remedy for check in triage(path).vital}
+    assert "eval_strategy" in remedies["validation"]
+    assert "RecorderCallback" in remedies["weights_move"]
+
+
+def test_files_of_another_program_are_told_in_fields(tmp_path):
+    for step in range(1, 30):
+        document = {"schema_version": "ck.analysis.v1", "step": step, "loss": 5 - step / 10}
+        (tmp_path / f"analysis_checkpoint_step_{step:08d}.json").write_text(json.dumps(document))
+    remedies = {check.name: check.remedy for check in triage(tmp_path).vital}
+    assert "weight_deltas" in remedies["weights_move"]
+
+
+def test_a_loss_that_was_left_out_is_offered(tmp_path):
+    rows = [{**row, "lr": 1e-3} for row in _falling(60, "step objective")]
+    report = triage(_log(tmp_path, rows))
+    assert report.judged == "limited"
+    assert report.to_judge_more == "--map 'loss=step objective' would take step objective for the training loss"
+    assert "no training loss" in report.verdict
+
+
+@pytest.mark.parametrize("name", ["training nll", "train/nll", "ce", "train_cross_entropy"])
+def test_common_names_of_a_cross_entropy_are_the_loss(tmp_path, name):
+    assert triage(_log(tmp_path, _falling(60, name))).state["train_loss_raw"] == pytest.approx(2.1)
+
+
+def test_a_record_that_no_rule_can_judge_is_nothing():
+    assert judged([], []) == "nothing"
+
+
+@pytest.mark.parametrize(("rows", "code"), [(_falling(200), 2), ([{"step": 1, "loss": 5.0}], 2)])
+def test_a_limited_audit_does_not_pass_where_vital_checks_are_required(tmp_path, rows, code):
+    assert run(["triage", str(_log(tmp_path, rows)), "--require", "vital"]) == code
+
+
+def test_a_whole_audit_passes_where_vital_checks_are_required():
+    assert run(["triage", str(HEALTHY), "--require", "vital"]) == 0
+
+
+def test_a_policy_requires_vital_checks(tmp_path):
+    (tmp_path / "ckaudit.toml").write_text('require = "vital"\n')
+    arguments = ["triage", str(_log(tmp_path, _falling(200))), "--config", str(tmp_path / "ckaudit.toml")]
+    assert run(arguments) == 2
+    assert run([*arguments[:2], "--no-config"]) == 0
