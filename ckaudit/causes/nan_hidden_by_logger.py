@@ -8,6 +8,7 @@ from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.hidden_nonfinite import hidden_nonfinite
 from ckaudit.rules.impossible_value import impossible_value
 from ckaudit.rules.loss_below_floor import loss_below_floor
+from ckaudit.rules.loss_frozen import loss_frozen
 from ckaudit.rules.nonfinite_values import nonfinite_values
 from ckaudit.rules.skipped_updates import skipped_updates
 from ckaudit.rules.update_out_of_band import update_out_of_band
@@ -16,7 +17,15 @@ from ckaudit.rules.update_out_of_band import update_out_of_band
 @cause(
     prior=0.0,
     explains=[hidden_nonfinite],
-    follows=[barely_moving, impossible_value, loss_below_floor, nonfinite_values, skipped_updates, update_out_of_band],
+    follows=[
+        barely_moving,
+        impossible_value,
+        loss_below_floor,
+        loss_frozen,
+        nonfinite_values,
+        skipped_updates,
+        update_out_of_band,
+    ],
     knob="Turn off what replaces NaN in the log (logging_nan_inf_filter of the Hugging Face Trainer); log what was computed.",
     inspect="The code between loss and log; then what made the loss not finite at the step named.",
     runbook="Stop and read the gradient norm in place of the loss; go back to the last checkpoint whose values are all finite.",

@@ -14,7 +14,7 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.directions import may_be_causal
 from ckaudit.run.series import Series, single
 from ckaudit.run.spans import spans
-from ckaudit.run.tensors import table_of
+from ckaudit.run.tensors import loss_kind_of, table_of
 
 EQUAL = 0.5  # share of targets that are their inputs: healthy text has a tenth at most, targets that were not shifted all
 
@@ -45,8 +45,8 @@ def loss_below_floor(
     `floor` of the entropy of the tokens (the best public models of text come to a fifth, those of code to a tenth; lab:
     healthy runs 0.2 and more, leaking masks 0.01 to 0.04). A held-out loss below is sev1, for it cannot be memory; a
     training loss alone is sev2. Both are notes where the record rules an answer in sight out (targets are not the inputs, and
-    no head looks ahead or there is none) and no held-out loss says that it is memory. A median below zero is sev1: no
-    cross entropy is.
+    no head looks ahead or there is none) and no held-out loss says that it is memory. A median below zero is sev1
+    of a loss that is known to be one of tokens, for no cross entropy is; of any other it is a note.
     ## Why it matters
     The model sees what it is to predict, or learns the training set by heart: in both cases the number means nothing
     (D2.4).
@@ -62,7 +62,8 @@ def loss_below_floor(
     level = _running(loss, window, least)
     for span in spans(level, level.values < 0, min_points=window):
         yield Hit.over(
-            span, "sev1", "the loss is {value:.4g}, below zero: no cross entropy is", badness=-level.values,
+            span, "sev1" if loss_kind_of(facts) == "nats_per_token" else "note",
+            "the loss is {value:.4g}, below zero: no cross entropy is", badness=-level.values,
             value=level.values, limit=0.0,
         )  # fmt: skip
     if not counted:

@@ -10,9 +10,13 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.robust import begins_with_its_run, fall_of
 from ckaudit.run.series import Floats, Series, Steps
-from ckaudit.run.standstill import is_whole, standstill
+from ckaudit.run.standstill import WHOLE, is_whole, standstill
 from ckaudit.run.tensors import table_of
+
+GUESSES = (math.log(400), math.log(1_200_000))
+"""What a uniform guess among the tokens of the smallest and the largest vocabularies in use costs, in nats."""
 
 BUCKETS = 256
 """A histogram of so many buckets holds one token each where the vocabulary is no larger."""
@@ -51,13 +55,14 @@ def loss_not_falling(
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
+    planned = facts.planned_steps if facts else UNSET
     if len(known) < least:
-        yield Skip("too_few_points", f"{len(known)} finite points of the loss; {least} are needed")
+        done = planned is UNSET or not len(known) or steps[-1] >= share * planned
+        yield from _in_few_points(steps, values) if done else [Skip("too_few_points", f"{share:.0%} of the plan are needed")]
         return
     if steps[-1] < steps_least:
         yield Skip("too_few_points", f"the loss is finite up to step {steps[-1]}; it is judged from step {steps_least} on")
         return
-    planned = facts.planned_steps if facts else UNSET
     if planned is not UNSET and steps[-1] < share * planned:
         yield Skip("too_few_points", f"step {steps[-1]} of {planned}; {share:.0%} of the plan are needed")
         return
@@ -70,6 +75,8 @@ def loss_not_falling(
         yield _hit(steps, first, level, bound, "the loss has come to {value:.4g} and no lower; " + told)
     elif (still := standstill(steps, values, val, fell=fell, apart=apart, rest=rest)) is not None:
         yield _hit(steps, still.row, still.level, still.limit, still.message)
+    elif bound is None and len(steps) < WHOLE:
+        yield from _in_few_points(steps, values)
     elif bound is None and not is_whole(steps):
         yield Skip("not_recorded", "needs vocabulary")
 
@@ -80,6 +87,31 @@ def _hit(steps: Steps, row: int, level: float, limit: float, message: str) -> Hi
         severity="sev2", where="loss", first=first, last=last, worst=last, value=level, limit=limit, points=len(steps) - row,
         message=message,
     )  # fmt: skip
+
+
+def _in_few_points(steps: Steps, values: Floats, *, fewest: int = 5, horizon: int = 100) -> Iterator[Hit | Skip]:
+    """Yield a loss that has not fallen from its first third to its last, where so few points can tell.
+
+    They can where a fall of one part in a hundred would be seen, or where the loss rests at what a guess among hundreds to a
+    million tokens costs (GUESSES): no model that has learnt anything is there.
+    """
+    if len(values) < fewest or steps[-1] < horizon:
+        last = int(steps[-1]) if len(steps) else 0
+        yield Skip("too_few_points", f"{len(values)} points up to step {last}; {fewest} and {horizon} steps are needed")
+        return
+    if not begins_with_its_run(steps):
+        yield Skip("not_recorded", "needs the first steps of the run")
+        return
+    fall = fall_of(values)
+    level = abs(fall.last)
+    guessing = GUESSES[0] < fall.last < GUESSES[1]
+    if not fall.is_none:
+        return
+    if guessing or fall.error <= 0.005 * level:
+        message = "the loss stands at {value:.4g}, having begun at {limit:.4g}, in the " + f"{len(values)} points that there are"
+        yield _hit(steps, 0, fall.last, fall.first, message)
+    else:
+        yield Skip("too_few_points", f"{len(values)} points are too noisy to tell a flat loss from one that falls a little")
 
 
 def _bound(entropy: Series | None, facts: Manifest | None, margin: float, guess: float) -> tuple[float | None, str]:

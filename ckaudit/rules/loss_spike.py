@@ -10,6 +10,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.incidents import Incident, as_one_of_many, incidents
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, lone_peaks
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 
@@ -50,6 +51,9 @@ def loss_spike(
     set back to a level it had before (`restart` times what it was) is a planned warm restart: a note.
     """
     if excess is None or relative is None:
+        yield from _in_few_points(loss)
+        if loss.points >= ENOUGH_FOR_NOISE:
+            return
         yield Skip("too_few_points", f"{loss.points} points of the loss; more than {window} are needed")
         return
     yield from _early(loss, window, early, grave)
@@ -127,6 +131,24 @@ def _early(loss: Series, window: int, share: float, grave: float) -> Iterator[Hi
             first=int(loss.steps[rows[high[0]]]), last=int(loss.steps[rows[high[-1]]]), worst=int(loss.steps[rows[worst]]),
             value=float(values[worst]), limit=float(lowest[worst - 1]),
             message="the loss jumps to {value:.4g} in its first steps, from {limit:.4g}",
+        )  # fmt: skip
+
+
+def _in_few_points(loss: Series, *, grave: float = 2.0) -> Iterator[Hit]:
+    """Yield the points of a short log that stand above the levels before and after them.
+
+    Below `grave` times the level that is a note, where there are points enough to know the noise.
+    """
+    known = np.flatnonzero(loss.finite[:, 0])
+    values = loss.values[known, 0]
+    for row in lone_peaks(values):
+        level = float(np.median(values[max(0, row - 3) : row]))
+        step = int(loss.steps[known[row]])
+        is_grave = values[row] > grave * level or len(values) < ENOUGH_FOR_NOISE
+        yield Hit(
+            severity="sev2" if is_grave else "note", where="loss", first=step, last=step, worst=step,
+            value=float(values[row]), limit=level, points=1,
+            message=f"the loss jumps to {{value:.4g}} from {{limit:.4g}} and is back at the next of {len(values)} points",
         )  # fmt: skip
 
 

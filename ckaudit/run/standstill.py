@@ -11,6 +11,9 @@ BLOCKS = 24
 """A curve is judged by the medians of so many parts of equal length: a spike moves none, and eight hours show in one."""
 
 
+WHOLE = 120
+"""Points of a log whose shape can be told part by part; fewer are judged from their first third to their last."""
+
 Kind = Literal["flat", "lost", "apart", "rests"]
 
 
@@ -24,7 +27,7 @@ class Standstill(Struct, frozen=True):
     message: str
 
 
-def is_whole(steps: Steps, *, start: float = 0.05, least: int = 120) -> bool:
+def is_whole(steps: Steps, *, start: float = 0.05, least: int = WHOLE) -> bool:
     """Tell whether a log starts with its run, in the first `start` of its steps, and has points enough for a shape."""
     return len(steps) >= least and int(steps[0]) <= max(1.0, start * float(steps[-1]))
 

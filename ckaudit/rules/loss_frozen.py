@@ -1,0 +1,54 @@
+"""LOSS007: the loss is the same number again and again."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Series
+
+
+@rule("LOSS007", severity="sev1", needs=[train_loss_raw], unit="nats/token")
+def loss_frozen(
+    loss: Series, *, min_points: int = 3, min_share: float = 0.2, min_digits: float = 1e-3, solved_share: float = 0.01
+) -> Iterator[Hit | Skip]:
+    """The loss is the same number again and again.
+
+    ## What it checks
+    The last points of the loss, from `min_points` on. Exactly 0 after a loss above `solved_share` of the first is sev1: no
+    training gets there at a stroke. Another number that is exactly repeated by `min_share` of all points, five at least, is
+    sev2, where the log writes changes as small as `min_digits` of it: two batches never cost the same to the last digit.
+    ## Why it matters
+    A logger that hides NaN writes 0, a loop that lost its batch or its graph repeats itself: the curve says nothing any more.
+    ## False alarms
+    A task that is solved comes to 0 through small numbers. A log that is rounded to few digits repeats them.
+    """
+    known = np.flatnonzero(loss.finite[:, 0])
+    steps, values = loss.steps[known], loss.values[known, 0]
+    if len(values) < min_points:
+        yield Skip("too_few_points", f"{len(values)} finite points of the loss; {min_points} are needed")
+        return
+    other = np.flatnonzero(values != values[-1])
+    first = int(other[-1]) + 1 if len(other) else 0
+    count, value = len(values) - first, float(values[-1])
+    if value == 0:
+        stopped = first > 0 and abs(values[first - 1]) > solved_share * abs(values[0])
+        if count > 1 and (stopped or first == 0):
+            yield _hit(steps, first, value, "sev1", "the loss is exactly 0 since step {first}")
+    elif count >= max(5, min_share * len(values)) and _is_fine(values, value, min_digits):
+        yield _hit(steps, first, value, "sev2", "the loss is exactly {value:.6g} at every step since step {first}")
+
+
+def _is_fine(values: "np.ndarray", value: float, digits: float) -> bool:
+    """Tell whether the log can write a number that differs from this one by less than `digits` of it."""
+    gaps = np.diff(np.unique(values))
+    by_neighbours = bool(len(gaps)) and float(gaps.min()) < digits * abs(value)
+    return by_neighbours or float(f"{value:.3g}") != value
+
+
+def _hit(steps: "np.ndarray", row: int, value: float, severity: "str", message: str) -> Hit:
+    return Hit(
+        severity="sev1" if severity == "sev1" else "sev2", where="loss", first=int(steps[row]), last=int(steps[-1]),
+        worst=int(steps[row]), value=value, points=len(steps) - row, message=message,
+    )  # fmt: skip
