@@ -18,8 +18,8 @@ def loss_oscillates(
 
     ## What it checks
     The last half of the loss, or all of it where there are fewer than four times `min_points`: steps up that are followed by
-    steps down, more often than in independent values by a chance below `max_chance` (turning points), by more than `min_swing` of the
-    level, and no fall from the first third to the last.
+    steps down, more often than in independent values by a chance below `max_chance` (turning points), by more than
+    `min_swing` of the level, and no fall from the first third to the last.
     ## Why it matters
     Updates that overshoot the valley from one side to the other learn nothing on the way (D2.1: pure oscillation).
     ## False alarms
