@@ -73,7 +73,7 @@ VITAL: tuple[Vital, ...] = (
     ),
     Vital(
         name="loss_steady", question="Is the loss free of jumps and spikes?", material="training loss",
-        metrics=("train_loss_raw",), rules=("LOSS001", "LOSS008"), remedies=LOSS,
+        metrics=("train_loss_raw",), rules=("LOSS001",), remedies=LOSS,
     ),
     Vital(
         name="validation", question="Does the validation loss keep up?", material="validation loss", metrics=("val_loss",),

@@ -22,7 +22,6 @@ from ckaudit.rules.initialization_lost import initialization_lost
 from ckaudit.rules.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.logit_growth import logit_growth
 from ckaudit.rules.loss_not_falling import loss_not_falling
-from ckaudit.rules.loss_oscillates import loss_oscillates
 from ckaudit.rules.loss_rises import loss_rises
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.nonfinite_values import nonfinite_values
@@ -48,7 +47,6 @@ EXPLAINS = (
 )  # fmt: skip
 FOLLOWS = (starved_branch,
     *EXPLAINS, activation_drift, dead_units, dead_parameter, dominant_tensor, frequent_clipping, loss_not_falling, loss_rises,
-    loss_oscillates,
     overflow, redundant_heads, saturated_units, seam_jump, skipped_updates, uniform_heads, vanishing_gradient,
     learning_rate_jump,
     zero_gradients,

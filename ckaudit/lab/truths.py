@@ -99,7 +99,6 @@ SYMPTOMS = {
     "loss_not_falling": "The loss does not fall, or has stopped far too high.",
     "loss_rises": "The loss climbs, or stays where it jumped to.",
     "loss_frozen": "The loss is the same number again and again.",
-    "loss_oscillates": "The loss goes up and down in turns.",
     "initial_loss_off": "The first loss is not that of a model that knows nothing.",
     "loss_below_floor": "The loss is lower than an honest model can be.",
     "overfitting": "The validation loss rises while the training loss falls.",

@@ -1,4 +1,4 @@
-"""What few points tell: noise, a rise that stays, a fall that never comes, a jump that is back, a swing without end.
+"""What few points tell: noise, a rise that stays, a fall that never comes, a jump that is back.
 
 All of it holds for any number of points from three on, and for any real numbers. Noise is taken from second differences, in which
 neither a trend nor a single jump is seen, and medians stand for levels. Where there are too few points to know the noise, the
@@ -167,24 +167,3 @@ def lone_peaks(values: Floats, *, min_ratio: float = 1.5, min_deviations: float 
         if level > 0 and values[row] > min_ratio * level and values[row] - level > min_deviations * noise:
             rows.append(row)
     return np.array(rows, np.int64)
-
-
-def alternates(values: Floats, *, max_chance: float = 5e-3, min_swing: float = 0.1) -> bool:
-    r"""Tell whether a curve goes up and down in turns more often than noise does.
-
-    Of the differences of n independent values 2/3 are followed by one of the other sign, with variance (16n - 29) / 90 of their
-    number (Bienaymé 1874, Wallis & Moore 1941).
-
-    Args:
-        values: Finite, in the order of steps, shape (N,).
-        max_chance: Probability of as many turns by chance.
-        min_swing: Median step from point to point, as a share of the level; smaller swings matter to nobody.
-    """
-    differences = np.diff(values)
-    level = float(np.median(np.abs(values)))
-    if len(values) < 14 or float(np.median(np.abs(differences))) <= min_swing * level:
-        return False
-    turns = int((differences[1:] * differences[:-1] < 0).sum())
-    count = len(values)
-    deviation = (turns - 0.5 - 2 * (count - 2) / 3) / math.sqrt((16 * count - 29) / 90)
-    return math.erfc(max(deviation, 0.0) / math.sqrt(2)) / 2 < max_chance

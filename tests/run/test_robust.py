@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.robust import alternates, begins_with_its_run, difference_noise, fall_of, lone_peaks, sustained_rise
+from ckaudit.run.robust import begins_with_its_run, difference_noise, fall_of, lone_peaks, sustained_rise
 
 LENGTHS = (5, 7, 10, 15, 20, 30, 49, 50, 100, 1_000)
 
@@ -74,9 +74,3 @@ def test_a_peak_stands_above_both_sides():
     assert lone_peaks(values).tolist() == [10]
     assert not len(lone_peaks(np.concatenate([np.full(10, 2.0), np.full(10, 9.0)])))
     assert not len(lone_peaks(np.linspace(9, 2, 20)))
-
-
-def test_turns_are_as_rare_as_they_should_be():
-    rng = np.random.default_rng(3)
-    assert sum(alternates(1 + 0.3 * rng.standard_normal(40)) for _ in range(1_000)) <= 15
-    assert alternates(np.tile([4.0, 2.0], 10))
