@@ -24,7 +24,11 @@ STANDS = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
 """Rules that tell a loss that stands still for lack of training from one that has come to its end."""
 
 
-@question("D2.1", needs=[train_loss_raw], rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises"))
+@question(
+    "D2.1",
+    needs=[train_loss_raw],
+    rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen"),
+)
 def loss_decreasing(
     loss: Series, *, horizon: int = HORIZON, least: float = 0.01, given_back: float = 0.25, lost: float = 0.5
 ) -> Said:
@@ -83,7 +87,11 @@ def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, 
     return Said(word=below(way, watch=known, bad=unknown), sentence=text, numbers=numbers)
 
 
-@question("D2.3", needs=[train_loss_raw], rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises"))
+@question(
+    "D2.3",
+    needs=[train_loss_raw],
+    rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen"),
+)
 def memorizing_fast(
     loss: Series,
     *,
