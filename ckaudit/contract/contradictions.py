@@ -166,7 +166,11 @@ CLIPPED_ABOVE_LIMIT = kind(
 )
 NEGATIVE = kind("VAL048", "negative_value", "sev1", "A value is negative that cannot be.", "Look at how it was computed.")
 NEGATIVE_LOSS = kind(
-    "VAL049", "negative_loss", "sev2", "A mean negative log likelihood of tokens is negative.", "Write nats per token."
+    "VAL049",
+    "negative_loss",
+    "note",
+    "The loss is negative: no mean negative log likelihood of tokens is, though a loss of another kind may be.",
+    "Write nats per token, or say in run.json that loss_kind is other.",
 )
 EVENT_AFTER_STEP = kind(
     "VAL050", "event_after_step", "sev1", "The event lies after the step it is reported in.", "event_step is the earlier one."

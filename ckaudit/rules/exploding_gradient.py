@@ -7,15 +7,17 @@ from msgspec.structs import replace
 
 from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
+from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Floats, Series
-from ckaudit.run.spans import spans
+from ckaudit.run.spans import Span, spans
 
 
-@rule("GRAD002", severity="sev1", needs=[grad_global_norm], wants=[boxed_gradient_norm], unit="1")
+@rule("GRAD002", severity="sev1", needs=[grad_global_norm], wants=[boxed_gradient_norm, train_loss_raw], unit="1")
 def exploding_gradient(
     norm: Series,
     box: Series | None,
+    loss: Series | None,
     *,
     window: int = 50,
     min_history: int = 10,
@@ -25,6 +27,7 @@ def exploding_gradient(
     shock: float = 1000.0,
     blocks: int = 24,
     most: float = 0.9,
+    felt: float = 0.05,
 ) -> Iterator[Hit | Skip]:
     """The gradient norm leaves its usual size by an order of magnitude and stays there.
 
@@ -35,12 +38,15 @@ def exploding_gradient(
     bit 650,000. So is a median over one of `blocks` parts of the run that is `max_ratio` times that of all parts before it:
     a norm that grows slowly takes the running median with it. What is shorter but over `note_ratio` is noted, all of it once.
     Where a black box holds the step of a short one, and a tensor has more than `most` of the squared norm, that is the place.
+    An explosion is only noted where the norm stays below its own median over the first `min_history` points and the loss
+    stays within `felt` of its range above the lowest.
     ## Why it matters
     Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch
     did.
     ## False alarms
     Single outliers are common in healthy runs and only noted. The embedding's large share at the start is part of the
-    median.
+    median. A model that has learnt its data has next to no gradient left, and one hard sample is many times that: such a norm is
+    large beside nothing, and far below what the same weights were trained with.
     """
     if norm.points <= min_history:
         yield Skip("too_few_points", f"{norm.points} points of the gradient norm; more than {min_history} are needed")
@@ -48,6 +54,8 @@ def exploding_gradient(
     ratio = _over_running_median(norm, window, min_history)  # (T, 1)
     high = np.nan_to_num(ratio) > max_ratio
     for span in spans(norm, high, min_points=min_points):
+        if _is_harmless(span, norm, loss, min_history, felt):
+            continue
         yield Hit.over(
             span, "sev1", "the gradient norm reaches {value:.3g}x its running median; the limit is {limit:.0f}x",
             badness=ratio, limit=max_ratio,
@@ -63,6 +71,17 @@ def exploding_gradient(
     if not np.isnan(ratio[norm.finite[:, 0]][min_history:]).any():
         yield from _slow(norm, blocks, min_history, max_ratio)
     yield from _isolated(norm, np.nan_to_num(ratio[:, 0]), note_ratio)
+
+
+def _is_harmless(span: Span, norm: Series, loss: Series | None, first: int, felt: float) -> bool:
+    """Tell whether a norm is no larger than at the start, and the loss as good as the best that the run has come to."""
+    began = np.median(norm.values[norm.finite[:, 0], 0][:first])
+    if loss is None or not (norm.values[span.rows, 0] < began).all():
+        return False
+    within = loss.finite[:, 0] & (loss.steps >= span.first) & (loss.steps <= span.last)
+    before = loss.values[loss.finite[:, 0] & (loss.steps <= span.last), 0]
+    lowest, highest = before.min(initial=np.inf), before.max(initial=-np.inf)
+    return bool(within.any() and (loss.values[within, 0] <= lowest + felt * (highest - lowest)).all())
 
 
 def _placed(hit: Hit, box: Series | None, most: float) -> Hit:

@@ -21,14 +21,15 @@ def update_out_of_band(
     ratio: Series, rate: Series | None, tensors: Series | None, start: Series | None, loss: Series | None, *,
     warmup: int = 100, lowest: float = 1e-5, highest: float = 1e-1, min_points: int = 3,
     low: float = 1e-3, slow: float = 2.5e-3, high: float = 0.03, near_peak: float = 0.3, learnt: float = 0.25,
-    come_down: float = 0.5,
+    come_down: float = 0.5, solved: float = 0.1,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """An update is too large or too small for the weights it changes.
 
     ## What it checks
     The norm of one update over the norm of all weights (M11) against the band from `lowest` to `highest` (torchmortem
     uses the same), at `min_points` points in a row; not in the first `warmup` steps and not while the learning rate is
-    zero. Where tensors were recorded, the median tensor's ratio too: over `high` at `min_points` checkpoints in a row
+    zero. Below the band only while the rate is above `near_peak` of its peak and the loss above `solved` of its first.
+    Where tensors were recorded, the median tensor's ratio too: over `high` at `min_points` checkpoints in a row
     after the `warmup` (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), and below `low`
     while the learning rate is above `near_peak` of its peak, in a run that began knowing nothing and has not yet lost
     `learnt` of its first loss (lab: healthy runs from 0.005); below `slow` where it has not to its last line either, nor to
@@ -38,7 +39,8 @@ def update_out_of_band(
     Above the band a few steps replace the weights altogether; below it the run stands still.
     ## False alarms
     The first steps of a warm-up lie below the band and are not judged; nor is a decay to zero, nor an update of exactly
-    zero, which is another illness. A fine-tuning moves little by intent: it begins with a loss below that of a guess.
+    zero, which is another illness. Under plain descent updates vanish with the gradient once there is nothing left to
+    learn. A fine-tuning moves little by intent: it begins with a loss below that of a guess.
     """
     if not (ratio.steps > warmup).any():
         yield Skip("too_few_points", f"the first {warmup} steps are not judged, and the run has no more")
@@ -46,6 +48,7 @@ def update_out_of_band(
     yield from too_few(ratio, min_points)
     judged = ((ratio.steps > warmup) & _rate(ratio.steps, rate, 0.0))[:, None]
     large, small = (ratio.values > highest) & judged, (ratio.values < lowest) & (ratio.values > 0) & judged
+    small &= (_rate(ratio.steps, rate, near_peak) & ~_is_solved(ratio.steps, loss, solved))[:, None]
     for span in spans(ratio, large, min_points=min_points):
         yield Hit.over(
             span, "sev2", "an update changes up to {value:.2g} of the weights; above {limit:.0e} they do not settle",
@@ -98,6 +101,13 @@ def _rises(rate: Series | None) -> bool:
 def _middle(tensors: Series) -> Series:
     known = tensors.recorded_rows()
     return single("median tensor", "1", known.steps, row_medians(np.where(known.recorded, known.values, np.nan)))
+
+
+def _is_solved(steps: Steps, loss: Series | None, share: float) -> Mask:
+    """Tell of each step whether the loss was below a share of its first; where it is not known, it was not."""
+    if loss is None or not loss.finite.any():
+        return np.zeros(len(steps), bool)
+    return np.asarray(at(loss, steps).values[:, 0] < share * loss.values[loss.finite][0])
 
 
 def _has_learnt(steps: Steps, start: Series | None, loss: Series | None, share: float) -> Mask:

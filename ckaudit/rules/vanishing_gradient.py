@@ -1,42 +1,51 @@
 """GRAD001: the gradient shrinks on its way back to the early blocks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.gradients import block_gradient_norm
-from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.series import Series
-from ckaudit.run.spans import spans
-from ckaudit.run.tensors import last_beside
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.series import Floats, Mask, Series
+from ckaudit.run.spans import Span, spans
+from ckaudit.run.tensors import last_beside, table_of
 
 
-@rule("GRAD001", severity="sev2", needs=[block_gradient_norm], unit="1", memory=1)
+@rule("GRAD001", severity="sev2", needs=[block_gradient_norm], wants=[FACTS], unit="1", memory=1)
 def vanishing_gradient(
-    norm: Series, *, note_ratio: float = 10.0, max_ratio: float = 100.0, born_ratio: float = 20.0, young: int = 20
-) -> Iterator[Hit | Skip]:
+    norm: Series, facts: Manifest | None, *,
+    note_ratio: float = 10.0, max_ratio: float = 100.0, born_ratio: float = 20.0, young: int = 20,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """The gradient shrinks on its way back to a block.
 
     ## What it checks
-    The last block's gradient norm over each block's own, at each checkpoint. Up to `note_ratio` is ordinary (playbook D1.2);
-    from `max_ratio` the block is starved (playbook D4.2). More than ordinary at the first two checkpoints, and more than
-    `born_ratio` within the first `young` steps is sev2: no training has made it, the model is built so (residual
-    models of the lab begin below 2, an embedding below a plain stack of layers at 13).
+    The last block's gradient norm over each block's own, at each checkpoint, among blocks of one build, whose tensors have
+    the same shapes. Up to `note_ratio` is ordinary (playbook D1.2); from `max_ratio` the block is starved (playbook D4.2).
+    More than ordinary at the first two checkpoints, and more than `born_ratio` within the first `young` steps is sev2: no
+    training has made it, the model is built so (residual models of the lab begin below 2, an embedding below a plain stack
+    of layers at 13). A block of another build than the last one is a note, unless blocks of one build show at the same
+    checkpoint that the gradient shrinks, or hardly anything arrives: less than the square of `max_ratio` allows.
     ## Why it matters
     A block fed a hundred times less gradient than the last one barely trains, while the loss still falls.
     ## False alarms
     Embedding, head and final norm are no blocks and stand apart, and an encoder ends in a last block
-    of its own. A model of one block has no depth to lose gradient in.
+    of its own. A model of one block has no depth to lose gradient in. How large a block's gradient is goes by the width,
+    the resolution and the scale of its weights as well: the stages of a convolutional network, of a U-Net, or branches that
+    begin scaled by a millionth differ a hundredfold and learn alike, under Adam above all.
     """
     if len(norm.labels) < 2:
         yield Skip("not_applicable", "the model has fewer than two blocks")
         return
+    ends, builds = last_beside(norm.labels), table_of(facts).builds(norm.labels)
     with np.errstate(all="ignore"):
-        ratio = norm.values[:, last_beside(norm.labels)] / norm.values  # (T, L)
+        ratio = norm.values[:, _last_alike(ends, builds)] / norm.values  # (T, L)
+        apart = norm.values[:, ends] / norm.values
+    shrinks = (ratio > max_ratio).any(axis=1, keepdims=True)
+    unlike = (apart > max_ratio) & (shrinks | (apart > max_ratio**2))
+    ratio = np.where(unlike & ~(ratio > max_ratio), apart, ratio)
     for span in spans(norm, ratio > max_ratio):
-        none = np.isinf(ratio[span.rows, span.column]).any()
-        less = "no gradient at all, and the last block does" if none else "{value:.3g}x less gradient than the last block"
-        yield Hit.over(span, "sev2", f"{{where}} gets {less}; the limit is {{limit:.0f}}x", badness=ratio, limit=max_ratio)
+        yield _starved(span, ratio, max_ratio)
     for span in spans(norm, (ratio > note_ratio) & (ratio <= max_ratio)):
         begun = norm.steps[span.rows] <= young
         born = span.rows[0] == 0 and span.points > 1 and bool((ratio[span.rows, span.column] > born_ratio)[begun].any())
@@ -45,4 +54,28 @@ def vanishing_gradient(
             "{where} gets {value:.3g}x less gradient than the last block" + (" from the first step on" if born else "")
             + "; within {limit:.0f}x is ordinary",
             badness=ratio, limit=note_ratio,
+        )  # fmt: skip
+    yield from _of_another_build(norm, apart, (apart > note_ratio) & ~(ratio > note_ratio), note_ratio)
+
+
+def _last_alike(ends: Sequence[int], builds: Sequence[tuple[tuple[int, ...], ...]]) -> list[int]:
+    """Return for each block the last one beside it that is built like it, which may be itself."""
+    return [
+        max(place for place, (own, like) in enumerate(zip(ends, builds, strict=True)) if (own, like) == (end, build))
+        for end, build in zip(ends, builds, strict=True)
+    ]
+
+
+def _starved(span: Span, ratio: Floats, limit: float) -> Hit:
+    none = np.isinf(ratio[span.rows, span.column]).any()
+    less = "no gradient at all, and the last block does" if none else "{value:.3g}x less gradient than the last block"
+    return Hit.over(span, "sev2", f"{{where}} gets {less}; the limit is {{limit:.0f}}x", badness=ratio, limit=limit)
+
+
+def _of_another_build(norm: Series, apart: Floats, less: Mask, limit: float) -> Iterator[Hit]:
+    """Yield the blocks that get less than a last one whose tensors have other shapes."""
+    for span in spans(norm, less):
+        yield Hit.over(
+            span, "note", "{where} gets {value:.3g}x less gradient than the last block, which is built differently",
+            badness=apart, limit=limit,
         )  # fmt: skip

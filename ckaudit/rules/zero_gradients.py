@@ -14,13 +14,14 @@ from ckaudit.run.tensors import table_of
 
 @rule("GRAD006", severity="sev2", needs=[gradient_zero_fraction], wants=[FACTS], unit="1")
 def zero_gradients(
-    zeros: Series, facts: Manifest | None, *, most: float = 0.5, min_points: int = 2, many: int = 3
+    zeros: Series, facts: Manifest | None, *, most: float = 0.5, min_points: int = 2, many: int = 3, tensors_hit: float = 0.25
 ) -> Iterator[Hit | Skip]:
     """A large share of gradient elements is exactly zero.
 
     ## What it checks
-    The share of exact zeros in each tensor's gradient: over `most` at `min_points` checkpoints in a row (lab: healthy
-    tensors at most 0.09; underflow, cut paths and dead units 0.9 to 1). And gradients that are all zero at one
+    The share of exact zeros in each tensor's gradient: over `most` at `min_points` checkpoints in a row. It is sev2 where the
+    whole of a tensor's gradient is zero, as behind a cut path, or where over `tensors_hit` of all tensors are hit, as by
+    underflow; a part of few tensors is a note. And gradients that are all zero at one
     checkpoint, with an ordinary gradient at the one before and the one after: `many` of them over all tensors are no
     chance.
     ## Why it matters
@@ -28,7 +29,8 @@ def zero_gradients(
     were lost on their way between devices (D1.3).
     ## False alarms
     Rows of an embedding whose token is not in the batch have none, and an expert without tokens has none: both are left
-    out.
+    out. An input that is zero in the whole batch, such as a dark corner of all pictures or a word that does not occur, gives a
+    column of zeros, and a ReLU that is silent for a small batch a row of them: healthy networks of few samples reach 70 %.
     """
     yield from too_few(zeros, min_points)
     tensors = table_of(facts)
@@ -40,9 +42,13 @@ def zero_gradients(
             and tensors.is_trainable(name)
         )
     )
-    for span in spans(judged, judged.values > most, min_points=min_points):
+    high = judged.values > most
+    widely = high.mean(axis=1) > tensors_hit if len(judged.labels) else np.zeros(len(high), bool)
+    for span in spans(judged, high, min_points=min_points):
+        whole = bool((judged.values[span.rows, span.column] == 1).sum() >= min_points)
         yield Hit.over(
-            span, "sev2", "{value:.0%} of the gradient of {where} is exactly zero; the limit is {limit:.0%}",
+            span, "sev2" if whole or widely[span.rows].any() else "note",
+            "{value:.0%} of the gradient of {where} is exactly zero; the limit is {limit:.0%}",
             badness=judged.values, limit=most,
         )  # fmt: skip
     yield from _lost(judged, most, many)

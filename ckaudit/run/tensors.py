@@ -75,6 +75,19 @@ class TensorTable(Struct, frozen=True):
         """Return the block of each of `names`."""
         return [self.block(name) for name in names]
 
+    def builds(self, blocks: Sequence[str]) -> list[tuple[tuple[int, ...], ...]]:
+        """Return of each block the shapes of its tensors, by which blocks of one build are known; nothing where no shape is.
+
+        >>> first, second = (TensorFacts(block=f"blocks.{place}", shape=(4, 3)) for place in range(2))
+        >>> TensorTable({"blocks.0.up": first, "blocks.1.up": second}).builds(["blocks.0", "blocks.1", "blocks.2"])
+        [((4, 3),), ((4, 3),), ()]
+        """
+        shapes: dict[str | None, list[tuple[int, ...]]] = {}
+        for name, fact in self.facts.items():
+            if fact.shape is not UNSET:
+                shapes.setdefault(self.block(name), []).append(tuple(fact.shape))
+        return [tuple(sorted(shapes.get(block, ()))) for block in blocks]
+
     def branch(self, name: str) -> str | None:
         """Return a trainable tensor's branch as "blocks.3/attention" or "blocks.3/mlp", None where it is in neither.
 
