@@ -15,6 +15,7 @@ from ckaudit.audit.judge import gravity
 from ckaudit.audit.newest import contradictions_of_newest
 from ckaudit.audit.open import is_ours, open_run
 from ckaudit.audit.pictures import DRAWN, STATE, charts, state
+from ckaudit.audit.playbook.first_knob import advised
 from ckaudit.audit.response import from_the_start, response
 from ckaudit.audit.vital_checks import judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes
@@ -81,6 +82,7 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     findings = sorted(settled.findings, key=gravity)
     hidden = [each.finding for each in settled.suppressed]
     diagnoses = diagnose(run, findings, causes().values(), accepted=hidden)
+    findings = advised(findings, diagnoses)
     answers = interview(run, questions, findings, diagnoses, step=step)
     checks = [*settled.checks, *broken_plugins(), *broken(answers)]
     notes += [*over(settled.ended, gate), *unwatched(run, clauses)]

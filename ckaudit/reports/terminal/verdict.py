@@ -84,6 +84,8 @@ def _finding(finding: Finding, view: View, width: int) -> Iterator[str]:
     yield f"  {paint(label, finding.severity, view)}  {first}"
     yield from (" " * (len(label) + 4) + line for line in others)
     yield from paragraph(shown(finding.message, view), width, indent="        ")
+    if finding.help:
+        yield from paragraph(shown(finding.help, view), width, indent="        ")
     if finding.also and (view.verbose or finding.group is None):
         names = finding.also if view.verbose else finding.also[:3]
         more = "" if len(names) == len(finding.also) else f" and {len(finding.also) - len(names):,} more"
