@@ -53,21 +53,23 @@ def from_the_start(run: Run, step: int | None, *, worth: int = 10) -> bool:
 
 
 def _before(run: Run, since: int | None) -> str:
-    """Return up to where the run is good, with the lowest validation loss there and what has become of it."""
+    """Return up to where the run is good, with the lowest validation loss there and what it is at the end."""
     if since is None:
         return ""
     if from_the_start(run, since):
         return "; nothing written so far is known to be good"
     text = f"; good is what was written before step {since}"
     held = val_loss(run)
-    lowest = np.where(held.finite, held.values, np.inf).min(axis=1, initial=np.inf)
-    before, after = lowest[held.steps < since], lowest[held.steps >= since]
+    evaluated = held.recorded.any(axis=1)  # (T,)
+    steps = held.steps[evaluated]
+    lowest = np.where(held.finite, held.values, np.inf).min(axis=1, initial=np.inf)[evaluated]
+    before, after = lowest[steps < since], lowest[steps >= since]
     if np.isfinite(before).sum() < 2:
         return text
     best = int(np.argmin(before))
-    if len(after) and after.min() < before[best]:
-        return f"{text}, at the price of a validation loss that has come from {before[best]:.4g} to {after.min():.4g} since"
-    return f"{text} (validation is lowest at step {held.steps[best]})"
+    if len(after) and after[-1] < before[best]:
+        return f"{text}, at the price of a validation loss that has come from {before[best]:.4g} to {after[-1]:.4g} since"
+    return f"{text} (validation is lowest at step {steps[best]})"
 
 
 def _parts(ill: Sequence[Finding]) -> str:

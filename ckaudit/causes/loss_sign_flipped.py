@@ -27,7 +27,7 @@ from ckaudit.rules.train_val_inverted import train_val_inverted
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights_grow import weights_grow
-from ckaudit.run.series import Series
+from ckaudit.run.series import Floats, Series
 
 
 @cause(
@@ -48,8 +48,10 @@ def loss_sign_flipped(
 ) -> Iterator[Evidence]:  # fmt: skip
     """The training climbs the loss: its sign is wrong.
 
-    A cross entropy is never below zero, and an untrained model has that of a guess, log V; within `alike` of -log V the first
-    loss is a guess with the wrong sign. Without a wrong sign in the log the loss climbs past a guess, where no descent leads.
+    An untrained model has the cross entropy of a guess, log V; within `alike` of -log V the first loss is a guess with the wrong
+    sign. Rewards, densities and advantages may be below zero: that alone says nothing, but a loss that falls through zero
+    without bound does, and so does a held-out loss that climbs meanwhile. Without a wrong sign in the log the loss climbs past
+    a guess, where no descent leads.
     Weights follow the scale that all causes share.
     """
     if train is None or not train.finite.any():
@@ -58,17 +60,44 @@ def loss_sign_flipped(
     losses = train.values[train.finite]
     first, last = float(losses[0]), float(np.median(losses[-20:]))
     guess = math.log(facts.vocabulary) if facts is not None and facts.vocabulary is not UNSET else None
-    if last < 0:
-        yield supports(
-            decisive, f"the loss goes from {first:.3g} to {last:.3g}; what is below zero is no cross entropy", train.name
+    mirrored = guess is not None and abs(first + guess) < alike * guess
+    if last < 0 and (mirrored or _falls_without_bound(losses) or _worsens(val, guess)):
+        yield supports(decisive, f"the loss goes from {first:.3g} to {last:.3g}, and nothing holds it below zero", train.name)
+    elif last < 0:
+        yield contradicts(
+            decisive, f"the loss goes from {first:.3g} to {last:.3g}: it may be below zero, and does not run away", train.name
         )
     elif (rise := found.first(loss_rises)) and guess is not None and last > guess:
         yield supports(strong, f"the loss climbs to {last:.3g}, past the {guess:.3g} of a guess", rise)
     else:
         yield contradicts(decisive, f"the loss goes from {first:.3g} to {last:.3g}, as a loss that is descended", train.name)
-    if guess is not None and abs(first + guess) < alike * guess:
+    if mirrored:
         yield supports(strong, f"the first loss, {first:.3g}, is that of a guess with the other sign", train.name)
-    if val is not None and val.finite.any():
+    if val is not None and _worsens(val, guess):
         values = val.values[val.finite]
-        if values[-1] > max(values[0], guess or 0.0) and values[-1] > 0:
-            yield supports(medium, f"the held-out loss climbs from {values[0]:.3g} to {values[-1]:.3g}", val.name)
+        yield supports(medium, f"the held-out loss climbs from {values[0]:.3g} to {values[-1]:.3g}", val.name)
+
+
+def _worsens(val: Series | None, guess: float | None) -> bool:
+    """Tell whether the held-out loss, which is measured with its own sign, ends above its start and above a guess."""
+    if val is None or not val.finite.any():
+        return False
+    values = val.values[val.finite]
+    return bool(values[-1] > max(values[0], guess or 0.0) and values[-1] > 0)
+
+
+def _falls_without_bound(losses: Floats, *, noise: float = 10.0, pace: float = 0.5) -> bool:
+    """Tell whether a loss ends further below zero than it began above, and does not slow down.
+
+    Its fall is over `noise` times the usual difference of neighbours, and that of the second half over `pace` times that of the
+    first: a loss that has a lower bound, such as a reward or a density, comes to rest.
+    """
+    if len(losses) < 3:
+        return False
+    width = max(1, len(losses) // 10)
+    middle = len(losses) // 2
+    start, halfway, end = (float(np.median(part)) for part in (losses[:width], losses[middle:][:width], losses[-width:]))
+    usual = float(np.median(np.abs(np.diff(losses))))
+    # Neighbours of a smooth curve differ by its slope: what is left of them without it is noise.
+    usual = min(usual, float(np.median(np.abs(np.diff(losses, n=2)))))
+    return end < -abs(start) and start - end > noise * usual and halfway - end > pace * (start - halfway) > 0

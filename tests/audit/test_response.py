@@ -148,3 +148,12 @@ def test_logs_of_every_rank_are_asked_for_where_there_may_be_several():
     ill = [finding("LOSS001", "sev2", 200)]
     assert response(recorded(facts={"world_size": 1}), ill)[2].endswith("and the logs of these minutes")
     assert response(recorded(facts={"world_size": 2}), ill)[2].endswith("from every rank")
+
+
+def test_the_price_of_going_back_is_what_the_run_ends_with_and_not_its_best():
+    held = {"val_loss": {"steps": "100..400:100", "value": 1.5, "set": {"300": 0.9, "400": 1.2}}}
+    price = "at the price of a validation loss that has come from 1.5 to 1.2 since"
+    assert response(recorded(scalars=held), [finding("LOSS001", "sev1", 250)])[0].endswith(price)
+    for worse in (1.7, float("nan")):
+        held["val_loss"]["set"]["400"] = worse
+        assert "at the price" not in response(recorded(scalars=held), [finding("LOSS001", "sev1", 250)])[0]
