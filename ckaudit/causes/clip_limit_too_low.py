@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
+from ckaudit.causes.gradient_majority import largest_share
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm, gradient_share
 from ckaudit.metrics.optimizer import clip_coefficient
@@ -39,7 +40,6 @@ def clip_limit_too_low(
     left: Series | None,
     *,
     steady: float = 10.0,
-    most: float = 0.8,
     warmup: int = 100,
     strong: float = 2.0,
     medium: float = 1.0,
@@ -47,7 +47,7 @@ def clip_limit_too_low(
     """The clipping limit lies far below the gradient's usual size, which is steady.
 
     The norm is steady where its 95th percentile is below `steady` times its 5th, the first `warmup` steps left out. A tensor
-    with more than `most` of the squared norm is another cause.
+    with more than half of the squared norm is another cause.
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = found.first(frequent_clipping)
@@ -73,11 +73,11 @@ def clip_limit_too_low(
         yield contradicts(medium, f"something came first: {earlier[0].message}", earlier[0])
     if off := found.first(initial_loss_off):
         yield contradicts(strong, f"the loss itself is off from the start: {off.message}", off)
-    if share is not None and (highest := _highest(share, warmup)) is not None:
-        if highest > most:
-            yield contradicts(strong, f"one tensor makes up {highest:.0%} of the squared norm", share.name)
+    if share is not None and (largest := largest_share(share, after=warmup)) is not None:
+        if largest.is_majority:
+            yield contradicts(2 * strong, f"{largest.tensor} makes up {largest.share:.0%} of the squared norm", share.name)
         else:
-            yield supports(medium, f"the median share of no tensor in the squared norm is above {highest:.0%}", share.name)
+            yield supports(medium, f"the median share of no tensor in the squared norm is above {largest.share:.0%}", share.name)
 
 
 def _limit(norm: Series | None, left: Series | None, warmup: int, high: float) -> Iterator[Advice]:
@@ -91,10 +91,3 @@ def _limit(norm: Series | None, left: Series | None, warmup: int, high: float) -
             f"Raise the limit of {np.median(known):.2g} to about {high:.2g}, the 95th percentile of the gradient norms, or scale "
             "the loss as the limit expects."
         )  # fmt: skip
-
-
-def _highest(share: Series, warmup: int) -> float | None:
-    """Return the usual share of the tensor with the largest one, after the first steps."""
-    late = np.where(share.finite, share.values, np.nan)[share.steps > warmup]
-    known = late[:, np.isfinite(late).any(axis=0)]
-    return float(np.nanmedian(known, axis=0).max()) if known.size else None

@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.rate_course import known_rate
 from ckaudit.causes.update_size import first_spread
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.report import Evidence, Finding
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global, weight_std
 from ckaudit.metrics.words import optimizer_adapts
@@ -52,6 +52,9 @@ FOLLOWS = (starved_branch,
     zero_gradients,
 )  # fmt: skip
 """What follows where updates become too large, whatever made them so."""
+TROUBLE = (loss_spike, exploding_gradient, entropy_collapse, weights_grow, logit_growth)
+OTHER_CAUSES = (learning_rate_jump, seam_jump, schedule_off_plan, weight_scale_off, nonfinite_values)
+"""Illnesses that make the loss jump at a rate that is right."""
 
 
 @cause(
@@ -79,6 +82,7 @@ def learning_rate_too_high(
         yield from _updates(update, large_update, medium)
     if grown := [each for each in found.of(weights_grow) if each.where == "median matrix"]:
         yield supports(strong, f"the matrices run away together: {grown[0].message}", grown[0])
+    yield from _spikes(found, strong)
     yield from _rate(found, rate, std, adapts, usual_rate, strong, medium)
     yield from _dose(rate, update, large_update / 3, usual_rate if adapts is None or not _plain(adapts) else np.inf)
     several = {
@@ -90,6 +94,22 @@ def learning_rate_too_high(
         yield contradicts(strong, "nothing grew before the first non-finite value", broken)
     if off := [each for each in found.of(schedule_off_plan) if _above(each.value, each.limit)]:
         yield contradicts(strong, f"the planned rate is not to blame: {off[0].message}", off[0])
+
+
+def _spikes(found: Findings, weight: float, *, several: int = 3) -> Iterator[Evidence]:
+    """Judge spikes after a calm time: `several` of them are no one batch, and what makes them goes on (TRI-2)."""
+    first = found.first(loss_spike)
+    if first is None or first.first_step is None or found.before(first.first_step).of(*OTHER_CAUSES):
+        return
+    # Jumps of the loss that are close together are one incident; the gradient comes back sooner and shows each.
+    count = max(len(found.since(first.first_step).of(rule)) for rule in (loss_spike, exploding_gradient))
+    if count >= several:
+        yield supports(weight, f"it was calm until step {first.first_step}, and has jumped {count} times since", first)
+
+
+def _is_late(first: Finding | None, *, filled: int = 100) -> bool:
+    """Tell whether trouble began when Adam's moments were `filled`, too late for a warm-up to have spared it."""
+    return first is not None and (first.first_step or 0) > filled
 
 
 def _above(value: float | str | None, limit: float | str | None) -> bool:
@@ -146,28 +166,23 @@ def _rate(
             "an element by about the rate",
             learning_rate.name,
         )
-    if steps[0] <= 5 and values[0] > 0.5 * peak:
+    first = found.first(*TROUBLE)
+    if steps[0] <= 5 and values[0] > 0.5 * peak and not _is_late(first):
         yield contradicts(
             strong, f"the rate begins at {values[0] / peak:.0%} of its peak: there was no warm-up", learning_rate.name
         )
-    first = found.first(loss_spike, exploding_gradient, entropy_collapse, weights_grow, logit_growth)
     if first is not None and first.first_step is not None:
         yield from _when(steps, values, first.first_step, medium)
 
 
 def _when(steps: np.ndarray, values: np.ndarray, first: int, medium: float, *, share: float = 0.3) -> Iterator[Evidence]:
-    """Judge the rate at which the trouble began: near its peak, soon after it came there."""
+    """Judge the rate at which the trouble began: far below its peak, it is hardly to blame.
+
+    A rate that was as high for long is no excuse: the loss bends more sharply as training goes on.
+    """
     before = values[steps <= first]
     if not before.size:
         return
     peak = values.max()
     if before[-1] < share * peak and before.max() >= peak:
         yield contradicts(medium, "the trouble begins when the learning rate is already far below its peak", learning_rate.name)
-        return
-    reached = int(steps[int(np.argmax(values >= before[-1]))])
-    if first > 2 * reached + 50:
-        yield contradicts(
-            medium,
-            f"the rate had been as high since step {reached}, and nothing was wrong until step {first}",
-            learning_rate.name,
-        )

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.gradient_majority import largest_share
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.gradients import gradient_share
 from ckaudit.rules.barely_moving import barely_moving
@@ -42,25 +41,21 @@ OTHER_TROUBLE = (
     runbook="Save a checkpoint at a clipped step; compare the tensor's gradient with and without the batch's longest sample.",
 )
 def one_tensor_dominates(
-    found: Findings, share: Series | None, *, most: float = 0.8, warmup: int = 100,
-    strong: float = 3.0, medium: float = 1.0,
+    found: Findings, share: Series | None, *, warmup: int = 100, strong: float = 3.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
-    """One tensor makes up nearly all of the gradient norm, so clipping starves the others.
+    """One tensor makes up most of the gradient norm, so clipping starves the others.
 
     The embedding carries 95 to 99 % of it in the first steps of every healthy run: the first `warmup` steps do not count.
-    A tensor dominates with more than `most` of the squared norm, from the first finding on.
+    From the first finding on, a tensor dominates with more than half of the squared norm: more than all others together.
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = found.first(dominant_tensor, frequent_clipping, exploding_gradient)
     start = max(warmup, (first.first_step or 0) - 1) if first is not None else warmup
-    late = share.steps > start if share is not None else np.zeros(0, bool)
-    if share is None or not (share.finite & late[:, None]).any():
+    largest = largest_share(share, after=start)
+    if share is None or largest is None:
         return
-    known = np.where(share.finite, share.values, np.nan)[late]
-    seen = np.flatnonzero(np.isfinite(known).any(axis=0))
-    middle = np.nanmedian(known[:, seen], axis=0)  # (P,)
-    where, value = share.labels[int(seen[np.argmax(middle)])], float(middle.max())
-    if value > most:
+    where, value = largest
+    if largest.is_majority:
         weight = medium if TensorTable({}).kind(where) == "embedding" else strong
         yield supports(weight, f"{where} makes up {value:.0%} of the squared gradient norm", share.name)
     else:

@@ -1,0 +1,40 @@
+"""Which tensor holds most of the gradient, the one idea by which clipping is the tensor's fault or the limit's."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ckaudit.run.series import Series
+
+MAJORITY = 0.5
+"""A tensor with more than half of the squared norm has more than all others together: it decides how they are clipped."""
+
+
+class LargestShare(NamedTuple):
+    """The tensor that usually has the largest share in the squared gradient norm, and that share."""
+
+    tensor: str
+    share: float
+
+    @property
+    def is_majority(self) -> bool:
+        """Whether it has more than all others together."""
+        return self.share > MAJORITY
+
+
+def largest_share(share: Series | None, *, after: int) -> LargestShare | None:
+    """Return the tensor with the largest median share at checkpoints later than step `after`.
+
+    Of a run that has no such checkpoint, those of its second half count. None where nothing finite is recorded then.
+    """
+    if share is None or not len(share.steps):
+        return None
+    late = share.steps > after
+    if not late.any():
+        late = 2 * share.steps > share.steps[-1]
+    known = np.where(share.finite, share.values, np.nan)[late]  # (C, P)
+    seen = np.flatnonzero(np.isfinite(known).any(axis=0))
+    if not len(seen):
+        return None
+    usual = np.nanmedian(known[:, seen], axis=0)  # (P,)
+    return LargestShare(share.labels[int(seen[np.argmax(usual)])], float(usual.max()))
