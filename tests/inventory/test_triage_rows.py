@@ -1,4 +1,4 @@
-"""The rows of the first look, in the forms their words allow: the own cause of the row first, or its knob where none stands out."""
+"""The rows of the first look, in the forms their words allow: the cause of the row first, or its knob where none stands out."""
 
 import math
 from itertools import pairwise
