@@ -5,16 +5,19 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from ckaudit.contract.manifest import AttentionDirection
 from ckaudit.contract.sizes import Part
 from ckaudit.contract.tensor_names import depth_of, layer_names
 from ckaudit.recorder.activation_stats import Output, activation_stats, note
 from ckaudit.recorder.activations import chosen_modules, is_function, matches, output_tensor
 from ckaudit.recorder.attention import attention_stats, four_dimensional, max_logits
+from ckaudit.recorder.directions import seen_direction, stated_direction
 from ckaudit.recorder.fused import SEQUENCES, Call, sample_stats, take
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks import Hook
@@ -111,7 +114,9 @@ class Observer:
         for name, module in self._modules.items():
             self._hook(module, name, self._activation(name, count_dead=is_function(module)))
         for name, module in self._probabilities.items():
-            self._hook(module, name, self._attention(self._layers[name], grid(name)))
+            outer = name.rpartition(".")[0]
+            stated = self._stated(outer, self._model.get_submodule(outer))
+            self._hook(module, name, self._attention(self._layers[name], grid(name), stated))
         for name, module in self._logits.items():
             self._hook(module, name, self._logit(self._layers[name]))
         for name, module in self._routers.items():
@@ -210,17 +215,33 @@ class Observer:
 
         return _with_tensor(look)
 
-    def _attention(self, layer: str, grid: Literal["nested", "q8"] | None) -> Callable[[Any], None]:
+    def _attention(
+        self, layer: str, grid: Literal["nested", "q8"] | None, stated: AttentionDirection | None
+    ) -> Callable[[Any], None]:
         def look(tensor: Tensor) -> None:
             some = tensor[:SEQUENCES]
             if self._put_off.has_room(some.numel()):
-                self._put_off.add(layer, some.numel(), partial(self._shown, layer, some.clone(), grid))
+                self._put_off.add(layer, some.numel(), partial(self._shown, layer, some.clone(), grid, stated))
             else:
-                self._shown(layer, some, grid)
+                self._shown(layer, some, grid, stated)
 
         return _with_attention(look)
 
-    def _shown(self, layer: str, probabilities: Tensor, grid: Literal["nested", "q8"] | None) -> None:
+    def _stated(self, name: str, module: nn.Module) -> AttentionDirection | None:
+        by_user: dict[bool | None, AttentionDirection] = {True: "causal", False: "bidirectional"}
+        return stated_direction(name, module) or by_user.get(self._causal)
+
+    def _shown(
+        self,
+        layer: str,
+        probabilities: Tensor,
+        grid: Literal["nested", "q8"] | None,
+        stated: AttentionDirection | None,
+    ) -> None:
+        count, keys = probabilities.shape[2:]
+        own = np.arange(count) + (keys - count)
+        if (direction := seen_direction(stated, probabilities, own, queries=count)) is not None:
+            self._seen.directions[layer] = direction
         self._seen.attention[layer], lowest = attention_stats(probabilities, causal=self._causal, grid=grid)
         if self._kv_heads is not None:
             self._seen.attention[layer].kv_heads = self._kv_heads
@@ -254,6 +275,9 @@ class Observer:
         if found is None:
             return
         self._seen.computed[name or "model"], lowest = found
+        stated, own = self._stated(name, module), sample.queries.own
+        if (direction := seen_direction(stated, sample.probabilities, own, queries=call.shape[2])) is not None:
+            self._seen.looks[name or "model"] = direction
         self._seen.entropies += [] if lowest is None else [lowest]
 
     def _routing(self, name: str) -> Callable[[Any], None]:
