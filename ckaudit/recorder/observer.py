@@ -17,8 +17,9 @@ from ckaudit.contract.tensor_names import depth_of, layer_names
 from ckaudit.recorder.activation_stats import Output, activation_stats, note
 from ckaudit.recorder.activations import chosen_modules, is_function, matches, output_tensor
 from ckaudit.recorder.attention import attention_stats, four_dimensional, max_logits
+from ckaudit.recorder.digits import shortest
 from ckaudit.recorder.directions import seen_direction, stated_direction
-from ckaudit.recorder.fused import SEQUENCES, Call, sample_stats, take
+from ckaudit.recorder.fused import SEQUENCES, Call, largest_logits, sample_stats, take
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.intercept import AttentionWatch
@@ -254,14 +255,14 @@ class Observer:
         return _with_attention(look)
 
     def _computed(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None) -> None:
-        some = call.first_sequences()
+        some, top = call.first_sequences(), largest_logits(call)
         size = sum(each.numel() for each in some.given)
         if self._put_off.has_room(size):
-            self._put_off.add(f"the attention of {name}", size, partial(self._sampled, name, module, some.copied(), grid))
+            self._put_off.add(f"the attention of {name}", size, partial(self._sampled, name, module, some.copied(), grid, top))
         else:
-            self._sampled(name, module, some, grid)
+            self._sampled(name, module, some, grid, top)
 
-    def _sampled(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None) -> None:
+    def _sampled(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None, top: list[float]) -> None:
         sample = take(call, queries=self._queries, with_cells=grid is not None)
         if sample is None:
             return
@@ -274,7 +275,9 @@ class Observer:
         found = sample_stats(sample, causal=self._causal, grid=grid)
         if found is None:
             return
-        self._seen.computed[name or "model"], lowest = found
+        stats, lowest = found
+        stats.max_logit_per_head = [shortest(value) for value in top]
+        self._seen.computed[name or "model"] = stats
         stated, own = self._stated(name, module), sample.queries.own
         if (direction := seen_direction(stated, sample.probabilities, own, queries=call.shape[2])) is not None:
             self._seen.looks[name or "model"] = direction
