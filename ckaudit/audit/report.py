@@ -24,8 +24,11 @@ from ckaudit.contract.report import VERSION, Check, Diagnosis, Finding, Report, 
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
 from ckaudit.metrics import Metric
+from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.words import element_type
 from ckaudit.policy.gate import OPEN, Gate, over
 from ckaudit.rules import rules
+from ckaudit.run.cancelled import left_out
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 
@@ -85,7 +88,7 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     findings = advised(findings, diagnoses)
     answers = interview(run, questions, findings, diagnoses, step=step)
     checks = [*settled.checks, *broken_plugins(), *broken(answers)]
-    notes += [*over(settled.ended, gate), *unwatched(run, clauses)]
+    notes += [*over(settled.ended, gate), *unwatched(run, clauses), *left_out(gradient_norm(run), run.tensors, element_type(run))]
     vital = vital_checks(run, checks)
     drawn = [*charts(run), *finding_charts(run, findings)]
     return Report(

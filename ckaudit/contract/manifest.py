@@ -125,6 +125,10 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
     tensors: Annotated[dict[str, TensorFacts] | UnsetType, doc("Every parameter tensor, in the order of the forward pass.")] = (
         UNSET
     )
+    attention: Annotated[
+        dict[str, AttentionDirection] | UnsetType,
+        doc("Which way the attention of each layer is to look, by the names of the checkpoints; one left out is not known."),
+    ] = UNSET
     loss_kind: Annotated[
         LossKind | UnsetType,
         doc("What one unit of the training loss is: a mean of nats over tokens, or something else; absent: not known."),

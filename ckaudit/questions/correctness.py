@@ -10,12 +10,14 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.parity import gradient_check_error, parity_loss_diff, parity_param_diff
 from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
 from ckaudit.metrics.weights import update_norm, update_to_weight_global
+from ckaudit.metrics.words import element_type
 from ckaudit.questions.question import Said, above, foreign, question, unrecorded, worse
 from ckaudit.questions.values import largest, last_row, listed, points, row_of, smallest
 from ckaudit.rules.dead_parameter import dead_parameter
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.run.cancelled import cancelled
 from ckaudit.run.series import Series, Steps, at
 from ckaudit.run.tensors import table_of
 
@@ -95,12 +97,13 @@ def gradient_reaches_all(norm: Series, *, near: float = NOTE_RATIO, far: float =
 
 
 @question(
-    "D1.3", needs=[gradient_norm], wants=[FACTS],
+    "D1.3", needs=[gradient_norm], wants=[FACTS, element_type],
     rules=("dead_parameter", "zero_gradients", "frozen_parameter", "nonfinite_values", "hidden_nonfinite"),
 )  # fmt: skip
 def parameter_dead(
     norm: Series,
     facts: Manifest | None,
+    types: Series | None,
     *,
     alive: float = dead_parameter.thresholds["alive"],
     dead: float = dead_parameter.thresholds["dead"],
@@ -108,7 +111,8 @@ def parameter_dead(
     """Is any parameter dead?
 
     ## Looks at
-    The gradient norm of every trainable tensor at the last two checkpoints, the limits those of dead_parameter.
+    The gradient norm of every trainable tensor at the last two checkpoints, the limits those of dead_parameter. Biases whose
+    gradient is zero by mathematics are left out.
     ## Good
     All are above `alive` (playbook D1.3).
     ## Watch
@@ -116,7 +120,7 @@ def parameter_dead(
     ## Bad
     One is below `dead`, or exactly zero, at both checkpoints.
     """
-    trainable = norm.only(table_of(facts).is_trainable)
+    trainable = _judged(norm, norm, facts, types)
     rows = np.flatnonzero(trainable.finite.any(axis=1))[-2:]
     if not len(rows):
         return foreign("no tensor is trainable")
@@ -184,7 +188,7 @@ def implementation_right(
 
 
 @question(
-    "D1.5", wants=[update_norm, update_to_weight_global, gradient_norm, learning_rate, FACTS],
+    "D1.5", wants=[update_norm, update_to_weight_global, gradient_norm, learning_rate, FACTS, element_type],
     rules=(
         "barely_moving", "missing_in_optimizer", "frozen_parameter", "dead_parameter", "layer_not_contributing",
         "learning_rate_zero", "update_out_of_band", "skipped_updates", "overflow", "weights_jump", "weights_not_as_saved",
@@ -192,8 +196,8 @@ def implementation_right(
     ),
 )  # fmt: skip
 def weights_updated(
-    norm: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, facts: Manifest | None, *,
-    lowest: float = update_out_of_band.thresholds["lowest"],
+    norm: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, facts: Manifest | None,
+    types: Series | None, *, lowest: float = update_out_of_band.thresholds["lowest"],
 ) -> Said:  # fmt: skip
     """Are the weights updated?
 
@@ -207,7 +211,7 @@ def weights_updated(
     ## Bad
     A tensor that gets a gradient is not updated (playbook D1.5).
     """
-    still, text, numbers = ([], "", {}) if norm is None else _still(norm, rate, facts)
+    still, text, numbers = ([], "", {}) if norm is None else _still(_judged(norm, gradient, facts, types), rate)
     if norm is None and relative is None:
         return unrecorded("no update was measured", "update_norm", "update_to_weight_global")
     word: Word = "good"
@@ -225,9 +229,15 @@ def weights_updated(
     return Said(word=word, sentence=text, numbers=numbers)
 
 
-def _still(norm: Series, rate: Series | None, facts: Manifest | None) -> tuple[list[str], str, dict[str, float]]:
+def _judged(series: Series, gradient: Series | None, facts: Manifest | None, types: Series | None) -> Series:
+    """Return the trainable tensors of a series whose gradient is not zero by mathematics."""
+    tensors = table_of(facts)
+    by_nature = cancelled(gradient, tensors, types)
+    return series.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
+
+
+def _still(trainable: Series, rate: Series | None) -> tuple[list[str], str, dict[str, float]]:
     """Return the trainable tensors that the last update left as they were, and the words on it."""
-    trainable = norm.only(table_of(facts).is_trainable)
     rows = np.flatnonzero(trainable.finite.any(axis=1) & _on(trainable.steps, rate))
     if not len(rows):
         return [], "", {}

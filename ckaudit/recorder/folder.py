@@ -9,7 +9,7 @@ from typing import Any
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.encode import encode
 from ckaudit.contract.files import MANIFEST_NAME, checkpoint_file_name
-from ckaudit.contract.manifest import Manifest, TensorFacts
+from ckaudit.contract.manifest import AttentionDirection, Manifest, TensorFacts
 from ckaudit.contract.write import remove_stale, write_atomic
 from ckaudit.recorder.arrays import Array
 from ckaudit.recorder.background import Background
@@ -90,6 +90,13 @@ class RunFolder:
             self._background.submit("writing run.json", lambda: write_atomic(self.path / MANIFEST_NAME, data))
         else:
             save(self.path, self._manifest)
+
+    def direct(self, found: Mapping[str, AttentionDirection]) -> None:
+        """Keep which way the attention of layers is to look; a prefix may show later than the layer."""
+        known = self._manifest.attention or {}
+        new = {layer: way for layer, way in found.items() if layer not in known or (way == "prefix" != known[layer])}
+        if new:
+            self.describe(attention={**known, **new}, later=True)
 
     def tell(self, **facts: Any) -> None:
         """Set what is known of this session, None left out, and write `run.json` while the training goes on."""

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from ckaudit.contract.behaviour import AttentionStats
 from ckaudit.contract.grids import encode_grids, sample_indices
-from ckaudit.recorder.arrays import at_hand, double, to_numpy
-from ckaudit.recorder.attention import Queries, attention_stats, max_logits
-from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.arrays import double, to_numpy
+from ckaudit.recorder.attention import Queries, attention_stats
 
 ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 # Masks that are not boolean add -1e4, -1e9, the smallest number of a type, or minus infinity. No sane logit comes near.
@@ -47,6 +46,12 @@ class Call(Struct, frozen=True):
     def first_sequences(self, count: int = SEQUENCES) -> "Call":
         """Return the same of the first sequences alone."""
         return replace(self, shape=(min(count, self.shape[0]), *self.shape[1:]), given=tuple(each[:count] for each in self.given))
+
+    def some_sequences(self, start: int, end: int) -> "Call":
+        """Return the same of sequences from `start` to before `end`; what all sequences share stays as it is."""
+        batch = self.shape[0]
+        given = tuple(each[start:end] if len(each) == batch else each for each in self.given)
+        return replace(self, shape=(min(end, batch) - start, *self.shape[1:]), given=given)
 
     def copied(self) -> "Call":
         """Return the same from copies, that the model does not write to."""
@@ -179,11 +184,37 @@ def sample_stats(
     if not bool((sample.queries.seen > 0).any()):
         return None
     stats, lowest = attention_stats(sample.probabilities, causal=causal, queries=sample.queries)
-    stats.max_logit_per_head = [shortest(value) for value in max_logits(at_hand(sample.logits))]
     stats.kv_heads = UNSET if sample.kv_heads is None else sample.kv_heads
     if grid and sample.cells is not None:
         stats.sampled_qk_grid_32x32_per_head = encode_grids(to_numpy(double(sample.cells)), grid)
     return stats, lowest
+
+
+def largest_logits(call: Call, *, largest: int = LARGEST) -> list[float]:
+    """Return the largest finite logit of each head over all sequences, queries and keys that may be seen (M19), shape (H,).
+
+    NaN where there is none. They are computed in blocks.
+
+    Args:
+        call: The call.
+        largest: Most logits at a time; more only where a single query of all heads has more keys.
+    """
+    batch, heads, count, keys = call.shape
+    top = torch.full((heads,), -math.inf, device=call.device)
+    if not math.prod(call.shape):
+        return [math.nan] * heads
+    at_once = max(1, largest // (heads * count * keys))
+    rows = min(count, max(1, largest // (heads * keys)))
+    for start in range(0, batch, at_once):
+        part = call.some_sequences(start, start + at_once)
+        for first in range(0, count, rows):
+            places = torch.arange(first, min(first + rows, count), device=call.device)
+            logits, seen = part.logits(part.given, part.shape[0], places)
+            found = logits.masked_fill_(~seen, -math.inf).amax((0, 2, 3))
+            if bool((found.isnan() | found.isposinf()).any()):
+                found = logits.masked_fill_(~logits.isfinite(), -math.inf).amax((0, 2, 3))
+            top = torch.maximum(top, found)
+    return [value if math.isfinite(value) else math.nan for value in top.tolist()]
 
 
 def _with_heads(tensor: Tensor) -> Tensor | None:

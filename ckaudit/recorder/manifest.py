@@ -14,7 +14,10 @@ from ckaudit.contract.write import write_atomic
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.provenance import SOURCES, resolved
 
-COMPUTED = ("schema_version", "source", "parameters", "dropout", "dropout_module", "cadence", "triggers", "tensors", "sessions")
+COMPUTED = (
+    *("schema_version", "source", "parameters", "dropout", "dropout_module", "cadence", "triggers", "tensors", "attention"),
+    "sessions",
+)
 FACTS = tuple(name for name in Manifest.__struct_fields__ if name not in COMPUTED)
 
 

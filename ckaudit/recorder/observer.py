@@ -5,17 +5,21 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from ckaudit.contract.manifest import AttentionDirection
 from ckaudit.contract.sizes import Part
 from ckaudit.contract.tensor_names import depth_of, layer_names
 from ckaudit.recorder.activation_stats import Output, activation_stats, note
 from ckaudit.recorder.activations import chosen_modules, is_function, matches, output_tensor
 from ckaudit.recorder.attention import attention_stats, four_dimensional, max_logits
-from ckaudit.recorder.fused import SEQUENCES, Call, sample_stats, take
+from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.directions import seen_direction, stated_direction
+from ckaudit.recorder.fused import SEQUENCES, Call, largest_logits, sample_stats, take
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.intercept import AttentionWatch
@@ -111,7 +115,9 @@ class Observer:
         for name, module in self._modules.items():
             self._hook(module, name, self._activation(name, count_dead=is_function(module)))
         for name, module in self._probabilities.items():
-            self._hook(module, name, self._attention(self._layers[name], grid(name)))
+            outer = name.rpartition(".")[0]
+            stated = self._stated(outer, self._model.get_submodule(outer))
+            self._hook(module, name, self._attention(self._layers[name], grid(name), stated))
         for name, module in self._logits.items():
             self._hook(module, name, self._logit(self._layers[name]))
         for name, module in self._routers.items():
@@ -210,17 +216,33 @@ class Observer:
 
         return _with_tensor(look)
 
-    def _attention(self, layer: str, grid: Literal["nested", "q8"] | None) -> Callable[[Any], None]:
+    def _attention(
+        self, layer: str, grid: Literal["nested", "q8"] | None, stated: AttentionDirection | None
+    ) -> Callable[[Any], None]:
         def look(tensor: Tensor) -> None:
             some = tensor[:SEQUENCES]
             if self._put_off.has_room(some.numel()):
-                self._put_off.add(layer, some.numel(), partial(self._shown, layer, some.clone(), grid))
+                self._put_off.add(layer, some.numel(), partial(self._shown, layer, some.clone(), grid, stated))
             else:
-                self._shown(layer, some, grid)
+                self._shown(layer, some, grid, stated)
 
         return _with_attention(look)
 
-    def _shown(self, layer: str, probabilities: Tensor, grid: Literal["nested", "q8"] | None) -> None:
+    def _stated(self, name: str, module: nn.Module) -> AttentionDirection | None:
+        by_user: dict[bool | None, AttentionDirection] = {True: "causal", False: "bidirectional"}
+        return stated_direction(name, module) or by_user.get(self._causal)
+
+    def _shown(
+        self,
+        layer: str,
+        probabilities: Tensor,
+        grid: Literal["nested", "q8"] | None,
+        stated: AttentionDirection | None,
+    ) -> None:
+        count, keys = probabilities.shape[2:]
+        own = np.arange(count) + (keys - count)
+        if (direction := seen_direction(stated, probabilities, own, queries=count)) is not None:
+            self._seen.directions[layer] = direction
         self._seen.attention[layer], lowest = attention_stats(probabilities, causal=self._causal, grid=grid)
         if self._kv_heads is not None:
             self._seen.attention[layer].kv_heads = self._kv_heads
@@ -233,14 +255,14 @@ class Observer:
         return _with_attention(look)
 
     def _computed(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None) -> None:
-        some = call.first_sequences()
+        some, top = call.first_sequences(), largest_logits(call)
         size = sum(each.numel() for each in some.given)
         if self._put_off.has_room(size):
-            self._put_off.add(f"the attention of {name}", size, partial(self._sampled, name, module, some.copied(), grid))
+            self._put_off.add(f"the attention of {name}", size, partial(self._sampled, name, module, some.copied(), grid, top))
         else:
-            self._sampled(name, module, some, grid)
+            self._sampled(name, module, some, grid, top)
 
-    def _sampled(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None) -> None:
+    def _sampled(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None, top: list[float]) -> None:
         sample = take(call, queries=self._queries, with_cells=grid is not None)
         if sample is None:
             return
@@ -253,7 +275,12 @@ class Observer:
         found = sample_stats(sample, causal=self._causal, grid=grid)
         if found is None:
             return
-        self._seen.computed[name or "model"], lowest = found
+        stats, lowest = found
+        stats.max_logit_per_head = [shortest(value) for value in top]
+        self._seen.computed[name or "model"] = stats
+        stated, own = self._stated(name, module), sample.queries.own
+        if (direction := seen_direction(stated, sample.probabilities, own, queries=call.shape[2])) is not None:
+            self._seen.looks[name or "model"] = direction
         self._seen.entropies += [] if lowest is None else [lowest]
 
     def _routing(self, name: str) -> Callable[[Any], None]:

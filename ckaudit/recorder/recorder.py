@@ -95,7 +95,8 @@ class Recorder(OnDemand):
             things; a model shows its own by passing them through an `nn.Identity`. Two sequences are looked at.
         attention_logits: The same for the scaled logits before softmax.
         attention_queries: Queries of each sequence, two sequences at most, at which all other attention is computed again:
-            `scaled_dot_product_attention`, and a softmax in a module named after attention. 0: it is not recorded.
+            `scaled_dot_product_attention`, and a softmax in a module named after attention. The largest logits are those of
+            the whole batch in a checkpoint, of one sequence in the lines between. 0: it is not recorded.
         causal: Whether a query must not see later keys. Default: so where later keys got exactly nothing.
         kv_heads: Key and value heads of each layer, where several queries share them.
         moe_routers: Glob patterns of modules that put out the logits of experts, alone or beside what they chose.

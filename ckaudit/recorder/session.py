@@ -178,7 +178,9 @@ class RunSession:
     ) -> Checkpoint | None:
         """Return the checkpoint of a step, and have it written."""
         with self._guard("building a checkpoint"):
-            checkpoint = self._checkpoint(attempt, self._observer.detach())
+            seen = self._observer.detach()
+            self._folder.direct(seen.directions)
+            checkpoint = self._checkpoint(attempt, seen)
             with self._guard("looking at the batch"):
                 told: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._facts.get("vocabulary")}
                 checkpoint.data = batch_facts(batch, input_hash=attempt.input_hash, **told) or UNSET

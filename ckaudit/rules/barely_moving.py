@@ -11,6 +11,7 @@ from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
 from ckaudit.metrics.weights import update_norm, update_to_weight
+from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.cancelled import cancelled
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
@@ -19,11 +20,12 @@ from ckaudit.run.tensors import table_of
 
 
 @rule(
-    "MOVE001", severity="sev1", needs=[update_norm, update_to_weight], wants=[learning_rate, gradient_norm, FACTS],
+    "MOVE001", severity="sev1", needs=[update_norm, update_to_weight], wants=[learning_rate, gradient_norm, FACTS, element_type],
     unit="1", memory=3,
 )  # fmt: skip
 def barely_moving(
-    norm: Series, relative: Series, rate: Series | None, gradient: Series | None, facts: Manifest | None, *,
+    norm: Series, relative: Series, rate: Series | None, gradient: Series | None, facts: Manifest | None,
+    types: Series | None, *,
     warmup: int = 20, slow: float = 0.01, min_points: int = 3,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """A trainable tensor stands still, or nearly.
@@ -43,7 +45,7 @@ def barely_moving(
     """
     yield from too_few(norm, min_points)
     tensors = table_of(facts)
-    by_nature = cancelled(gradient, tensors)
+    by_nature = cancelled(gradient, tensors, types)
     norm, relative = (each.only(lambda name: tensors.is_trainable(name) and name not in by_nature) for each in (norm, relative))
     moving = _late(norm.steps, warmup)[:, None] & _rate_is_on(norm.steps, rate)[:, None]
     for span in spans(norm, (norm.values == 0) & moving, min_points=min_points):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.cancelled import cancelled
 from ckaudit.run.series import Series
@@ -11,10 +12,11 @@ from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
 
-@rule("GRAD003", severity="sev2", needs=[gradient_norm], wants=[FACTS], unit="1", memory=2)
+@rule("GRAD003", severity="sev2", needs=[gradient_norm], wants=[FACTS, element_type], unit="1", memory=2)
 def dead_parameter(
     norm: Series,
     facts: Manifest | None,
+    types: Series | None,
     *,
     alive: float = 1e-7,
     dead: float = 1e-10,
@@ -36,7 +38,7 @@ def dead_parameter(
     one: it is left out. An expert that no token was sent to has no gradient, and most of them find their tokens later.
     """
     tensors = table_of(facts)
-    by_nature = cancelled(norm, tensors)
+    by_nature = cancelled(norm, tensors, types)
     trainable = norm.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
     yield from too_few(norm, min_points)
     for span in spans(trainable, trainable.values < dead, min_points=min_points):

@@ -56,6 +56,7 @@ def _is_matrix(name: str, tensors: TensorTable) -> bool:
     """Tell whether a tensor is a matrix of a block, as far as that is known."""
     fact = tensors.facts.get(name)
     flat = fact is not None and bool(fact.shape) and len(fact.shape or ()) < 2
+    flat = flat or tensors.no_gradient_reason(name) is not None
     return tensors.block(name) is not None and not flat and tensors.kind(name) != "norm" and not tensors.is_expert(name)
 
 

@@ -87,7 +87,7 @@ def _hides_answers(mass: Series | None, equal: Series | None, facts: Manifest | 
     """Return whether the record shows that no target is in sight: not in its own place, and no head looks ahead."""
     if equal is None or not (equal.values[equal.finite] < EQUAL).all():
         return False
-    if mass is not None and (mass := may_be_causal(mass)).labels:
+    if mass is not None and (mass := may_be_causal(mass, facts)).labels:
         return bool((mass.values[mass.finite] == 0).all())
     table = table_of(facts)
     return bool(table.facts) and not any(table.kind(name) == "attention" for name in table.facts)

@@ -4,16 +4,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.metrics.data import target_shift_match
-from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.directions import may_be_causal
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.directions import may_be_causal, stacks_with_a_mask, to_be_causal
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
+from ckaudit.run.tensors import loss_kind_of
 
 
-@rule("MASK001", severity="sev0", needs=[upper_triangle_mass], wants=[target_shift_match], unit="1")
-def mask_leak(mass: Series, match: Series | None, *, most: float = 1e-3, next_token: float = 0.5) -> Iterator[Hit | Skip]:
+@rule("MASK001", severity="sev0", needs=[upper_triangle_mass], wants=[target_shift_match, FACTS], unit="1")
+def mask_leak(
+    mass: Series, match: Series | None, facts: Manifest | None, *, most: float = 1e-3, next_token: float = 0.5
+) -> Iterator[Hit | Skip]:
     """Attention puts weight on later tokens.
 
     ## What it checks
@@ -23,18 +27,25 @@ def mask_leak(mass: Series, match: Series | None, *, most: float = 1e-3, next_to
     ## Why it matters
     The model sees what it is to predict: losses become too good to be true, and what it generates is worthless.
     ## False alarms
-    Attention that the name of its layer calls that of an encoder or across to one may look anywhere, and is left out. Models
-    that may look ahead do so in every head. They are told by their targets: where less than `next_token` of them are
-    the next token, or the targets are not known and no head keeps to the past, nothing is judged. A prefix that may be read
-    both ways does look ahead: disable the rule for it.
+    What run.json says of the attention of each layer comes first, the layer's name second. Attention of an encoder or across
+    to one may look anywhere, and is left out; so is a prefix that every layer reads both ways. Layers of which
+    nothing is known are judged where siblings in their stack keep to the past, or where no stack does and `next_token` of the
+    targets are the next token. Where the targets are known to be something else, a stack that looks ahead throughout is
+    never judged.
     """
-    mass = may_be_causal(mass)
+    share = float(np.nanmedian(match.values)) if match is not None and match.finite.any() else None
+    mass = may_be_causal(mass, facts, next_token=share is not None and share >= next_token)
     leaks = (mass.values > most) & mass.finite
     if not leaks.any():
         return
-    causal = bool((mass.finite & ~leaks).any())
-    known = match is not None and float(np.nanmedian(match.values)) >= next_token
-    if not known and not causal:
+    judged = stacks_with_a_mask(mass, most=most)
+    if share is not None and share >= next_token:
+        judged = judged or frozenset(mass.labels)
+    # Another task may read both ways through modules that were made for a causal one.
+    if (share is None or share >= next_token) and loss_kind_of(facts) != "other":
+        judged |= to_be_causal(mass, facts)
+    leaks &= np.isin(mass.labels, [*judged])
+    if not judged:
         yield Skip("not_applicable", "all heads look ahead, and nothing says that the targets are the next tokens")
         return
     for span in spans(mass, leaks):

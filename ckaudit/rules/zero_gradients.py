@@ -5,17 +5,20 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.manifest import Manifest
-from ckaudit.metrics.gradients import gradient_zero_fraction
+from ckaudit.metrics.gradients import gradient_norm, gradient_zero_fraction
+from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.cancelled import cancelled
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
 
-@rule("GRAD006", severity="sev2", needs=[gradient_zero_fraction], wants=[FACTS], unit="1")
+@rule("GRAD006", severity="sev2", needs=[gradient_zero_fraction], wants=[gradient_norm, FACTS, element_type], unit="1")
 def zero_gradients(
-    zeros: Series, facts: Manifest | None, *, most: float = 0.5, min_points: int = 2, many: int = 3, tensors_hit: float = 0.25
-) -> Iterator[Hit | Skip]:
+    zeros: Series, norm: Series | None, facts: Manifest | None, types: Series | None, *,
+    most: float = 0.5, min_points: int = 2, many: int = 3, tensors_hit: float = 0.25,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """A large share of gradient elements is exactly zero.
 
     ## What it checks
@@ -28,16 +31,19 @@ def zero_gradients(
     Elements without a gradient do not learn: they underflow in half precision, lie behind dead units or a cut path, or
     were lost on their way between devices (D1.3).
     ## False alarms
-    Rows of an embedding whose token is not in the batch have none, and an expert without tokens has none: both are left
-    out. An input that is zero in the whole batch, such as a dark corner of all pictures or a word that does not occur, gives a
-    column of zeros, and a ReLU that is silent for a small batch a row of them: healthy networks of few samples reach 70 %.
+    Rows of an embedding whose token is not in the batch have none, an expert without tokens has none, and a bias whose
+    gradient cancels by mathematics has none: all are left out. An input that is zero in the whole batch, such as a dark corner
+    of all pictures or a word that does not occur, gives a column of zeros, and a ReLU that is silent for a small batch a row
+    of them: healthy networks of few samples reach 70 %.
     """
     yield from too_few(zeros, min_points)
     tensors = table_of(facts)
+    by_nature = cancelled(norm, tensors, types)
     judged = zeros.only(
         lambda name: (
             tensors.kind(name) != "embedding"
             and tensors.no_gradient_reason(name) is None
+            and name not in by_nature
             and not tensors.is_expert(name)
             and tensors.is_trainable(name)
         )

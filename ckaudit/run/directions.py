@@ -1,13 +1,81 @@
-"""Which way attention is to look, as far as the name of its layer tells."""
+"""Which way attention is to look, by what the run says of its layers, or else by their names."""
 
-from ckaudit.contract.tensor_names import direction_by_name
-from ckaudit.run.series import Series
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.contract.manifest import AttentionDirection, Manifest
+from ckaudit.contract.tensor_names import NUMBER, direction_by_name
+from ckaudit.run.series import Mask, Series
 
 
-def may_be_causal(heads: Series) -> Series:
-    """Return the heads that may have to keep to the past: all but those of encoders, and those that look across to one.
+def layer_of(head: str) -> str:
+    """Return the layer of a head.
+
+    >>> layer_of("decoder.layers.0.self_attn/head.3")
+    'decoder.layers.0.self_attn'
+    """
+    return head.rpartition("/head")[0] or head
+
+
+def directions_of(layers: Iterable[str], facts: Manifest | None) -> dict[str, AttentionDirection | None]:
+    """Return which way each layer is to look: as run.json says, else as its name does; None where it is not known.
+
+    An encoder's name alone does not make a layer bidirectional: a language model may be built of encoder layers and a causal
+    mask. It does beside layers that are a decoder's, look across or are to be causal.
+    """
+    layers = [*layers]
+    given: Mapping[str, AttentionDirection] = {} if facts is None or facts.attention is UNSET else facts.attention
+    found = {layer: given.get(layer) or direction_by_name(layer) for layer in layers}
+    has_others = any(found[layer] != "bidirectional" for layer in layers)
+    return {layer: way if layer in given or has_others or way != "bidirectional" else None for layer, way in found.items()}
+
+
+def may_be_causal(heads: Series, facts: Manifest | None, *, next_token: bool = False) -> Series:
+    """Return the heads that may have to keep to the past: not those of encoders, of a prefix, or looking across.
+
+    A prefix in one layer is none where others are to be causal. Where every layer looks both ways by its own word, and still
+    the targets are the next tokens, each of them has to be causal: there is nothing else for it to read.
 
     Args:
         heads: A value per head, labels such as "decoder.layers.0.self_attn/head.3".
+        facts: What run.json says.
+        next_token: Whether the targets are known to be the next tokens.
     """
-    return heads.only(lambda head: direction_by_name(head.rpartition("/head")[0] or head) is None)
+    ways = directions_of(dict.fromkeys(map(layer_of, heads.labels)), facts)
+    if next_token and ways and all(way == "bidirectional" for way in ways.values()):
+        return heads
+    mixed = any(way in ("causal", None) for way in ways.values())
+    left_out = ("cross", "bidirectional", *(() if mixed else ("prefix",)))
+    return heads.only(lambda head: ways[layer_of(head)] not in left_out)
+
+
+def to_be_causal(heads: Series, facts: Manifest | None) -> frozenset[str]:
+    """Return the heads that are known to have to keep to the past."""
+    ways = directions_of(dict.fromkeys(map(layer_of, heads.labels)), facts)
+    return frozenset(head for head in heads.labels if ways[layer_of(head)] == "causal")
+
+
+def stacks_with_a_mask(mass: Series, *, most: float) -> frozenset[str]:
+    """Return the heads in whose stack of layers a causal mask shows: layers whose names differ by numbers alone are a stack.
+
+    It shows in a head that gives later tokens exactly nothing, and in a layer of which all heads give them no more than
+    rounding leaves. A single head that hardly looks ahead shows none: it may have learnt to look back.
+
+    Args:
+        mass: Weight on later tokens, shape (T, H).
+        most: What rounding leaves of it.
+    """
+    little = np.asarray(mass.finite & (mass.values <= most))
+    none: Mask = np.any(mass.finite & (mass.values == 0), axis=0)
+    places: dict[str, list[int]] = {}
+    for place, head in enumerate(mass.labels):
+        places.setdefault(layer_of(head), []).append(place)
+    masked = {layer for layer, heads in places.items() if none[heads].any() or little[:, heads].all(1).any()}
+    stacks = {_stack(layer) for layer in masked}
+    return frozenset(head for head in mass.labels if _stack(layer_of(head)) in stacks)
+
+
+def _stack(layer: str) -> str:
+    return NUMBER.sub("#", layer)

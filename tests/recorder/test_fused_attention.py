@@ -13,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from ckaudit.contract.grids import sample_indices, unpack
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import Recorder, intercept, observer
-from ckaudit.recorder.fused import fused_call, sample_stats, sampled, softmax_call, take
+from ckaudit.recorder import Recorder, fused, intercept, observer
+from ckaudit.recorder.fused import fused_call, largest_logits, sample_stats, sampled, softmax_call, take
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.observer import Observer
 from ckaudit.validate import validate
@@ -122,13 +122,77 @@ def test_statistics_agree_with_their_definition(name, kv_heads):
     stats, lowest = call_stats(fused_call((q, k, v), options), queries=64)
     for field, numbers in {
         "entropy_per_head": "entropy", "normalized_entropy_per_head": "normalized", "sharp_share_per_head": "sharp",
-        "upper_triangle_mass_per_head": "later", "max_attn_per_head": "top", "max_logit_per_head": "logit",
+        "upper_triangle_mass_per_head": "later", "max_attn_per_head": "top",
     }.items():  # fmt: skip
         np.testing.assert_allclose(getattr(stats, field), wanted[numbers], rtol=2e-5, atol=1e-6, err_msg=field)
     assert lowest == pytest.approx(min(wanted["normalized"]), rel=1e-5)
     assert (stats.heads, stats.keys) == (HEADS, allowed[:, :, rows].sum(-1).max())
     assert (stats.kv_heads or HEADS) == kv_heads
     assert (stats.causal is True) == (not any(wanted["later"]))
+
+
+def largest_by_definition(logits):
+    """Return the largest finite logit of each head, one by one."""
+    found = []
+    for head in logits.swapaxes(0, 1):
+        top = -math.inf
+        for value in head.flatten().tolist():
+            top = value if math.isfinite(value) and value > top else top
+        found.append(top)
+    return found
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("kv_heads", [HEADS, 2])
+@pytest.mark.parametrize("largest", [1, 200, 2**24])
+def test_the_largest_logit_is_that_of_all_sequences_queries_and_keys(name, kv_heads, largest):
+    queries, keys, options = CALLS[name]
+    options = options | ({"enable_gqa": True} if kv_heads < HEADS else {})
+    q, k, v = tensors(queries, keys, kv_heads=kv_heads)
+    _, logits, _ = by_definition(q, k, **options)
+    found = largest_logits(fused_call((q, k, v), options), largest=largest)
+    np.testing.assert_allclose(found, largest_by_definition(logits), rtol=2e-5)
+
+
+def test_the_largest_logit_of_a_softmax_is_that_of_what_may_be_seen():
+    logits = torch.randn(5, HEADS, 7, 7, generator=torch.Generator().manual_seed(0))
+    logits = logits.masked_fill(torch.ones(7, 7).triu(1).bool(), -1e9)
+    logits[4, 1, 6, 2], logits[3, 0, 2, 1], logits[2, 2] = 50.0, torch.inf, torch.nan
+    found = largest_logits(softmax_call(logits), largest=60)
+    assert found == pytest.approx(largest_by_definition(logits.numpy()))
+    assert found[1] == 50.0
+
+
+def test_the_largest_logit_is_computed_in_blocks(monkeypatch):
+    q, k, v = tensors(64, 64)
+    sizes = []
+    products = fused._products
+
+    def watched(query, key):
+        sizes.append(math.prod((*query.shape[:3], key.shape[2])))
+        return products(query, key)
+
+    monkeypatch.setattr(fused, "_products", watched)
+    largest_logits(fused_call((q, k, v), {}), largest=1000)
+    assert max(sizes) <= 1000
+    assert sum(sizes) == BATCH * HEADS * 64 * 64
+
+
+def test_heads_that_may_see_nothing_have_no_largest_logit():
+    q, k, v = tensors(4, 4)
+    mask = torch.ones(BATCH, HEADS, 4, 4, dtype=torch.bool)
+    mask[:, 2] = False
+    found = largest_logits(fused_call((q, k, v), {"attn_mask": mask}))
+    assert [math.isnan(value) for value in found] == [False, False, True, False]
+
+
+def test_a_large_logit_of_a_late_sequence_is_recorded(batches):
+    model, tokens = fused_model(), batches(1)[0][0]
+    assert len(tokens) > 2
+    with_all, first_two = (attention_of(model, some).attention["layer.0"] for some in (tokens, tokens[:2]))
+    rest = attention_of(model, tokens[2:]).attention["layer.0"]
+    pairs = zip(first_two.max_logit_per_head, rest.max_logit_per_head, strict=True)
+    assert with_all.max_logit_per_head == pytest.approx([max(pair) for pair in pairs], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", CALLS)

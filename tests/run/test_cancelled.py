@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+
+from ckaudit.contract.manifest import TensorFacts
+from ckaudit.run.cancelled import cancelled, left_out
+from ckaudit.run.collect import DTYPES
+from ckaudit.run.series import Series
+from ckaudit.run.tensors import TensorTable
+
+KEY = "layers.0.attn.k_proj"
+
+
+def series(**columns):
+    values = np.array([*columns.values()], float).T
+    steps = np.arange(1, len(values) + 1)
+    return Series("gradient_norm", "1", steps, tuple(columns), values, np.ones(values.shape, bool))
+
+
+def types(*names):
+    return series(**{f"activations/{place}": [DTYPES.index(name)] for place, name in enumerate(names)})
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("float32", False), ("bfloat16", True), ("float16", True)])
+def test_half_precision_leaves_more_of_a_sum_that_cancels(kind, expected):
+    gradient = series(**{"conv.weight": [1.0, 2.0], "conv.bias": [1e-3, 2e-3]})
+    assert ("conv.bias" in cancelled(gradient, TensorTable({}), types("float32", kind))) is expected
+
+
+def test_a_bias_that_has_a_gradient_once_does_not_cancel():
+    gradient = series(**{"conv.weight": [1.0, 1.0], "conv.bias": [1e-9, 0.1]})
+    assert cancelled(gradient, TensorTable({})) == frozenset()
+
+
+def test_a_bias_is_not_excused_by_a_weight_without_gradient():
+    gradient = series(**{"conv.weight": [0.0, 0.0], "conv.bias": [0.0, 0.0]})
+    assert (cancelled(gradient, TensorTable({})), left_out(gradient, TensorTable({}))) == (frozenset(), [])
+
+
+def test_what_is_left_out_is_said_once_by_kind():
+    gradient = series(**{
+        f"{KEY}.weight": [1.0], f"{KEY}.bias": [1e-9], "net.0.weight": [1.0], "net.0.bias": [1e-7],
+        "net.3.weight": [1.0], "net.3.bias": [0.0], "head.weight": [1.0], "head.bias": [0.5],
+    })  # fmt: skip
+    assert left_out(gradient, TensorTable({})) == [
+        (
+            "3 tensors have no gradient by construction and are left out: key biases (1), "
+            "biases that a normalization or a softmax takes out (2)"
+        )
+    ]
+
+
+def test_a_key_bias_that_positions_reach_is_not_called_one_without_gradient():
+    rotated = series(**{f"{KEY}.weight": [1.0], f"{KEY}.bias": [0.3]})
+    assert left_out(rotated, TensorTable({})) == []
+
+
+def test_a_frozen_bias_is_not_said_to_be_left_out():
+    gradient = series(**{"net.0.weight": [1.0], "net.0.bias": [0.0]})
+    assert left_out(gradient, TensorTable({"net.0.bias": TensorFacts(trainable=False)})) == []
