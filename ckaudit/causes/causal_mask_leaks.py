@@ -39,8 +39,8 @@ def causal_mask_leaks(
 ) -> Iterator[Evidence]:
     """Attention sees tokens that it is to predict: the causal mask is missing, shifted or lost in a layer.
 
-    Weight on later tokens is decisive, for a causal mask leaves exactly none; heads that are recorded without it acquit
-    the mask. Weights follow the scale that all causes share.
+    Weight on later tokens is decisive, for a causal mask leaves none above `rounding`; heads that are recorded without
+    it acquit the mask. Weights follow the scale that all causes share.
     """
     ahead = may_be_causal(ahead, facts) if ahead is not None else None
     leak = found.first(mask_leak)

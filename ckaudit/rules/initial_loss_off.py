@@ -37,7 +37,7 @@ def initial_loss_off(
     loss is a sum, or has the wrong sign.
     ## False alarms
     Weights that were trained before begin far below the log of the vocabulary, rightly, or above it on texts of another
-    kind. Logits of deviation 1 cost half a nat more than a uniform guess: GPT-2 starts 2 % above, T5 and Mamba, whose tied
+    kind. Logits of deviation 1 cost half a nat more than a uniform guess: GPT2 starts 2 % above, T5 and Mamba, whose tied
     embeddings begin at 1 or a tenth, a fifth. Five times larger initial weights may even help a small model.
     """
     if facts.vocabulary is UNSET:

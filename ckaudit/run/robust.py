@@ -30,7 +30,8 @@ class Rise(Struct, frozen=True):
 
     Attributes:
         lowest: Row of the middle of the lowest part.
-        onset: First row from which the curve stays above half of the rise.
+        onset: First row from which the curve stays above a quarter of the rise; where the noise is not known,
+            the one after the lowest.
         low: Level of the lowest part.
         end: Level of the end.
         noise_is_known: Whether the rise is held against the noise of the curve; if not, its size alone speaks.
@@ -110,7 +111,10 @@ def sustained_rise(
         return None
     if noise_is_known and rise <= min_errors * _error_of_level(values, len(parts), width):
         return None
-    below = np.flatnonzero(levels <= low + rise / 2)
+    if not noise_is_known:  # every point may count, so the rise begins right after the lowest
+        lowest = int(np.argmin(levels[:-width]))
+        return Rise(lowest, lowest + 1, float(levels[lowest]), end, noise_is_known)
+    below = np.flatnonzero(levels <= low + rise / 4)
     onset = int(parts[min(int(below[-1]) + 1, len(parts) - 1)][0])
     middle = parts[place + width // 2]
     return Rise(int(middle[len(middle) // 2]), onset, low, end, noise_is_known)

@@ -10,12 +10,12 @@ from ckaudit.cli.run import run
 @pytest.fixture
 def log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "log.v2.csv").write_text("iteration,nll,score\n1,2.5,1\n2,2.25,1\n")
+    (tmp_path / "log.v2.csv").write_text("iteration,objective,score\n1,2.5,1\n2,2.25,1\n")
     return "log.v2.csv"
 
 
 def test_a_log_becomes_a_run_folder_named_after_it(log, tmp_path, capfd):
-    assert run(["import", log, "--map", "loss=nll"]) == 0
+    assert run(["import", log, "--map", "loss=objective"]) == 0
     stdout, stderr = capfd.readouterr()
     assert stdout == ""
     assert stderr.startswith("wrote log.ckaudit: 2 lines of 1 names\nnote: read as CSV: 2 rows")
@@ -26,15 +26,15 @@ def test_a_log_becomes_a_run_folder_named_after_it(log, tmp_path, capfd):
 
 
 def test_what_stands_there_stays_without_force(log, capfd):
-    assert run(["import", log, "--map", "loss=nll", "-o", "run", "-q"]) == 0
-    assert run(["import", log, "--map", "loss=nll", "-o", "run", "-q"]) == 2
+    assert run(["import", log, "--map", "loss=objective", "-o", "run", "-q"]) == 0
+    assert run(["import", log, "--map", "loss=objective", "-o", "run", "-q"]) == 2
     assert "holds a run already" in capfd.readouterr().err
-    assert run(["import", log, "--map", "loss=nll", "-o", "run", "-q", "--force"]) == 0
+    assert run(["import", log, "--map", "loss=objective", "-o", "run", "-q", "--force"]) == 0
     assert capfd.readouterr() == ("", "")
 
 
 def test_runs_and_formats_are_listed(log, capfd):
-    assert run(["import", log, "--map", "loss=nll", "--list"]) == 0
+    assert run(["import", log, "--map", "loss=objective", "--list"]) == 0
     assert capfd.readouterr().out == "1  steps 1 to 2\n"
     assert run(["import", "--formats"]) == 0
     formats = dict(line.split(maxsplit=1) for line in capfd.readouterr().out.splitlines())
@@ -48,9 +48,9 @@ def test_runs_and_formats_are_listed(log, capfd):
         ([], "there is nothing to import"),
         (["nowhere.csv"], "nowhere.csv does not exist"),
         (["log.v2.csv", "--format", "xml"], "no format is called 'xml'"),
-        (["log.v2.csv", "--map", "loss=nll", "--run", "3"], "log.v2.csv has no run '3'"),
+        (["log.v2.csv", "--map", "loss=objective", "--run", "3"], "log.v2.csv has no run '3'"),
         (["log.v2.csv"], "none of its columns has a name that is known"),
-        (["log.v2.csv", "--map", "loss=nll", "-o", "log.v2.csv/run"], "cannot write to log.v2.csv/run"),
+        (["log.v2.csv", "--map", "loss=objective", "-o", "log.v2.csv/run"], "cannot write to log.v2.csv/run"),
     ],
 )
 def test_what_cannot_be_is_said(log, capfd, arguments, message):

@@ -36,10 +36,15 @@ def test_a_bias_is_not_excused_by_a_weight_without_gradient():
     assert (cancelled(gradient, TensorTable({})), left_out(gradient, TensorTable({}))) == (frozenset(), [])
 
 
+def test_a_bias_that_is_exactly_zero_is_cut_off_and_does_not_cancel():
+    gradient = series(**{"fc.weight": [1.0, 1.0], "fc.bias": [0.0, 0.0]})
+    assert cancelled(gradient, TensorTable({})) == frozenset()
+
+
 def test_what_is_left_out_is_said_once_by_kind():
     gradient = series(**{
         f"{KEY}.weight": [1.0], f"{KEY}.bias": [1e-9], "net.0.weight": [1.0], "net.0.bias": [1e-7],
-        "net.3.weight": [1.0], "net.3.bias": [0.0], "head.weight": [1.0], "head.bias": [0.5],
+        "net.3.weight": [1.0], "net.3.bias": [1e-8], "head.weight": [1.0], "head.bias": [0.5],
     })  # fmt: skip
     assert left_out(gradient, TensorTable({})) == [
         (
