@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ckaudit.errors import UsageError
+from ckaudit.optional import install_command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,7 +69,7 @@ def _signatures() -> Callable[[set[str]], Any]:
     try:
         from rensa import RMinHash
     except ImportError:
-        raise UsageError("looking for near duplicates needs rensa", hint="pip install 'ckaudit[data]'") from None
+        raise UsageError("looking for near duplicates needs rensa", hint=install_command("data")) from None
 
     def signature(shingles: set[str]) -> Any:
         sketch = RMinHash(num_perm=VALUES, seed=1)

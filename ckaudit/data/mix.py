@@ -9,6 +9,7 @@ from ckaudit.data.document import Document
 from ckaudit.data.gauge import NO_TEXT, Values, not_recorded, rate
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
+from ckaudit.optional import install_command
 
 NO_TOKENS = "shares are of tokens, and not every document says how many it has: add a column tokens, or give --tokenizer"
 MAX_LABELS = 200
@@ -116,7 +117,7 @@ def _classifier(*, confidence: float = 0.5) -> Callable[[str], tuple[str, float]
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:
-        raise UsageError("telling languages apart needs py3langid", hint="pip install 'ckaudit[data]'") from None
+        raise UsageError("telling languages apart needs py3langid", hint=install_command("data")) from None
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=confidence)
     classify: Callable[[str], tuple[str, float]] = identifier.classify
     return classify

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from ckaudit.errors import UsageError
+from ckaudit.optional import install_command
 
 # What must not stand before is looked for behind the first letter: so the search can leap to that letter.
 _EMAIL = re.compile(
@@ -134,7 +135,7 @@ def _is_phone(found: re.Match[str]) -> bool:
     try:
         import phonenumbers
     except ImportError:
-        raise UsageError("checking phone numbers needs phonenumbers", hint="pip install 'ckaudit[data]'") from None
+        raise UsageError("checking phone numbers needs phonenumbers", hint=install_command("data")) from None
     try:
         return bool(phonenumbers.is_valid_number(phonenumbers.parse(found[0], None)))
     except phonenumbers.NumberParseException:

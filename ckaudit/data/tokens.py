@@ -12,6 +12,7 @@ from ckaudit.contract.measures import Measure
 from ckaudit.data.document import Document
 from ckaudit.data.gauge import NO_TEXT, Values, not_recorded
 from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.optional import install_command
 
 NO_TOKENS = "no document says how many tokens it has: add a column tokens, or give --tokenizer. Words are not tokens"
 
@@ -144,7 +145,7 @@ def load_tokenizer(path: Path) -> Callable[[Document], Document]:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        raise UsageError("--tokenizer needs tokenizers", hint="pip install 'ckaudit[data]'") from None
+        raise UsageError("--tokenizer needs tokenizers", hint=install_command("data")) from None
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # noqa: BLE001  the library raises nothing narrower

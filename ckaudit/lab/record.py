@@ -10,6 +10,7 @@ from ckaudit.contract.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.lab.recipe import Recipe
+from ckaudit.optional import install_command
 
 
 def record(
@@ -136,4 +137,4 @@ def need(library: str, extra: str) -> None:
     from importlib.util import find_spec
 
     if find_spec(library) is None:
-        raise UsageError(f"the lab trains with {library}, which is not installed", hint=f"pip install 'ckaudit[{extra}]'")
+        raise UsageError(f"the lab trains with {library}, which is not installed", hint=install_command(extra))

@@ -8,6 +8,7 @@ from ckaudit.errors import UsageError
 from ckaudit.material.columns import Columns
 from ckaudit.material.faults import NOT_PARQUET, Tell
 from ckaudit.material.files import SampleFile
+from ckaudit.optional import install_command
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -25,7 +26,7 @@ def parquet_rows(file: SampleFile, columns: Columns, tell: Tell) -> Iterator[tup
         import pyarrow as pa
         from pyarrow.parquet import ParquetFile
     except ImportError:
-        raise UsageError("reading Parquet needs pyarrow", hint="pip install 'ckaudit[data]'") from None
+        raise UsageError("reading Parquet needs pyarrow", hint=install_command("data")) from None
     number = 0
     if not file.path.is_file() or (file.root and not file.path.resolve().is_relative_to(file.root.resolve())):
         tell(NOT_PARQUET.at(file.shown, "is no regular file, or a link that leads out of the folder"))

@@ -11,6 +11,7 @@ from ckaudit.lab import archive
 from ckaudit.lab.cache import keep
 from ckaudit.lab.gather import Done
 from ckaudit.lab.recipe import recipe
+from ckaudit.optional import install_command
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 
@@ -131,7 +132,7 @@ def test_without_torch_a_training_says_what_to_install(here, capfd, monkeypatch)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     code, _, err = said(capfd, "run", "healthy")
     assert code == 2
-    assert "hint: pip install 'ckaudit[torch]'" in err
+    assert f"hint: {install_command('torch')}" in err
     assert said(capfd, "record", "--cache", "x")[0] == 2
 
 

@@ -113,22 +113,23 @@ def _first_time(file: Source) -> float:
 
 def _parsed(name: str, data: bytes) -> Any:
     """Return a message, None where the bytes are none."""
+    kind = messages()[name]
     from google.protobuf.message import DecodeError
 
     try:
-        return messages()[name].FromString(data)
+        return kind.FromString(data)
     except DecodeError:
         return None
 
 
 def _read_file(reading: _Reading, shown: str, data: bytes) -> None:
+    parse = messages()["Event"].FromString
     from google.protobuf.message import DecodeError
 
     found = records(data)
     if found.torn:
         reading.part.notes.append(f"{shown} ends in the middle of an event: {found.torn:,} bytes at its end were left out")
     _count(reading, "events with a wrong checksum were left out", found.broken)
-    parse = messages()["Event"].FromString
     slots: dict[bytes, int] = {}
     put_slot, put_step, put_value, put_time = reading.part.points.appends()
     clock = 0.0

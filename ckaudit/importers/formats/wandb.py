@@ -122,9 +122,9 @@ def _messages() -> dict[str, Any]:
 
 def _read_log(runs: dict[str, _Run], file: Source) -> None:
     """Read a log; its run is known from the record that begins it."""
+    kind, damage = _messages()["Record"], Damage()
     from google.protobuf.message import DecodeError
 
-    kind, damage = _messages()["Record"], Damage()
     run, faulty = _Run(Rows("W&B")), 0
     for data in records(file.data, damage):
         try:

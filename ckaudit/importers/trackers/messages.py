@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ckaudit.errors import UsageError
+from ckaudit.optional import install_command
 
 Fields = Mapping[int, tuple[str, str]]
 """Name and type of each field by its number; a type with a star before it repeats, one with a capital is a message."""
@@ -28,7 +29,7 @@ def message_classes(package: str, messages: Mapping[str, Fields], *, extra: str,
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError:
-        raise UsageError(f"reading {what} needs protobuf", hint=f"pip install 'ckaudit[{extra}]'") from None
+        raise UsageError(f"reading {what} needs protobuf", hint=install_command(extra)) from None
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name=f"ckaudit/{package}.proto", package=f"ckaudit.{package}", syntax="proto2")
     for name, fields in messages.items():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ckaudit.errors import CkauditError
+from ckaudit.optional import install_command
 from ckaudit.reports.html.markup import Markup
 
 OWN = ("draw.js", "shapes.js", "tabs.js")
@@ -39,9 +40,7 @@ def library() -> Library:
     spec = find_spec("plotly")
     place = Path(spec.origin).with_name(LIBRARY.parts[0]) / LIBRARY.name if spec and spec.origin else None
     if place is None or not place.is_file():
-        raise CkauditError(
-            "the pictures of a report are drawn by plotly, which is not installed", hint="pip install 'ckaudit[report]'"
-        )
+        raise CkauditError("the pictures of a report are drawn by plotly, which is not installed", hint=install_command("report"))
     script = place.read_bytes()
     return Library(b64encode(gzip.compress(script, 4, mtime=0)).decode(), digest(script.decode()))
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckaudit.errors import CkauditError
+from ckaudit.optional import install_command
 from ckaudit.reports.escape import UNSAFE
 from ckaudit.reports.html import SIGNATURE, render, scripts
 from ckaudit.reports.html.table import summed
@@ -94,7 +95,7 @@ def test_without_the_library_it_says_what_to_install(monkeypatch):
     scripts.library.cache_clear()
     with pytest.raises(CkauditError) as caught:
         scripts.library()
-    assert caught.value.hint == "pip install 'ckaudit[report]'"
+    assert caught.value.hint == install_command("report")
 
 
 def test_every_link_label_and_control_has_its_target_and_no_name_is_used_twice():
