@@ -1,6 +1,8 @@
 """Libraries that come with an extra of this package: what to say, and what to run, where one is not installed."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 from shlex import quote
@@ -8,15 +10,36 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 
+@contextmanager
+def needed(what: str, extra: str) -> Iterator[None]:
+    """Import libraries that come with an extra.
+
+    Args:
+        what: What needs them, as the subject of a sentence.
+        extra: The extra that brings them.
+
+    Raises:
+        ModuleNotFoundError: Where one of them is not installed, with the command that installs it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        message = f"{what} needs {error.name}, which is not installed: {install_command(extra)}"
+        raise ModuleNotFoundError(message, name=error.name) from None
+
+
 def install_command(extra: str) -> str:
     """Return the command that installs an extra from where this copy of the package came from.
 
-    That is a local folder, a repository or an archive, as pip noted it (PEP 610), else the package index.
+    That is a local folder or file that is still there, a repository or an archive, as pip noted it (PEP 610), else the
+    package index.
     """
     origin = _origin()
     url = str(origin.get("url", ""))
+    path = Path(unquote(urlsplit(url).path))
+    if url.startswith("file:") and not path.exists():
+        url = ""
     if url.startswith("file:"):
-        path = Path(unquote(urlsplit(url).path))
         place = "." if path == Path.cwd() else str(path)
         editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
         return f"pip install {editable}{quote(f'{place}[{extra}]')}"

@@ -21,8 +21,7 @@ EVENTS = next((ROOT / "fixtures/real").rglob("events.out.tfevents.*"))
     [
         (None, "pip install 'ckaudit[wandb]'"),
         ("not JSON", "pip install 'ckaudit[wandb]'"),
-        ({"url": "file:///srv/my%20clone", "dir_info": {}}, "pip install '/srv/my clone[wandb]'"),
-        ({"url": "file:///srv/clone", "dir_info": {"editable": True}}, "pip install -e '/srv/clone[wandb]'"),
+        ({"url": "file:///no/clone/any/more", "dir_info": {}}, "pip install 'ckaudit[wandb]'"),
         ({"url": Path.cwd().as_uri(), "dir_info": {}}, "pip install '.[wandb]'"),
         (
             {"url": "https://example.org/ckaudit.git", "vcs_info": {"vcs": "git", "commit_id": "0"}},
@@ -30,10 +29,51 @@ EVENTS = next((ROOT / "fixtures/real").rglob("events.out.tfevents.*"))
         ),
     ],
 )
-def test_the_command_installs_from_where_this_copy_came_from(monkeypatch, origin, command):
+def test_the_command_installs_an_extra_from_where_this_copy_came_from(monkeypatch, origin, command):
     text = origin if origin is None or isinstance(origin, str) else json.dumps(origin)
     monkeypatch.setattr(Distribution, "from_name", lambda _: SimpleNamespace(read_text=lambda _: text))
     assert install_command("wandb") == command
+
+
+def test_a_clone_elsewhere_and_a_wheel_are_named_by_their_path(monkeypatch, tmp_path):
+    clone, wheel = tmp_path / "my clone", tmp_path / "ckaudit-0.1.0-py3-none-any.whl"
+    clone.mkdir()
+    wheel.touch()
+    origins = [
+        ({"url": clone.as_uri(), "dir_info": {}}, f"pip install '{clone}[wandb]'"),
+        ({"url": clone.as_uri(), "dir_info": {"editable": True}}, f"pip install -e '{clone}[wandb]'"),
+        ({"url": wheel.as_uri(), "archive_info": {}}, f"pip install '{wheel}[wandb]'"),
+    ]
+    for origin, command in origins:
+        text = json.dumps(origin)
+        monkeypatch.setattr(Distribution, "from_name", lambda _, text=text: SimpleNamespace(read_text=lambda _: text))
+        assert install_command("wandb") == command
+
+
+@pytest.mark.parametrize(
+    ("line", "library", "extra"),
+    [
+        ("from ckaudit import Recorder", "torch", "torch"),
+        ("from ckaudit.recorder import Recorder", "torch", "torch"),
+        ("from ckaudit.recorder.huggingface import RecorderCallback", "transformers", "transformers"),
+        ("from ckaudit.recorder.huggingface import RecorderCallback", "torch", "transformers"),
+        ("from ckaudit.recorder.lightning import RecorderCallback", "torch", "lightning"),
+    ],
+)
+def test_an_import_without_its_library_names_the_command(line, library, extra):
+    code = f"import sys; sys.modules[{library!r}] = None\ntry:\n    {line}\nexcept ModuleNotFoundError as error: print(error)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert f"needs {library}" in done.stdout
+    assert f"[{extra}]" in done.stdout
+
+
+def test_the_callback_of_lightning_takes_either_package():
+    code = (
+        "import sys; sys.modules['lightning'] = sys.modules['lightning.pytorch'] = sys.modules['pytorch_lightning'] = None\n"
+        "try:\n    import ckaudit.recorder.lightning\nexcept ModuleNotFoundError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "[lightning]" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -44,6 +84,12 @@ def test_the_command_installs_from_where_this_copy_came_from(monkeypatch, origin
         (["metrics", str(WANDB)], "google", "wandb"),
         (["report", str(ROOT / "fixtures/runs/healthy"), "-o", "report.html"], "plotly", "report"),
         (["lab", "run", "healthy", "--out", "run"], "torch", "torch"),
+        (["data", str(ROOT / "README.md")], "rensa", "data"),
+        (["data", str(ROOT / "README.md")], "py3langid", "data"),
+        (["data", str(ROOT / "README.md"), "--tokenizer", "tokenizer.json"], "tokenizers", "data"),
+        (["gate", str(WANDB), "--against", str(WANDB)], "google", "wandb"),
+        (["diff", str(EVENTS), str(EVENTS)], "google", "tensorboard"),
+        (["watch", str(WANDB)], "google", "wandb"),
     ],
 )
 def test_a_command_without_its_library_names_the_extra(tmp_path, arguments, library, extra):

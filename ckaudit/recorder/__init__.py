@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ckaudit.optional import needed
 from ckaudit.recorder.triggers import Limits
 
 if TYPE_CHECKING:
@@ -19,4 +20,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    with needed(f"ckaudit.{name}", "torch"):
+        return getattr(import_module(_HOMES[name]), name)

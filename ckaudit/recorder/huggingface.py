@@ -5,8 +5,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor, nn
-from transformers import TrainerCallback
+from ckaudit.optional import needed
+
+with needed("The callback of the Trainer", "transformers"):
+    from torch import Tensor, nn
+    from transformers import TrainerCallback
 
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.handed_on import HandsOn

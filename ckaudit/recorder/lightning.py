@@ -5,12 +5,15 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import nn
+from ckaudit.optional import needed
 
-try:
-    from lightning.pytorch import Callback
-except ImportError:
-    from pytorch_lightning import Callback
+with needed("The callback of Lightning", "lightning"):
+    from torch import nn
+
+    try:
+        from lightning.pytorch import Callback
+    except ImportError:
+        from pytorch_lightning import Callback
 
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.handed_on import HandsOn
