@@ -19,6 +19,7 @@ from ckaudit.audit.program import is_recorded
 from ckaudit.audit.remedies import Remedy, remedies
 from ckaudit.audit.whose import source_of
 from ckaudit.causes.links import causes_reading, rules_reading
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.missed import needs_of
 from ckaudit.contract.report import Check
@@ -56,6 +57,7 @@ def coverage(
     return coverage_of(run, scale=scale, stage=stage, in_folder=is_run_folder(path), part_of=whole_of(path))
 
 
+@takes_any_numbers
 def coverage_of(
     run: Run, *, scale: str | None = None, stage: str | None = None, in_folder: bool = True, part_of: str = ""
 ) -> Coverage:

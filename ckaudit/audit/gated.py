@@ -1,7 +1,8 @@
 """A run judged under a policy and held against a baseline."""
 
-from ckaudit.audit.judge import gravity, judge
+from ckaudit.audit.judge import judge
 from ckaudit.audit.outlook import scale_of, stage_of
+from ckaudit.audit.ranking import ranked
 from ckaudit.contract.report import Check, PolicyUsed
 from ckaudit.contract.violations import kind
 from ckaudit.metrics.loss import slice_val_loss
@@ -34,7 +35,7 @@ def settle_run(run: Run, clauses: Clauses, gate: Gate) -> Settled:
     """Apply the rules that a policy wants, and sort what they find into what counts and what somebody accepted."""
     judging, disabled = tailored(rules().values(), clauses)
     judgement = judge(run, judging)
-    findings = sorted((*run.findings, *judgement.findings), key=gravity)
+    findings = ranked((*run.findings, *judgement.findings), run)
     checks = sorted((*judgement.checks, *disabled), key=lambda check: check.code)
     return settle(findings, checks, today=gate.today, clauses=clauses, baseline=gate.baseline)
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from ckaudit.audit.applies import why_not_metric
 from ckaudit.audit.arguments import says
 from ckaudit.audit.fold import fold, told
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.missed import needed
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import SEVERITIES, Check, Finding
@@ -24,6 +25,7 @@ class Judgement(Struct, frozen=True):
     checks: tuple[Check, ...]
 
 
+@takes_any_numbers
 def judge(run: Run, rules: Iterable[Rule]) -> Judgement:
     """Apply every rule; one that breaks is an error of its own and stops no other."""
     findings: list[Finding] = []

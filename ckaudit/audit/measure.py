@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ckaudit.audit.open import open_run
 from ckaudit.audit.report import at_step
 from ckaudit.audit.select import select
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.metrics import Missing
 from ckaudit.metrics import Metric, metrics
@@ -98,6 +99,7 @@ def measure(
     return measure_run(run, chosen, stretch)
 
 
+@takes_any_numbers
 def measure_run(run: Run, chosen: Sequence[Metric], stretch: Stretch) -> Measurement:
     """Compute metrics of a run that is in memory."""
     run = at_step(run, stretch.step)

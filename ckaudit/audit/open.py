@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
 from ckaudit.contract.folder import list_folder, shown_name
@@ -19,6 +20,7 @@ MERGED = b'"checkpoints"'  # a viewer's file of several checkpoints, which an im
 LOGS = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".jsonl", ".ndjson", ".parquet", TRAINER_STATE)
 
 
+@takes_any_numbers
 def open_run(
     path: Path,
     *,

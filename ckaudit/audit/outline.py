@@ -5,6 +5,7 @@ from msgspec import Struct
 
 from ckaudit.audit.measure import Measured
 from ckaudit.audit.pictures import shape_preserving
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.metrics import Trend
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.metrics.trend import theil_sen
@@ -58,6 +59,7 @@ def _last_rows(series: Series) -> Steps:
     return np.asarray(len(series.steps) - 1 - np.argmax(series.recorded[::-1], axis=0), np.int64)
 
 
+@takes_any_numbers
 def _outline(series: Series, column: int) -> Outline:
     rows = np.flatnonzero(series.recorded[:, column])
     steps, values = series.steps[rows], series.values[rows, column]

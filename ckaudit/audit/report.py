@@ -16,9 +16,12 @@ from ckaudit.audit.newest import contradictions_of_newest
 from ckaudit.audit.open import is_ours, open_run
 from ckaudit.audit.pictures import DRAWN, STATE, charts, state
 from ckaudit.audit.playbook.first_knob import advised
+from ckaudit.audit.ranking import first_causes, of_record, ranked
 from ckaudit.audit.response import from_the_start, response
 from ckaudit.audit.vital_checks import judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes
+from ckaudit.contract.alike import across_files, same_kind
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.report import VERSION, Check, Diagnosis, Finding, Report, VitalCheck, worst
 from ckaudit.errors import UsageError
@@ -33,6 +36,7 @@ from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 
 
+@takes_any_numbers
 def triage(
     path: Path,
     *,
@@ -76,16 +80,17 @@ def open_judged(
     return replace(run, findings=(*run.findings, *contradictions_of_newest(path, step=step)))
 
 
+@takes_any_numbers
 def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] = (), gate: Gate = OPEN) -> Report:
     """Audit a run that is in memory."""
     run = at_step(run, step)
     notes = list(run.notes)
     clauses, used = clauses_of(run, gate)
     settled = settle_run(run, clauses, gate)
-    findings = sorted(settled.findings, key=gravity)
+    findings = sorted(across_files(settled.findings, same_kind), key=gravity)
     hidden = [each.finding for each in settled.suppressed]
-    diagnoses = diagnose(run, findings, causes().values(), accepted=hidden)
-    findings = advised(findings, diagnoses)
+    diagnoses = first_causes(diagnose(run, findings, causes().values(), accepted=hidden), findings, run)
+    findings = advised(ranked(findings, run), diagnoses)
     answers = interview(run, questions, findings, diagnoses, step=step)
     checks = [*settled.checks, *broken_plugins(), *broken(answers)]
     notes += [*over(settled.ended, gate), *unwatched(run, clauses), *left_out(gradient_norm(run), run.tensors, element_type(run))]
@@ -162,10 +167,11 @@ def verdict(
     grave = [finding for finding in findings if finding.severity != "note"]
     if not grave:
         return _all_clear(checks, run.last_step, vital, hidden)
-    if not diagnoses and (broken := grave[0].file):
-        return f"The record is broken in {Path(broken).name}: {grave[0].message}"
     if not diagnoses:
-        return f"No known cause explains this: {grave[0].message}"
+        worst_of_training = next((each for each in grave if not of_record(each)), None)
+        if worst_of_training is None and (broken := grave[0].file):
+            return f"The record is broken in {Path(broken).name}: {grave[0].message}"
+        return f"No known cause explains this: {(worst_of_training or grave[0]).message}"
     first = diagnoses[0]
     title = first.title.rstrip(".")
     if first.confidence < sure:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ckaudit.audit.playbook.levels import ACTIONS, OF_RECORDS, WITH_CAUSE
 from ckaudit.audit.playbook.workflow import part_of
+from ckaudit.audit.ranking import of_record
 from ckaudit.contract.report import SEVERITIES, Diagnosis, Finding
 from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.probes import fixed_probe_loss
@@ -34,12 +35,12 @@ def response(
     ill = [each for each in findings if each.severity != "note"]
     if not ill:
         return []
-    severity = min((each.severity for each in ill), key=SEVERITIES.index)
-    since = min((each.first_step for each in ill if each.first_step is not None), default=None)
-    if not diagnoses and all(each.file is not None for each in ill):
-        action = OF_RECORDS
-    else:
-        action = (WITH_CAUSE if diagnoses and diagnoses[0].confidence >= sure else ACTIONS)[severity]
+    training = [each for each in ill if not of_record(each)]
+    severity = min((each.severity for each in training or ill), key=SEVERITIES.index)
+    if not training:
+        return [f"{severity}: {OF_RECORDS}", _parts(ill)]
+    since = min((each.first_step for each in training if each.first_step is not None), default=None)
+    action = (WITH_CAUSE if diagnoses and diagnoses[0].confidence >= sure else ACTIONS)[severity]
     lines = [f"{severity}: {action}{_before(run, since)}", _parts(ill)]
     if since is not None:
         lines += [_evidence(run, since, around, batches), _replay(run, since)]

@@ -128,7 +128,7 @@ def _dose(rate: Series | None, update: Series | None, much: float, usual: float,
     if changed is None or peak <= 0:
         return
     goal = min(peak * much / max(changed, much), usual)
-    if peak > plenty * goal:
+    if peak > plenty * goal > 0:
         yield Advice(
             f"Lower the peak learning rate from {peak:.3g} to {goal:.1g} or less, {peak / goal:.0f} times lower; to "
             "lengthen the warm-up would not make up for that."

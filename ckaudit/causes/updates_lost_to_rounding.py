@@ -62,6 +62,6 @@ def _type_of_weights(types: Series) -> str | None:
     weights = types.only(lambda label: label.startswith("weights/")).recorded_rows()
     if not len(weights.steps):
         return None
-    numbers = weights.values[-1][weights.finite[-1]].astype(int)
-    most = int(np.bincount(numbers).argmax()) if len(numbers) else len(DTYPES)
+    numbers, counts = np.unique(weights.values[-1][weights.finite[-1]], return_counts=True)
+    most = int(numbers[counts.argmax()]) if len(numbers) else len(DTYPES)
     return DTYPES[most] if most < len(DTYPES) else None

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.open import is_ours
 from ckaudit.audit.report import at_step, open_judged, triage_reads, triage_run
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.diff import Axis, Comparison, Drift, Noise, Pair, Unlike
 from ckaudit.diff.align import Axes, axes
@@ -38,6 +39,7 @@ class Subject(Struct, frozen=True, eq=False):
     side: Side
 
 
+@takes_any_numbers
 def compare(
     subjects: Sequence[Path],
     *,
@@ -70,6 +72,7 @@ def compare(
     return compare_read(reference, others, axis=axis, replicas=replicas)
 
 
+@takes_any_numbers
 def compare_read(
     reference: Subject, others: Iterable[Subject], *, axis: Axis = "step", replicas: Sequence[Subject] = ()
 ) -> Comparison:
@@ -84,6 +87,7 @@ def compare_read(
     return replace(whole(paths, pairs, files=files, notes=[*notes]), axis=axis)
 
 
+@takes_any_numbers
 def compare_canary(
     canary: Path,
     good: Sequence[Path],
@@ -119,6 +123,7 @@ def compare_canary(
     return made
 
 
+@takes_any_numbers
 def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas: Sequence[Subject] = ()) -> Pair:
     """Compare two runs that are in memory."""
     how = axes(left.side.run, right.side.run, axis)

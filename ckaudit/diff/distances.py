@@ -55,11 +55,13 @@ class Distribution(Struct, frozen=True):
 
     def spread(self) -> float:
         """Return the standard deviation."""
-        parts = [(b - a, low, high) for (a, b), (low, high) in zip(pairwise(self.below), pairwise(self.edges), strict=True)]
+        scale = max(map(abs, self.edges)) or 1.0  # squares of shares of it do not overflow
+        edges = [edge / scale for edge in self.edges]
+        parts = [(b - a, low, high) for (a, b), (low, high) in zip(pairwise(self.below), pairwise(edges), strict=True)]
         mean = math.fsum(share * (low + high) / 2 for share, low, high in parts)
         square = math.fsum(share * ((low - mean) ** 2 + (low - mean) * (high - mean) + (high - mean) ** 2) / 3
                            for share, low, high in parts)  # fmt: skip
-        return math.sqrt(max(square, 0.0))
+        return scale * math.sqrt(max(square, 0.0))
 
 
 def distribution(histogram: Mapping[str, Any]) -> Distribution | None:

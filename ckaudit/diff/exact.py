@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.audit.open import is_ours, open_run
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.diff import Answer, Departure, Noise, Pair, Word
 from ckaudit.contract.folder import CheckpointFile, list_folder
 from ckaudit.contract.numbers import Number, to_word
@@ -61,6 +62,7 @@ class Found(Struct):
     checkpoints: int = 0
 
 
+@takes_any_numbers
 def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, most: int = 20) -> Pair:
     """Compare two runs bit by bit: every line, then every value of every checkpoint and rank file that both have, by step.
 

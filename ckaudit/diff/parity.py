@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.audit.open import is_ours, open_run
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.diff import Answer, Departure, Noise, Pair, Word
 from ckaudit.contract.folder import list_folder
 from ckaudit.contract.numbers import to_word
@@ -40,6 +41,7 @@ class Worst(Struct):
     points: int = 0
 
 
+@takes_any_numbers
 def parity(left: Path, right: Path, *, loss: float | None = None, parameters: float | None = None) -> Pair:
     """Compare the losses and the statistics of weights of two runs at the steps that both have.
 

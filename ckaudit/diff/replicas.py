@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ckaudit.audit.open import open_run
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.diff import Answer, Departure, Noise, Pair, Word
 from ckaudit.material.counts import plural
 from ckaudit.metrics.words import replica_agreement
@@ -16,6 +17,7 @@ TITLE = "Do all ranks hold the same parameters?"
 NOISE = Noise(source="identical", message="replicas hold the same bytes: nothing is put down to chance")
 
 
+@takes_any_numbers
 def replicas(run: Path) -> Pair:
     """Compare the hashes of the parameters that every rank wrote.
 

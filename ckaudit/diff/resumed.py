@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ckaudit.audit.judge import judge
 from ckaudit.audit.open import open_run
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.diff import Answer, Noise, Pair, Word
 from ckaudit.diff.around import AROUND, Seam
 from ckaudit.diff.comparable import unlike
@@ -30,6 +31,7 @@ def resume_reads() -> frozenset[str]:
     return frozenset[str]().union(*(metric.paths for metric in wanted)) | {"optimizer.loss_scale"}
 
 
+@takes_any_numbers
 def resumed(left: Path, right: Path | None = None) -> Pair:
     """Compare what was before each resume with what came after it.
 

@@ -8,6 +8,7 @@ from pkgutil import iter_modules
 from typing import cast
 
 from ckaudit.contract.archives import UNPACK, archive_of
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers import formats
@@ -45,6 +46,7 @@ def import_source(path: Path, *, choice: Choice = NOTHING_SAID) -> Imported:
     return one_of(import_runs(path, choice=choice), choice.run, path)
 
 
+@takes_any_numbers
 def import_runs(path: Path, *, choice: Choice = NOTHING_SAID) -> list[Imported]:
     """Read every run of a source, as `import_source` reads one."""
     source = Source(path)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ckaudit.audit.interview import interview_reads
 from ckaudit.audit.report import triage_reads
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.diff import Comparison
 from ckaudit.contract.panels import VERSION, Panels, Tab
 from ckaudit.contract.report import Report
@@ -18,6 +19,7 @@ from ckaudit.questions.phases import PHASES
 from ckaudit.run.run import Run
 
 
+@takes_any_numbers
 def panels(
     run: Run,
     report: Report,

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from ckaudit.contract.analysis import VERSION
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.decode import decode
 from ckaudit.contract.explain import explain
 from ckaudit.contract.files import BLOCK_BYTES, BrokenFile, read_bytes
@@ -29,6 +30,7 @@ Progress = Callable[[int, int], None]
 Source = Path | str | Sequence[Path] | RunFolder
 
 
+@takes_any_numbers
 def read_run(
     source: Source, *, reads: Iterable[str] | None = None, progress: Progress | None = None, logs: SessionLogs | None = None
 ) -> Run:
@@ -109,6 +111,7 @@ class RunReader:
             if file.rank is not None:
                 self.take_rank(file)
 
+    @takes_any_numbers
     def run(self, name: str) -> Run:
         """Return everything read as a run."""
         log, branches = self.log.merged()

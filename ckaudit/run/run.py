@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ckaudit.contract.analysis import Trigger
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
 from ckaudit.run.series import Floats, Series, Steps, empty
@@ -130,6 +131,7 @@ class Run(Struct, frozen=True, eq=False):
         """Return the sampled matrices of every tensor or layer of a section."""
         return self.grids.get(f"{section}.*.{name}", Grids())
 
+    @takes_any_numbers
     def derived(self, key: object, make: Callable[[], T]) -> T:
         """Compute something once per run."""
         if key not in self._derived:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.folder import RunFolder, shown_name
 from ckaudit.contract.report import Finding, Report
 from ckaudit.policy.gate import OPEN, Gate
@@ -32,6 +33,7 @@ ALWAYS = (
 WHOLE_RUNS = (cadence_gaps, lonely_ranks, unlisted_sessions, manifest_gaps)
 
 
+@takes_any_numbers
 def validate(paths: Sequence[Path], *, gate: Gate = OPEN, progress: Callable[[int, int], None] | None = None) -> Report:
     """Judge run folders, or single files, against the contract.
 

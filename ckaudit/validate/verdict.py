@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ckaudit import __version__
+from ckaudit.contract.alike import across_files, same_place
 from ckaudit.contract.report import SEVERITIES, VERSION, Finding, Report, worst
 from ckaudit.material.counts import plural
 from ckaudit.policy.gate import OPEN, Gate, over
@@ -21,13 +22,13 @@ def make_report(
     clauses, used = gate.at()
     found = sorted((_writable(finding) for finding in findings), key=_gravity)
     settled = settle(found, outcomes(found, runs), today=gate.today, clauses=clauses, baseline=gate.baseline, notes_fail=True)
-    ordered = sorted(settled.findings, key=_gravity)
+    ordered = sorted(across_files(settled.findings, same_place), key=_gravity)
     return Report(
         schema_version=VERSION,
         tool=f"ckaudit {__version__}",
         command="validate",
         subject=subject,
-        verdict=_sentence(ordered, runs, files, hidden=len(settled.suppressed)),
+        verdict=_sentence(ordered, runs, files, broken=_broken(settled.findings), hidden=len(settled.suppressed)),
         severity=worst(ordered),
         findings=ordered,
         checks=settled.checks,
@@ -45,7 +46,7 @@ def _gravity(finding: Finding) -> tuple[int, str, int, str, str, str]:
     return SEVERITIES.index(finding.severity), *where
 
 
-def _sentence(findings: Sequence[Finding], runs: Sequence[RunFacts], files: int, *, hidden: int) -> str:
+def _sentence(findings: Sequence[Finding], runs: Sequence[RunFacts], files: int, *, broken: int, hidden: int) -> str:
     counts = Counter(finding.severity for finding in findings)
     told = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES[:3] if counts[severity])
     all_files = "1 file" if files == 1 else f"{files:,} files"
@@ -53,8 +54,12 @@ def _sentence(findings: Sequence[Finding], runs: Sequence[RunFacts], files: int,
         return f"nothing new in {all_files}; {plural(hidden, 'finding')} {'is' if hidden == 1 else 'are'} accepted"
     if not told:
         return f"{all_files} {'follows' if files == 1 else 'follow'} {_contracts(runs)}"
-    broken = len({finding.file for finding in findings if finding.severity != "note"})
     return f"{broken:,} of {all_files} {'breaks' if broken == 1 else 'break'} the contract: {told}"
+
+
+def _broken(findings: Sequence[Finding]) -> int:
+    """Count the files in which anything is wrong."""
+    return len({finding.file for finding in findings if finding.severity != "note"})
 
 
 def _contracts(runs: Sequence[RunFacts]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.watch import Gauge
@@ -32,10 +33,12 @@ class Vitals:
         """Take note of a line."""
         self._rows.append(row)
 
+    @takes_any_numbers
     def judged(self, run: Run) -> None:
         """Take the gauges of a whole run."""
         self._judged = {name: gauge for name in (*PER_STEP, *PER_MINUTE) if (gauge := _gauge(name, run)) is not None}
 
+    @takes_any_numbers
     def gauges(self, manifest: Manifest | None) -> tuple[tuple[Gauge, ...], tuple[Gauge, ...]]:
         """Return the vital signs and the pace; what was not recorded is said so."""
         logs = SessionLogs()

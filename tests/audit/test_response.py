@@ -99,10 +99,19 @@ def test_a_benchmark_that_fell_leads_to_the_procedure():
     assert report.response[-1] == "a benchmark fell: ckaudit triage 'runs/a b' --benchmark-drop asks why, in order"
 
 
-def test_a_violation_without_a_step_is_contained_too():
-    assert response(recorded(), [Finding(code="SYN005", name="x", severity="sev1", message="x")]) == [
-        f"sev1: {ACTIONS['sev1']}", "look at: records (SYN005)",
-    ]  # fmt: skip
+def test_a_fault_of_the_record_asks_for_no_rollback_whatever_explains_it():
+    slip = finding("VAL011", "sev1", 100)
+    cause = Diagnosis(
+        cause="writer", title="t", confidence=0.9, severity="sev1", symptom="x", knob="k", inspect="i", runbook="r",
+        evidence=[], explains=["VAL011"],
+    )  # fmt: skip
+    for diagnoses in ([], [cause]):
+        assert response(recorded(), [slip], diagnoses) == [f"sev1: {OF_RECORDS}", "look at: records since step 100 (VAL011)"]
+
+
+def test_the_training_is_answered_by_its_own_severity_where_the_record_is_broken_too():
+    found = response(recorded(), [finding("SYN005", "sev1", 10), finding("LOSS003", "sev2", 50)])
+    assert found[0] == f"sev2: {ACTIONS['sev2']}; good is what was written before step 50"
 
 
 def test_every_rule_of_the_model_is_about_one_part_of_the_stack():

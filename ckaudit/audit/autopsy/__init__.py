@@ -12,6 +12,7 @@ from ckaudit.audit.autopsy.result import Autopsy, Departure, EventName, Moment
 from ckaudit.audit.autopsy.story import departures, is_notable, moments, onset_of, standing_of, tracks
 from ckaudit.audit.open import open_run
 from ckaudit.audit.report import triage_run
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.report import Finding, Report
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
@@ -43,6 +44,7 @@ def autopsy(path: Path, *, event: int | None = None, gate: Gate = OPEN, progress
     return autopsy_of(run, files, chosen(files, event), gate=gate)
 
 
+@takes_any_numbers
 def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: Gate = OPEN) -> Autopsy:
     """Say the same of a run that is in memory, and one of its checkpoints."""
     history, name = file.history, file.name

@@ -15,6 +15,7 @@ from ckaudit.audit.drop.result import Advice, Drop, Evidence, Fall, Gate, Outcom
 from ckaudit.audit.drop.watched import amount
 from ckaudit.audit.measure import notes_on_files
 from ckaudit.audit.open import open_run
+from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.metrics import metrics
 from ckaudit.policy.gate import OPEN
@@ -53,6 +54,7 @@ def benchmark_drop(
     return benchmark_drop_of(run, since=since, gate=gate)
 
 
+@takes_any_numbers
 def benchmark_drop_of(run: Run, *, since: int | None = None, gate: Policed = OPEN) -> Drop:
     """Ask the same of a run that is in memory."""
     fall = fall_of(run) if since is None else fall_since(run, since)

@@ -99,7 +99,7 @@ def _entropy_of(subject: Subject, name: str, layer: AttentionStats, limit: float
             yield subject.find(kinds.ENTROPY_RANGE, place, f"between 0 and {limit:.6g}, the log of the keys", value)
             return
         share = dict(_finite(layer, "normalized_entropy_per_head")).get(head, math.inf)
-        if value > limit * (share + precision):
+        if limit > 0 and value > limit * (share + precision):
             place = ("attention", name, "normalized_entropy_per_head", head)
             yield subject.find(kinds.ENTROPY_AND_NORMALIZED, place, f"at least {value / limit:.6g}, entropy over log keys", share)
             return

@@ -47,15 +47,18 @@ def noise_of_speed(both: Both, metric: Metric, *, parts: int = 10) -> float:
 
 
 def _values(both: Both, metric: Metric) -> list[Floats]:
+    """Return the values of both runs; a speed of 0 or less is none."""
     made = (metric(side.run) for side in (both.left, both.right))
-    return [series.values[series.finite] for series in made]
+    return [series.values[series.finite & (series.values > 0)] for series in made]
 
 
 def _is_told(both: Both, metric: Metric) -> bool:
-    return all(metric(side.run).finite.any() for side in (both.left, both.right))
+    return all(len(values) for values in _values(both, metric))
 
 
 def _wobble(values: Floats, parts: int) -> float:
-    """Return the robust standard deviation of the medians of parts of a run, over the median of all."""
+    """Return the robust standard deviation of the medians of parts of a run, over the median of all; without a value, 0."""
+    if not len(values):
+        return 0.0
     medians = np.array([np.median(part) for part in np.array_split(values, min(parts, len(values)))])
     return float(SIGMA * np.median(np.abs(medians - np.median(medians))) / np.median(values))

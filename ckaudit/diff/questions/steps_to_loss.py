@@ -45,5 +45,6 @@ def _reached(steps: Floats, down: Floats, aim: float) -> float:
     row = int(np.argmax(down <= aim))
     if row == 0 or down[row - 1] == down[row]:
         return float(steps[row])
-    share = (down[row - 1] - aim) / (down[row - 1] - down[row])
+    above, goal, below = (value / 2 for value in (down[row - 1], aim, down[row]))  # halves: no difference overflows
+    share = (above - goal) / (above - below)
     return float(steps[row - 1] + share * (steps[row] - steps[row - 1]))
