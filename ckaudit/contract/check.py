@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -11,9 +12,10 @@ from msgspec.structs import replace
 from ckaudit.contract import violations
 from ckaudit.contract.analysis import VERSION, Checkpoint
 from ckaudit.contract.columns import Table, count_colons, table
-from ckaudit.contract.decode import BOM, Decoded, decode
+from ckaudit.contract.decode import BOM, Decoded, decode, decode_whole
 from ckaudit.contract.locate import with_lines
 from ckaudit.contract.meaning import Subject, judge
+from ckaudit.contract.open_words import MAX_LISTED, opened, unknown_words, word_finding
 from ckaudit.contract.report import Finding
 from ckaudit.contract.unknown import duplicate_findings, unknown_fields, unknown_findings
 
@@ -39,7 +41,34 @@ def check_checkpoint(data: bytes, file: str) -> Checked:
     try:
         return _accepted(decode(data, checkpoint_decoder()), file)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _refused(data, file)
+        return _accepted_all_the_same(data, file) or _refused(data, file)
+
+
+@cache
+def _open_decoder() -> msgspec.json.Decoder[Checkpoint]:
+    return msgspec.json.Decoder(opened(Checkpoint))
+
+
+def _accepted_all_the_same(data: bytes, file: str) -> Checked | None:
+    """Judge a document that only has words that their fields do not know, or whole numbers as 3.0; None: it has more."""
+    try:
+        decoded = _decoded_openly(data)
+        if decoded is None:
+            return None
+        words = islice(unknown_words(decoded.document), MAX_LISTED)
+        found = with_lines([word_finding(each, file) for each in words], decoded.text)
+        checked = _accepted(decoded, file)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return replace(checked, findings=[*found, *checked.findings])
+
+
+def _decoded_openly(data: bytes) -> Decoded[Checkpoint] | None:
+    try:
+        return decode(data, _open_decoder())
+    except msgspec.ValidationError:
+        document = decode_whole(data, opened(Checkpoint))
+        return None if document is None else Decoded(document, data)
 
 
 def _accepted(decoded: Decoded[Checkpoint], file: str) -> Checked:

@@ -52,6 +52,31 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> Decoded[T]:
         return _forgive(data, decoder)
 
 
+def decode_whole(text: bytes, kind: type[T]) -> T | None:
+    """Decode a text that writes whole numbers as 3.0, which JSON Schema lets stand; None: something else is wrong with it."""
+    if b"\\ud" in text.lower():  # half of a character is no text, and Python's parser does not mind
+        return None
+    import json
+
+    try:
+        document = json.loads(text.decode(), parse_float=_whole, parse_constant=_no_number)
+        return msgspec.convert(document, kind)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        return None
+
+
+def _whole(digits: str) -> float:
+    """Read a number as JSON Schema does, for which 3.0 is a whole number."""
+    number = float(digits)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError("no 64-bit float holds it")
+    return int(number) if number.is_integer() and abs(number) < 2**63 else number
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number of JSON")
+
+
 def _forgive(data: bytes, decoder: msgspec.json.Decoder[T]) -> Decoded[T]:
     """Decode a text again, without its mark and with its bare words in quotes: first the quick way, then the exact one."""
     bom = data.startswith(BOM)

@@ -4,7 +4,7 @@ A word that this version does not know, such as a trigger of somebody's own, mak
 the word counts as none of the list, and it is named.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
@@ -13,6 +13,11 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import UNSET, Struct
 
+from ckaudit.contract import violations
+from ckaudit.contract.locate import pointer_of
+from ckaudit.contract.report import Finding
+
+MAX_LISTED = 500  # of one file; whoever mends these sees the others
 S = TypeVar("S", bound=Struct)
 Place = tuple[str | int, ...]
 
@@ -119,3 +124,26 @@ def _words(hint: Any) -> tuple[str, ...] | None:
     if isinstance(hint, type) and not inner:
         return ()
     return next((words for part in inner if not isinstance(part, str) and (words := _words(part)) is not None), None)
+
+
+def word_finding(unknown: UnknownWord, file: str) -> Finding:
+    """Return the finding that names a word."""
+    from ckaudit.contract.explain import shorten
+
+    pointer, expected = pointer_of(iter(unknown.place)), " or ".join(f'"{word}"' for word in sorted(unknown.known))
+    found = shorten(msgspec.json.encode(unknown.word).decode())
+    message = f"{pointer} is {found}, not {expected}"
+    return violations.UNKNOWN_WORD.at(file, message, pointer=pointer, expected=expected, found=found)
+
+
+def forget(document: Struct, words: Iterable[UnknownWord]) -> None:
+    """Take words that their fields do not know out of a document: what is not known is not recorded."""
+    for each in words:
+        *way, last = each.place
+        parent: Any = document
+        for part in way:
+            parent = getattr(parent, part) if isinstance(parent, Struct) else parent[part]
+        if isinstance(parent, Struct):
+            setattr(parent, str(last), UNSET)
+        elif isinstance(parent, dict):
+            parent.pop(last)

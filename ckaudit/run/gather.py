@@ -1,16 +1,20 @@
 """What checkpoints hold, gathered document by document, wherever the documents come from."""
 
-from typing import Any
+from itertools import islice
+from typing import Any, get_args
 
 import numpy as np
 from msgspec import UNSET
 
+from ckaudit.contract.analysis import Trigger
 from ckaudit.contract.columns import columns_of
 from ckaudit.run.collect import Collector, GridCollector, cells_of, flatten_lists
 from ckaudit.run.paths import GRIDS, NAMES, decoder
 from ckaudit.run.run import Event, Grids
 from ckaudit.run.scalars import ScalarLog
 from ckaudit.run.series import Series, Steps, merged_steps
+
+TRIGGERS = frozenset(get_args(Trigger))
 
 
 class Gatherer:
@@ -32,6 +36,7 @@ class Gatherer:
         self._steps: list[int] = []
         self._events: list[Event] = []
         self._boxed: set[tuple[str, int]] = set()
+        self._odd_triggers: dict[str, list[int]] = {}
 
     @property
     def wants_rank_facts(self) -> bool:
@@ -42,6 +47,15 @@ class Gatherer:
     def steps(self) -> Steps:
         """Steps of the checkpoints, rising, each once."""
         return merged_steps(np.array(self._steps, np.int64))
+
+    @property
+    def notes(self) -> list[str]:
+        """One sentence on each trigger that the contract does not know, however many checkpoints name it."""
+        return [
+            f'trigger "{word[:60]}" is no word of ck.analysis.v1: it stands in {len(steps)} '
+            f"checkpoint{'s' if len(steps) > 1 else ''} since step {min(steps)}, and is read as an event"
+            for word, steps in islice(self._odd_triggers.items(), 3)
+        ]
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -61,6 +75,9 @@ class Gatherer:
         step = document.step
         self._steps.append(step)
         self._fill(step, document)
+        for word in document.triggers or ():
+            if word not in TRIGGERS:
+                self._odd_triggers.setdefault(word, []).append(step)
         if document.event_step is not UNSET:
             self._events.append(Event(step, document.event_step, tuple(document.triggers or ())))
         for section, members in self._sections.items():

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.open_words import opened
 
 ALWAYS = ("loss", "scalars.*")
 GRIDS = ("attention.*.sampled_qk_grid_32x32_per_head", "attention.*.sampled_qk_grid_32x32")
@@ -98,7 +99,7 @@ def decoder(paths: frozenset[str]) -> msgspec.json.Decoder[Any]:
         wanted.setdefault(section, set()).add(rest.removeprefix("*.").removesuffix(".*"))
         if path in BOX:
             wanted[section].add("steps")
-    hints = fields(Checkpoint)
+    hints = fields(opened(Checkpoint))
     kept: list[Any] = [("schema_version", hints["schema_version"]), ("step", hints["step"])]
     kept += [(name, hints[name], UNSET) for name in ("session", "rank", "time", "triggers", "event_step")]
     kept += [(name, _narrow(hints[name], inner), UNSET) for name, inner in wanted.items() if name in hints]

@@ -7,16 +7,18 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ckaudit.contract.analysis import VERSION
 from ckaudit.contract.arithmetic import takes_any_numbers
-from ckaudit.contract.decode import decode
+from ckaudit.contract.decode import decode, decode_whole
 from ckaudit.contract.explain import explain
 from ckaudit.contract.files import BLOCK_BYTES, BrokenFile, read_bytes
 from ckaudit.contract.folder import CheckpointFile, RunFolder, list_files, list_folder
 from ckaudit.contract.lines import Lines
 from ckaudit.contract.logs import read_lines
 from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.open_words import forget, opened, unknown_words, word_finding
 from ckaudit.contract.report import Finding
 from ckaudit.contract.tabulate import LineTable, Tabulator
 from ckaudit.errors import UnreadableError
@@ -94,6 +96,7 @@ class RunReader:
         self.findings: list[Finding] = []
         self._rank_paths = frozenset(path for path in paths if path.startswith("rank_facts."))
         self._rank_facts: dict[int, dict[str, Any]] = {}
+        self._alike: dict[str, list[Finding]] = {}
         self._tabulator = Tabulator()
 
     def take_all(self, progress: Progress | None = None) -> None:
@@ -126,7 +129,7 @@ class RunReader:
             branches={session: branch.series() for session, branch in branches.items()},
             events=self.gatherer.events,
             findings=tuple(self.findings),
-            notes=(*((self.manifest.notes or ()) if self.manifest else ()), *self.notes),
+            notes=(*((self.manifest.notes or ()) if self.manifest else ()), *self.notes, *self.gatherer.notes),
             files=sum(file.rank is None for file in self.folder.checkpoints)
             + len(self.folder.scalars)
             + (self.manifest is not None),
@@ -143,7 +146,21 @@ class RunReader:
         """Read `run.json`; where it cannot be read, what it said before stays."""
         path = self.folder.manifest
         if path is not None and (data := self._bytes(path, path.name)) is not None:
-            self.manifest = self._decoded(data, path.name, msgspec.json.Decoder(Manifest), "ck.run.v1") or self.manifest
+            self.manifest = self._manifest_of(data, path.name) or self.manifest
+
+    def _manifest_of(self, data: bytes, shown: str) -> Manifest | None:
+        """Read `run.json`; a word that its field does not know counts as not said, and is noted."""
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return decode(data, msgspec.json.Decoder(Manifest)).document
+        document = self._decoded(data, shown, msgspec.json.Decoder(opened(Manifest)), "ck.run.v1")
+        if document is None:
+            return None
+        words = [*unknown_words(document)]
+        forget(document, words)
+        if words:
+            more = f" (and {len(words) - 1} more)" if len(words) > 1 else ""
+            self.notes.append(f"{word_finding(words[0], shown).message}{more}: it counts as not said")
+        return document  # type: ignore[no-any-return]
 
     def take_lines(self, lines: Lines) -> None:
         """Add lines of a log that are read."""
@@ -199,12 +216,27 @@ class RunReader:
     def _decoded(self, data: bytes, shown: str, reader: "msgspec.json.Decoder[Any]", version: str) -> Any:
         try:
             return decode(data, reader).document
+        except msgspec.ValidationError as error:
+            if (document := decode_whole(data, reader.type)) is not None:
+                return document
+            return self._refused(data, shown, reader, version, alike=str(error))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            explained = explain(data, shown, version)
-        self.findings += explained.findings
-        if explained.findings:
+            return self._refused(data, shown, reader, version)
+
+    def _refused(
+        self, data: bytes, shown: str, reader: "msgspec.json.Decoder[Any]", version: str, *, alike: str = "", explained: int = 3
+    ) -> Any:
+        """Find out why a document was refused, or read it after all; of files refused alike the first few are explained."""
+        known = self._alike.setdefault(alike, [])
+        if alike and len(known) >= explained:
+            self.findings.append(replace(known[0], file=shown))
             return None
-        return msgspec.convert(explained.document, reader.type, strict=False)
+        found = explain(data, shown, version)
+        known += found.findings[:1]
+        self.findings += found.findings
+        if found.findings:
+            return None
+        return msgspec.convert(found.document, reader.type, strict=False)
 
 
 def _blocks(path: Path) -> int:

@@ -7,7 +7,6 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ckaudit.contract.analysis import Trigger
 from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
@@ -52,7 +51,7 @@ class Event(Struct, frozen=True):
 
     step: int
     event_step: int
-    triggers: tuple[Trigger, ...]
+    triggers: tuple[str, ...]
 
 
 class Run(Struct, frozen=True, eq=False):

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ckaudit.audit.autopsy.result import EventName
-from ckaudit.contract.analysis import Trigger
 from ckaudit.contract.decode import decode
 from ckaudit.contract.files import BrokenFile, read_bytes
 from ckaudit.contract.numbers import Count, Step
@@ -22,7 +21,7 @@ class EventFile(Struct, frozen=True, kw_only=True):
 
     schema_version: Literal["ck.analysis.v1"]
     step: Step
-    triggers: list[Trigger] | UnsetType = UNSET
+    triggers: list[str] | UnsetType = UNSET
     event_step: Step | UnsetType = UNSET
     rank: Count | UnsetType = UNSET
     history: History | UnsetType = UNSET

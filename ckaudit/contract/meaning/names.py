@@ -119,5 +119,5 @@ def placement(subject: Subject) -> Iterator[Finding]:
         return
     for section in ("weights", "gradients"):
         for name, where in subject.table(section).recorded("placement"):
-            if where != "replicated":
+            if where in ("shard", "partial"):
                 yield subject.find(kinds.PLACEMENT, (section, name, "placement"), "replicated in a file without a rank", where)
