@@ -16,6 +16,9 @@ from ckaudit.contract.training import BatchFacts, Cost, History, OptimizerState,
 VERSION = "ck.analysis.v1"
 
 Trigger = Literal["cadence", "loss_spike", "grad_norm", "dead_parameter", "nonfinite", "manual", "first", "last"]
+PLANNED = frozenset({"cadence", "first", "last"})
+"""Triggers that are no event; any other word is one, also of somebody's own."""
+
 GradientsSource = Literal["pre_clip", "rescaled", "post_clip"]
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from ckaudit.audit.autopsy.aftermath import returns
 from ckaudit.audit.autopsy.batch import batches
 from ckaudit.audit.autopsy.box import channels
-from ckaudit.audit.autopsy.files import EventFile, chosen, event_triggers, with_history
+from ckaudit.audit.autopsy.files import EventFile, chosen, event_files, event_triggers
 from ckaudit.audit.autopsy.ranges import Channel
+from ckaudit.audit.autopsy.rebuilt import channels_of_record, rebuilt
 from ckaudit.audit.autopsy.result import Autopsy, Departure, EventName, Moment
 from ckaudit.audit.autopsy.story import departures, is_notable, moments, onset_of, standing_of, tracks
 from ckaudit.audit.open import open_run
@@ -39,17 +40,17 @@ def autopsy(path: Path, *, event: int | None = None, gate: Gate = OPEN, progress
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
     run = open_run(path, reads=reads, progress=progress)
     if not len(run.checkpoint_steps):
-        raise UsageError(f"{run.name} has no checkpoints", hint="Only a recorder's event checkpoints have a black box.")
-    files = with_history(path)
+        raise UsageError(f"{run.name} has no checkpoints", hint="An event is told from the checkpoint that it asked for.")
+    files = event_files(path)
     return autopsy_of(run, files, chosen(files, event), gate=gate)
 
 
 @takes_any_numbers
 def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: Gate = OPEN) -> Autopsy:
     """Say the same of a run that is in memory, and one of its checkpoints."""
-    history, name = file.history, file.name
-    assert history  # `with_history` gave it
-    found = channels(history)
+    name = file.name
+    history = file.history if file.has_box and file.history else rebuilt(run, name.event_step)
+    found = channels(history) if file.has_box else channels_of_record(run, history)
     report = triage_run(run, gate=gate)
     out = [*departures(history, found), *batches(run, history, report.findings)]
     standing = standing_of(out)
@@ -63,7 +64,8 @@ def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: G
     return Autopsy(
         subject=run.name,
         event=name,
-        verdict=verdict(name, told, found),
+        boxed=file.has_box,
+        verdict=verdict(name, told, found, box="black box" if file.has_box else "record"),
         steps=tuple(history.steps),
         onset=onset,
         moments=told,
@@ -99,18 +101,18 @@ def _findings(report: Report, first: int, event: int, *, late: int = 5) -> list[
     return [*(each for each in found if leading[each.code] is each), *(each for each in found if leading[each.code] is not each)]
 
 
-def verdict(event: EventName, told: Sequence[Moment], found: Sequence[Channel]) -> str:
+def verdict(event: EventName, told: Sequence[Moment], found: Sequence[Channel], *, box: str = "black box") -> str:
     """Return in one sentence what went first, and what followed at the event."""
-    triggers = ", ".join(event_triggers(event))
+    triggers = ", ".join(event_triggers(event)) or "no trigger is named"
     asked = f"the event at step {event.event_step} ({triggers})"
     if not told:
-        short = "" if any(len(each.values) >= 8 for each in found) else ": the black box is too short to know what is usual"
-        return f"Nothing in the black box left its own range before {asked}{short}"
+        short = "" if any(len(each.values) >= 8 for each in found) else f": the {box} is too short to know what is usual"
+        return f"Nothing in the {box} left its own range before {asked}{short}"
     first = told[0]
     lead = said(first.departures[0])
     same = [each for each in first.departures[1:] if each.kind == first.departures[0].kind != "batch"]
     more = f", with {len(same)} more of {sum(each.kind == first.departures[0].kind for each in found)}" if same else ""
-    since = "from the first step of the black box on" if first.departures[0].since_start else f"at step {first.step}"
+    since = f"from the first step of the {box} on" if first.departures[0].since_start else f"at step {first.step}"
     before = event.event_step - first.step
     ahead = (
         f", {before} step{'s' if before > 1 else ''} before {asked}"

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ckaudit.audit.autopsy.result import EventName
+from ckaudit.contract.analysis import PLANNED
 from ckaudit.contract.decode import decode
 from ckaudit.contract.files import BrokenFile, read_bytes
 from ckaudit.contract.numbers import Count, Step
@@ -27,14 +28,27 @@ class EventFile(Struct, frozen=True, kw_only=True):
     history: History | UnsetType = UNSET
 
     @property
+    def has_box(self) -> bool:
+        """Whether it holds the last steps before it."""
+        return self.history is not UNSET and bool(self.history.steps)
+
+    @property
+    def is_event(self) -> bool:
+        """Whether an event asked for it: it says of which step, or names a trigger that is no plan."""
+        return self.event_step is not UNSET or not PLANNED.issuperset(self.triggers or ())
+
+    @property
     def name(self) -> EventName:
         """The event by its steps; a checkpoint that no event asked for stands for its own step."""
         event = self.step if self.event_step is UNSET else self.event_step
         return EventName(step=self.step, event_step=event, triggers=tuple(self.triggers or ()))
 
 
-def with_history(path: Path) -> list[EventFile]:
-    """Return the merged checkpoints that have a black box, in the order of steps; what cannot be read is passed over."""
+def event_files(path: Path) -> list[EventFile]:
+    """Return the merged checkpoints that have a black box or that an event asked for, in the order of steps.
+
+    What cannot be read is passed over.
+    """
     folder, decoder, found = list_source(path), msgspec.json.Decoder(EventFile), []
     for file in folder.checkpoints:
         if file.rank is not None:
@@ -43,7 +57,7 @@ def with_history(path: Path) -> list[EventFile]:
             document = decode(read_bytes(file.path, file.shown, root=folder.root), decoder).document
         except (BrokenFile, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue  # validate and triage tell what is wrong with it
-        if document.history is not UNSET and document.history.steps and not document.rank:
+        if not document.rank and (document.has_box or document.is_event):
             found.append(document)
     return sorted(found, key=lambda each: each.step)
 
@@ -54,14 +68,14 @@ def chosen(files: Sequence[EventFile], asked: int | None) -> EventFile:
     Raises:
         UsageError: Where there is none; the hint lists those there are.
     """
-    events = [each for each in files if each.event_step is not UNSET]
+    events = [each for each in files if each.is_event]
     if asked is None:
         if events:
             return events[-1]
         ends = [str(each.step) for each in files]
         hint = f"The black box at step {ends[-1]} can be looked at: --event {ends[-1]}" if ends else "Nothing triggered one."
         raise UsageError("the run has no event checkpoint", hint=hint)
-    by_event = [each for each in events if each.event_step == asked] or [each for each in files if each.step == asked]
+    by_event = [each for each in events if each.name.event_step == asked] or [each for each in files if each.step == asked]
     if by_event:
         return by_event[0]
     raise UsageError(f"there is no event checkpoint for step {asked}", hint=_there_are(events))
@@ -78,4 +92,4 @@ def _there_are(events: Sequence[EventFile], *, most: int = 8) -> str:
 
 def event_triggers(name: EventName) -> tuple[str, ...]:
     """Return the triggers that are events; the cadence may have been due at the same step."""
-    return tuple(each for each in name.triggers if each not in ("cadence", "first", "last")) or name.triggers
+    return tuple(each for each in name.triggers if each not in PLANNED) or name.triggers

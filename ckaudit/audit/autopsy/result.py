@@ -116,6 +116,7 @@ class Autopsy(Struct, frozen=True, kw_only=True):
         others: The other events of the run.
         notes: What a reader must know of how the run was read.
         files: Files read.
+        boxed: Whether the checkpoint has a black box; else the run's lines and checkpoints stand in for it.
     """
 
     subject: str
@@ -134,3 +135,4 @@ class Autopsy(Struct, frozen=True, kw_only=True):
     others: tuple[EventName, ...]
     notes: tuple[str, ...] = ()
     files: int = 0
+    boxed: bool = True

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
+from ckaudit.contract.analysis import PLANNED
 from ckaudit.contract.files import CHECKPOINT_NAME
 from ckaudit.contract.meaning import Place, Subject, check
 from ckaudit.contract.report import Finding
 
 _FOLDERS = re.compile(r".*[/\\]", re.DOTALL)
-PLANNED = frozenset({"cadence", "first", "last"})
-"""Reasons for a checkpoint that are no event; any other word is one, also of somebody's own."""
 
 
 @check(kinds.STEP_AND_NAME, kinds.SESSION_AND_NAME, reads=("step", "session", "rank"))

@@ -1,7 +1,7 @@
 """The autopsy of an event as Markdown: the verdict, a table of what left its range, and what came of it."""
 
 from ckaudit.audit.autopsy.result import Autopsy
-from ckaudit.reports.autopsy.sentences import afterwards, earlier, finding, lines_of, others, standing, title
+from ckaudit.reports.autopsy.sentences import afterwards, box_of, earlier, finding, lines_of, others, standing, title
 from ckaudit.reports.markdown_text import text
 from ckaudit.reports.view import View
 from ckaudit.reports.words import likelihood
@@ -24,6 +24,6 @@ def render(found: Autopsy, view: View) -> str:
         lines += [f"cause: {each.title.rstrip('.')} ({likelihood(each.confidence)}). {each.knob}" for each in found.diagnoses]
         blocks += ["**Triage finds in these steps**", "\n".join(f"- {text(line)}" for line in lines)]
     blocks += [others(found)] if others(found) else []
-    box = f"black box of steps {found.steps[0]} to {found.steps[-1]}, {found.tensors} tensors"
+    box = f"{box_of(found)} of steps {found.steps[0]} to {found.steps[-1]}, {found.tensors} tensors"
     blocks.append(f"<sub>{text(found.subject)}: {box}, {found.files} files read</sub>")
     return "\n\n".join(blocks) + "\n"

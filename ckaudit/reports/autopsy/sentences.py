@@ -32,13 +32,18 @@ def lines_of(moment: Moment, *, verbose: bool) -> Iterator[str]:
         yield said(members[0]) + more
 
 
+def box_of(found: Autopsy) -> str:
+    """Return what the steps before the event are told from."""
+    return "black box" if found.boxed else "record without a black box"
+
+
 def standing(found: Autopsy) -> str:
     """Return one sentence on what was dead before the box begins and is not the story itself, or an empty string."""
     if not found.standing or found.onset == found.steps[0]:
         return ""
     first = found.standing[0]
     more = f" (and {len(found.standing) - 1} more)" if len(found.standing) > 1 else ""
-    return f"Since the first step of the black box {said(first)}{more}."
+    return f"Since the first step of the {box_of(found)} {said(first)}{more}."
 
 
 def earlier(found: Autopsy, *, most: int = 6) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from ckaudit.audit.autopsy.result import Autopsy, Track
 from ckaudit.contract.numbers import Number
-from ckaudit.reports.autopsy.sentences import NAMES, afterwards, earlier, finding, lines_of, others, standing, title
+from ckaudit.reports.autopsy.sentences import NAMES, afterwards, box_of, earlier, finding, lines_of, others, standing, title
 from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import fit, pad, paragraph
 from ckaudit.reports.terminal.pictures import sparkline, starts
@@ -42,7 +42,7 @@ def _timeline(found: Autopsy, view: View, width: int) -> list[str]:
     labels = [_label(track) for track in found.tracks]
     column = min(LABEL, width // 3, max((len(label) for label in labels), default=0))
     room = width - column - ENDS - 6
-    heading = f"Black box: steps {found.steps[0]} to {found.steps[-1]}, {plural(found.tensors, 'tensor')}"
+    heading = f"{box_of(found).capitalize()}: steps {found.steps[0]} to {found.steps[-1]}, {plural(found.tensors, 'tensor')}"
     lines = [paint(heading, "bold", view)]
     for track, label in zip(found.tracks, labels, strict=True):
         short = label if len(label) <= column else f"..{label[-column + 2 :]}"
