@@ -109,11 +109,22 @@ def _stretch(size: Series, row: int, column: int, limit: float) -> Hit:
 
 
 def _way(steps: Steps, rate: Series) -> Floats:
-    """Return the learning rates from each checkpoint to the next together, one step of the largest at least, shape (T-1,)."""
+    """Return the learning rates from each checkpoint to the next together, one step of the largest at least, shape (T-1,).
+
+    Between two lines of the log it is the larger of theirs; beyond its last line nothing is known, and any way is possible.
+    """
     known = rate.finite[:, 0]
-    rates = rate.values[known, 0]
-    summed = np.cumsum(rates * np.diff(rate.steps[known], prepend=0))
-    return np.asarray(np.maximum(np.diff(np.interp(steps, rate.steps[known], summed)), rates.max(initial=1e-300)))
+    times, rates = rate.steps[known], rate.values[known, 0]
+    summed = np.cumsum(np.maximum(rates, _before(rates)) * np.diff(times, prepend=0))
+    way = np.maximum(np.diff(np.interp(steps, times, summed)), rates.max(initial=1e-300))
+    return np.asarray(np.where(_is_beyond(steps[1:], times), np.inf, way))
+
+
+def _is_beyond(steps: Steps, times: Steps) -> NDArray[np.bool_]:
+    """Tell which steps lie beyond the end of a log, by more than any two of its lines lie apart."""
+    if not len(times):
+        return np.ones(len(steps), bool)
+    return np.asarray(steps > times[-1] + np.diff(times, prepend=0).max())
 
 
 def _before(values: Floats) -> Floats:
@@ -143,8 +154,13 @@ def _beyond_past(per_rate: Floats, rows: Steps, *, window: int, min_points: int)
 
 
 def _farthest(moved: Series, rate: Series, facts: Manifest | None) -> Floats:
-    """Return the norm of an update that moves each element by one learning rate, shape (T, P); 0 where that is not known."""
-    return np.asarray(np.nan_to_num(at(rate, moved.steps).values) * np.nan_to_num(_roots(moved, facts)))
+    """Return the norm of an update that moves each element by one learning rate, shape (T, P); 0 where that is not known.
+
+    Infinite beyond the end of the log.
+    """
+    found = np.asarray(np.nan_to_num(at(rate, moved.steps).values) * np.nan_to_num(_roots(moved, facts)))
+    found[_is_beyond(moved.steps, rate.steps[rate.finite[:, 0]])] = np.inf
+    return found
 
 
 def _roots(series: Series, facts: Manifest | None) -> Floats:
