@@ -12,6 +12,7 @@ from ckaudit.contract.manifest import LossKind, Manifest, NoGradient, TensorFact
 from ckaudit.contract.tensor_names import block_of, direction_by_name, no_gradient_by_name
 from ckaudit.run.series import Floats
 
+NOT_OF_TOKENS = "the loss is not one of tokens"
 BRANCHES = ("attention", "mlp")
 """What a block adds to the stream side by side; experts count as the MLP."""
 
@@ -209,6 +210,18 @@ def loss_kind_of(manifest: Manifest | None) -> LossKind | Literal["unknown"]:
     if manifest.loss_kind is not UNSET:
         return manifest.loss_kind
     return "unknown" if manifest.vocabulary is UNSET else "nats_per_token"
+
+
+def loss_vocabulary(manifest: Manifest | None) -> int | None:
+    """Return among how many tokens the loss chooses; None where that is not known or the loss is not one of tokens.
+
+    >>> facts = Manifest(schema_version="ck.run.v1", vocabulary=64, loss_kind="other")
+    >>> loss_vocabulary(facts) is None
+    True
+    """
+    if manifest is None or manifest.vocabulary is UNSET or manifest.vocabulary < 1 or loss_kind_of(manifest) == "other":
+        return None
+    return manifest.vocabulary
 
 
 def table_of(manifest: Manifest | None) -> TensorTable:
