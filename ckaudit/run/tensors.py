@@ -185,6 +185,25 @@ class TensorTable(Struct, frozen=True):
         return fact is None or fact.trainable is not False
 
 
+def whole_parts(chosen: Iterable[str], names: Iterable[str]) -> set[str]:
+    """Return those of the chosen tensors that lie in a module of which all tensors are chosen, and that holds several blocks.
+
+    >>> names = ["tower.blocks.0.up", "tower.blocks.1.up", "tower.norm", "text.blocks.0.up", "text.blocks.1.up"]
+    >>> sorted(whole_parts(names[:4], names))
+    ['tower.blocks.0.up', 'tower.blocks.1.up', 'tower.norm']
+    """
+    chosen, inside, blocks = {*chosen}, dict[str, int](), dict[str, set[str]]()
+    for name in names:
+        words = name.split(".")
+        for count in range(1, len(words)):
+            outer = ".".join(words[:count])
+            inside[outer] = inside.get(outer, 0) + (name not in chosen)
+            if (block := block_of(name)) is not None and block.startswith(f"{outer}."):
+                blocks.setdefault(outer, set()).add(block)
+    whole = {outer for outer, left in inside.items() if not left and len(blocks.get(outer, ())) > 1}
+    return {name for name in chosen if any(name.startswith(f"{outer}.") for outer in whole)}
+
+
 def last_beside(blocks: Sequence[str]) -> list[int]:
     """Return for each block the place of the last one that the same stream ends in: an encoder's is not a decoder's.
 
