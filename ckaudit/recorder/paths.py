@@ -19,6 +19,8 @@ RELAYS = re.compile(
 )
 LAYERS = re.compile(r"(Convolution|Addmm|Add|Linear|ThnnConv2D|MkldnnConvolution)Backward\d*")
 BATCH_NORM = re.compile(r"(Native|Cudnn|Miopen)?BatchNorm(WithUpdate)?Backward\d*")
+NORMS = re.compile(rf"{BATCH_NORM.pattern}|(Native)?(Layer|Group)NormBackward\d*|(Fused)?RmsNormBackward\d*")
+SCALES = re.compile(rf"MulBackward\d*|{NORMS.pattern}")
 NODE = re.compile(r"(?P<operator>\w+?)Backward(?P<number>\d*)")
 
 
@@ -28,7 +30,7 @@ class Reader(Struct, frozen=True):
     Attributes:
         node: Its name.
         number: Its place in the order of the forward pass, which the operator has too.
-        is_taken_out: Whether what a bias adds there is the same for all that a normalization takes the mean of.
+        is_taken_out: Whether a normalization is blind to what a bias adds there, or to what a scale multiplies.
     """
 
     node: str
@@ -87,7 +89,7 @@ def _told(facts: TensorFacts, found: list[Reader]) -> TensorFacts:
         return facts
     nodes = dict.fromkeys(reader.node for reader in found)
     if facts.no_gradient is UNSET and all(reader.is_taken_out for reader in found):
-        facts = replace(facts, no_gradient="bias_before_norm")
+        facts = replace(facts, no_gradient="taken_out_by_norm")
     return replace(facts, operator=", ".join(dict.fromkeys(map(operator_of, nodes))), backward=", ".join(nodes))
 
 
@@ -142,19 +144,21 @@ def _above(leaf: Any, parents: Mapping[Any, list[Any]]) -> list[Reader]:
         else:
             found.add(node)
     ordered = sorted(found, key=lambda node: node._sequence_nr())  # noqa: SLF001
-    is_bias = leaf.variable.ndim == 1
+    is_small = leaf.variable.ndim < 2
     return [
-        Reader(node.name(), node._sequence_nr(), is_bias and _is_taken_out(node, leaf.variable.numel(), parents))  # noqa: SLF001
+        Reader(node.name(), node._sequence_nr(), is_small and _is_taken_out(node, leaf.variable.numel(), parents))  # noqa: SLF001
         for node in ordered
     ]
 
 
-def _is_taken_out(node: Any, channels: int, parents: Mapping[Any, list[Any]]) -> bool:
-    """Return whether all that reads a layer's output is a normalization over everything that shares an element of its bias.
+def _is_taken_out(node: Any, elements: int, parents: Mapping[Any, list[Any]]) -> bool:
+    """Return whether all that reads what a node puts out is a normalization that is blind to a bias or a scale of the node.
 
-    That is one over the batch, or over groups of a single channel.
+    A bias is the same for all that a normalization over the batch, or over groups of a single channel, takes the mean of; a
+    scale is the same for all that it takes the deviation of. A single number scales everything.
     """
-    if not LAYERS.fullmatch(node.name()):
+    is_scale = SCALES.fullmatch(node.name()) is not None
+    if not is_scale and not LAYERS.fullmatch(node.name()):
         return False
     waiting, seen = list(parents.get(node, [])), set[Any]()
     found = False
@@ -165,7 +169,7 @@ def _is_taken_out(node: Any, channels: int, parents: Mapping[Any, list[Any]]) ->
         seen.add(above)
         if RELAYS.fullmatch(above.name()):
             waiting += parents.get(above, [])
-        elif _takes_out(above, channels):
+        elif _takes_out(above, elements) or (is_scale and elements == 1 and NORMS.fullmatch(above.name())):
             found = True
         else:
             return False

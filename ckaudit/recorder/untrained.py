@@ -17,6 +17,7 @@ def is_table_of_sinusoids(tensor: Tensor) -> bool:
 
     Rows of zeros, as for padding or a class token, are passed over. Drawn values have rows of many sizes.
 
+    >>> import torch
     >>> angles = torch.arange(20.0)[:, None] / 100 ** torch.linspace(0, 1, 8)
     >>> is_table_of_sinusoids(torch.cat([angles.sin(), angles.cos()], 1)), is_table_of_sinusoids(torch.randn(20, 16))
     (True, False)

@@ -1,15 +1,17 @@
 """Tensors of which no gradient is to be expected, whatever the run does: they are no sign of an illness."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
+from ckaudit.contract.tensor_names import beside_in_attention
 from ckaudit.run.collect import DTYPES
-from ckaudit.run.series import Series
+from ckaudit.run.series import Mask, Series
 from ckaudit.run.tensors import TensorTable
 
 HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
-TAKEN_OUT = "biases that a normalization or a softmax takes out"
+TAKEN_OUT = "biases and scales that a normalization or a softmax takes out"
 KINDS = {"key_bias": "key biases", "unused": "parts that the forward pass does not use"}
 
 
@@ -44,6 +46,24 @@ def cancelled(
     return _vanishing(gradient, rounding_half if _computes_in_half(types) else rounding) | known - late
 
 
+def waiting_factors(slow: Mask, labels: Sequence[str]) -> Mask:
+    """Return where a query or key stands still together with the other, while the value beside them moves, shape (T, P).
+
+    Logits are products of the two. As long as all keys look alike neither has a gradient to speak of, and under plain descent
+    both wait, though the path through the values is open.
+
+    Args:
+        slow: Whether a tensor stands still, shape (T, P).
+        labels: Names of the tensors.
+    """
+    places, found = {label: place for place, label in enumerate(labels)}, np.zeros(slow.shape, bool)
+    for label, place in places.items():
+        other, value = beside_in_attention(label) or ("", "")
+        if other in places and value in places:
+            found[:, place] = slow[:, place] & slow[:, places[other]] & ~slow[:, places[value]]
+    return found
+
+
 def left_out(gradient: Series, table: TensorTable, types: Series | None = None) -> list[str]:
     """Return the sentence on the trainable tensors that rules leave out since no gradient is to be expected; none without any.
 
@@ -52,6 +72,7 @@ def left_out(gradient: Series, table: TensorTable, types: Series | None = None) 
     found = cancelled(gradient, table, types)
     vanishing = _vanishing(gradient, 2**-8)
     without = {name for name in found if name not in gradient.labels or _is_zero(gradient, name)}
+    without |= {name for name in found if table.no_gradient_reason(name) == "taken_out_by_norm"}
     idle = {name for name in without if name not in gradient.labels and table.no_gradient_reason(name) != "unused"}
     names = [
         name

@@ -146,3 +146,31 @@ def test_a_bias_straight_before_a_normalization_is_told_exactly_where_its_gradie
     (out * torch.randn_like(out)).sum().backward()
     cancels = float(layer.bias.grad.norm()) < 1e-9 * float(layer.weight.grad.norm())
     assert cancels is expected
+
+
+@pytest.mark.parametrize(
+    ("scale", "norm", "expected"),
+    [
+        ((8,), nn.BatchNorm1d(8), True), ((), nn.BatchNorm1d(8), True), ((), nn.LayerNorm(8), True),
+        ((1,), nn.LayerNorm(8), True),
+        ((), nn.GroupNorm(2, 8), True), ((8,), nn.LayerNorm(8), False), ((8,), nn.GroupNorm(2, 8), False),
+        ((8,), nn.Identity(), False),
+    ],
+)  # fmt: skip
+def test_a_scale_straight_before_a_normalization_is_told_exactly_where_its_gradient_cancels(scale, norm, expected):
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"layer": nn.Linear(3, 8).double(), "norm": norm.double()})
+    model.scale = nn.Parameter(torch.full(scale, 1.5, dtype=torch.float64))
+    model.forward = lambda x: norm(model.scale * model["layer"](x))
+    x = torch.randn(32, 3, dtype=torch.float64)
+    assert ("scale" in reasons(model, x)) is expected
+    out = model(x)
+    (out * torch.randn_like(out)).sum().backward()
+    # The small number that a normalization adds to the variance leaves a little.
+    cancels = float(model.scale.grad.norm()) < 1e-3 * float(model["layer"].weight.grad.norm())
+    assert cancels is expected
+
+
+def test_a_normalization_straight_before_another_has_neither_scale_nor_bias_of_its_own():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4))
+    assert reasons(model, torch.randn(8, 3)) == dict.fromkeys(["0.bias", "1.weight", "1.bias"], "taken_out_by_norm")

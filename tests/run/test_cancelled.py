@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.manifest import TensorFacts
-from ckaudit.run.cancelled import cancelled, left_out
+from ckaudit.run.cancelled import cancelled, left_out, waiting_factors
 from ckaudit.run.collect import DTYPES
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable
@@ -49,7 +49,7 @@ def test_what_is_left_out_is_said_once_by_kind():
     assert left_out(gradient, TensorTable({})) == [
         (
             "3 tensors have no gradient by construction and are left out: key biases (1), "
-            "biases that a normalization or a softmax takes out (2)"
+            "biases and scales that a normalization or a softmax takes out (2)"
         )
     ]
 
@@ -82,5 +82,16 @@ def test_a_fixed_table_is_left_out_without_a_word():
 
 def test_a_bias_that_is_known_to_be_taken_out_is_left_out_even_where_its_gradient_is_exactly_zero():
     gradient = series(**{"conv.weight": [1.0, 1.0], "conv.bias": [0.0, 0.0]})
-    table = TensorTable({"conv.bias": TensorFacts(no_gradient="bias_before_norm")})
+    table = TensorTable({"conv.bias": TensorFacts(no_gradient="taken_out_by_norm")})
     assert cancelled(gradient, table) == {"conv.bias"}
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v"), [("query", "key", "value"), ("q_proj", "k_proj", "v_proj"), ("wq", "wk", "wv"), ("q", "k", "v")]
+)
+def test_queries_and_keys_wait_for_each_other_while_the_value_moves(q, k, v):
+    labels = [f"key.layers.0.attn.{part}.weight" for part in (q, k, v)]
+    slow = np.array([[True, True, False], [True, False, False], [True, True, True]])
+    expected = [[True, True, False], [False, False, False], [False, False, False]]
+    assert waiting_factors(slow, labels).tolist() == expected
+    assert not waiting_factors(slow[:, :2], labels[:2]).any()
