@@ -39,10 +39,10 @@ def barely_moving(
     ## Why it matters
     The tensor is not in the optimizer, is cut off from the loss, or its update is lost on the way.
     ## False alarms
-    Frozen tensors are left out where run.json says so, and biases whose gradient is zero by mathematics. A tensor that began
-    at zero has no relative movement. Queries and keys wait for each other while all keys look alike, as at the start of BERT
-    under plain descent: where both stand still and the value moves, they are left out. A gain of 1 that moves as far as weights of 0.02 moves by a fiftieth of what they do
-    for its size, and is well.
+    Frozen tensors are left out where run.json says so, and those of which no gradient is to be expected. A tensor that began
+    at zero has no relative movement. Queries and keys wait for each other while all keys look alike, as in BERT under plain
+    descent: where both stand still and the value beside them moves, they are left out. A gain of 1 that moves as far as
+    weights of 0.02 moves by a fiftieth of what they do for its size, and is well.
     """
     yield from too_few(norm, min_points)
     tensors = table_of(facts)
