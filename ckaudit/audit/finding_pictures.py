@@ -42,7 +42,7 @@ def finding_charts(run: Run, findings: Sequence[Finding], *, most: int = 2, poin
         around = _around(series.only(label.__eq__).recorded_rows(), finding)
         if (metric.name, label) not in made and len(around.steps) >= LEAST and len(np.unique(around.values)) > 1:
             made[metric.name, label] = chart_of(
-                around, name="finding", title=title, points=points, finding=place, unit=metric.unit
+                around, name="finding", title=title, points=points, finding=place, unit=run.shown_unit(metric.unit)
             )
     return list(made.values())
 

@@ -114,7 +114,7 @@ def _finding(rule: Rule, hit: Hit, run: Run) -> Finding:
     message, group = told(hit, known_places(run))
     return Finding(
         code=rule.code, name=rule.name, severity=hit.severity, message=message, where=hit.where, group=group,
-        first_step=hit.first, last_step=hit.last, worst_step=hit.worst, unit=rule.unit,
+        first_step=hit.first, last_step=hit.last, worst_step=hit.worst, unit=run.shown_unit(rule.unit),
         value=None if hit.value is None else to_word(hit.value), limit=None if hit.limit is None else to_word(hit.limit),
         points=hit.points, also=list(hit.also), path=_path(rule, hit, run),
     )  # fmt: skip

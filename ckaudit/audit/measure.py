@@ -125,7 +125,7 @@ def _measured(metric: Metric, run: Run, stretch: Stretch) -> Measured | Missing:
     shown = cut(_own_label(metric, series), stretch)
     if not shown:
         return Missing(name=metric.name, reason="not_in_these_steps")
-    return Measured(metric.name, metric.title, metric.unit, metric.source, shown, metric.worst)
+    return Measured(metric.name, metric.title, run.shown_unit(metric.unit), metric.source, shown, metric.worst)
 
 
 def _own_label(metric: Metric, series: Series) -> Series:

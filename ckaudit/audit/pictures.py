@@ -52,7 +52,8 @@ def _loss(run: Run, points: int) -> Chart | None:
     series = train_loss_raw(run)
     if series.points < 2:
         return None
-    return chart_of(series.recorded_rows(), name="loss", title="Is the loss going down?", points=points, unit=train_loss_raw.unit)
+    unit = run.shown_unit(train_loss_raw.unit)
+    return chart_of(series.recorded_rows(), name="loss", title="Is the loss going down?", points=points, unit=unit)
 
 
 def chart_of(rows: Series, *, name: str, title: str, points: int, unit: str, finding: int | None = None) -> Chart:

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Iterator
 
-from msgspec import UNSET
-
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.of_curves import still
 from ckaudit.contract.manifest import Manifest
@@ -27,7 +25,7 @@ from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.weights_alike import weights_alike
 from ckaudit.rules.weights_shrink import weights_shrink
 from ckaudit.run.series import Series
-from ckaudit.run.tensors import table_of
+from ckaudit.run.tensors import loss_vocabulary, table_of
 
 OTHERS = (
     barely_moving, dead_parameter, frozen_parameter, learning_rate_zero, schedule_off_plan, skipped_updates, target_misalignment,
@@ -66,8 +64,8 @@ def capacity_too_small(
         )
         if stands.kind in ("flat", "lost"):
             yield contradicts(strong, "even the smallest model learns how often each token occurs", "LOSS003")
-    width, vocabulary = table_of(facts).width(), facts.vocabulary if facts else UNSET
-    if width is not None and vocabulary is not UNSET and vocabulary > 1:
+    width, vocabulary = table_of(facts).width(), loss_vocabulary(facts)
+    if width is not None and vocabulary is not None and vocabulary > 1:
         bits = math.log2(vocabulary)
         if width < room * bits:
             yield supports(

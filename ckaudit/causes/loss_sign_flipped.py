@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.contract.manifest import Manifest
@@ -28,6 +27,7 @@ from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights_grow import weights_grow
 from ckaudit.run.series import Floats, Series
+from ckaudit.run.tensors import loss_vocabulary
 
 
 @cause(
@@ -59,7 +59,8 @@ def loss_sign_flipped(
         return
     losses = train.values[train.finite]
     first, last = float(losses[0]), float(np.median(losses[-20:]))
-    guess = math.log(facts.vocabulary) if facts is not None and facts.vocabulary is not UNSET else None
+    vocabulary = loss_vocabulary(facts)
+    guess = None if vocabulary is None else math.log(vocabulary)
     mirrored = guess is not None and abs(first + guess) < alike * guess
     if last < 0 and (mirrored or _falls_without_bound(losses) or _worsens(val, guess)):
         yield supports(decisive, f"the loss goes from {first:.3g} to {last:.3g}, and nothing holds it below zero", train.name)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.of_curves import still
@@ -22,6 +21,7 @@ from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.run.series import Series
+from ckaudit.run.tensors import loss_vocabulary
 
 
 @cause(
@@ -47,10 +47,11 @@ def softmax_applied_twice(
     illness. Whatever V is, the loss falls by less than one nat, and what is measured in another way goes elsewhere. Weights
     follow the scale that all causes share.
     """
-    if facts is None or facts.vocabulary is UNSET or facts.vocabulary < 2 or train is None or not train.finite.any():
+    vocabulary = loss_vocabulary(facts)
+    if vocabulary is None or vocabulary < 2 or train is None or not train.finite.any():
         yield from _without_vocabulary(train, val, norm, decisive, strong, medium)
         return
-    guess, floor = math.log(facts.vocabulary), math.log(facts.vocabulary - 1 + math.e) - 1
+    guess, floor = math.log(vocabulary), math.log(vocabulary - 1 + math.e) - 1
     losses = train.values[train.finite]
     least, level = float(losses.min()), float(np.median(losses[-20:]))
     if least < floor:
@@ -64,10 +65,10 @@ def softmax_applied_twice(
         )
     if norm is not None and norm.finite.any():
         start = float(np.median(norm.values[norm.finite][:10]))
-        if start < small / facts.vocabulary:
+        if start < small / vocabulary:
             yield supports(
                 strong,
-                f"the gradient norm begins at {start:.2g}, where 1 is usual: a second softmax divides by some {facts.vocabulary}",
+                f"the gradient norm begins at {start:.2g}, where 1 is usual: a second softmax divides by some {vocabulary}",
                 norm.name,
             )
         else:

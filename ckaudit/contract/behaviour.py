@@ -57,7 +57,8 @@ class AttentionStats(Struct, kw_only=True, omit_defaults=True, gc=False):
         list[Number] | UnsetType, doc("Largest scaled logit before softmax (M19).", unit="logit", shape="(H,)")
     ] = UNSET
     upper_triangle_mass_per_head: Annotated[
-        list[Number] | UnsetType, doc("Mean probability that a query gives to later keys, 0 to 1.", shape="(H,)")
+        list[Number] | UnsetType,
+        doc("Mean probability that a query gives to later keys, those of its own prefix aside, 0 to 1.", shape="(H,)"),
     ] = UNSET
     nearest_similarity_per_head: Annotated[
         list[Number] | UnsetType, doc("Cosine to the most similar other head of the layer.", shape="(H,)")

@@ -9,7 +9,7 @@ from ckaudit.contract.numbers import Count, NonNegative, Number, Step, doc
 VERSION = "ck.run.v1"
 
 AttentionDirection = Literal["causal", "bidirectional", "cross", "prefix"]
-NoGradient = Literal["key_bias", "bias_before_norm"]
+NoGradient = Literal["key_bias", "taken_out_by_norm", "fixed_table", "unused"]
 LossKind = Literal["nats_per_token", "other"]
 TensorKind = Literal["embedding", "attention", "mlp", "norm", "head", "router", "conv", "recurrent", "other"]
 
@@ -29,8 +29,8 @@ class TensorFacts(Struct, kw_only=True, omit_defaults=True):
     no_gradient: Annotated[
         NoGradient | UnsetType,
         doc(
-            "Why its gradient is zero by mathematics: it shifts all logits of a softmax alike, or a normalization subtracts it; "
-            "absent: nothing says that it is."
+            "Why no gradient is to be expected: it shifts all logits of a softmax alike, a normalization takes it out, it is a "
+            "fixed table of sinusoids, or the forward pass does not use its part of the model; absent: nothing says so."
         ),
     ] = UNSET
     stride: Annotated[Count | UnsetType, doc("Every how many elements the reference values were taken.", unit="elements")] = UNSET

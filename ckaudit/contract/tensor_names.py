@@ -10,6 +10,9 @@ EMBEDDING = re.compile(r"embed|(^|_)emb(_|$)|^w[tp]e$|^pos(ition)?s?$")
 ATTENTION = re.compile(r"attn|attention|^(q|k|v|o|qkv|kv|wq|wk|wv|wo|[qkvo]_proj|query|key|value|in_proj|out_proj)$")
 MLP = re.compile(r"mlp|ffn|feed_?forward|expert|^ff$|^(fc|linear|w)[123]?$|^c_fc$|intermediate|^(gate|up|down)(_proj)?$")
 KEY = re.compile(r"^(w?k|key|k_proj|key_proj|to_k|wk|k_lin|lin_k)$")
+PROJECTIONS = (("query", "key", "value"), ("q", "k", "v"), ("wq", "wk", "wv"))
+"""Words for what makes queries, keys and values, alone or before an ending such as `_proj` or `_lin`."""
+PROJECTION = re.compile(rf"(?<![a-z0-9])({'|'.join(word for words in PROJECTIONS for word in words[:2])})(?![a-z0-9])")
 CROSS = re.compile(r"cross|encdec|encoder_attn|enc_attn|multihead_attn|(^|_)memory|src_attn|context_attn")
 ENCODER, DECODER = re.compile(r"encoder|^enc$"), re.compile(r"decoder|^dec$")
 STAGE = re.compile(r"^stages?$")
@@ -80,6 +83,23 @@ def no_gradient_by_name(name: str, kind: TensorKind | str) -> NoGradient | None:
         return "key_bias" if last != "bias_k" else None
     is_bias = last == "bias" and bool(words) and KEY.search(words[-1]) is not None
     return "key_bias" if is_bias and kind == "attention" else None
+
+
+def beside_in_attention(name: str) -> tuple[str, str] | None:
+    """Return the names of the other of query and key, and of the value, beside a query or key; None for any other tensor.
+
+    >>> beside_in_attention("layer.0.attention.self.query.weight")
+    ('layer.0.attention.self.key.weight', 'layer.0.attention.self.value.weight')
+    >>> beside_in_attention("h.0.attn.v_proj.weight") is None
+    True
+    """
+    found = [*PROJECTION.finditer(name)]
+    if not found:
+        return None
+    own = found[-1]
+    query, key, value = next(words for words in PROJECTIONS if own[0] in words)
+    before, after = name[: own.start()], name[own.end() :]
+    return f"{before}{key if own[0] == query else query}{after}", f"{before}{value}{after}"
 
 
 def layer_names(names: Sequence[str]) -> dict[str, str]:

@@ -165,7 +165,8 @@ def upper_triangle_mass(run: Run) -> Series:
 
     $$\tfrac{1}{|Q|} \sum_q \sum_{k > q} \alpha_{q,k}$$
 
-    Shape (C, H): checkpoints by query heads, 0 to 1; exactly 0 under a causal mask.
+    Shape (C, H): checkpoints by query heads, 0 to 1; exactly 0 under a causal mask, and under one whose prefix is read both
+    ways as far as the writer leaves that out.
     """
     return run.series("attention", "upper_triangle_mass_per_head")
 

@@ -16,8 +16,11 @@ def val_ppl(run: Run) -> Series:
 
     $$\exp(L_{val})$$
 
-    Shape (E, V): evaluations by held-out sets. The logged perplexity counts where no loss was.
+    Shape (E, V): evaluations by held-out sets. The logged perplexity counts where no loss was. Not made of a loss that is not
+    one of tokens.
     """
+    if run.loss_kind == "other":
+        return run.scalar("val_ppl")
     loss, said = val_loss(run), run.scalar("val_ppl")
     made = loss.mapped(np.exp, "val_ppl", "1")
     if loss.labels == ("val_loss",):

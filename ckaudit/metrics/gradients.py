@@ -55,11 +55,21 @@ def block_gradient_norm(run: Run) -> Series:
     $$g_\ell = \sqrt{\textstyle\sum_{p \in \ell} \lVert \nabla_p L \rVert_F^2}$$
 
     Shape (C, L): checkpoints by blocks, from the input to the output; embedding, head and final norm are not blocks.
-    Not recorded where any of a block's parameters was not, experts without a token aside; NaN where one was NaN.
+    Not recorded where any of a block's parameters was not, experts without a token aside, nor in the first steps of a block
+    that begins behind a factor of zero and has a gradient as soon as that has moved; NaN where one was NaN.
     """
     norms = _with_idle_experts(run)
-    blocks = norms.grouped(run.tensors.blocks(norms.labels), root_sum_square)
+    blocks = _without_first_zeros(norms.grouped(run.tensors.blocks(norms.labels), root_sum_square))
     return in_order(blocks, run.tensors.in_depth_order(blocks.labels))
+
+
+def _without_first_zeros(norms: Series, *, first_steps: int = 20) -> Series:
+    """Return norms without the exact zeros that end within the first steps: a product has no gradient while a factor is zero."""
+    alive = np.maximum.accumulate(norms.recorded & (norms.values != 0), axis=0)
+    late = (norms.steps > first_steps)[:, None]
+    begins = alive.any(axis=0) & ~(norms.recorded & ~alive & late).any(axis=0)
+    recorded = norms.recorded & (alive | ~begins)
+    return replace(norms, recorded=recorded, values=np.where(recorded, norms.values, np.nan))
 
 
 @metric(unit="1", reads=[block_gradient_norm], source="playbook D4.2", memory=1)

@@ -4,13 +4,13 @@ import math
 from itertools import accumulate, islice
 
 import numpy as np
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.trend import theil_sen
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps, at, empty, single
+from ckaudit.run.tensors import loss_vocabulary
 
 
 @metric(unit="nats/token", reads=["train_loss_raw"], source="catalogue M03, F11", memory=1)
@@ -37,9 +37,9 @@ def initial_loss_excess(run: Run) -> Series:
     vocabulary, where the loss is not one of tokens, nor where the log begins later.
     """
     loss = train_loss_raw(run)
-    vocabulary = run.manifest.vocabulary if run.manifest else UNSET
+    vocabulary = loss_vocabulary(run.manifest)
     first = np.flatnonzero(loss.steps <= 1)[-1:]
-    if vocabulary is UNSET or not vocabulary or not len(first) or run.loss_kind == "other":
+    if vocabulary is None or not len(first):
         return empty("initial_loss_excess")
     rows = replace(loss, steps=loss.steps[first], values=loss.values[first], recorded=loss.recorded[first])
     return rows.mapped(lambda values: values - math.log(vocabulary), "initial_loss_excess", "nats/token")

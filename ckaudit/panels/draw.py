@@ -64,8 +64,9 @@ def curves(
         axis: Literal["left", "right"] = "right" if each in right else "left"
         traces += [_trace(series, place, each, budget, run=run, axis=axis, alone=alone) for place in kept]
     there = list(dict.fromkeys(each for _, each, _ in found))
+    unit = scene.run.shown_unit(metrics()[shown[0]].unit)
     return Chart(
-        id=name, title=title, shape="lines", metrics=there, formula=formula(*there), unit=metrics()[shown[0]].unit,
+        id=name, title=title, shape="lines", metrics=there, formula=formula(*there), unit=unit,
         right_unit=metrics()[right[0]].unit if any(each in there for each in right) else "", stacked=stacked, log=log,
         traces=traces, lines=list(lines), marks=marks(scene, None if marked else there),
         note=". ".join(each for each in (note, *left_out.values()) if each),

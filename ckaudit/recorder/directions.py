@@ -37,22 +37,39 @@ def stated_direction(name: str, module: nn.Module) -> AttentionDirection | None:
 
 
 def seen_direction(
-    stated: AttentionDirection | None, probabilities: Array, own: NDArray[np.intp], *, queries: int
+    stated: AttentionDirection | None, probabilities: Array, own: NDArray[np.intp], *, queries: int, is_certain: bool = False
 ) -> AttentionDirection | None:
     """Return the direction in the light of the probabilities (B, H, n, K): those of a cross-attention or of a prefix.
+
+    "Not causal" is often said to the kernel alone, while a mask keeps the order: then the layer is causal, or has a prefix.
 
     Args:
         stated: What is known beforehand.
         probabilities: After softmax, of some queries.
         own: Index of the key at the place of each of them, shape (n,).
         queries: How many queries a sequence has in all.
+        is_certain: Whether "not causal" is the user's own word.
     """
-    if stated in ("cross", "bidirectional"):
+    if stated == "cross" or (stated == "bidirectional" and is_certain):
         return stated
     if stated is None and queries != probabilities.shape[3]:
         return "cross"
     rows = sampled(len(own), QUERIES)
-    return "prefix" if has_prefix(to_numpy((probabilities[:, :, rows] > 0).any(1)), own[rows]) else stated
+    seen = to_numpy((probabilities[:, :, rows] > 0).any(1))
+    if has_prefix(seen, own[rows]):
+        return "prefix"
+    return "causal" if stated == "bidirectional" and keeps_order(seen, own[rows]) else stated
+
+
+def keeps_order(seen: NDArray[np.bool_], own: NDArray[np.intp], *, least: int = 3) -> bool:
+    """Return whether no query sees a later key, and `least` of each sequence see their own: no padding looks like that.
+
+    >>> order = np.arange(4)
+    >>> keeps_order(np.tri(4, dtype=bool)[None], order), keeps_order(np.ones((1, 4, 4), bool), order)
+    (True, False)
+    """
+    reach = np.where(seen, np.arange(seen.shape[2]), -1).max(2)  # (B, Q)
+    return bool((reach <= own).all() and ((reach == own).sum(1) >= least).all())
 
 
 def has_prefix(seen: NDArray[np.bool_], own: NDArray[np.intp]) -> bool:

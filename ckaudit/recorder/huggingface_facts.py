@@ -1,6 +1,7 @@
 """What the objects of a Hugging Face training say of it: the facts of `run.json`, a step's loss and its batch."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from ckaudit.recorder.passes import Pass
 
 LENGTHS = ("max_length", "max_seq_length")
 PLAN_POINTS = 256
+OF_TOKENS = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration", "MTModel", "ToText")
+OF_ANOTHER_TASK = re.compile(r"For[A-Z]")
+OF_PAIRS = ("CLIPModel", "SiglipModel", "AlignModel", "ClapModel")  # their own loss is contrastive
 
 
 def choices(args: Any, state: Any, model: nn.Module, scheduler: Any, guard: Guard) -> dict[str, Any]:
@@ -40,7 +44,7 @@ def choices(args: Any, state: Any, model: nn.Module, scheduler: Any, guard: Guar
             scheduler, state.max_steps, args.get_warmup_steps(state.max_steps)
         ),
         "compiled": _runs_compiled,
-        "loss_kind": lambda: loss_kind(model),
+        "loss_kind": lambda: loss_kind(model, args),
         "kv_heads": lambda: getattr(text, "num_key_value_heads", None),
     }
     found: dict[str, Any] = {"compiled": bool(getattr(args, "torch_compile", False))}
@@ -51,12 +55,19 @@ def choices(args: Any, state: Any, model: nn.Module, scheduler: Any, guard: Guar
     return found
 
 
-def loss_kind(model: nn.Module) -> str | None:
-    """Return what one unit of a model's own loss is, by its task; None where its class does not name one."""
-    name = type(model).__name__
-    if name.endswith(("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration")):
+def loss_kind(model: nn.Module, args: Any = None) -> str | None:
+    """Return what one unit of a model's own loss is, by its task; None where its class does not name one.
+
+    Only language models have a mean of nats over tokens. A class that is named for another task has another loss: of classes,
+    of places in a text, of boxes, of pairs, of aligned sounds (CTC). So has a language model in a trainer of TRL other than that
+    for supervised fine-tuning: its loss is one of preferences or rewards.
+    """
+    name, trainer = type(model).__name__, type(args)
+    if trainer.__module__.startswith("trl.") and not trainer.__name__.startswith("SFT"):
+        return "other"
+    if name.endswith(OF_TOKENS):
         return "nats_per_token"
-    return "other" if "For" in name and name.endswith(("Classification", "Detection", "Regression", "Prediction")) else None
+    return "other" if OF_ANOTHER_TASK.search(name) or name.endswith(OF_PAIRS) else None
 
 
 def _runs_compiled() -> bool:

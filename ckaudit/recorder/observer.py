@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from msgspec import UNSET
 from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from ckaudit.contract.behaviour import AttentionStats
 from ckaudit.contract.manifest import AttentionDirection
 from ckaudit.contract.sizes import Part
 from ckaudit.contract.tensor_names import depth_of, layer_names
@@ -241,9 +243,11 @@ class Observer:
     ) -> None:
         count, keys = probabilities.shape[2:]
         own = np.arange(count) + (keys - count)
-        if (direction := seen_direction(stated, probabilities, own, queries=count)) is not None:
+        direction = seen_direction(stated, probabilities, own, queries=count, is_certain=self._causal is not None)
+        if direction is not None:
             self._seen.directions[layer] = direction
         self._seen.attention[layer], lowest = attention_stats(probabilities, causal=self._causal, grid=grid)
+        _without_prefix(self._seen.attention[layer], direction)
         if self._kv_heads is not None:
             self._seen.attention[layer].kv_heads = self._kv_heads
         self._seen.entropies += [] if lowest is None else [lowest]
@@ -279,8 +283,11 @@ class Observer:
         stats.max_logit_per_head = [shortest(value) for value in top]
         self._seen.computed[name or "model"] = stats
         stated, own = self._stated(name, module), sample.queries.own
-        if (direction := seen_direction(stated, sample.probabilities, own, queries=call.shape[2])) is not None:
+        is_certain = self._causal is not None
+        direction = seen_direction(stated, sample.probabilities, own, queries=call.shape[2], is_certain=is_certain)
+        if direction is not None:
             self._seen.looks[name or "model"] = direction
+        _without_prefix(stats, direction)
         self._seen.entropies += [] if lowest is None else [lowest]
 
     def _routing(self, name: str) -> Callable[[Any], None]:
@@ -291,6 +298,12 @@ class Observer:
                 self._seen.routers[name] = stats
 
         return look
+
+
+def _without_prefix(stats: AttentionStats, direction: AttentionDirection | None) -> None:
+    """Take the tokens that a prefix reads both ways from the weight on later tokens: where one shows, that is all of it."""
+    if direction == "prefix" and stats.upper_triangle_mass_per_head is not UNSET:
+        stats.upper_triangle_mass_per_head = [0.0] * len(stats.upper_triangle_mass_per_head)
 
 
 def _with_tensor(look: Callable[[Tensor], None]) -> Callable[[Any], None]:

@@ -16,6 +16,7 @@ from ckaudit.recorder.guard import logger
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.paths import PathTrace
 from ckaudit.recorder.spread import stride_of
+from ckaudit.recorder.untrained import is_table_of_sinusoids, without_use
 
 T = TypeVar("T", bound=Tensor)
 
@@ -100,7 +101,9 @@ def tensor_table(model: nn.Module) -> dict[str, TensorFacts]:
             depth=UNSET if depth is None else depth,
             block=block_of(name) or UNSET,
             kind=kind,
-            no_gradient=no_gradient_by_name(name, kind) or UNSET,
+            no_gradient="fixed_table"
+            if not tensor.requires_grad and is_table_of_sinusoids(tensor)
+            else no_gradient_by_name(name, kind) or UNSET,
             module=owner,
             shape=list(tensor.shape if is_sharded(tensor) else dense(tensor).shape),
             dtype=dtype_name(tensor),
@@ -144,12 +147,14 @@ class ForwardOrder:
         self.order: dict[str, int] = {}
         named = [(name, module) for name, module in model.named_modules() if names is None or name in names]
         owners = [(name, module) for name, module in named if any(True for _ in module.parameters(recurse=False))]
-        self._handles = [module.register_forward_pre_hook(Hook(self._noting(name))) for name, module in owners]
+        self._hooked = None if names is None else frozenset(name for name, _ in named)
         self._paths = PathTrace(model, hookable=names is None or "" in names)
+        self._handles = [module.register_forward_pre_hook(Hook(self._noting(name))) for name, module in owners]
 
     def _noting(self, name: str) -> Callable[[object], None]:
-        def note(_inputs: object) -> None:
+        def note(inputs: object) -> None:
             self.order.setdefault(name, len(self.order))
+            self._paths.take(name, inputs)
 
         return note
 
@@ -163,4 +168,5 @@ class ForwardOrder:
         """Return the table in forward order, with operators; modules that were not called keep their order at the end."""
         last = len(self.order)
         rank = {name: self.order.get(str(facts.module), last) for name, facts in table.items()}
-        return self._paths.describe({name: table[name] for name in sorted(table, key=rank.__getitem__)})
+        in_order = {name: table[name] for name in sorted(table, key=rank.__getitem__)}
+        return without_use(self._paths.describe(in_order), self.order.keys() - self._paths.aside, self._hooked)

@@ -13,7 +13,7 @@ from ckaudit.metrics.pairs import together
 from ckaudit.metrics.weights import update_norm, update_to_weight
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
-from ckaudit.run.cancelled import cancelled
+from ckaudit.run.cancelled import cancelled, waiting_factors
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensors import table_of
@@ -39,9 +39,10 @@ def barely_moving(
     ## Why it matters
     The tensor is not in the optimizer, is cut off from the loss, or its update is lost on the way.
     ## False alarms
-    Frozen tensors are left out where run.json says so, and biases whose gradient is zero by mathematics. A tensor that began
-    at zero has no relative movement. A gain of 1 that moves as far as weights of 0.02 moves by a fiftieth of what they do
-    for its size, and is well.
+    Frozen tensors are left out where run.json says so, and those of which no gradient is to be expected. A tensor that began
+    at zero has no relative movement. Queries and keys wait for each other while all keys look alike, as in BERT under plain
+    descent: where both stand still and the value beside them moves, they are left out. A gain of 1 that moves as far as
+    weights of 0.02 moves by a fiftieth of what they do for its size, and is well.
     """
     yield from too_few(norm, min_points)
     tensors = table_of(facts)
@@ -56,7 +57,9 @@ def barely_moving(
     norm, relative = together(norm, relative)
     share = _of_median(norm, relative, np.sqrt(tensors.elements(norm.labels)))
     moving = _late(norm.steps, warmup)[:, None] & _rate_is_on(norm.steps, rate)[:, None]
-    for span in spans(relative, (share < slow) & (relative.values > 0) & moving, min_points=min_points):
+    still = (share < slow) & (relative.values > 0) & moving
+    still &= ~waiting_factors(still, relative.labels)
+    for span in spans(relative, still, min_points=min_points):
         yield Hit.over(
             span, "sev2", "{where} moves {value:.2g} times as much as the median tensor; below {limit:.2g} it stands still",
             badness=-share, value=share, limit=slow,

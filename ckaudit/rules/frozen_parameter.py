@@ -5,7 +5,6 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
-from msgspec import UNSET
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Severity
@@ -14,7 +13,9 @@ from ckaudit.metrics.loss import initial_loss_excess
 from ckaudit.metrics.weights import update_norm
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
+from ckaudit.run.tensors import table_of, whole_parts
 
+MEANT = ("fixed_table", "unused")
 DECLARED = ("frozen", "trainable")
 """Keys of the configuration in run.json that list patterns of names, of what is meant to stand still and of what is not."""
 
@@ -36,9 +37,12 @@ def frozen_parameter(
     billion, its table of positions).
     ## False alarms
     What run.json's configuration declares in `frozen` or leaves out of `trainable` (lists of names or patterns) is meant.
+    Fixed tables of sinusoids and parts that the forward pass does not use are left out. A part of the model with blocks of
+    its own that is frozen as a whole, such as an image tower, a teacher or the first stages, is a note.
     """
     yield from too_few(gradient, min_points)
-    names = dict(facts.tensors) if facts.tensors is not UNSET else {}
+    tensors = table_of(facts)
+    names = {name: fact for name, fact in tensors.facts.items() if tensors.no_gradient_reason(name) not in MEANT}
     still = [name for name, fact in names.items() if fact.trainable is False]
     still += [name for name, fact in names.items() if fact.trainable is not False and _never(name, gradient, update, min_points)]
     config = facts.config if isinstance(facts.config, dict) else {}
@@ -46,7 +50,8 @@ def frozen_parameter(
     if not found or len(found) == len(names):
         return
     learnt = start is not None and start.finite.any() and float(start.values[start.finite][0]) < -knows
-    severity: Severity = "note" if learnt or len(still) >= minority * len(names) else "sev2"
+    by_intent = learnt or len(still) >= minority * len(names) or whole_parts(still, names) >= {*found}
+    severity: Severity = "note" if by_intent else "sev2"
     yield Hit(
         severity=severity, where=found[0], also=tuple(found[1:]), first=int(gradient.steps[0]), last=int(gradient.steps[-1]),
         value=float(len(found)), limit=0.0, points=gradient.points, joined_by=int(gradient.steps[0]),

@@ -20,6 +20,7 @@ from ckaudit.metrics.speed import mfu
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
+from ckaudit.run.tensors import loss_vocabulary
 
 SHARES = (
     max_attention, normalized_attention_entropy, upper_triangle_mass, language_share, pad_fraction, source_mix_share,
@@ -53,7 +54,7 @@ def impossible_value(
         yield needs_one_of(*LOSSES, *POSITIVE, *COUNTS, *SHARES, *PERCENT)
         return
     named = {series.name: series for series in found if series is not None}
-    is_entropy = facts is not None and facts.vocabulary is not UNSET
+    is_entropy = loss_vocabulary(facts) is not None
     limits = {each.name: (0.0, 1.0) for each in SHARES} | {each.name: (0.0, 100.0) for each in PERCENT}
     limits |= {each.name: (0.0, math.inf) for each in (*POSITIVE, *(LOSSES if is_entropy else ()))}
     for name, (low, high) in limits.items():

@@ -13,6 +13,7 @@ from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.speed import tokens_per_sec
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Series
+from ckaudit.run.tensors import NOT_OF_TOKENS, loss_kind_of
 
 WHY = "head or initial weights are too large, or the loss is not a mean over tokens"
 
@@ -48,6 +49,9 @@ def initial_loss_off(
             yield _hit("sev2", int(losses.steps[first[0]]), loss, math.log(largest), message)
         else:
             yield Skip("not_recorded", "needs vocabulary")
+        return
+    if loss_kind_of(facts) == "other":
+        yield Skip("not_applicable", NOT_OF_TOKENS)
         return
     if excess is None:
         yield Skip("not_applicable", f"the log begins at step {losses.steps[0]}: the loss of the untrained model is not in it")

@@ -14,7 +14,7 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.directions import may_be_causal
 from ckaudit.run.series import Series, single
 from ckaudit.run.spans import spans
-from ckaudit.run.tensors import loss_kind_of, table_of
+from ckaudit.run.tensors import NOT_OF_TOKENS, loss_kind_of, table_of
 
 EQUAL = 0.5  # share of targets that are their inputs: healthy text has a tenth at most, targets that were not shifted all
 
@@ -54,6 +54,9 @@ def loss_below_floor(
     Tasks with one right answer, such as sums or copies, are rightly learnt to nothing: a note, unless nothing tells that
     the answers are hidden. Runs that are not of tokens have no such floor and are not judged by it.
     """
+    if loss_kind_of(facts) == "other":
+        yield Skip("not_applicable", NOT_OF_TOKENS)
+        return
     if loss.points < window:
         yield Skip("too_few_points", f"{loss.points} points of the loss; {window} are needed")
         return

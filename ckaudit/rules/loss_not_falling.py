@@ -13,7 +13,7 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.robust import begins_with_its_run, fall_of
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.standstill import WHOLE, is_whole, standstill
-from ckaudit.run.tensors import table_of
+from ckaudit.run.tensors import loss_vocabulary, table_of
 
 GUESSES = (math.log(400), math.log(1_200_000))
 """What a uniform guess among the tokens of the smallest and the largest vocabularies in use costs, in nats."""
@@ -115,8 +115,8 @@ def _in_few_points(steps: Steps, values: Floats, *, fewest: int = 5, horizon: in
 
 
 def _bound(entropy: Series | None, facts: Manifest | None, margin: float, guess: float) -> tuple[float | None, str]:
-    vocabulary = facts.vocabulary if facts else UNSET
-    if vocabulary is UNSET or vocabulary < 2:
+    vocabulary = loss_vocabulary(facts)
+    if vocabulary is None or vocabulary < 2:
         return None, ""
     if entropy is not None and entropy.finite.any() and vocabulary <= BUCKETS:
         bits = float(np.median(entropy.values[entropy.finite]))
@@ -126,8 +126,8 @@ def _bound(entropy: Series | None, facts: Manifest | None, margin: float, guess:
 
 def _narrow(facts: Manifest | None, channels: float) -> int | None:
     """Return the channels of a stream that has too few to tell tokens apart and to hold anything else; None: it has enough."""
-    vocabulary, width = facts.vocabulary if facts else UNSET, table_of(facts).width()
-    if vocabulary is UNSET or width is None:
+    vocabulary, width = loss_vocabulary(facts), table_of(facts).width()
+    if vocabulary is None or width is None:
         return None
     return width if width < channels * math.log2(max(2, vocabulary)) else None
 

@@ -8,7 +8,7 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.directions import may_be_causal, stacks_with_a_mask, to_be_causal
+from ckaudit.run.directions import changes_its_mask, have_a_prefix, may_be_causal, stacks_with_a_mask, to_be_causal
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import loss_kind_of
@@ -28,25 +28,27 @@ def mask_leak(
     The model sees what it is to predict: losses become too good to be true, and what it generates is worthless.
     ## False alarms
     What run.json says of the attention of each layer comes first, the layer's name second. Attention of an encoder or across
-    to one may look anywhere, and is left out; so is a prefix that every layer reads both ways. Layers of which
+    to one may look anywhere, and is left out; a prefix that is read both ways is not counted. Layers of which
     nothing is known are judged where siblings in their stack keep to the past, or where no stack does and `next_token` of the
     targets are the next token. Where the targets are known to be something else, a stack that looks ahead throughout is
-    never judged.
+    never judged; nor is one that looks ahead in all layers at some checkpoints and in none later: it is trained in turns.
     """
     share = float(np.nanmedian(match.values)) if match is not None and match.finite.any() else None
     mass = may_be_causal(mass, facts, next_token=share is not None and share >= next_token)
     leaks = (mass.values > most) & mass.finite
     if not leaks.any():
         return
-    judged = stacks_with_a_mask(mass, most=most)
+    judged, causal = stacks_with_a_mask(mass, most=most), to_be_causal(mass, facts)
     if share is not None and share >= next_token:
-        judged = judged or frozenset(mass.labels)
+        judged = judged or frozenset(mass.labels) - have_a_prefix(mass, facts)
+    else:
+        leaks &= ~changes_its_mask(mass, frozenset(mass.labels) - causal, most=most)
     # Another task may read both ways through modules that were made for a causal one.
     if (share is None or share >= next_token) and loss_kind_of(facts) != "other":
-        judged |= to_be_causal(mass, facts)
+        judged |= causal
     leaks &= np.isin(mass.labels, [*judged])
     if not judged:
-        yield Skip("not_applicable", "all heads look ahead, and nothing says that the targets are the next tokens")
+        yield Skip("not_applicable", "all heads look ahead, and nothing says that one of them must not")
         return
     for span in spans(mass, leaks):
         yield Hit.over(

@@ -1,15 +1,18 @@
-"""Tensors whose gradient is zero by mathematics, whatever the run does: they are no sign of an illness."""
+"""Tensors of which no gradient is to be expected, whatever the run does: they are no sign of an illness."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
+from ckaudit.contract.tensor_names import beside_in_attention
 from ckaudit.run.collect import DTYPES
-from ckaudit.run.series import Series
+from ckaudit.run.series import Mask, Series
 from ckaudit.run.tensors import TensorTable
 
 HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
-KEY_BIAS, TAKEN_OUT = "key biases", "biases that a normalization or a softmax takes out"
+TAKEN_OUT = "biases and scales that a normalization or a softmax takes out"
+KINDS = {"key_bias": "key biases", "unused": "parts that the forward pass does not use"}
 
 
 def cancelled(
@@ -34,23 +37,51 @@ def cancelled(
         rounding_half: The same where the model computes in half precision: the place of a bfloat16 (measured: up to 1.4e-3,
             while other biases have 0.06 and more).
     """
+    known = frozenset(name for name in table.facts if table.no_gradient_reason(name) is not None)
     if gradient is None:
-        return frozenset()
-    known = {name for name in gradient.labels if table.no_gradient_reason(name) is not None}
-    return _vanishing(gradient, rounding_half if _computes_in_half(types) else rounding) | known
+        return known
+    known |= {name for name in gradient.labels if table.no_gradient_reason(name) is not None}
+    # What the first forward pass did not use may be used later.
+    late = {name for name in known & {*gradient.labels} if table.no_gradient_reason(name) == "unused"}
+    return _vanishing(gradient, rounding_half if _computes_in_half(types) else rounding) | known - late
+
+
+def waiting_factors(slow: Mask, labels: Sequence[str]) -> Mask:
+    """Return where a query or key stands still together with the other, while the value beside them moves, shape (T, P).
+
+    Logits are products of the two. As long as all keys look alike neither has a gradient to speak of, and under plain descent
+    both wait, though the path through the values is open.
+
+    Args:
+        slow: Whether a tensor stands still, shape (T, P).
+        labels: Names of the tensors.
+    """
+    places, found = {label: place for place, label in enumerate(labels)}, np.zeros(slow.shape, bool)
+    for label, place in places.items():
+        other, value = beside_in_attention(label) or ("", "")
+        if other in places and value in places:
+            found[:, place] = slow[:, place] & slow[:, places[other]] & ~slow[:, places[value]]
+    return found
 
 
 def left_out(gradient: Series, table: TensorTable, types: Series | None = None) -> list[str]:
-    """Return the sentence on the trainable tensors that rules leave out since their gradient cancels; none where none does.
+    """Return the sentence on the trainable tensors that rules leave out since no gradient is to be expected; none without any.
 
     One that is known to have no gradient and has one all the same is not counted.
     """
     found = cancelled(gradient, table, types)
-    silent = _vanishing(gradient, 2**-8) | {name for name in found if _is_zero(gradient, name)}
-    names = [name for name in gradient.labels if name in found & silent and table.is_trainable(name)]
-    if not names:
+    vanishing = _vanishing(gradient, 2**-8)
+    without = {name for name in found if name not in gradient.labels or _is_zero(gradient, name)}
+    without |= {name for name in found if table.no_gradient_reason(name) == "taken_out_by_norm"}
+    idle = {name for name in without if name not in gradient.labels and table.no_gradient_reason(name) != "unused"}
+    names = [
+        name
+        for name in dict.fromkeys((*gradient.labels, *table.facts))
+        if name in found & (vanishing | without) - idle and table.is_trainable(name)
+    ]
+    if not names or not len(gradient.steps):
         return []
-    kinds = Counter(KEY_BIAS if table.no_gradient_reason(name) == "key_bias" else TAKEN_OUT for name in names)
+    kinds = Counter(KINDS.get(table.no_gradient_reason(name) or "", TAKEN_OUT) for name in names)
     listed = ", ".join(f"{kind} ({count})" for kind, count in kinds.items())
     begin = "1 tensor has no gradient by construction and is" if len(names) == 1 else ""
     begin = begin or f"{len(names)} tensors have no gradient by construction and are"

@@ -23,20 +23,28 @@ def directions_of(layers: Iterable[str], facts: Manifest | None) -> dict[str, At
     """Return which way each layer is to look: as run.json says, else as its name does; None where it is not known.
 
     An encoder's name alone does not make a layer bidirectional: a language model may be built of encoder layers and a causal
-    mask. It does beside layers that are a decoder's, look across or are to be causal.
+    mask. It does beside layers that are a decoder's, look across or are to be causal. Nor does an attribute that says "not
+    causal", which is often a word to the kernel alone, in a stack whose other layers are causal or have a prefix.
     """
     layers = [*layers]
     given: Mapping[str, AttentionDirection] = {} if facts is None or facts.attention is UNSET else facts.attention
     found = {layer: given.get(layer) or direction_by_name(layer) for layer in layers}
     has_others = any(found[layer] != "bidirectional" for layer in layers)
-    return {layer: way if layer in given or has_others or way != "bidirectional" else None for layer, way in found.items()}
+    in_order = {_stack(layer) for layer in layers if found[layer] in ("causal", "prefix")}
+
+    def is_open(layer: str) -> bool:
+        by_name_alone = layer not in given and not has_others
+        return found[layer] == "bidirectional" and (by_name_alone or _stack(layer) in in_order)
+
+    return {layer: None if is_open(layer) else way for layer, way in found.items()}
 
 
 def may_be_causal(heads: Series, facts: Manifest | None, *, next_token: bool = False) -> Series:
-    """Return the heads that may have to keep to the past: not those of encoders, of a prefix, or looking across.
+    """Return the heads that may have to keep to the past: not those of encoders or looking across.
 
-    A prefix in one layer is none where others are to be causal. Where every layer looks both ways by its own word, and still
-    the targets are the next tokens, each of them has to be causal: there is nothing else for it to read.
+    What a prefix reads both ways is not counted as looking ahead, so that the layers of a prefix are among them. Where every
+    layer looks both ways by its own word, and still the targets are the next tokens, each of them has to be causal: there is
+    nothing else for it to read.
 
     Args:
         heads: A value per head, labels such as "decoder.layers.0.self_attn/head.3".
@@ -46,9 +54,13 @@ def may_be_causal(heads: Series, facts: Manifest | None, *, next_token: bool = F
     ways = directions_of(dict.fromkeys(map(layer_of, heads.labels)), facts)
     if next_token and ways and all(way == "bidirectional" for way in ways.values()):
         return heads
-    mixed = any(way in ("causal", None) for way in ways.values())
-    left_out = ("cross", "bidirectional", *(() if mixed else ("prefix",)))
-    return heads.only(lambda head: ways[layer_of(head)] not in left_out)
+    return heads.only(lambda head: ways[layer_of(head)] not in ("cross", "bidirectional"))
+
+
+def have_a_prefix(heads: Series, facts: Manifest | None) -> frozenset[str]:
+    """Return the heads whose layer has a prefix that is read both ways."""
+    ways = directions_of(dict.fromkeys(map(layer_of, heads.labels)), facts)
+    return frozenset(head for head in heads.labels if ways[layer_of(head)] == "prefix")
 
 
 def to_be_causal(heads: Series, facts: Manifest | None) -> frozenset[str]:
@@ -75,6 +87,34 @@ def stacks_with_a_mask(mass: Series, *, most: float) -> frozenset[str]:
     masked = {layer for layer, heads in places.items() if none[heads].any() or little[:, heads].all(1).any()}
     stacks = {_stack(layer) for layer in masked}
     return frozenset(head for head in mass.labels if _stack(layer_of(head)) in stacks)
+
+
+def changes_its_mask(mass: Series, heads: frozenset[str], *, most: float) -> Mask:
+    """Return the checkpoints at which heads of a stack look ahead by intent, shape (T, H): a model that is trained in turns.
+
+    Such a model reads both ways in some batches and in order in others, in all layers at once. A mask that is lost stays
+    lost: a stack that looks ahead in every layer and at a later checkpoint in none has changed its mask.
+
+    Args:
+        mass: Weight on later tokens, shape (T, H).
+        heads: Heads that nothing says are to be causal.
+        most: What rounding leaves of it.
+    """
+    ahead = np.nan_to_num(mass.values) > most
+    found = np.zeros(ahead.shape, bool)
+    stacks: dict[str, list[int]] = {}
+    for place, head in enumerate(mass.labels):
+        stacks.setdefault(_stack(layer_of(head)), []).append(place)
+    for places in stacks.values():
+        if not heads.issuperset(mass.labels[place] for place in places):
+            continue
+        layers = [layer_of(mass.labels[place]) for place in places]
+        part = ahead[:, places]
+        by_layer = np.array([part[:, [own == layer for own in layers]].any(1) for layer in dict.fromkeys(layers)])  # (L, T)
+        whole, none = by_layer.all(0), ~by_layer.any(0) & mass.finite[:, places].any(1)
+        if whole.any() and none[int(np.argmax(whole)) :].any():
+            found[np.ix_(whole, places)] = True
+    return found
 
 
 def _stack(layer: str) -> str:

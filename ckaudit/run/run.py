@@ -98,6 +98,15 @@ class Run(Struct, frozen=True, eq=False):
         """What one unit of the loss is: "nats_per_token", "other", or "unknown"."""
         return loss_kind_of(self.manifest)
 
+    def shown_unit(self, unit: str) -> str:
+        """Return a unit as it holds for this run: what counts no tokens has no nats per token.
+
+        >>> from ckaudit.contract.manifest import Manifest
+        >>> Run("run", Manifest(schema_version="ck.run.v1", loss_kind="other")).shown_unit("nats/token")
+        '1'
+        """
+        return "1" if unit.startswith("nats/token") and self.loss_kind == "other" else unit
+
     @property
     def last_step(self) -> int | None:
         """The last step that anything was recorded of."""

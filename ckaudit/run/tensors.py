@@ -12,6 +12,7 @@ from ckaudit.contract.manifest import LossKind, Manifest, NoGradient, TensorFact
 from ckaudit.contract.tensor_names import block_of, direction_by_name, no_gradient_by_name
 from ckaudit.run.series import Floats
 
+NOT_OF_TOKENS = "the loss is not one of tokens"
 BRANCHES = ("attention", "mlp")
 """What a block adds to the stream side by side; experts count as the MLP."""
 
@@ -184,6 +185,25 @@ class TensorTable(Struct, frozen=True):
         return fact is None or fact.trainable is not False
 
 
+def whole_parts(chosen: Iterable[str], names: Iterable[str]) -> set[str]:
+    """Return those of the chosen tensors that lie in a module of which all tensors are chosen, and that holds several blocks.
+
+    >>> names = ["tower.blocks.0.up", "tower.blocks.1.up", "tower.norm", "text.blocks.0.up", "text.blocks.1.up"]
+    >>> sorted(whole_parts(names[:4], names))
+    ['tower.blocks.0.up', 'tower.blocks.1.up', 'tower.norm']
+    """
+    chosen, inside, blocks = {*chosen}, dict[str, int](), dict[str, set[str]]()
+    for name in names:
+        words = name.split(".")
+        for count in range(1, len(words)):
+            outer = ".".join(words[:count])
+            inside[outer] = inside.get(outer, 0) + (name not in chosen)
+            if (block := block_of(name)) is not None and block.startswith(f"{outer}."):
+                blocks.setdefault(outer, set()).add(block)
+    whole = {outer for outer, left in inside.items() if not left and len(blocks.get(outer, ())) > 1}
+    return {name for name in chosen if any(name.startswith(f"{outer}.") for outer in whole)}
+
+
 def last_beside(blocks: Sequence[str]) -> list[int]:
     """Return for each block the place of the last one that the same stream ends in: an encoder's is not a decoder's.
 
@@ -209,6 +229,18 @@ def loss_kind_of(manifest: Manifest | None) -> LossKind | Literal["unknown"]:
     if manifest.loss_kind is not UNSET:
         return manifest.loss_kind
     return "unknown" if manifest.vocabulary is UNSET else "nats_per_token"
+
+
+def loss_vocabulary(manifest: Manifest | None) -> int | None:
+    """Return among how many tokens the loss chooses; None where that is not known or the loss is not one of tokens.
+
+    >>> facts = Manifest(schema_version="ck.run.v1", vocabulary=64, loss_kind="other")
+    >>> loss_vocabulary(facts) is None
+    True
+    """
+    if manifest is None or manifest.vocabulary is UNSET or manifest.vocabulary < 1 or loss_kind_of(manifest) == "other":
+        return None
+    return manifest.vocabulary
 
 
 def table_of(manifest: Manifest | None) -> TensorTable:

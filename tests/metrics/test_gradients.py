@@ -107,6 +107,22 @@ def test_the_tensor_table_tells_blocks_that_names_do_not():
     assert (found.labels, found.values.tolist()) == (("block.0", "block.1"), [[2.0, 1.0]])
 
 
+def test_a_block_behind_a_factor_of_zero_is_not_recorded_until_that_has_moved():
+    def run(*values):
+        return norms(
+            {step: {"blocks.0.up": value, "blocks.1.up": 1.0} for step, value in zip([0, 1, 10, 30], values, strict=True)}
+        )
+
+    def recorded(*values):
+        return [value for (_, label), value in sorted(cells(block_gradient_norm(run(*values))).items()) if label == "blocks.0"]
+
+    assert recorded(0.0, 0.0, 2.0, 3.0) == [2.0, 3.0]
+    assert recorded(0.0, 0.0, 0.0, 3.0) == [3.0]
+    assert recorded(0.0, 0.0, 0.0, 0.0) == [0.0, 0.0, 0.0, 0.0]
+    assert recorded(0.0, 2.0, 0.0, 3.0) == [2.0, 0.0, 3.0]
+    assert recorded(2.0, 0.0, 0.0, 0.0) == [2.0, 0.0, 0.0, 0.0]
+
+
 def test_waterfall_by_hand():
     run = norms({1: {"h.0.w": 0.5, "h.1.w": 4.0, "h.2.w": 2.0}})
     assert waterfall_ratio(run).values.tolist() == [[4.0, 0.5, 1.0]]

@@ -8,7 +8,8 @@ from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadMode
 
 from ckaudit.contract.manifest import Cadence, Manifest
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.directions import has_prefix, stated_direction
+from ckaudit.recorder.directions import has_prefix, keeps_order, stated_direction
+from ckaudit.run.read import read_run
 from tests.recorder.test_attention_of_models import MODELS, SIZES, VOCABULARY
 
 LENGTH = 12
@@ -103,7 +104,8 @@ PREFIX = CAUSAL | (torch.arange(LENGTH) < 5)
     [
         (CAUSAL, {}, None), (torch.ones_like(CAUSAL), {}, None), (CAUSAL, {"is_causal": True}, "causal"),
         (torch.ones_like(CAUSAL), {"is_causal": True}, "causal"), (CAUSAL.roll(1, 1) | CAUSAL, {"is_causal": True}, "causal"),
-        (PREFIX, {}, "prefix"), (PREFIX, {"is_causal": True}, "prefix"), (PREFIX, {"is_causal": False}, "bidirectional"),
+        (PREFIX, {}, "prefix"), (PREFIX, {"is_causal": True}, "prefix"), (PREFIX, {"is_causal": False}, "prefix"),
+        (CAUSAL, {"is_causal": False}, "causal"), (torch.ones_like(CAUSAL), {"is_causal": False}, "bidirectional"),
     ],
 )  # fmt: skip
 def test_a_mask_tells_a_prefix_and_never_excuses_a_leak(tmp_path, mask, attributes, expected):
@@ -115,6 +117,33 @@ def test_a_mask_tells_a_prefix_and_never_excuses_a_leak(tmp_path, mask, attribut
 def test_the_user_s_word_stands_for_modules_that_say_nothing(tmp_path, causal, expected):
     model = Stack(CAUSAL)
     assert {*directions(model, tmp_path, [{"x": torch.randn(2, LENGTH, 8)}], causal=causal).values()} == expected
+
+
+def masses(folder, mask):
+    """Return the weight on later tokens that a step of a stack with this mask leaves in its checkpoint."""
+    stack_directions(folder, mask)
+    found = read_run(folder).series("attention", "upper_triangle_mass_per_head")
+    return found.values
+
+
+def test_what_a_prefix_reads_both_ways_is_no_weight_on_later_tokens(tmp_path):
+    assert not masses(tmp_path / "prefix", PREFIX).any()
+    assert (masses(tmp_path / "shifted", PREFIX | CAUSAL.roll(1, 1)) > 0.01).all()
+    assert (masses(tmp_path / "full", torch.ones_like(CAUSAL)) > 0.1).all()
+
+
+def test_the_user_s_word_that_a_model_is_not_causal_is_not_doubted(tmp_path):
+    model = Stack(PREFIX, is_causal=False)
+    assert {*directions(model, tmp_path, [{"x": torch.randn(2, LENGTH, 8)}], causal=False).values()} == {"bidirectional"}
+
+
+@pytest.mark.parametrize(("lengths", "expected"), [((6, 6), True), ((6, 4), True), ((6, 2), False), ((1, 1), False)])
+def test_padding_is_told_from_a_mask_that_keeps_the_order(lengths, expected):
+    own = np.arange(6)
+    in_order = np.stack([np.tri(6, dtype=bool) & (own < length) for length in lengths])
+    assert keeps_order(in_order, own) is expected
+    both_ways = np.stack([np.broadcast_to(own < length, (6, 6)) for length in lengths])
+    assert not keeps_order(both_ways, own)
 
 
 @pytest.mark.parametrize("length", range(2, 9))

@@ -9,6 +9,7 @@ from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder import passes
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.huggingface import RecorderCallback
+from ckaudit.recorder.huggingface_facts import loss_kind
 from tests.recorder.llama import LENGTH, VOCABULARY, llama, rows, trainer
 from tests.recorder.trained import assert_sound
 
@@ -296,3 +297,22 @@ def test_an_option_that_cannot_be_meant_raises_at_once(tmp_path, wrong):
 def test_a_recorded_training_is_sound(run, tmp_path):
     run(max_steps=160, evaluated=rows(8), options={"cadence": [Cadence(until=None, every=10)]})
     assert_sound(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("LlamaForCausalLM", "nats_per_token"), ("GPT2LMHeadModel", "nats_per_token"), ("BertForMaskedLM", "nats_per_token"),
+        ("T5ForConditionalGeneration", "nats_per_token"), ("MarianMTModel", "nats_per_token"), ("Wav2Vec2ForCTC", "other"),
+        ("BertForQuestionAnswering", "other"), ("SegformerForSemanticSegmentation", "other"), ("CLIPModel", "other"),
+        ("ViTMAEForPreTraining", "other"), ("Transformer", None), ("MySegFormerModel", None),
+    ],
+)  # fmt: skip
+def test_the_class_of_a_model_names_the_unit_of_its_loss(name, expected):
+    assert loss_kind(type(name, (torch.nn.Module,), {})()) == expected
+
+
+def test_a_trainer_of_preferences_has_no_loss_of_tokens():
+    model = type("LlamaForCausalLM", (torch.nn.Module,), {})()
+    trainers = {name: type(name, (), {"__module__": "trl.trainer.of_" + name})() for name in ("DPOConfig", "SFTConfig")}
+    assert [loss_kind(model, trainer) for trainer in trainers.values()] == ["other", "nats_per_token"]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.manifest import TensorFacts
-from ckaudit.run.cancelled import cancelled, left_out
+from ckaudit.run.cancelled import cancelled, left_out, waiting_factors
 from ckaudit.run.collect import DTYPES
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable
@@ -49,7 +49,7 @@ def test_what_is_left_out_is_said_once_by_kind():
     assert left_out(gradient, TensorTable({})) == [
         (
             "3 tensors have no gradient by construction and are left out: key biases (1), "
-            "biases that a normalization or a softmax takes out (2)"
+            "biases and scales that a normalization or a softmax takes out (2)"
         )
     ]
 
@@ -62,3 +62,36 @@ def test_a_key_bias_that_positions_reach_is_not_called_one_without_gradient():
 def test_a_frozen_bias_is_not_said_to_be_left_out():
     gradient = series(**{"net.0.weight": [1.0], "net.0.bias": [0.0]})
     assert left_out(gradient, TensorTable({"net.0.bias": TensorFacts(trainable=False)})) == []
+
+
+def test_parts_without_use_are_left_out_and_told_until_they_get_a_gradient():
+    table = TensorTable({"pooler.weight": TensorFacts(no_gradient="unused"), "head.weight": TensorFacts()})
+    alone = series(**{"head.weight": [1.0, 1.0]})
+    assert cancelled(alone, table) == cancelled(None, table) == {"pooler.weight"}
+    assert left_out(alone, table) == [
+        "1 tensor has no gradient by construction and is left out: parts that the forward pass does not use (1)"
+    ]
+    later = series(**{"head.weight": [1.0, 1.0], "pooler.weight": [0.5, 0.5]})
+    assert (cancelled(later, table), left_out(later, table)) == (frozenset(), [])
+
+
+def test_a_fixed_table_is_left_out_without_a_word():
+    table = TensorTable({"positions": TensorFacts(no_gradient="fixed_table", trainable=False)})
+    assert (cancelled(series(head=[1.0]), table), left_out(series(head=[1.0]), table)) == ({"positions"}, [])
+
+
+def test_a_bias_that_is_known_to_be_taken_out_is_left_out_even_where_its_gradient_is_exactly_zero():
+    gradient = series(**{"conv.weight": [1.0, 1.0], "conv.bias": [0.0, 0.0]})
+    table = TensorTable({"conv.bias": TensorFacts(no_gradient="taken_out_by_norm")})
+    assert cancelled(gradient, table) == {"conv.bias"}
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v"), [("query", "key", "value"), ("q_proj", "k_proj", "v_proj"), ("wq", "wk", "wv"), ("q", "k", "v")]
+)
+def test_queries_and_keys_wait_for_each_other_while_the_value_moves(q, k, v):
+    labels = [f"key.layers.0.attn.{part}.weight" for part in (q, k, v)]
+    slow = np.array([[True, True, False], [True, False, False], [True, True, True]])
+    expected = [[True, True, False], [False, False, False], [False, False, False]]
+    assert waiting_factors(slow, labels).tolist() == expected
+    assert not waiting_factors(slow[:, :2], labels[:2]).any()

@@ -3,7 +3,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.run.run import Run
-from ckaudit.run.tensors import TensorTable
+from ckaudit.run.tensors import TensorTable, loss_vocabulary
 
 
 def test_an_encoder_and_a_decoder_have_blocks_of_their_own():
@@ -40,3 +40,11 @@ def test_stacks_stay_together_in_the_order_of_depth():
 def test_what_a_loss_counts(kind, vocabulary, expected):
     manifest = Manifest(schema_version="ck.run.v1", loss_kind=kind, vocabulary=vocabulary)
     assert Run("run", manifest=manifest).loss_kind == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "vocabulary", "expected"),
+    [(UNSET, UNSET, None), (UNSET, 100, 100), ("other", 100, None), ("nats_per_token", 100, 100), (UNSET, 0, None)],
+)
+def test_a_uniform_guess_is_known_of_losses_of_tokens_alone(kind, vocabulary, expected):
+    assert loss_vocabulary(Manifest(schema_version="ck.run.v1", loss_kind=kind, vocabulary=vocabulary)) == expected

@@ -127,7 +127,7 @@ def curves_of(table: Parsed, choices: Mapping[str, Sequence[int]]) -> Curves:
     layers = {table.header[each]: column for each, column in table.columns.items() if each not in used and each != epoch}
     passed = _passed_over(table.header, chosen, choices, table.columns)
     notes = [*taken({name: table.header[each] for name, each in chosen.items()}, many="columns"), *passed, *said, *notes]
-    return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes, layers)
+    return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes, layers, table.header)
 
 
 def _steps(

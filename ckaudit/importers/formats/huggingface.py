@@ -13,11 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from ckaudit.contract.folder import shown_name
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.tabulate import LineTable
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
+from ckaudit.importers.loss_kinds import loss_kind_of_names
 from ckaudit.importers.names import resolved, slices_of, writable
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.cells import number, step_number
@@ -81,7 +84,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         *merge_notes(merged),
         "a trainer's state holds scalars only: gradients, activations and attention of single tensors were not recorded",
     ]
-    return [Imported(merged.table, _manifest(state, merged.table), tuple(notes), NAME)]
+    return [Imported(merged.table, _manifest(state, merged.table, keys), tuple(notes), NAME)]
 
 
 def _state_in(source: Source) -> Source | None:
@@ -135,8 +138,8 @@ def _named(entry: Entry, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield key, f"slice_val_loss/{writable(found[1])}"
 
 
-def _manifest(state: Mapping[str, Any], table: LineTable) -> Manifest:
-    manifest = Manifest(schema_version="ck.run.v1", source=NAME)
+def _manifest(state: Mapping[str, Any], table: LineTable, keys: Iterable[str]) -> Manifest:
+    manifest = Manifest(schema_version="ck.run.v1", source=NAME, loss_kind=loss_kind_of_names(keys) or UNSET)
     if planned := _planned(state):
         manifest.planned_steps = planned
     config: dict[str, Any] = {

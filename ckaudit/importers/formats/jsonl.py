@@ -79,7 +79,7 @@ def _told(rows: Rows, found: Taken, columns: Mapping[str, str], shown: str) -> I
     drop_other_clock(series)
     steps, said = _steps(rows, series, found, asked="step" in columns)
     plain = {name: values for name, values in series.items() if name != "step"}
-    curves = Curves(steps, plain, [*found.notes, *said], found.layers)
+    curves = Curves(steps, plain, [*found.notes, *said], found.layers, [*rows.keys])
     return joined(curves, shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)
 
 

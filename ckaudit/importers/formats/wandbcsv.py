@@ -99,6 +99,7 @@ def _curves(table: Parsed, chart: _Chart, metrics: Mapping[str, int], columns: M
     curves = _on_axis(table.header[chart.axis], axis, series, table.lines)
     pairs = ", ".join(f"{name} from {short(table.header[position])}" for name, position in chosen.items())
     curves.notes[:0] = [f"taken: {pairs}; a chart's points may have been thinned out, __MIN and __MAX between them were left out"]
+    curves.names = [*metrics]
     curves.notes += left_out([metric for metric, position in metrics.items() if position not in chosen.values()])
     return curves
 

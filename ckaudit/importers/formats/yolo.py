@@ -55,6 +55,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     series = {name: _sum(table, parts) for name, parts in sums.items()}
     series |= {name: table.columns[position] for name, position in single.items()}
     curves = _curves(table, series, epoch)
+    curves.names = header
     curves.notes[:0] = _taken(header, {name: sums[name] for name in sums if name not in single}, single)
     return [joined(curves, source.shown, NAME, found=table.found, notes=table.notes)]
 

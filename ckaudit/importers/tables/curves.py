@@ -3,13 +3,14 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 from numpy.typing import NDArray
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.layers.collect import Layers
+from ckaudit.importers.loss_kinds import loss_kind_of_names
 from ckaudit.importers.names import listed, short, slices_of
 from ckaudit.importers.tables.cells import column
 from ckaudit.importers.tables.merge import merge_notes, merge_numbers
@@ -53,12 +54,14 @@ class Curves(Struct):
         series: Columns of N cells by catalogue name.
         notes: What was done to get them.
         layers: Columns of N cells by the file's own name of a statistic of one tensor or layer.
+        names: The file's own names of everything that was logged.
     """
 
     steps: NDArray[np.int64]
     series: dict[str, Numbers]
     notes: list[str] = field(default_factory=list)
     layers: dict[str, Numbers] = field(default_factory=dict)
+    names: Sequence[str] = ()
 
 
 def parsed(data: bytes, shown: str, header: Sequence[str], wanted: Collection[int], delimiter: str) -> Parsed:
@@ -131,7 +134,7 @@ def joined(
         *layers.notes(),
         *([] if layers else [last]),
     ]
-    manifest = Manifest(schema_version="ck.run.v1", source=source)
+    manifest = Manifest(schema_version="ck.run.v1", source=source, loss_kind=loss_kind_of_names(curves.names) or UNSET)
     if slices := slices_of(merged.table.names):
         manifest.slices = slices
     if tensors := layers.tensors():

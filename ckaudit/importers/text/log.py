@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.manifest import Manifest, Session
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
+from ckaudit.importers.loss_kinds import loss_kind_of_names
 from ckaudit.importers.names import resolved, slices_of
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.numbers import Numbers
@@ -76,7 +77,7 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], found: Scan, m
     begin = runs[number - 1].last_line if number else 0
     end = runs[number + 1].first_line if number + 1 < len(runs) else found.lines + 1
     facts = [fact for fact in found.facts if begin < fact.line < end]
-    manifest = Manifest(schema_version="ck.run.v1", source=name)
+    manifest = Manifest(schema_version="ck.run.v1", source=name, loss_kind=loss_kind_of_names(found.rows.columns) or UNSET)
     told = form.manifest(manifest, facts, run)
     steps = sum(len(part.rows.steps) for part in run.parts)
     several = [f"the file holds {len(runs)} runs, this is number {number + 1}"] if len(runs) > 1 else []

@@ -8,6 +8,7 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.layers.collect import Layers
+from ckaudit.importers.loss_kinds import loss_kind_of_names
 from ckaudit.importers.names import catalogue_name, listed, recognised, resolved, slices_of
 from ckaudit.importers.tables.merge import merge_notes
 from ckaudit.importers.told import could_be, left_out, taken
@@ -111,6 +112,8 @@ def _manifest(found: Tracked, chosen: Iterable[str], source: str) -> Manifest:
     """Return what the store knows of the run, with its slices and tensors."""
     manifest = found.manifest
     manifest.source = source
+    if kind := loss_kind_of_names(found.series):
+        manifest.loss_kind = kind
     if slices := slices_of(chosen):
         manifest.slices = slices
     if tensors := found.layers.tensors():

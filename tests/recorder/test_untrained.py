@@ -1,0 +1,176 @@
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+
+from ckaudit.recorder.table import ForwardOrder, tensor_table
+from ckaudit.recorder.untrained import is_table_of_sinusoids
+
+
+def facts_of(model, *inputs):
+    """Return the tensor table of a model after one forward pass."""
+    order = ForwardOrder(model)
+    model(*inputs)
+    order.close()
+    return order.sort(tensor_table(model))
+
+
+def reasons(model, *inputs):
+    """Return why no gradient is to be expected, of the tensors where one is told."""
+    return {name: facts.no_gradient for name, facts in facts_of(model, *inputs).items() if facts.no_gradient}
+
+
+def names(model, part):
+    return {name for name, _ in model.named_parameters() if name.startswith(f"{part}.")}
+
+
+def sinusoids(length, channels):
+    """Return the table of Vaswani et al. 2017, section 3.5, written out."""
+    table = torch.zeros(length, channels)
+    for place in range(length):
+        for pair in range(channels // 2):
+            angle = torch.tensor(place / 10_000 ** (2 * pair / channels))
+            table[place, 2 * pair], table[place, 2 * pair + 1] = angle.sin(), angle.cos()
+    return table
+
+
+def test_tables_of_sinusoids_are_known_by_their_rows():
+    table = sinusoids(12, 16)
+    with_token = torch.cat([torch.zeros(1, 16), table])[None]
+    assert is_table_of_sinusoids(table)
+    assert is_table_of_sinusoids(with_token)
+    assert is_table_of_sinusoids(MarianSinusoidalPositionalEmbedding(12, 16).create_weight())
+    assert not is_table_of_sinusoids(torch.zeros(12, 16))
+    assert not is_table_of_sinusoids(table[0])
+
+
+@pytest.mark.parametrize("channels", [16, 512, 4096])
+@pytest.mark.parametrize("spread", [0.02, 0.5**0.5, 1.0])
+def test_drawn_tables_are_none_whatever_their_spread(channels, spread):
+    torch.manual_seed(0)
+    assert not is_table_of_sinusoids(spread * torch.randn(64, channels))
+
+
+def test_a_frozen_table_of_sinusoids_is_told_and_a_frozen_table_that_was_drawn_is_not():
+    model = nn.ModuleDict({"fixed": nn.Embedding(12, 16), "drawn": nn.Embedding(12, 16), "learnt": nn.Embedding(12, 16)})
+    with torch.no_grad():
+        model["fixed"].weight.copy_(sinusoids(12, 16))
+        model["learnt"].weight.copy_(sinusoids(12, 16))
+    model["fixed"].requires_grad_(False)
+    model["drawn"].requires_grad_(False)
+    told = {name: facts.no_gradient for name, facts in tensor_table(model).items() if facts.no_gradient}
+    assert told == {"fixed.weight": "fixed_table"}
+
+
+class Pooled(nn.Module):
+    """A BERT whose hidden states are averaged: its own pooling layer runs for nothing, and a head is never called."""
+
+    def __init__(self):
+        super().__init__()
+        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+        self.bert = BertModel(BertConfig(vocab_size=20, max_position_embeddings=8, **sizes))
+        self.head, self.other = nn.Linear(16, 3), nn.Linear(16, 5)
+        self.final_norm = nn.LayerNorm(16)
+
+    def forward(self, tokens):
+        return self.head(self.bert(tokens).last_hidden_state.mean(1))
+
+
+def test_parts_that_a_forward_pass_has_no_use_for_are_told_and_a_forgotten_normalization_is_not():
+    model = Pooled()
+    found = {name for name, reason in reasons(model, torch.ones(2, 4, dtype=torch.long)).items() if reason == "unused"}
+    assert found == names(model, "bert.pooler") | names(model, "other")
+
+
+class Cut(nn.Module):
+    """An encoder, a middle part and a head, of which one path may be cut."""
+
+    def __init__(self, cut):
+        super().__init__()
+        self.encoder, self.middle, self.head = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 1)
+        self.cut = cut
+
+    def forward(self, x):
+        x = self.encoder(x)
+        x = self.middle(x.detach() if self.cut == "encoder" else x)
+        return self.head(x.detach() if self.cut == "middle" else x)
+
+
+@pytest.mark.parametrize("cut", [None, "encoder", "middle"])
+def test_a_part_that_is_cut_off_is_not_called_unused(cut):
+    assert reasons(Cut(cut), torch.randn(2, 4)) == {}
+
+
+class Skipping(nn.Module):
+    """Two blocks of which the second is never called."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(self.blocks[0](x))
+
+
+def test_a_block_that_is_never_called_is_no_unused_part():
+    assert reasons(Skipping(), torch.randn(2, 4)) == {}
+
+
+@pytest.mark.parametrize(
+    ("layer", "norm", "shape", "expected"),
+    [
+        (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), (2, 3, 8, 8), True),
+        (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, affine=False), (2, 3, 8, 8), True),
+        (nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4), (2, 3, 8), True),
+        (nn.ConvTranspose2d(3, 4, 2), nn.BatchNorm2d(4), (2, 3, 8, 8), True),
+        (nn.Linear(3, 4), nn.BatchNorm1d(4), (5, 3), True),
+        (nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4), (2, 3, 8, 8), True),
+        (nn.Conv2d(3, 4, 3), nn.GroupNorm(4, 4), (2, 3, 8, 8), True),
+        (nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), (2, 3, 8, 8), False),
+        (nn.Conv2d(3, 4, 3), nn.GroupNorm(1, 4), (2, 3, 8, 8), False),
+        (nn.Linear(3, 4), nn.LayerNorm(4), (5, 3), False),
+        (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4).eval(), (2, 3, 8, 8), False),
+        (nn.Conv2d(3, 4, 3), nn.Sequential(nn.ReLU(), nn.BatchNorm2d(4)), (2, 3, 8, 8), False),
+        (nn.Linear(3, 8), nn.Sequential(nn.Unflatten(1, (2, 4)), nn.BatchNorm1d(2)), (5, 3), False),
+    ],
+)
+def test_a_bias_straight_before_a_normalization_is_told_exactly_where_its_gradient_cancels(layer, norm, shape, expected):
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"layer": layer.double(), "norm": norm.double()})
+    model.forward = lambda x: norm(layer(x))
+    x = torch.randn(shape, dtype=torch.float64)
+    assert ("layer.bias" in reasons(model, x)) is expected
+    out = model(x)
+    (out * torch.randn_like(out)).sum().backward()
+    cancels = float(layer.bias.grad.norm()) < 1e-9 * float(layer.weight.grad.norm())
+    assert cancels is expected
+
+
+@pytest.mark.parametrize(
+    ("scale", "norm", "expected"),
+    [
+        ((8,), nn.BatchNorm1d(8), True), ((), nn.BatchNorm1d(8), True), ((), nn.LayerNorm(8), True),
+        ((1,), nn.LayerNorm(8), True),
+        ((), nn.GroupNorm(2, 8), True), ((8,), nn.LayerNorm(8), False), ((8,), nn.GroupNorm(2, 8), False),
+        ((8,), nn.Identity(), False),
+    ],
+)  # fmt: skip
+def test_a_scale_straight_before_a_normalization_is_told_exactly_where_its_gradient_cancels(scale, norm, expected):
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"layer": nn.Linear(3, 8).double(), "norm": norm.double()})
+    model.scale = nn.Parameter(torch.full(scale, 1.5, dtype=torch.float64))
+    model.forward = lambda x: norm(model.scale * model["layer"](x))
+    x = torch.randn(32, 3, dtype=torch.float64)
+    assert ("scale" in reasons(model, x)) is expected
+    out = model(x)
+    (out * torch.randn_like(out)).sum().backward()
+    # The small number that a normalization adds to the variance leaves a little.
+    cancels = float(model.scale.grad.norm()) < 1e-3 * float(model["layer"].weight.grad.norm())
+    assert cancels is expected
+
+
+def test_a_normalization_straight_before_another_has_neither_scale_nor_bias_of_its_own():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4))
+    assert reasons(model, torch.randn(8, 3)) == dict.fromkeys(["0.bias", "1.weight", "1.bias"], "taken_out_by_norm")
