@@ -25,7 +25,8 @@ CATALOGUE = frozenset(
 SLICE = "slice_val_loss/"
 SHORT = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_global_norm", "tokens": "tokens_seen"}
 
-_COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy)_)?"
+_COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy|avg|average|mean|batch|minibatch)_)?"
+_TRAIN = "tr|train|training"
 _HELD_OUT = "val|valid|validation|eval|evaluation|dev"
 _PATTERNS = {
     "step": (
@@ -33,10 +34,12 @@ _PATTERNS = {
         r"|optimizer_step|_step|time_batch"
     ),
     "train_loss_raw": (
-        rf"(?:(?:train|training)_)?{_COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?"
+        rf"(?:(?:{_TRAIN})_)?{_COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?"
         rf"|loss_train(?:ing)?(?:_total)?"
-        r"|(?:(?:train|training)_)?(?:nll|ce|xent|(?:token_)?cross_?entropy)"
+        rf"|(?:(?:{_TRAIN})_)?(?:nll|ce|xent|(?:token_)?cross_?entropy)"
     ),
+    "train_ppl": rf"(?:(?:{_TRAIN})_)?(?:ppl|perplexity)",
+    "val_ppl": rf"(?:{_HELD_OUT})_(?:ppl|perplexity)",
     "val_loss": (
         rf"(?:{_HELD_OUT})_{_COMPONENT}(?:cross_?entropy_?)?loss(?:_epoch)?|loss_(?:{_HELD_OUT})"
         rf"|metrics_eval_(?:language)?crossentropy"
@@ -60,8 +63,29 @@ _PATTERNS = {
 _PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
 _ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
-_OF_LOSS = frozenset({"loss", "losses", "nll", "entropy", "crossentropy", "objective", "cost", "perplexity", "bpb", "bpc"})
-_UNLIKE_LETTERS = re.compile(r"[\s./\-]+")
+_OF_LOSS = frozenset({"loss", "losses", "nll", "entropy", "crossentropy", "objective", "cost", "bpb", "bpc"})
+_SCORES = frozenset(
+    {
+        "acc",
+        "accuracy",
+        "auc",
+        "bleu",
+        "correct",
+        "f1",
+        "iou",
+        "map",
+        "precision",
+        "recall",
+        "return",
+        "reward",
+        "rewards",
+        "rouge",
+    }
+)
+_OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
+_UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
+_UNIT = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 MAX_SHOWN = 48
 
 
@@ -92,10 +116,13 @@ def listed(names: Sequence[str], *, most: int = 6) -> str:
 def catalogue_name(header: str) -> str | None:
     """Return what the catalogue calls a column, None where no common name is known.
 
-    Letters' case, dots, slashes and blanks do not matter; nor does the name of a run before it, as in "run 3 - loss".
+    Letters' case, dots, slashes, brackets and blanks do not matter; nor does the name of a run before it, as in
+    "run 3 - loss", nor nats as the unit behind it.
 
     >>> catalogue_name("train/lm_loss"), catalogue_name("eval/books/CrossEntropyLoss"), catalogue_name("score")
     ('train_loss_raw', 'slice_val_loss/books', None)
+    >>> catalogue_name("trainLoss"), catalogue_name("Loss (train)"), catalogue_name("Train NLL (nats/token)")
+    ('train_loss_raw', 'train_loss_raw', 'train_loss_raw')
     """
     own = header.rsplit(" - ", 1)[-1].strip()
     family, _, label = own.partition("/")
@@ -103,8 +130,9 @@ def catalogue_name(header: str) -> str | None:
         return own
     if found := _SLICE.fullmatch(own):
         return f"{SLICE}{found[1]}"
-    plain = _UNLIKE_LETTERS.sub("_", own.lower())
-    return next((name for name, alias in _ALIASES.items() if alias.fullmatch(plain)), None)
+    bare = _UNIT.sub("", own).strip()
+    forms = [_UNLIKE_LETTERS.sub("_", each.lower()).rstrip("_") for each in (bare, _CAMEL.sub("_", bare))]
+    return next((name for form in forms for name, alias in _ALIASES.items() if alias.fullmatch(form)), None)
 
 
 def looks_like_a_loss(header: str) -> bool:
@@ -113,8 +141,22 @@ def looks_like_a_loss(header: str) -> bool:
     >>> looks_like_a_loss("step objective"), looks_like_a_loss("Cost (train)"), looks_like_a_loss("val_cost")
     (True, True, False)
     """
-    words = set(re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header).lower()))
+    words = _words_of(header)
     return bool(words & _OF_LOSS) and not words & {*_HELD_OUT.split("|"), "test"}
+
+
+def looks_like_a_score(header: str) -> bool:
+    """Tell whether a name is that of a number of which more is better.
+
+    >>> looks_like_a_score("val_acc"), looks_like_a_score("mean reward"), looks_like_a_score("reward_loss")
+    (True, True, False)
+    """
+    words = _words_of(header)
+    return bool(words & _SCORES) and not words & _OF_LOSS
+
+
+def _words_of(header: str) -> set[str]:
+    return set(re.split(r"[^a-z0-9]+", _CAMEL.sub(" ", header).lower()))
 
 
 def factor_of(header: str) -> float:
@@ -158,6 +200,11 @@ def resolved(columns: Mapping[str, str], headers: Sequence[str]) -> dict[str, in
         if header not in headers:
             raise UsageError(
                 f"{short(name)} is to come from {short(header)!r}, which is not there", hint=_nearest(header, headers)
+            )
+        if full in _OF_LOSS_OR_SCORE and looks_like_a_score(header):
+            raise UsageError(
+                f"{short(header)} reads like a score, of which more is better: as {name} its rise would be an illness",
+                hint="Name the column of the loss itself; a score is read as in --map microbench_score/NAME=COLUMN.",
             )
         found[full] = list(headers).index(header)
     return found

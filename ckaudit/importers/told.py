@@ -32,6 +32,11 @@ def left_out(names: Sequence[str]) -> list[str]:
     """Say what was left out; nothing where nothing was."""
     if not names:
         return []
+    offer = offer_of(names)
+    return [f"left out, because no common name says what they are: {listed(names)}{'; ' if offer else ''}{offer}"]
+
+
+def offer_of(names: Sequence[str]) -> str:
+    """Say which option takes the first name that may well be the training loss; empty where none may."""
     losses = [name for name in names if looks_like_a_loss(name)]
-    offer = f"; --map {quote(f'loss={losses[0]}')} would take {short(losses[0])} for the training loss" if losses else ""
-    return [f"left out, because no common name says what they are: {listed(names)}{offer}"]
+    return f"--map {quote(f'loss={losses[0]}')} would take {short(losses[0])} for the training loss" if losses else ""

@@ -26,7 +26,7 @@ from ckaudit.importers.tables.axis import (
 from ckaudit.importers.tables.curves import Curves, Parsed, drop_other_clock, joined, parsed
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried, fullest, steps_from, without_placeholders
 from ckaudit.importers.tables.table import holds_numbers, sniffed
-from ckaudit.importers.told import could_be, left_out, taken
+from ckaudit.importers.told import could_be, left_out, offer_of, taken
 
 NAME = "CSV"
 GENERIC = True
@@ -102,7 +102,7 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
     if not set(choices) - {"step", "time"} and not any(place_of(name) for name in header):
         raise UnreadableError(
             f"{shown} is a table, but none of its columns has a name that is known: {listed(header)}",
-            hint="Name them, as in --map loss=COLUMN --map step=COLUMN.",
+            hint=offer_of(header) or "Name them, as in --map loss=COLUMN --map step=COLUMN.",
         )
     return choices
 

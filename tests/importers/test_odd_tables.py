@@ -1,0 +1,146 @@
+"""Tables as people write them: odd names, marks, separators, gaps. A clear word for each, no wrong alarm, never a bug line."""
+
+import json
+import math
+from random import Random
+
+import pytest
+
+from ckaudit.cli.run import run
+
+RANDOM = Random(5)
+LOSS = [1 + 3 * math.exp(-row / 30) + RANDOM.gauss(0, 0.02) for row in range(60)]
+ROWS = [*enumerate(LOSS, 1)]
+
+
+def table(header, row):
+    return header + "\n" + "".join(row(step, loss) + "\n" for step, loss in ROWS)
+
+
+def judged(tmp_path, capsysbinary, text, *options, encoding="utf-8"):
+    """Return the exit code, the report and the words on standard error of `triage` for a table."""
+    file = tmp_path / "log.csv"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode(encoding))
+    code = run(["triage", str(file), "--no-config", "-f", "json", *options])
+    told = capsysbinary.readouterr()
+    assert b"bug in ckaudit" not in told.err
+    return code, json.loads(told.out) if told.out else None, told.err.decode()
+
+
+def grave(report):
+    return [each["code"] for each in report["findings"] if each["severity"] != "note"]
+
+
+TAKEN = (
+    "training nll", "nll_loss", "Loss/Train", "cross entropy", "train/ce", "Train NLL (nats/token)", "avg_loss", "batch loss",
+    "tr_loss", "trainLoss", "loss (train)", "Training Loss", "total_loss", "lm loss", "NLL", "train_xent", "loss.train",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_programs_call_the_training_loss_is_taken_as_that(tmp_path, capsysbinary, name):
+    code, report, _ = judged(tmp_path, capsysbinary, table(f"step,{name}", "{},{}".format))
+    assert (code, grave(report)) == (0, [])
+    assert f"taken: step from step, train_loss_raw from {name}" in report["notes"]
+    assert next(each["outcome"] for each in report["vital"] if each["name"] == "loss_falls") == "judged"
+
+
+@pytest.mark.parametrize("name", ["objective", "epoch_loss", "policy_loss", "running loss", "Cost"])
+def test_what_may_be_the_loss_is_named_with_its_option(tmp_path, capsysbinary, name):
+    code, report, told = judged(tmp_path, capsysbinary, table(f"step,{name}", "{},{}".format))
+    assert (code, report) == (2, None)
+    assert f"would take {name} for the training loss" in told
+    assert judged(tmp_path, capsysbinary, table(f"step,{name}", "{},{}".format), "--map", f"loss={name}")[0] == 0
+    beside = table(f"step,{name},lr", lambda step, loss: f"{step},{loss},0.001")
+    code, report, _ = judged(tmp_path, capsysbinary, beside)
+    assert (code, report["judged"]) == (0, "limited")
+    assert f"would take {name} for the training loss" in report["to_judge_more"]
+
+
+@pytest.mark.parametrize("name", ["perplexity", "ppl"])
+def test_a_perplexity_is_no_loss_in_nats(tmp_path, capsysbinary, name):
+    code, report, _ = judged(tmp_path, capsysbinary, table(f"step,{name},lr", lambda step, loss: f"{step},{loss},0.001"))
+    assert (code, grave(report)) == (0, [])
+    assert f"taken: step from step, train_ppl from {name}, learning_rate from lr" in report["notes"]
+
+
+@pytest.mark.parametrize("name", ["train_acc", "Accuracy", "mean reward"])
+def test_a_score_is_not_taken_for_a_loss(tmp_path, capsysbinary, name):
+    text = table(f"step,{name}", lambda step, _: f"{step},{step / 60}")
+    code, report, told = judged(tmp_path, capsysbinary, text, "--map", f"loss={name}")
+    assert (code, report) == (2, None)
+    assert f"{name} reads like a score, of which more is better" in told
+
+
+HEALTHY = {
+    "byte order mark": ("\ufeff" + table("step,loss", "{},{}".format), "utf-8"),
+    "utf-16": (table("step,loss", "{},{}".format), "utf-16"),
+    "semicolons": (table("step;loss", "{};{}".format), "utf-8"),
+    "decimal comma": (table("step;loss", lambda step, loss: f"{step};{loss:.4f}".replace(".", ",")), "utf-8"),
+    "tabs": (table("step\tloss", "{}\t{}".format), "utf-8"),
+    "line ends of Windows": (table("step,loss", "{},{}".format).replace("\n", "\r\n"), "utf-8"),
+    "blanks": (table(" step , loss ", " {} , {} ".format), "utf-8"),
+    "quotes": (table('"step","loss"', '"{}","{}"'.format), "utf-8"),
+    "steps as floats": (table("step,loss", "{}.0,{}".format), "utf-8"),
+    "steps in powers of ten": (table("step,loss", lambda step, loss: f"{step * 1000:.1e},{loss}"), "utf-8"),
+    "no steps": (table("loss,lr", lambda _, loss: f"{loss},0.001"), "utf-8"),
+    "repeated steps": (table("step,loss", lambda step, loss: f"{(step + 1) // 2},{loss}"), "utf-8"),
+    "empty columns": (table("step,loss,val_loss,,x", "{},{},,,".format), "utf-8"),
+    "a column twice": (table("step,loss,loss", lambda step, loss: f"{step},{loss},{loss + 1}"), "utf-8"),
+    "words among numbers": (table("step,loss", lambda step, loss: f"{step},{'warm' if step % 7 == 0 else loss}"), "utf-8"),
+    "rows too long": (table("step,loss", lambda step, loss: f"{step},{loss}{',9' if step % 9 == 0 else ''}"), "utf-8"),
+    "rows too short": (table("step,loss,grad_norm", "{},{}".format), "utf-8"),
+    "cut in the middle": (table("step,loss,lr", lambda step, loss: f"{step},{loss},0.001")[:-9], "utf-8"),
+    "a name of another alphabet": (table("étape,loss", "{},{}".format), "latin-1"),
+    "escape sequences": (table("step,loss,\x1b[31mred,<script>x</script>", "{},{},1,2".format), "utf-8"),
+    "below zero": (table("step,loss", lambda step, loss: f"{step},{loss - 3}"), "utf-8"),
+    "around zero": (table("step,loss", lambda step, _: f"{step},{[0.02, -0.01, 1e-9, -0.03, 0.0][step * 7 % 5]}"), "utf-8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_table_in_odd_clothes_has_no_alarm(tmp_path, capsysbinary, name):
+    text, encoding = HEALTHY[name]
+    code, report, _ = judged(tmp_path, capsysbinary, text, encoding=encoding)
+    assert (code, grave(report)) == (0, [])
+    assert next(each["outcome"] for each in report["vital"] if each["name"] == "loss_finite") == "judged"
+
+
+TOO_LITTLE = {
+    "nothing": (b"", "is empty"),
+    "a header only": (b"step,loss\n", "has a header line and no rows below it"),
+    "one name": (b"loss\n3.0\n", "is no log that is known"),
+    "times only": (b"time\n1\n2\n", "is no log that is known"),
+    "no header": (b"1,4.0\n2,3.9\n3,3.8\n", "is no log that is known"),
+    "steps beyond any count": (b"step,loss\n" + b"".join(b"%d,2\n" % (10**25 + row) for row in range(9)), "no value at any step"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOO_LITTLE)
+def test_too_little_is_said_in_a_clear_word(tmp_path, capsysbinary, name):
+    text, word = TOO_LITTLE[name]
+    code, report, told = judged(tmp_path, capsysbinary, text)
+    assert (code, report) == (2, None)
+    assert word in told
+    assert "hint: " in told
+
+
+def test_one_line_is_too_few_points_and_no_alarm(tmp_path, capsysbinary):
+    code, report, _ = judged(tmp_path, capsysbinary, "step,loss\n1,3.0\n")
+    assert (code, grave(report), report["judged"]) == (0, [], "limited")
+
+
+def test_nan_words_among_five_points_are_that_and_nothing_else(tmp_path, capsysbinary):
+    code, report, _ = judged(tmp_path, capsysbinary, "step,loss\n1,3\n2,nan\n3,2.5\n4,NaN\n5,2.0\n")
+    assert (code, set(grave(report))) == (1, {"NUM001"})
+    assert {each["first_step"] for each in report["findings"]} == {2, 4}
+    code, report, _ = judged(tmp_path, capsysbinary, "step,loss\n1,3\n2,\n3,2.5\n4,null\n5,2.0\n")
+    assert (code, grave(report)) == (0, [])
+
+
+def test_no_name_reaches_the_screen_as_a_command_of_the_terminal(tmp_path, capsysbinary):
+    (tmp_path / "log.csv").write_text(HEALTHY["escape sequences"][0])
+    for kind in ("terminal", "markdown", "github", "junit"):
+        run(["triage", str(tmp_path / "log.csv"), "--no-config", "-f", kind, "-v"])
+        told = capsysbinary.readouterr()
+        assert b"\x1b[31m" not in told.out + told.err
