@@ -42,7 +42,7 @@ def curves(
         shown: Metrics on the left axis, of one unit.
         right: Metrics on the right axis.
         lines: Limits and baselines, of the left axis.
-        log: Whether the left axis is logarithmic.
+        log: Whether the left axis is logarithmic, where all that is drawn on it lies above zero.
         stacked: Whether the curves are parts of a whole.
         most: Curves of one metric at most: those of findings, then the most striking.
         points: Points of one curve at most; of many curves, fewer.
@@ -65,6 +65,7 @@ def curves(
         traces += [_trace(series, place, each, budget, run=run, axis=axis, alone=alone) for place in kept]
     there = list(dict.fromkeys(each for _, each, _ in found))
     unit = scene.run.shown_unit(metrics()[shown[0]].unit)
+    log = log and all(series.values[series.finite].min(initial=1.0) > 0 for _, each, series in found if each not in right)
     return Chart(
         id=name, title=title, shape="lines", metrics=there, formula=formula(*there), unit=unit,
         right_unit=metrics()[right[0]].unit if any(each in there for each in right) else "", stacked=stacked, log=log,

@@ -147,3 +147,9 @@ def test_runs_that_log_at_other_distances_are_split_too(tmp_path):
 def test_endless_lines_take_no_endless_time(imported, line):
     run = imported(f"step:1 loss:3.0\n{line}\nstep:2 loss:2.9\n", "x.log")
     assert len(run.rows) == 2
+
+
+def test_of_a_name_that_stands_twice_in_a_line_the_first_counts(imported):
+    text = "".join(f"step {step} | loss {3 - step / 10:.4f} | lr 0.001 | loss 9.0000\n" for step in range(1, 9))
+    table = imported(text).table
+    assert table.values[table.names.index("train_loss_raw")].tolist() == pytest.approx([3 - step / 10 for step in range(1, 9)])

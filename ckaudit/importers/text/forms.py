@@ -98,7 +98,8 @@ class Form(Struct):
             return
         self.last = self.texts[-1][-1]
         self.origins.append(_origin(self.numbers, self.prefixes))
-        for key, column in zip(self.keys, zip(*self.texts, strict=True), strict=True):
+        pairs = [*zip(self.keys, zip(*self.texts, strict=True), strict=True)]
+        for key, column in dict(reversed(pairs)).items():  # of a key that stands twice in a line the first one counts
             self.columns.setdefault(key, []).append(_column(column))
         for each in (self.texts, self.numbers, self.prefixes):
             each.clear()
