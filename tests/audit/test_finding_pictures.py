@@ -49,7 +49,7 @@ def test_there_are_two_at_most_of_different_things_and_none_of_notes():
 def test_what_is_shown_is_what_the_finding_names():
     titles = {name: [chart.title for chart in triage(RUNS / name).charts[2:]] for name in (*ILL, "nan_batch")}
     assert titles == {
-        "lr_too_high": ["ATTN002: max_attn_logit of layer.0/head.2", "GRAD002: grad_global_norm"],
+        "lr_too_high": ["ATTN002: max_attn_logit of layer.0/head.2", "ATTN002: max_attn_logit of layer.0/head.3"],
         "no_warmup_spike": ["ATTN002: max_attn_logit of layer.0/head.2"],
         "zeroed_projection": [],  # gradients of 0 from start to end are no picture
         "overfit_tiny": ["LOSS002: val_loss"],
