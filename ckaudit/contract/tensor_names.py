@@ -18,6 +18,7 @@ ENCODER, DECODER = re.compile(r"encoder|^enc$"), re.compile(r"decoder|^dec$")
 STAGE = re.compile(r"^stages?$")
 LISTS = ("blocks", "layers")
 NO_BLOCK = re.compile(r"norm|^ln|^bn|embed|(^|_)emb(s|_|$)|head|lora|adapter|router|gate|expert|^p[eo]s")
+NO_STACK = re.compile(r"(^|_)heads?$|^classifier$|(^|_)projections?$|^time(_?(emb\w*|mlp|proj))?$")
 NUMBER = re.compile(r"(?:^|[._/])(?P<depth>\d+)(?=[._/]|$)")
 HEAD = re.compile(r"head$|^classifier$|^unembed|^to_logits$|^output$")
 
@@ -35,7 +36,8 @@ def block_of(name: str) -> str | None:
     """Return the name of the block's module that a tensor or module lies in; None outside the blocks.
 
     A block is the outermost numbered module. A stage is none: there it is the numbered module inside. Nor is what stands in a
-    list of normalizations, embeddings, heads, adapters, routers or experts, and lies in no block.
+    list of normalizations, embeddings, adapters, routers or experts, or in a head, a projection or the embedding of a time, and
+    lies in no block.
 
     >>> block_of("encoder.layer.3.attn.q.weight"), block_of("layers.0.blocks.1.mlp.fc1.weight"), block_of("norms.2.weight")
     ('encoder.layer.3', 'layers.0.blocks.1', None)
@@ -44,7 +46,7 @@ def block_of(name: str) -> str | None:
     if not numbers:
         return None
     chosen, words = numbers[0], re.split(r"[./]", name[: numbers[0].start()].lower())
-    if NO_BLOCK.search(words[-1]):
+    if NO_BLOCK.search(words[-1]) or any(NO_STACK.search(word) for word in words):
         return None
     if len(numbers) > 1:
         between = name[chosen.end() : numbers[1].start()].strip("._/").lower()

@@ -1,13 +1,14 @@
 """Scaling: the power law that the training loss follows, what it will not go below, and where it leaves the law."""
 
 import numpy as np
+from msgspec import UNSET
 
 from ckaudit.metrics.loss import train_level, train_loss_raw
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import relabelled
 from ckaudit.metrics.power_law import PowerLaw, fit_power_law
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Mask, Series, Steps, at, single
+from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 
 FIRST = 50
 """Points that a first fit needs: three parameters, and a decade of steps behind the warm-up."""
@@ -93,22 +94,39 @@ def loss_above_floor(run: Run) -> Series:
     return single("loss_above_floor", "nats/token", steps, train_level(run, steps) - np.array([law.offset for law in laws]))
 
 
-@metric(unit="nats", reads=["data.token_histogram"], source="playbook PAN-1, n-gram baseline; Shannon 1948", memory=1)
+@metric(
+    unit="nats",
+    reads=["data.token_histogram", "data.target_shift_match"],
+    source="playbook PAN-1, n-gram baseline; Shannon 1948",
+    memory=1,
+)
 def unigram_entropy(run: Run) -> Series:
     r"""Entropy of the tokens of a batch: the loss of a model that knows how often each token is, and nothing else.
 
     $$-\sum_b p(b) \log p(b)$$
 
     Shape (C, 1). Of buckets it is a lower bound. A loss above it after a few hundred steps has learnt no order at all; a
-    held-out loss above it while the training loss falls far below is a leak.
+    held-out loss above it while the training loss falls far below is a leak. Not recorded where layers read both ways or
+    across and the targets are not known to be the next tokens: then the tokens counted are not those that are to be told.
     """
     counts = run.value("data.token_histogram")
+    if _tells_other_tokens(run):
+        return empty("unigram_entropy")
     known: Mask = np.any(counts.recorded, axis=1)
     whole = np.where(counts.recorded, counts.values, 0.0)
     with np.errstate(all="ignore"):
         shares = whole / whole.sum(axis=1, keepdims=True)
         terms = np.where(shares == 0, 0.0, shares * np.log(shares))
     return single("unigram_entropy", "nats", counts.steps, np.where(known, -terms.sum(axis=1), np.nan), known)
+
+
+def _tells_other_tokens(run: Run, *, most: float = 0.5) -> bool:
+    """Return whether the inputs are not what is to be told, as of masked words or a translation."""
+    attention = run.manifest.attention if run.manifest else UNSET
+    ways = set() if attention is UNSET else {*attention.values()}
+    match = run.value("data.target_shift_match")
+    is_next = match.finite.any() and float(np.median(match.values[match.finite])) >= most
+    return bool(ways & {"bidirectional", "cross"}) and not is_next
 
 
 def _points(run: Run) -> tuple[Steps, Floats, Floats]:

@@ -1,11 +1,12 @@
 """Weights, and how far each update moved them."""
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, ratio, together, total
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series
+from ckaudit.run.series import Series, at
 
 
 @metric(
@@ -31,15 +32,36 @@ def weight_norm(run: Run) -> Series:
     return filled(recorded, Series("weight_norm", "1", count.steps, count.labels, values, known))
 
 
-@metric(unit="1", reads=["weight_deltas.*.norm"], source="playbook D1.5", memory=1)
+@metric(unit="1", reads=["weight_deltas.*.norm", "weight_deltas.*.moved", "gradients.*.norm"], source="playbook D1.5", memory=1)
 def update_norm(run: Run) -> Series:
     r"""Length of the last update of each weight tensor.
 
     $$\lVert \Delta W \rVert_F = \lVert W_t - W_{t-1} \rVert_F$$
 
-    Shape (C, P): checkpoints by tensors. Not recorded at step 0, which has no update, nor where the writer kept no copy.
+    Shape (C, P): checkpoints by tensors. Not recorded at step 0, which has no update, nor where the writer kept no copy, nor
+    at steps in which a tensor took no part, as the heads of tasks that take turns, though it has moved since the last.
     """
-    return run.series("weight_deltas", "norm")
+    return _where_taken_part(run.series("weight_deltas", "norm"), run)
+
+
+def _where_taken_part(norms: Series, run: Run) -> Series:
+    """Return updates without those of zero of tensors that got no gradient at that step, and have moved in others."""
+    moved = run.series("weight_deltas", "moved")
+    idle = norms.recorded & (norms.values == 0)
+    if not moved or not np.any(np.any(idle, axis=1) & np.any(norms.values > 0, axis=1)):
+        return norms
+    gradients = run.series("gradients", "norm")
+    way, part = at(moved, norms.steps), at(gradients, norms.steps)
+    for column, label in enumerate(norms.labels):
+        if label not in moved.labels:
+            idle[:, column] = False
+            continue
+        own = way.values[:, moved.labels.index(label)]
+        has_moved = np.concatenate([[False], own[1:] != own[:-1]]) & np.isfinite(own)
+        took_part = part.age[:, gradients.labels.index(label)] == 0 if label in gradients.labels else False
+        idle[:, column] &= has_moved & ~np.asarray(took_part)
+    recorded = norms.recorded & ~(idle & np.any(norms.values > 0, axis=1, keepdims=True))
+    return replace(norms, recorded=recorded, values=np.where(recorded, norms.values, np.nan))
 
 
 @metric(

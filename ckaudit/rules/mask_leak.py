@@ -35,6 +35,9 @@ def mask_leak(
     """
     share = float(np.nanmedian(match.values)) if match is not None and match.finite.any() else None
     mass = may_be_causal(mass, facts, next_token=share is not None and share >= next_token)
+    if not mass.labels:
+        yield Skip("not_applicable", "every layer looks both ways or across, by its own word")
+        return
     leaks = (mass.values > most) & mass.finite
     if not leaks.any():
         return

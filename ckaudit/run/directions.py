@@ -111,9 +111,10 @@ def changes_its_mask(mass: Series, heads: frozenset[str], *, most: float) -> Mas
         layers = [layer_of(mass.labels[place]) for place in places]
         part = ahead[:, places]
         by_layer = np.array([part[:, [own == layer for own in layers]].any(1) for layer in dict.fromkeys(layers)])  # (L, T)
-        whole, none = by_layer.all(0), ~by_layer.any(0) & mass.finite[:, places].any(1)
+        whole: Mask = np.all(by_layer, axis=0)
+        none: Mask = ~np.any(by_layer, axis=0) & np.any(mass.finite[:, places], axis=1)
         if whole.any() and none[int(np.argmax(whole)) :].any():
-            found[np.ix_(whole, places)] = True
+            found[np.ix_(np.flatnonzero(whole), np.array(places))] = True
     return found
 
 

@@ -4,7 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.power_law import fit_power_law
 from ckaudit.metrics.scaling import (
     entropy_floor,
@@ -112,6 +114,21 @@ def test_a_million_points_are_fitted_in_a_few_seconds():
     steps = np.arange(1, 1_000_001)
     run = Run("r", scalars={"train_loss_raw": series(steps, losses(steps * 1.0, np.random.default_rng(2)))})
     assert np.median(np.abs(scaling_law_residual(run).values[100_000:])) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("ways", "match", "expected"),
+    [
+        ({"a": "bidirectional"}, None, False), ({"a": "causal", "b": "cross"}, None, False), ({"a": "causal"}, None, True),
+        ({}, None, True), ({"a": "bidirectional"}, 1.0, True), ({"a": "bidirectional"}, 0.1, False), ({"a": "causal"}, 0.1, True),
+    ],
+)  # fmt: skip
+def test_the_tokens_of_the_inputs_tell_nothing_of_masked_words_or_a_translation(ways, match, expected):
+    rows = {"data.token_histogram": {10: {"b.0": 2.0, "b.1": 1.0}}}
+    if match is not None:
+        rows["data.target_shift_match"] = {10: {"data.target_shift_match": match}}
+    run = replace(run_of(rows), manifest=Manifest(schema_version="ck.run.v1", attention=ways))
+    assert bool(unigram_entropy(run)) is expected
 
 
 def test_unigram_entropy_by_hand():

@@ -77,3 +77,22 @@ def test_max_abs_is_the_larger_end():
         "weights.*.max": {1: {"a": 2.0, "b": 4.0}, 2: {"a": 1.0}},
     })  # fmt: skip
     assert close(cells(weight_max_abs(run)), {(1, "a"): 3.0, (1, "b"): 4.0, (2, "a"): NAN})
+
+
+def test_an_update_of_zero_says_nothing_of_a_tensor_that_took_no_part_and_has_moved_in_other_steps():
+    updates = {step: {"body": 1.0, "head": 0.0, "cut": 0.0, "stuck": 0.0} for step in (10, 20, 30)}
+    ways = {step: {"body": step / 10, "head": step / 20, "cut": 0.0, "stuck": step / 30} for step in (10, 20, 30)}
+    gradients = {step: {"body": 1.0, "stuck": 1.0} for step in (10, 20, 30)}
+    run = run_of({"weight_deltas.*.norm": updates, "weight_deltas.*.moved": ways, "gradients.*.norm": gradients})
+    found = cells(update_norm(run))
+    assert {key for key in found if key[1] == "head"} == {(10, "head")}
+    assert {key: value for key, value in found.items() if key[1] in ("cut", "stuck")} == {
+        (step, label): 0.0 for step in (10, 20, 30) for label in ("cut", "stuck")
+    }
+
+
+def test_an_update_that_no_tensor_took_is_recorded_as_zero():
+    updates = {step: {"body": 0.0, "head": 0.0} for step in (10, 20)}
+    ways = {step: {"body": step / 10, "head": step / 20} for step in (10, 20)}
+    run = run_of({"weight_deltas.*.norm": updates, "weight_deltas.*.moved": ways})
+    assert set(cells(update_norm(run)).values()) == {0.0}
