@@ -60,6 +60,7 @@ _PATTERNS = {
 _PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
 _ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
+_OF_VERBS = re.compile(rf"(?:train(?:ing)?_|{'_|'.join(_HELD_OUT.split('|'))}_)?(?:loss_((?:ir)?regular)|((?:ir)?regular)_loss)")
 _OF_LOSS = frozenset({"loss", "losses", "nll", "entropy", "crossentropy", "objective", "cost", "perplexity", "bpb", "bpc"})
 _UNLIKE_LETTERS = re.compile(r"[\s./\-]+")
 MAX_SHOWN = 48
@@ -96,6 +97,8 @@ def catalogue_name(header: str) -> str | None:
 
     >>> catalogue_name("train/lm_loss"), catalogue_name("eval/books/CrossEntropyLoss"), catalogue_name("score")
     ('train_loss_raw', 'slice_val_loss/books', None)
+    >>> catalogue_name("loss/irregular"), catalogue_name("eval_regular_loss")
+    ('loss_irregular', 'slice_val_loss/regular')
     """
     own = header.rsplit(" - ", 1)[-1].strip()
     family, _, label = own.partition("/")
@@ -104,6 +107,9 @@ def catalogue_name(header: str) -> str | None:
     if found := _SLICE.fullmatch(own):
         return f"{SLICE}{found[1]}"
     plain = _UNLIKE_LETTERS.sub("_", own.lower())
+    if found := _OF_VERBS.fullmatch(plain):
+        held_out = plain.startswith(tuple(_HELD_OUT.split("|")))
+        return f"{SLICE if held_out else 'loss_'}{found[1] or found[2]}"
     return next((name for name, alias in _ALIASES.items() if alias.fullmatch(plain)), None)
 
 

@@ -56,6 +56,7 @@ KNOBS = {
     "repeated_batch": "Shuffle anew in each epoch, and give every rank its own part of the data.",
     "saturated_units": "Lower the scale of the inputs or the initial weights of that layer.",
     "schedule_off_plan": "Restore the scheduler's state on resume, and call it once for each optimizer step.",
+    "slice_gap_off": "Show the hard slice more often, or compare it with held-out samples of its kind; then a larger model.",
     "seam_jump": "Restore weights, optimizer, scheduler, random state and position in the data together.",
     "skipped_updates": "Lower the first loss scale or the learning rate; unscale first, then clip, then step.",
     "target_equals_input": "Shift the targets by one position, in one place only.",
