@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import combinations, pairwise
 from pathlib import Path
 from statistics import median
 
@@ -37,7 +38,7 @@ def slow_divergence(steps, train, val):
     gaps = [held_out - trained for held_out, trained in zip(val, train, strict=True)]
     for place in range(val.index(min(val)), len(steps)):
         later = gaps[place:]
-        if all(after > before for before, after in zip(later, later[1:], strict=False)):
+        if all(after > before for before, after in pairwise(later)):
             return steps[place]
     return None
 
@@ -116,9 +117,7 @@ def test_tau_and_its_trend_by_hand():
     taus = [0.0, 0.4, 0.8, 0.6, 0.5]
     rows = [[2.0, 2.0 + each] for each in taus]
     found = derived(run(slice_val_loss={"steps": "0..1000:250", "labels": ["regular", "irregular"], "values": rows}), []).tau
-    slopes = [
-        (b - a) / (t - s) for s, a in zip(range(5), taus, strict=True) for t, b in zip(range(5), taus, strict=True) if t > s
-    ]
+    slopes = [(b - a) / (t - s) for (s, a), (t, b) in combinations(enumerate(taus), 2)]
     assert found.trend == pytest.approx(median(slopes) * 1000 / 250)
     assert (found.first, found.peak, found.peak_step, found.last, found.points) == (
         0.0, pytest.approx(0.8), 500, pytest.approx(0.5), 5,
