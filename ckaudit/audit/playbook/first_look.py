@@ -35,10 +35,10 @@ FIRST_LOOK = (
         name="gradient_pinched_in_the_middle",
         seen="The gradient gets narrow at some block, and little of it reaches the blocks before.",
         behind="The path around the blocks is broken, or a norm or an activation function lets little through.",
-        knob="See that each block adds to its input; then the initial scale, then what the norms multiply by.",
-        inspect="Gradient norm block by block at one step, beside the statistics of what enters and leaves each block.",
+        knob="Check the residual path: each block adds to its input; then the initial scale, then the norms' parameters.",
+        inspect="Activation statistics of what enters and leaves each block, beside the gradient norm per layer.",
         rules=("vanishing_gradient",),
-        causes=("residual_path_broken", "saturating_activation", "gradient_path_cut"),
+        causes=("path_pinched", "residual_path_broken", "saturating_activation", "gradient_path_cut"),
         metrics=("block_gradient_norm", "waterfall_ratio", "activation_rms"),
     ),
     Look(
