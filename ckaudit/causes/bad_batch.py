@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.of_batches import target_tokens
+from ckaudit.causes.of_precision import is_scaled
 from ckaudit.causes.of_tokens import shifted
 from ckaudit.contract.report import Evidence, Finding
 from ckaudit.material.counts import plural
@@ -67,12 +68,17 @@ def bad_batch(
     """
     broken, spike = found.first(nonfinite_values), found.first(loss_spike)
     if broken is not None and broken.first_step is not None:
+        if broken.where != "train_loss_raw" and not (loss is not None and loss.nonfinite.any()):
+            yield Advice(
+                f"Skip steps whose gradient is not finite, as at step {broken.first_step} with a finite loss; look at that batch: "
+                "empty targets, a division by a zero count, a corrupt sample."
+            )
         yield from _broken(found, broken, loss, lead, strong, medium)
         odd = list(_odd(found, broken.first_step, counted, strong))
         yield from odd
         if not odd and loss is not None and int(loss.nonfinite[loss.steps >= broken.first_step].sum()) > lead:
             yield contradicts(medium, "the loss does not come back, and nothing tells that the batch was odd", loss.name)
-        if scale is not None:
+        if scale is not None and is_scaled(scale):
             yield contradicts(medium, "a loss scaler is at work: half precision may have overflowed", scale.name)
     elif spike is not None and spike.first_step is not None:
         yield Advice(
