@@ -36,9 +36,7 @@ def diagnose(
     ill = Findings(tuple(each for each in findings if each.severity != "note"))
     seen = Findings((*ill.all, *(each for each in accepted if each.severity != "note")))
     weighed = (_weigh(cause, run, ill, seen) for cause in causes)
-    made = [
-        each for each in weighed if each and each.confidence >= min_confidence and any(one.weight > 0 for one in each.evidence)
-    ]
+    made = [each for each in weighed if each and each.confidence >= min_confidence and _has_a_reason(each)]
     made.sort(key=lambda each: (-each.confidence, SEVERITIES.index(each.severity), each.cause))
     return [*made[:1], *(_placed(each, made[0]) for each in made[1:])]
 

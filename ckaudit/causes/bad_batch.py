@@ -70,7 +70,7 @@ def bad_batch(
     if broken is not None and broken.first_step is not None:
         if broken.where != "train_loss_raw" and not (loss is not None and loss.nonfinite.any()):
             yield Advice(
-                f"Skip steps whose gradient is not finite, as at step {broken.first_step} with a finite loss; look at that batch: "
+                f"Skip steps whose gradient is not finite, as at step {broken.first_step}; look at that batch: "
                 "empty targets, a division by a zero count, a corrupt sample."
             )
         yield from _broken(found, broken, loss, lead, strong, medium)
