@@ -46,4 +46,5 @@ def _steps(steps: list[int], count: int, *, most: int = 6) -> str:
 def _ratio(ratio: GradToWeight) -> str:
     outside = [f"{count} {where}" for count, where in ((ratio.below, "below 1e-4"), (ratio.above, "above 0.1")) if count]
     ends = f"{number(ratio.min, digits=2)} ({ratio.min_where}) to {number(ratio.max, digits=2)} ({ratio.max_where})"
-    return f"{ends} at step {ratio.step}" + (f"; {', '.join(outside)} of {ratio.tensors} tensors" if outside else "")
+    hint = f"; {', '.join(outside)} of {ratio.tensors} tensors, under Adam only a hint" if outside else ""
+    return f"{ends} at step {ratio.step}{hint}"
