@@ -36,9 +36,14 @@ def diagnose(
     ill = Findings(tuple(each for each in findings if each.severity != "note"))
     seen = Findings((*ill.all, *(each for each in accepted if each.severity != "note")))
     weighed = (_weigh(cause, run, ill, seen) for cause in causes)
-    made = [diagnosis for diagnosis in weighed if diagnosis and diagnosis.confidence >= min_confidence]
+    made = [each for each in weighed if each and each.confidence >= min_confidence and _has_a_reason(each)]
     made.sort(key=lambda each: (-each.confidence, SEVERITIES.index(each.severity), each.cause))
     return [*made[:1], *(_placed(each, made[0]) for each in made[1:])]
+
+
+def _has_a_reason(diagnosis: Diagnosis) -> bool:
+    """Tell whether anything recorded speaks for a cause: one that was only not ruled out is none that a log supports."""
+    return any(each.weight > 0 for each in diagnosis.evidence)
 
 
 def _placed(later: Diagnosis, first: Diagnosis) -> Diagnosis:

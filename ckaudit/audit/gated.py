@@ -1,5 +1,7 @@
 """A run judged under a policy and held against a baseline."""
 
+from msgspec.structs import replace
+
 from ckaudit.audit.judge import judge
 from ckaudit.audit.outlook import scale_of, stage_of
 from ckaudit.audit.ranking import ranked
@@ -38,6 +40,13 @@ def settle_run(run: Run, clauses: Clauses, gate: Gate) -> Settled:
     findings = ranked((*run.findings, *judgement.findings), run)
     checks = sorted((*judgement.checks, *disabled), key=lambda check: check.code)
     return settle(findings, checks, today=gate.today, clauses=clauses, baseline=gate.baseline)
+
+
+def with_slices(run: Run, clauses: Clauses) -> Run:
+    """Return a run that knows which slices the policy has tau compare; the command line's word counts before it."""
+    if clauses.tau_slices is None or run.tau_slices is not None:
+        return run
+    return replace(run, tau_slices=clauses.tau_slices, _derived={})
 
 
 def broken_plugins() -> list[Check]:

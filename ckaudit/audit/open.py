@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
@@ -45,14 +47,16 @@ def open_run(
     if not path.exists() and not path.is_symlink():
         raise UnreadableError(f"{path} does not exist", hint="Name a run folder, a checkpoint file or a trainer's log.")
     if is_ours(path):
-        return read_run(path, reads=reads, progress=progress, logs=logs)
-    from ckaudit.importers import import_source
+        run = read_run(path, reads=reads, progress=progress, logs=logs)
+    else:
+        from ckaudit.importers import import_source
 
-    imported = import_source(path, choice=choice)
-    return run_of_table(
-        str(path), imported.table, documents=imported.documents, reads=reads, manifest=imported.manifest, notes=imported.notes,
-        logs=logs,
-    )  # fmt: skip
+        imported = import_source(path, choice=choice)
+        run = run_of_table(
+            str(path), imported.table, documents=imported.documents, reads=reads, manifest=imported.manifest,
+            notes=imported.notes, logs=logs,
+        )  # fmt: skip
+    return run if choice.tau_slices is None else replace(run, tau_slices=choice.tau_slices)
 
 
 def is_ours(path: Path) -> bool:

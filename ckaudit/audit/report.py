@@ -7,9 +7,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit import __version__
+from ckaudit.audit.derived import METRICS as DERIVED
+from ckaudit.audit.derived import derived
 from ckaudit.audit.diagnose import diagnose
 from ckaudit.audit.finding_pictures import finding_charts
-from ckaudit.audit.gated import broken_plugins, clauses_of, settle_run, unwatched
+from ckaudit.audit.gated import broken_plugins, clauses_of, settle_run, unwatched, with_slices
 from ckaudit.audit.interview import broken, interview, interview_reads
 from ckaudit.audit.judge import gravity
 from ckaudit.audit.newest import contradictions_of_newest
@@ -86,6 +88,7 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     run = at_step(run, step)
     notes = list(run.notes)
     clauses, used = clauses_of(run, gate)
+    run = with_slices(run, clauses)
     settled = settle_run(run, clauses, gate)
     findings = sorted(across_files(settled.findings, same_kind), key=gravity)
     hidden = [each.finding for each in settled.suppressed]
@@ -100,7 +103,8 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
         schema_version=VERSION, tool=f"ckaudit {__version__}", command="triage", subject=run.name,
         verdict=verdict(checks, diagnoses, findings, run, vital=vital, hidden=len(hidden)), severity=worst(findings),
         judged=judged(vital, checks), vital=vital, to_judge_more=to_judge_more(run, vital),
-        step=run.last_step, state=state(run), diagnoses=diagnoses, response=response(run, findings, diagnoses),
+        step=run.last_step, state=state(run), derived=derived(run, findings), diagnoses=diagnoses,
+        response=response(run, findings, diagnoses),
         findings=findings, checks=checks, charts=drawn, notes=notes, files=run.files, policy=used,
         baseline=gate.baseline.file if gate.baseline else None,
         suppressed=settled.suppressed, stale=settled.stale, interview=answers,
@@ -109,7 +113,7 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
 
 def triage_reads() -> frozenset[str]:
     """Return the checkpoint paths that any rule, cause or picture looks at."""
-    wanted: set[Metric] = {*STATE, *DRAWN}
+    wanted: set[Metric] = {*STATE, *DRAWN, *DERIVED}
     for rule in rules().values():
         wanted.update(rule.metrics)
     for cause in causes().values():

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.of_batches import target_tokens
+from ckaudit.causes.of_precision import is_scaled
 from ckaudit.causes.of_tokens import shifted
 from ckaudit.contract.report import Evidence, Finding
 from ckaudit.material.counts import plural
@@ -57,7 +58,7 @@ def bad_batch(
     found: Findings, scale: Series | None, loss: Series | None, tokens: Series | None, gradient: Series | None,
     update: Series | None, counted: Series | None, *,
     lead: int = 20, short: int = 20, jump: float = 4.0, large_update: float = 0.03, strong: float = 2.5, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+) -> Iterator[Evidence | Advice]:  # fmt: skip
     """One batch, or a few, hold something unlike the rest, and break the loss out of a healthy state.
 
     Signs of illness within `lead` steps before the first bad value speak against it. A jump that a batch makes is back within
@@ -67,14 +68,23 @@ def bad_batch(
     """
     broken, spike = found.first(nonfinite_values), found.first(loss_spike)
     if broken is not None and broken.first_step is not None:
+        if broken.where != "train_loss_raw" and not (loss is not None and loss.nonfinite.any()):
+            yield Advice(
+                f"Skip steps whose gradient is not finite, as at step {broken.first_step}; look at that batch: "
+                "empty targets, a division by a zero count, a corrupt sample."
+            )
         yield from _broken(found, broken, loss, lead, strong, medium)
         odd = list(_odd(found, broken.first_step, counted, strong))
         yield from odd
         if not odd and loss is not None and int(loss.nonfinite[loss.steps >= broken.first_step].sum()) > lead:
             yield contradicts(medium, "the loss does not come back, and nothing tells that the batch was odd", loss.name)
-        if scale is not None:
+        if scale is not None and is_scaled(scale):
             yield contradicts(medium, "a loss scaler is at work: half precision may have overflowed", scale.name)
     elif spike is not None and spike.first_step is not None:
+        yield Advice(
+            f"Look at the batch of step {spike.first_step}: corrupt or very long samples, wrong labels; clip the gradient, or "
+            "skip a batch whose loss is far above the rest."
+        )
         yield from _jumped(found, spike, short, strong, medium)
         if spike.first_step <= lead:
             yield contradicts(strong, f"at step {spike.first_step} nothing is known yet of a healthy state", spike)

@@ -38,8 +38,9 @@ SATURATED = (entropy_collapse, logit_growth)
     explains=[dead_parameter, barely_moving],
     follows=[starved_branch, layer_not_contributing, zero_gradients],
     wants=[gradient_norm],
-    knob="Find what multiplies the path by zero or detaches it: a mask, a zeroed projection, requires_grad, a wrong index.",
-    inspect="Relative movement of all tensors, and the gradient of the first tensor behind the cut.",
+    knob="Inspect upstream gradients and mask logic: find what multiplies the path by zero or detaches it, such as a mask, a "
+    "zeroed projection, requires_grad, a wrong index.",
+    inspect="The ranking of tensors by relative movement, and the gradient of the first tensor behind the cut.",
     runbook="Save the checkpoint; on one batch, follow the gradient from the loss back and see where it becomes zero.",
 )
 def dead_path(

@@ -48,6 +48,8 @@ def evaluation_in_training_mode(
         yield supports(strong, f"the model has a dropout of {max(rates):g}", "run.json")
     elif rates:
         yield contradicts(strong, "the model has no dropout", "run.json")
+    else:
+        yield contradicts(medium, "nothing says that the model has dropout", "run.json")
 
 
 def _told(facts: Manifest | None) -> Iterator[float]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_precision import is_single
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.activations import activation_sparsity
@@ -50,7 +51,7 @@ from ckaudit.run.tensors import table_of
 def gradient_underflow(
     found: Findings, zeros: Series | None, scale: Series | None, types: Series | None, silent: Series | None,
     facts: Manifest | None, *,
-    part: float = 0.05, many: float = 0.25, quiet: float = 0.9, strong: float = 2.0, medium: float = 1.0,
+    part: float = 0.05, many: float = 0.25, quiet: float = 0.9, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """Gradients are too small for half precision and become zero, element by element.
 
@@ -77,7 +78,7 @@ def gradient_underflow(
             )
     else:
         yield contradicts(strong, "gradients are zero as a whole or not at all", zeros.name)
-    yield from _precision(types, scale, medium)
+    yield from _precision(types, scale, decisive, medium)
     if silent is not None and (silent.values[silent.finite] > quiet).any():
         yield contradicts(
             strong, f"over {quiet:.0%} of the outputs of a module are zero, and so are gradients before it", silent.name
@@ -86,9 +87,12 @@ def gradient_underflow(
         yield contradicts(strong, f"there is another reason for it: {other.message}", other)
 
 
-def _precision(types: Series | None, scale: Series | None, medium: float) -> Iterator[Evidence]:
+def _precision(types: Series | None, scale: Series | None, decisive: float, medium: float) -> Iterator[Evidence]:
     """Judge whether anything is of half precision, and whether the loss is scaled then."""
     if types is None:
+        return
+    if is_single(types):
+        yield contradicts(decisive, "all modules compute in single precision, in which nothing is so small", types.name)
         return
     if (types.values[types.finite] == DTYPES.index("float16")).any():
         if scale is None:

@@ -41,7 +41,9 @@ def hardware_throttled(
     if first is None or first.first_step is None:
         return
     if jump := found.first(step_time_jump):
-        yield supports(medium, f"steps are slower from one moment on, as on a device that lowers its clock: {jump.message}", jump)
+        # Whatever lengthens a step looks like this: alone it makes no cause likelier than not.
+        told = f"steps are slower from one moment on, as on a device that lowers its clock: {jump.message}"
+        yield supports(0.4 * medium, told, jump)
     if waits := found.first(slow_input, straggler, communication_rising, recording_overhead):
         yield contradicts(strong, f"something else takes the time: {waits.message}", waits)
     for share, told in ((stall, "waiting for data"), (comm, "communication"), (recording, "recording")):

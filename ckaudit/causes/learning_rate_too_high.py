@@ -8,6 +8,7 @@ from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.rate_course import known_rate
 from ckaudit.causes.update_size import first_spread
 from ckaudit.contract.report import Evidence, Finding
+from ckaudit.metrics.flags import spike_flags
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global, weight_std
 from ckaudit.metrics.words import optimizer_adapts
@@ -61,13 +62,14 @@ OTHER_CAUSES = (learning_rate_jump, seam_jump, schedule_off_plan, weight_scale_o
     prior=-1.5,
     explains=EXPLAINS,
     follows=FOLLOWS,
-    wants=[learning_rate, update_to_weight_global, weight_std, optimizer_adapts],
+    wants=[learning_rate, update_to_weight_global, weight_std, optimizer_adapts, spike_flags],
     knob="Lower the peak learning rate by a factor of 3 to 10, or lengthen the warm-up.",
     inspect="Update over weight norm against the gradient norm, at the first checkpoint of the incident.",
     runbook="Resume with the lower rate from the last checkpoint before the first finding, on the same batches, or begin again.",
 )
 def learning_rate_too_high(
-    found: Findings, rate: Series | None, update: Series | None, std: Series | None, adapts: Series | None, *,
+    found: Findings, rate: Series | None, update: Series | None, std: Series | None, adapts: Series | None,
+    flags: Series | None, *,
     large_update: float = 0.03, usual_rate: float = 1e-2, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence | Advice]:  # fmt: skip
     """The learning rate is too high for the curvature of the loss.
@@ -82,7 +84,7 @@ def learning_rate_too_high(
         yield from _updates(update, large_update, medium)
     if grown := [each for each in found.of(weights_grow) if each.where == "median matrix"]:
         yield supports(strong, f"the matrices run away together: {grown[0].message}", grown[0])
-    yield from _spikes(found, strong)
+    yield from _spikes(found, flags, strong)
     yield from _rate(found, rate, std, adapts, usual_rate, strong, medium)
     yield from _dose(rate, update, large_update / 3, usual_rate if adapts is None or not _plain(adapts) else np.inf)
     several = {
@@ -96,15 +98,24 @@ def learning_rate_too_high(
         yield contradicts(strong, f"the planned rate is not to blame: {off[0].message}", off[0])
 
 
-def _spikes(found: Findings, weight: float, *, several: int = 3) -> Iterator[Evidence]:
+def _spikes(found: Findings, flags: Series | None, weight: float, *, several: int = 3) -> Iterator[Evidence]:
     """Judge spikes after a calm time: `several` of them are no one batch, and what makes them goes on (TRI-2)."""
     first = found.first(loss_spike)
     if first is None or first.first_step is None or found.before(first.first_step).of(*OTHER_CAUSES):
         return
     # Jumps of the loss that are close together are one incident; the gradient comes back sooner and shows each.
-    count = max(len(found.since(first.first_step).of(rule)) for rule in (loss_spike, exploding_gradient))
+    findings = max(len(found.since(first.first_step).of(rule)) for rule in (loss_spike, exploding_gradient))
+    count = max(findings, _jumps(flags, first.first_step))
     if count >= several:
         yield supports(weight, f"it was calm until step {first.first_step}, and has jumped {count} times since", first)
+
+
+def _jumps(flags: Series | None, since: int, *, apart: int = 10) -> int:
+    """Return how often the loss jumps from a step on: flags less than `apart` points behind another are of the same jump."""
+    if flags is None:
+        return 0
+    rows = np.flatnonzero((flags.values[:, 0] == 1) & (flags.steps >= since))
+    return int((np.diff(rows, prepend=-apart) >= apart).sum())
 
 
 def _is_late(first: Finding | None, *, filled: int = 100) -> bool:

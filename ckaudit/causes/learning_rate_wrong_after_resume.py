@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec import UNSET
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.learning_rate_too_high import FOLLOWS
@@ -39,15 +38,10 @@ def learning_rate_wrong_after_resume(
 ) -> Iterator[Evidence | Advice]:  # fmt: skip
     """The training was taken up again with another learning rate.
 
-    The rate differs by more than `change` on the two sides of the seam, the planned change taken off. A log that tells of no
-    resume shows one where the rate jumps and goes on along the same slope, times a number: no scheduler does that within a run.
-    Weights are starting values.
+    The rate differs by more than `change` on the two sides of the seam, the planned change taken off. Without a session that was
+    taken up again there is no resume to blame. Weights are starting values.
     """
     steps, values = known_rate(rate)
-    jump = found.first(learning_rate_jump)
-    if jump is not None and jump.first_step is not None and (facts is None or facts.sessions is UNSET):
-        yield from _same_slope(steps, values, jump.first_step, strong, decisive)
-        return
     if not seams(facts):
         yield contradicts(decisive, "the run was never taken up again", "run.json")
         return
@@ -72,27 +66,6 @@ def learning_rate_wrong_after_resume(
     earlier = found.before(worst.step + 1).of(loss_spike, exploding_gradient, schedule_off_plan)
     if earlier:
         yield contradicts(strong, f"the run was ill before the resume: {earlier[0].message}", earlier[0])
-
-
-def _same_slope(
-    steps: np.ndarray, values: np.ndarray, step: int, strong: float, decisive: float, *, reach: int = 10, alike: float = 0.2
-) -> Iterator[Evidence]:
-    """Compare the slopes of the rate's logarithm on the two sides of a jump."""
-    row = int(np.searchsorted(steps, step))
-    sides = values[max(0, row - reach) : row], values[row : row + reach]
-    if any(len(side) < reach or (side <= 0).any() for side in sides):
-        return
-    before, after = (float(np.median(np.diff(np.log(side)))) for side in sides)
-    times = float(sides[1][0] / sides[0][-1])
-    if before and abs(after - before) < alike * abs(before):
-        yield supports(
-            strong, f"from step {step} on the rate is {times:.3g} times what it was, and goes on along the same slope: another "
-            "peak was given to the same schedule", learning_rate.name,
-        )  # fmt: skip
-    else:
-        yield contradicts(
-            decisive, "the rate does not go on as it did before it jumped, and no resume is told of", learning_rate.name
-        )
 
 
 def _is_factor(seam: Seam, facts: Manifest | None, steps: np.ndarray, values: np.ndarray, *, alike: float = 0.05) -> bool:

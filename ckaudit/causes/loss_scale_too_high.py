@@ -5,9 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.of_precision import is_scaled, is_single
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale
+from ckaudit.metrics.words import element_type
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.nonfinite_values import nonfinite_values
 from ckaudit.rules.overflow import overflow
@@ -20,21 +22,25 @@ from ckaudit.run.series import Series
     prior=-0.5,
     explains=[overflow, skipped_updates],
     follows=[barely_moving, nonfinite_values, update_out_of_band],
-    wants=[loss_scale, train_loss_raw],
+    wants=[loss_scale, train_loss_raw, element_type],
     knob="Let the scale grow after 2,000 good steps, not a few, and start it lower; or train in bfloat16, which needs no scale.",
     inspect="The loss scale on one axis with the skipped updates; the scaler's growth interval and factor.",
     runbook="The weights are sound, a skipped step changes nothing: resume with half of the scale at which it last failed.",
 )
 def loss_scale_too_high(
-    found: Findings, scale: Series | None, loss: Series | None, *,
+    found: Findings, scale: Series | None, loss: Series | None, types: Series | None, *,
     falls: int = 5, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence]:  # fmt: skip
     """The loss scale overflows again and again, so that updates are skipped.
 
     A scale that fell more than `falls` times grows faster than the gradients allow; a scaler of the usual kind tries once in
-    2,000 steps. A loss that stays finite says that the gradients themselves are well. Weights follow the scale that all causes
-    share.
+    2,000 steps. A loss that stays finite says that the gradients themselves are well. Where no scale above 1 is recorded, nothing
+    is known of it. Weights follow the scale that all causes share.
     """
+    if not is_scaled(scale):
+        yield contradicts(decisive, "no loss scale is recorded, or it is 1 throughout: the loss is not scaled", loss_scale.name)
+    if is_single(types):
+        yield contradicts(decisive, "all modules compute in single precision, which needs no scale", element_type.name)
     seen = found.first(overflow)
     if seen is not None:
         yield supports(strong, seen.message, seen)

@@ -52,6 +52,9 @@ def noisy_labels(
             )
             if values.std() < steady:
                 yield supports(medium, "it is the same share at every checkpoint", match.name)
+    if val is not None and (off := _not_evaluated(val)):
+        told = f"the validation loss is exactly 0 at {off:.0%} of its points: nothing was evaluated there"
+        yield contradicts(2 * strong, told, val.name)
     if gap is not None and (level := gap.late_median()) is not None:
         if level < 0 and (inverted := found.first(train_val_inverted)):
             yield supports(strong, f"what is held out, with targets of its own, does better by {-level:.2g}", inverted)
@@ -64,3 +67,10 @@ def noisy_labels(
         )  # fmt: skip
     if other := found.first(initial_loss_off, split_overlap, target_equals_input):
         yield contradicts(strong + 1, f"the loss is off for another reason: {other.message}", other)
+
+
+def _not_evaluated(val: Series, *, most: float = 0.05) -> float | None:
+    """Return the share of held-out losses that are exactly 0, as trainers write where they do not evaluate; None: it is small."""
+    known = val.values[val.finite]
+    share = float((known == 0).mean()) if known.size else 0.0
+    return share if share > most else None

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.of_batches import target_tokens
+from ckaudit.causes.of_precision import is_scaled
 from ckaudit.causes.places import places_of
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
@@ -68,7 +69,7 @@ def nonfinite_operation(
         yield contradicts(strong, f"the batch of that step is odd: {odd.message}", odd)
     if tokens is not None:
         yield from _batch(tokens, start, strong, medium)
-    if scale is not None:
+    if scale is not None and is_scaled(scale):
         yield contradicts(medium, "a loss scaler is at work: half precision may have overflowed", scale.name)
 
 

@@ -32,7 +32,7 @@ from ckaudit.run.series import Series
         activation_drift, barely_moving, dead_parameter, layer_not_contributing, update_out_of_band, zero_gradients,
     ],
     wants=[block_gradient_norm, activation_max_abs, activation_mean_abs],
-    knob="Check that each block adds to its input; then the initial scale and the norm's parameters.",
+    knob="Check the residual path: that each block adds to its input; then the initial scale and the norm's parameters.",
     inspect="Gradient norm per block at one step, and the size of the activations that enter each block.",
     runbook="Save one checkpoint with activations; on a fixed batch, print the gradient at the input of each block.",
 )  # fmt: skip

@@ -53,6 +53,9 @@ def saturated_attention(
     first = found.first(entropy_collapse, logit_growth)
     if first is None:
         return
+    collapsed = [each for each in found.of(entropy_collapse) if each.severity == "sev1"]
+    if collapsed and (logit is None or not logit.finite.any()):
+        yield supports(medium, f"only large logits make a softmax so sharp: {collapsed[0].message}", collapsed[0])
     if logit is not None and logit.finite.any():
         yield from _logits(logit, cap, hot, medium)
         if int(logit.steps[0]) <= young:

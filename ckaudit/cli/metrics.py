@@ -15,6 +15,7 @@ from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
     from ckaudit.audit.measure import Measurement, Stretch
+    from ckaudit.contract.choice import Choice
 
 EPILOG = """
 \b
@@ -81,6 +82,7 @@ def command(
     all: All = False,  # noqa: A002  what the option is called
     which: Which = "",
     map: Map = None,  # noqa: A002  what the option is called
+    tau_slices: options.TauSlices = "",
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> int:
@@ -90,7 +92,7 @@ def command(
     if format in ("parquet", "arrow") and not output and sys.stdout.isatty():
         raise UsageError(f"{format} is not text for a screen", hint="name a file: -o FILE")
     stretch = _stretch(step, first, last, every)
-    choice = options.choice(map, which)
+    choice = _of_policy(options.choice(map, which, tau_slices))
     from msgspec.structs import replace
 
     from ckaudit.audit.measure import measure
@@ -125,6 +127,20 @@ def _stretch(step: str, first: str, last: str, every: str) -> "Stretch":
     if turn == 0:
         raise UsageError("--every 0 shows nothing", hint="--every 100 shows the last value of every 100 steps")
     return Stretch(step=options.step(step or None), first=start, last=end, every=turn or 1)
+
+
+def _of_policy(choice: "Choice") -> "Choice":
+    """Return a choice with the slices that the policy of this folder has tau compare, where the user names none."""
+    from msgspec.structs import replace
+
+    from ckaudit.policy.find import find
+
+    path = None if choice.tau_slices else find(Path.cwd())
+    if path is None:
+        return choice
+    from ckaudit.policy.read import read_policy
+
+    return replace(choice, tau_slices=read_policy(path).base.tau_slices)
 
 
 def _draw(found: "Measurement", output: str, *, each_label: bool, most: int | None, verbose: bool) -> None:

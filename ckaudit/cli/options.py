@@ -53,6 +53,15 @@ Require = Annotated[
         show_default=False,
     ),
 ]
+TauSlices = Annotated[
+    str,
+    typer.Option(
+        "--tau-slices",
+        metavar="EASY,HARD",
+        help="The two slices that tau compares; without it, those of the policy or run.json, or regular,irregular.",
+        show_default=False,
+    ),
+]
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Exit with 0 where nothing could be judged.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Leave nothing out.")]
 
@@ -99,11 +108,21 @@ def columns(pairs: Sequence[str]) -> Mapping[str, str]:
     return mapping
 
 
-def choice(pairs: Sequence[str] | None, run: str) -> "Choice":
-    """Return what the user says of a foreign log, from the options --map and --run."""
+def choice(pairs: Sequence[str] | None, run: str, tau_slices: str = "") -> "Choice":
+    """Return what the user says of a run, from the options --map, --run and --tau-slices."""
     from ckaudit.contract.choice import Choice
 
-    return Choice(columns=columns(pairs or []), run=run)
+    return Choice(columns=columns(pairs or []), run=run, tau_slices=two_slices(tau_slices))
+
+
+def two_slices(word: str) -> tuple[str, str] | None:
+    """Return the easy and the hard slice that `word` names, None where it is empty, or raise `UsageError`."""
+    names = [name.strip() for name in word.split(",")]
+    if not word:
+        return None
+    if len(names) != 2 or not all(names) or names[0] == names[1]:
+        raise UsageError(f"--tau-slices {word!r} is not EASY,HARD", hint="write it like --tau-slices regular,irregular")
+    return names[0], names[1]
 
 
 def base(paths: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig
-from ckaudit.cli.options import AllowEmpty, FailOn
+from ckaudit.cli.options import AllowEmpty, FailOn, TauSlices
 from ckaudit.cli.progress import progress
 from ckaudit.cli.triage import Map, Run, Step, Which
 from ckaudit.errors import UsageError
@@ -73,6 +73,7 @@ def command(
     allow_empty: AllowEmpty = False,
     which: Which = "",
     map: Map = None,  # noqa: A002  what the option is called
+    tau_slices: TauSlices = "",
 ) -> int:
     """Write verdict and pictures of a run as one HTML file that needs no network."""
     from ckaudit.cli.deliver import Request, exit_code
@@ -85,7 +86,7 @@ def command(
         formats=("html",),
     )  # fmt: skip
     check_replaceable(Path(file))
-    at, choice = options.step(step or None), options.choice(map, which)
+    at, choice = options.step(step or None), options.choice(map, which, tau_slices)
     from ckaudit.cli.gate import open_gate
     from ckaudit.reports.html import fitted
     from ckaudit.reports.html.scripts import library
@@ -117,11 +118,13 @@ def check_replaceable(file: Path) -> None:
 
 def judge(path: Path, step: int | None, choice: "Choice", gate: "Gate", *, beside: bool = False) -> Judged:
     """Read a run with all that is drawn of it, and with what a comparison looks at where it stands beside another; audit it."""
+    from ckaudit.audit.gated import clauses_of, with_slices
     from ckaudit.audit.report import at_step, open_judged, triage_run
     from ckaudit.panels.build import panel_reads
 
     with progress("reading") as tick:
         run = at_step(open_judged(path, reads=panel_reads(beside=beside), step=step, choice=choice, progress=tick), step)
+    run = with_slices(run, clauses_of(run, gate)[0])
     return Judged(path, run, triage_run(run, gate=gate))
 
 

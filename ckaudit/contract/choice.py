@@ -1,4 +1,4 @@
-"""What a user says of a foreign log that does not say it itself."""
+"""What a user says of a run that it does not say itself."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -7,17 +7,19 @@ from msgspec import Struct
 
 
 class Choice(Struct, frozen=True):
-    """How another program's log is to be read.
+    """How a run is to be read.
 
     Attributes:
         columns: The log's own name for a catalogue name or its short form, such as {"loss": "train/loss"}.
         run: Which of several runs in it, by its name or its number from 1; empty: the only one.
         format: Name of the importer; empty: told by content.
+        tau_slices: The easy and the hard slice that tau compares; None: what the policy or run.json says.
     """
 
     columns: Mapping[str, str] = MappingProxyType({})
     run: str = ""
     format: str = ""
+    tau_slices: tuple[str, str] | None = None
 
 
 NOTHING_SAID = Choice()

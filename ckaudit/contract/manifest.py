@@ -110,6 +110,9 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
     cadence: Annotated[list[Cadence] | UnsetType, doc("When checkpoints were due, in order of steps.")] = UNSET
     triggers: Annotated[Triggers | UnsetType, doc("What else asked for one.")] = UNSET
     slices: Annotated[list[str] | UnsetType, doc("Named parts of the evaluation.")] = UNSET
+    tau_slices: Annotated[
+        tuple[str, str] | UnsetType, doc("The easy and the hard slice that tau compares; absent: regular and irregular.")
+    ] = UNSET
     flops_per_token: Annotated[NonNegative | UnsetType, doc("Work of one token, forward and backward.", unit="FLOP")] = UNSET
     peak_flops: Annotated[NonNegative | UnsetType, doc("Peak of all devices together.", unit="FLOP/s")] = UNSET
     warmup_steps: Annotated[Count | UnsetType, doc("Steps of planned warm-up.", unit="steps")] = UNSET

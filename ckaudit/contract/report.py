@@ -192,6 +192,48 @@ class ResumeCheckpoint(Struct, kw_only=True, omit_defaults=True, frozen=True):
     ] = None
 
 
+class Tau(Struct, kw_only=True, frozen=True):
+    """How much more the hard slice costs than the easy one, over the run (F14)."""
+
+    slices: Annotated[tuple[str, str], doc("The easy and the hard slice.")]
+    last: Annotated[Number, doc("Tau at the last evaluation that has it.", unit="nats/token")]
+    last_step: Annotated[Step, doc("Step of that evaluation.", unit="steps")]
+    trend: Annotated[Number | None, doc("Robust slope; null: fewer than three evaluations.", unit="nats/token per 1,000 steps")]
+    first: Annotated[Number, doc("Tau at the first evaluation that has it.", unit="nats/token")]
+    first_step: Annotated[Step, doc("Step of that evaluation.", unit="steps")]
+    peak: Annotated[Number, doc("The largest tau.", unit="nats/token")]
+    peak_step: Annotated[Step, doc("Step of the largest tau.", unit="steps")]
+    points: Annotated[Count, doc("Evaluations that have it.", unit="points")]
+
+
+class GradToWeight(Struct, kw_only=True, frozen=True):
+    """Gradient norm over weight norm of each tensor, at the last checkpoint that has both (F16)."""
+
+    min: Annotated[Number, doc("The smallest ratio.")]
+    min_where: Annotated[str, doc("Tensor of the smallest ratio.")]
+    max: Annotated[Number, doc("The largest ratio.")]
+    max_where: Annotated[str, doc("Tensor of the largest ratio.")]
+    step: Annotated[Step, doc("Step of the checkpoint.", unit="steps")]
+    tensors: Annotated[Count, doc("Tensors that have a ratio there.", unit="tensors")]
+    below: Annotated[Count, doc("Of them, those below 1e-4.", unit="tensors")]
+    above: Annotated[Count, doc("Of them, those above 1e-1.", unit="tensors")]
+
+
+class Derived(Struct, kw_only=True, frozen=True):
+    """The four numbers that are made of others; what is missing is null, and reasons says why."""
+
+    divergence_step: Annotated[
+        Step | None, doc("Step after which held-out and training loss part for good (F12).", unit="steps")
+    ] = None
+    tau: Annotated[Tau | None, doc("Loss of the hard slice less that of the easy one (F14).")] = None
+    spike_flags: Annotated[
+        list[Step] | None, doc("Steps at which the training loss spikes, the first hundred (F15).", unit="steps", shape="(N,)")
+    ] = None
+    spike_flags_count: Annotated[Count | None, doc("All such steps; null: they are not known.", unit="steps")] = None
+    grad_to_weight: Annotated[GradToWeight | None, doc("Gradient over weight norm of each tensor (F16).")] = None
+    reasons: Annotated[dict[str, str], doc("Why each number that is null is so, by its name.")] = {}
+
+
 class Report(Struct, kw_only=True, frozen=True):
     """One audit; every member but those of one command alone is always written, empty or null where there is nothing."""
 
@@ -209,6 +251,9 @@ class Report(Struct, kw_only=True, frozen=True):
     vital: Annotated[list[VitalCheck], doc("The vital checks, and which could judge.")] = []
     to_judge_more: Annotated[str | None, doc("The one line that would let most of the open vital checks judge.")] = None
     state: Annotated[dict[str, Number], doc("Latest value of the main series at that step.")] = {}
+    derived: Annotated[
+        Derived | None, doc("Divergence step, tau, spike flags and gradient over weight; null: a command without a run.")
+    ] = None
     diagnoses: Annotated[list[Diagnosis], doc("Likeliest first.")] = []
     response: Annotated[list[str], doc("What to do now, in order: contain, localize, save, replay; empty: nothing.")] = []
     findings: Annotated[list[Finding], doc("Gravest first, then by step.")] = []

@@ -63,25 +63,9 @@ _PATTERNS = {
 _PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
 _ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
+_OF_VERBS = re.compile(rf"(?:train(?:ing)?_|{'_|'.join(_HELD_OUT.split('|'))}_)?(?:loss_((?:ir)?regular)|((?:ir)?regular)_loss)")
 _OF_LOSS = frozenset({"loss", "losses", "nll", "entropy", "crossentropy", "objective", "cost", "bpb", "bpc"})
-_SCORES = frozenset(
-    {
-        "acc",
-        "accuracy",
-        "auc",
-        "bleu",
-        "correct",
-        "f1",
-        "iou",
-        "map",
-        "precision",
-        "recall",
-        "return",
-        "reward",
-        "rewards",
-        "rouge",
-    }
-)
+_SCORES = frozenset("acc accuracy auc bleu correct f1 iou map precision recall return reward rewards rouge".split())  # noqa: SIM905
 _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
 _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
 _UNIT = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
@@ -123,6 +107,8 @@ def catalogue_name(header: str) -> str | None:
     ('train_loss_raw', 'slice_val_loss/books', None)
     >>> catalogue_name("trainLoss"), catalogue_name("Loss (train)"), catalogue_name("Train NLL (nats/token)")
     ('train_loss_raw', 'train_loss_raw', 'train_loss_raw')
+    >>> catalogue_name("loss/irregular"), catalogue_name("eval_regular_loss")
+    ('loss_irregular', 'slice_val_loss/regular')
     """
     own = header.rsplit(" - ", 1)[-1].strip()
     family, _, label = own.partition("/")
@@ -132,6 +118,9 @@ def catalogue_name(header: str) -> str | None:
         return f"{SLICE}{found[1]}"
     bare = _UNIT.sub("", own).strip()
     forms = [_UNLIKE_LETTERS.sub("_", each.lower()).rstrip("_") for each in (bare, _CAMEL.sub("_", bare))]
+    if found := _OF_VERBS.fullmatch(forms[0]):
+        held_out = forms[0].startswith(tuple(_HELD_OUT.split("|")))
+        return f"{SLICE if held_out else 'loss_'}{found[1] or found[2]}"
     return next((name for form in forms for name, alias in _ALIASES.items() if alias.fullmatch(form)), None)
 
 

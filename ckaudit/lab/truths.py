@@ -72,6 +72,7 @@ TRUTHS = {
     "precision_changed": "The arithmetic changes its precision in the middle of the run.",
     "updates_lost_to_rounding": "Weights are kept in half precision, where small updates vanish.",
     # resume
+    "learning_rate_changed": "The running schedule was given another peak.",
     "learning_rate_wrong_after_resume": "The training was taken up again with another learning rate.",
     "optimizer_state_lost": "The training was taken up again without the optimizer's state.",
     "data_position_lost": "The training was taken up again from the beginning of the data.",

@@ -10,10 +10,10 @@ from ckaudit.run.series import Series
 
 
 @metric(unit="1", reads=[loss_excess], source="F15; playbook D4.1", memory=MEMORY)
-def loss_spike_flag(run: Run) -> Series:
+def spike_flags(run: Run) -> Series:
     r"""Whether the training loss stands out from its last 50 points: 1 is a flag, one alone is not yet an incident.
 
-    $$\mathbb{1}[\,z_t > 6\,]$$
+    $$\mathbb{1}[\,L_t > m_t + 6 \cdot 1.4826\,\mathrm{MAD}_t\,]$$
 
     Shape (T, 1): as loss_excess, counted in points. NaN where the loss is not finite.
     """

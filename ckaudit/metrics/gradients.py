@@ -132,7 +132,7 @@ def top_gradient_share(run: Run) -> Series:
 
 
 @metric(unit="1", reads=[gradient_norm, weight_norm], source="F16", memory=1)
-def gradient_to_weight(run: Run) -> Series:
+def grad_to_weight(run: Run) -> Series:
     r"""Gradient of each tensor, relative to its weights.
 
     $$\rho_p = \lVert \nabla_p L \rVert_F / \lVert W_p \rVert_F$$

@@ -7,7 +7,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.trend import theil_sen
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps, at, empty, single
 from ckaudit.run.tensors import loss_vocabulary
@@ -130,47 +129,6 @@ def slice_val_loss(run: Run) -> Series:
     Shape (E, P): evaluations by slices. Not recorded where a slice was empty.
     """
     return run.scalar("slice_val_loss")
-
-
-@metric(unit="nats/token", reads=[slice_val_loss], source="F14", memory=1)
-def irregular_tax(run: Run) -> Series:
-    r"""How much harder irregular forms are than regular ones.
-
-    $$\tau = L_{irregular} - L_{regular}$$
-
-    Shape (E, 1): evaluations. Positive while irregular forms are still to be learnt one by one, about 0 once memorised.
-    Not recorded where either slice was not; NaN where either was NaN.
-    """
-    slices = slice_val_loss(run)
-    if not {"irregular", "regular"} <= set(slices.labels):
-        return single("irregular_tax", "nats/token", slices.steps[:0], slices.values[:0, :0])
-    hard, easy = slices.labels.index("irregular"), slices.labels.index("regular")
-    known = slices.recorded[:, hard] & slices.recorded[:, easy]
-    with np.errstate(invalid="ignore"):
-        return single("irregular_tax", "nats/token", slices.steps, slices.values[:, hard] - slices.values[:, easy], known)
-
-
-@metric(unit="nats/token per 1,000 steps", reads=[irregular_tax], source="F14; Theil 1950, Sen 1968", memory=200)
-def irregular_tax_trend(run: Run, *, window: int = 100, min_points: int = 3) -> Series:
-    r"""Robust slope of the irregular tax over the evaluations so far.
-
-    $$1000 \cdot \operatorname{median}_{i<j \le t} \frac{\tau_j - \tau_i}{s_j - s_i}$$
-
-    Shape (E, 1): evaluations with a finite tax. Not recorded before `min_points` of them.
-
-    Args:
-        run: The run.
-        window: Finite evaluations looked back on, for pairs grow with the square.
-        min_points: Two points make a line, but no trend.
-    """
-    tax = irregular_tax(run)
-    known = np.flatnonzero(tax.finite[:, 0]) if tax else np.empty(0, np.int64)
-    steps, values = tax.steps[known], tax.values[known].ravel()
-    slopes = np.full(len(known), np.nan)
-    for end in range(min_points, len(known) + 1):
-        inside = slice(max(end - window, 0), end)
-        slopes[end - 1] = 1_000 * theil_sen(steps[inside].astype(float), values[inside]).slope
-    return single("irregular_tax", "1", steps, slopes, np.isfinite(slopes))
 
 
 def train_level(run: Run, steps: Steps, *, points: int = 20) -> Floats:

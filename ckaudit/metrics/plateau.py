@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.loss import irregular_tax, train_loss_raw, val_loss
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.trend import Trend, theil_sen
 from ckaudit.metrics.tumbling import windows
@@ -78,29 +78,6 @@ def train_loss_slope(run: Run, *, window: int = 100) -> Series:
     rise = np.median(losses[:, half:], axis=1) - np.median(losses[:, :half], axis=1)
     way = np.median(steps[:, half:], axis=1) - np.median(steps[:, :half], axis=1)
     return single("train_loss_slope", "1", steps[:, -1], 1_000 * rise / way)
-
-
-@metric(unit="1", reads=[irregular_tax], source="F14; Mann 1945, Kendall 1975")
-def irregular_tax_trend_p(run: Run, *, window: int = 100, min_points: int = 3) -> Series:
-    r"""Probability that so steady a rise or fall of the irregular tax is chance.
-
-    $$p(|S|), \qquad S = \sum_{i<j} \operatorname{sign}(\tau_j - \tau_i)$$
-
-    Shape (E, 1): as irregular_tax_trend, whose slope it judges.
-
-    Args:
-        run: The run.
-        window: Finite evaluations looked back on.
-        min_points: Fewest evaluations that make a trend.
-    """
-    tax = irregular_tax(run)
-    known = np.flatnonzero(tax.finite[:, 0]) if tax else np.empty(0, np.int64)
-    steps, values = tax.steps[known], tax.values[known, :1].ravel()
-    chance = np.full(len(known), np.nan)
-    for end in range(min_points, len(known) + 1):
-        inside = slice(max(end - window, 0), end)
-        chance[end - 1] = theil_sen(steps[inside].astype(float), values[inside]).p
-    return single("irregular_tax", "1", steps, chance, np.isfinite(chance))
 
 
 def recent_trends(

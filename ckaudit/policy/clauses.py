@@ -43,6 +43,7 @@ class Clauses(Struct, frozen=True, kw_only=True):
         fail_on: The least grave severity that fails; None: not said.
         slices: Held-out slices that must be recorded and must not regress; None: not said.
         require: "vital": a run in which a vital check could not judge does not pass; None: not said.
+        tau_slices: The easy and the hard slice that tau compares; None: not said.
     """
 
     select: list[Words] | None = None
@@ -52,6 +53,7 @@ class Clauses(Struct, frozen=True, kw_only=True):
     fail_on: Severity | None = None
     slices: list[Words] | None = None
     require: Literal["vital"] | None = None
+    tau_slices: tuple[Words, Words] | None = None
 
     def under(self, other: "Clauses") -> "Clauses":
         """Return these clauses with those of a profile laid over them: ignores add up, everything else is replaced by key."""
@@ -64,6 +66,7 @@ class Clauses(Struct, frozen=True, kw_only=True):
             fail_on=other.fail_on or self.fail_on,
             slices=self.slices if other.slices is None else other.slices,
             require=other.require or self.require,
+            tau_slices=other.tau_slices or self.tau_slices,
         )
 
 

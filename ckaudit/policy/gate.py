@@ -49,6 +49,8 @@ def changes(clauses: Clauses) -> Iterable[str]:
         yield f"ignore {', '.join(dict.fromkeys(each.code for each in clauses.ignore))}"
     if clauses.slices:
         yield f"slices {', '.join(clauses.slices)}"
+    if clauses.tau_slices:
+        yield f"tau of {clauses.tau_slices[1]} over {clauses.tau_slices[0]}"
     if clauses.fail_on:
         yield f"fail on {clauses.fail_on}"
     if clauses.require:

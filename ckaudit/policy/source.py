@@ -16,6 +16,7 @@ WANTED = {
     "severities": "a table of rules, each with sev0, sev1, sev2, note or off",
     "fail_on": "sev0, sev1, sev2 or note",
     "require": "vital",
+    "tau_slices": "two names, the easy slice and the hard one",
     "questions": "a list of questions that count, such as loss, validation or speed",
     "allow": 'a table of questions, each with a share such as "10%" or a number',
     "incomparable": "error, fail or pass",

@@ -40,7 +40,8 @@ class _Schedule(NamedTuple):
     weighs=("loss_spike", "exploding_gradient"),
     causes=(
         "learning_rate_too_high", "learning_rate_too_low", "learning_rate_is_zero", "missing_warmup", "schedule_not_stepping",
-        "schedule_horizon_wrong", "warmup_never_ends", "learning_rate_wrong_after_resume", "optimizer_unsuited",
+        "schedule_horizon_wrong", "warmup_never_ends", "learning_rate_wrong_after_resume", "learning_rate_changed",
+        "optimizer_unsuited",
     ),
 )  # fmt: skip
 def schedule_right(

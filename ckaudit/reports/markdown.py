@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.contract.report import Diagnosis, Finding, Report
-from ckaudit.reports import accepted, words
+from ckaudit.reports import accepted, derived, words
 from ckaudit.reports.interview_markdown import phases
 from ckaudit.reports.markdown_text import code, text
 from ckaudit.reports.view import PLAIN, View
@@ -23,6 +23,8 @@ def render(report: Report, view: View = PLAIN) -> str:
         blocks.append("\n".join(_findings(findings, view)))
     blocks += ["\n".join(["**What to do now**", "", *(f"- {text(each)}" for each in report.response)])] if report.response else []
     blocks += [f"- {code(check.code)} broke: {text(check.detail or 'no detail')}" for check in words.trouble(report.checks)]
+    if numbers := derived.sentences(report):
+        blocks.append("\n".join(f"- {code(name)}: {text(told)}" for name, told in numbers))
     notes = [*words.advice(report), *accepted.sentences(report), *report.notes]
     blocks += ["\n".join(f"- {text(note)}" for note in notes)] if notes else []
     blocks += [_accepted(report, view)] if report.suppressed else []

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.metrics.gradients import gradient_share, gradient_to_weight
+from ckaudit.metrics.gradients import grad_to_weight, gradient_share
 from ckaudit.metrics.optimizer import clip_coefficient
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Floats, Mask, Series, at
 from ckaudit.run.spans import spans
 
 
-@rule("GRAD007", severity="sev2", needs=[gradient_share], wants=[clip_coefficient, gradient_to_weight], unit="1")
+@rule("GRAD007", severity="sev2", needs=[gradient_share], wants=[clip_coefficient, grad_to_weight], unit="1")
 def dominant_tensor(
     share: Series, clip: Series | None, relative: Series | None, *,
     most: float = 0.95, min_points: int = 3, warmup: int = 20, deep: float = 0.1, large: float = 10.0, shock: float = 100.0,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from ckaudit.contract.arithmetic import takes_any_numbers
@@ -14,6 +14,9 @@ from ckaudit.run.series import Floats, Series, Steps, empty
 from ckaudit.run.tensors import TensorTable, loss_kind_of, table_of
 
 T = TypeVar("T")
+
+REGULAR_AND_IRREGULAR = ("regular", "irregular")
+"""The slices that tau compares where nobody names others (F13)."""
 
 FILE_FACTS = ("file_ok", "file_bytes", "file_time")
 """What reading a checkpoint's file shows; a file that cannot be read is no record of its step."""
@@ -72,6 +75,7 @@ class Run(Struct, frozen=True, eq=False):
         findings: What is wrong with its files, where they could not be read.
         notes: What a reader must know of how it was read.
         files: Files read.
+        tau_slices: The easy and the hard slice as a policy or the command line names them; None: neither does.
     """
 
     name: str
@@ -86,6 +90,7 @@ class Run(Struct, frozen=True, eq=False):
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     files: int = 0
+    tau_slices: tuple[str, str] | None = None
     _derived: dict[object, object] = field(default_factory=dict)
 
     @property
@@ -106,6 +111,20 @@ class Run(Struct, frozen=True, eq=False):
         '1'
         """
         return "1" if unit.startswith("nats/token") and self.loss_kind == "other" else unit
+
+    @property
+    def names_no_slices(self) -> bool:
+        """Whether nobody says which two slices tau compares."""
+        return self.tau_slices is None and (self.manifest is None or self.manifest.tau_slices is UNSET)
+
+    @property
+    def easy_and_hard(self) -> tuple[str, str]:
+        """The two slices that tau compares: the user's word, else that of run.json, else regular and irregular forms."""
+        if self.tau_slices is not None:
+            return self.tau_slices
+        if self.manifest is not None and self.manifest.tau_slices is not UNSET:
+            return self.manifest.tau_slices
+        return REGULAR_AND_IRREGULAR
 
     @property
     def last_step(self) -> int | None:

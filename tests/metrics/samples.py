@@ -125,6 +125,8 @@ def _random_series(rng, path, steps, gaps, nans):
         values = np.floor(values)  # a word's place in a list
     if path in RISING:
         values = START + np.cumsum(values, axis=0)
+    if path == "val_loss":
+        values += 0.1 * np.maximum(0, np.arange(steps) - steps // 2)[:, None]  # it parts from the training loss
     recorded = rng.random(values.shape) >= gaps
     recorded[0] = True
     broken = rng.random(values.shape) < nans

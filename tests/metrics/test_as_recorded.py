@@ -47,7 +47,7 @@ PANELS = {
     "PAN-4 activations": ["activation_mean_abs", "activation_std", "residual_rms"],
     "PAN-5 spectral norms": ["spectral_norm", "spectral_growth"],
     "PAN-6 dead neurons and heads": ["dead_units", "dead_unit_fraction", "dead_heads", "dead_head_fraction"],
-    "PAN-7 loss by class": ["slice_val_loss", "irregular_tax", "irregular_tax_trend"],
+    "PAN-7 loss by class": ["slice_val_loss", "tau", "tau_trend"],
 }
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ckaudit.metrics.course import course
-from ckaudit.metrics.loss import irregular_tax
+from ckaudit.metrics.slice_gap import tau
 from tests.metrics.samples import cells, run_of
 
 SERIES = {
@@ -61,4 +61,4 @@ def test_a_spike_in_the_middle_of_a_flat_series_changes_nothing():
 def test_the_tax_of_the_drill():
     """DR-3 and FX-7: 1.8 nats on regular forms and 3.4 on irregular ones at step 500."""
     run = run_of(scalars={"slice_val_loss": {500: {"regular": 1.8, "irregular": 3.4}}})
-    assert cells(irregular_tax(run))[500, "irregular_tax"] == pytest.approx(1.6)
+    assert cells(tau(run))[500, "tau"] == pytest.approx(1.6)

@@ -10,9 +10,9 @@ from ckaudit.metrics.gradients import (
     boxed_gradient_norm,
     grad_carried_over,
     grad_global_norm,
+    grad_to_weight,
     gradient_norm,
     gradient_share,
-    gradient_to_weight,
     gradient_zero_fraction,
     top_gradient_share,
     waterfall_ratio,
@@ -188,9 +188,9 @@ def test_black_boxes_give_a_row_of_every_step_they_hold_once(tmp_path):
     assert close(cells(found), expected)
 
 
-def test_gradient_to_weight_meets_on_shared_steps_and_tensors():
+def test_grad_to_weight_meets_on_shared_steps_and_tensors():
     run = run_of({
         NORMS: {1: {"a": 1.0, "b": 2.0}, 2: {"b": 3.0, "a": NAN}, 3: {"a": 4.0}},
         "weights.*.frobenius_norm": {0: {"b": 7.0}, 1: {"b": 4.0, "a": 0.0, "c": 1.0}, 2: {"a": 1.0}, 4: {"a": 1.0}},
     })  # fmt: skip
-    assert close(cells(gradient_to_weight(run)), {(1, "b"): 0.5, (2, "a"): NAN})
+    assert close(cells(grad_to_weight(run)), {(1, "b"): 0.5, (2, "a"): NAN})

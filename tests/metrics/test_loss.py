@@ -6,8 +6,6 @@ import pytest
 
 from ckaudit.metrics.loss import (
     initial_loss_excess,
-    irregular_tax,
-    irregular_tax_trend,
     slice_val_loss,
     train_loss_at_evals,
     train_loss_ema,
@@ -90,33 +88,6 @@ def test_gap_uses_the_logged_average_at_or_before_the_evaluation():
 
 def test_gap_needs_a_training_loss():
     assert not train_val_gap(run_of(scalars={"val_loss": [2.0, 1.0]}))
-
-
-def test_tax_is_irregular_minus_regular():
-    slices = {500: {"regular": 1.8, "irregular": 3.4}, 600: {"regular": 1.0}, 700: {"regular": NAN, "irregular": 1.0}}
-    assert close(values(irregular_tax(run_of(scalars={"slice_val_loss": slices}))), {500: 3.4 - 1.8, 700: NAN})
-
-
-def test_other_slices_have_no_tax():
-    assert not irregular_tax(run_of(scalars={"slice_val_loss": {1: {"code": 1.0, "regular": 2.0}}}))
-
-
-def test_tax_trend_against_all_pairs():
-    taxes = {0: 0.0, 100: 0.4, 200: 0.9, 300: 0.7, 400: 0.5, 500: 0.45}
-    slices = {step: {"regular": 1.0, "irregular": 1.0 + tax} for step, tax in taxes.items()}
-    slices[350] = {"regular": NAN, "irregular": 1.0}
-    found = values(irregular_tax_trend(run_of(scalars={"slice_val_loss": dict(sorted(slices.items()))})))
-    expected = {}
-    for end in (200, 300, 400, 500):
-        past = [(step, tax) for step, tax in taxes.items() if step <= end]
-        expected[end] = 1_000 * median((b - a) / (t - s) for i, (s, a) in enumerate(past) for t, b in past[i + 1 :])
-    assert close(found, expected, 1e-9)
-
-
-def test_two_evaluations_make_no_trend():
-    assert not irregular_tax_trend(
-        run_of(scalars={"slice_val_loss": {1: {"regular": 1, "irregular": 2}, 2: {"regular": 1, "irregular": 3}}})
-    )
 
 
 def test_the_first_loss_is_compared_with_a_uniform_guess() -> None:

@@ -7,15 +7,12 @@ from statistics import median
 import numpy as np
 import pytest
 
-from ckaudit.metrics.loss import irregular_tax_trend
 from ckaudit.metrics.plateau import (
-    irregular_tax_trend_p,
     steps_since_improvement,
     train_loss_slope,
     val_slope,
     val_slope_p,
 )
-from ckaudit.metrics.trend import theil_sen
 from ckaudit.run.run import Run
 from tests.metrics.samples import NAN, cells, column, run_of
 
@@ -93,12 +90,3 @@ def test_slope_of_the_training_loss_in_windows_of_points():
     assert len(found) == 3
     assert all(value == pytest.approx(-1.0, abs=0.02) for value in found.values())
     assert found.keys() == {int(steps[100]), int(steps[200]), int(steps[300])}
-
-
-def test_chance_of_the_tax_trend_is_that_of_its_points():
-    slices = {step: {"regular": 1.0, "irregular": 1.0 + 0.1 * index**0.5} for index, step in enumerate(range(0, 900, 100))}
-    run = run_of(scalars={"slice_val_loss": slices})
-    found = values(irregular_tax_trend_p(run))
-    assert found.keys() == values(irregular_tax_trend(run)).keys()
-    taxes = [row["irregular"] - 1.0 for row in slices.values()]
-    assert found[800] == theil_sen(np.arange(9.0), np.array(taxes)).p < 0.001

@@ -10,7 +10,7 @@ import pytest
 
 from ckaudit.audit.open import open_run
 from ckaudit.metrics.divergence import val_rise
-from ckaudit.metrics.flags import grad_spike_flag, loss_spike_flag
+from ckaudit.metrics.flags import grad_spike_flag, spike_flags
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
 from ckaudit.metrics.plateau import steps_since_improvement
 from tests.metrics.samples import cells
@@ -74,7 +74,7 @@ def test_spike_flags_are_those_of_the_definition(file):
         digit = min(max(decimals(value), bfloat16(value)) for value in before.tolist())
         if values[row] > middle + 6.0 * max(spread, digit / 2, abs(middle) / 1_000):
             expected.append(steps[row])
-    flags = loss_spike_flag(run(file))
+    flags = spike_flags(run(file))
     assert flags.steps[flags.values[:, 0] == 1].tolist() == expected
 
 

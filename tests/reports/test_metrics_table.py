@@ -26,7 +26,7 @@ def measurement():
     known[:, 7] = np.arange(40) < 9
     family = Series("gradient_norm", "1", np.arange(40) * 50, names, norms, known)
     one = single("initial_loss_excess", "nats/token", steps[:1], np.array([0.25]))
-    trend = single("irregular_tax_trend", "nats/token per 1,000 steps", steps[::100], -np.arange(20.0))
+    trend = single("tau_trend", "nats/token per 1,000 steps", steps[::100], -np.arange(20.0))
     slices = Series(
         "slice_val_loss", "nats/token", steps[:2], ("规则的", "bad\x1b[2J"), np.array([[2.0, 1.0], [np.inf, 0.5]]), known[:2, :2]
     )

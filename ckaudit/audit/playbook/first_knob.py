@@ -57,8 +57,12 @@ KNOBS = {
     "saturated_units": "Lower the scale of the inputs or the initial weights of that layer.",
     "schedule_off_plan": "Call the scheduler once for each optimizer step, and hold its plan against the one that was meant.",
     "seam_jump": "Restore weights, optimizer, scheduler, random state and position in the data together.",
-    "skipped_updates": "Lower the learning rate; where a loss scaler skips the updates, its first scale too.",
+    "skipped_updates": "Find why updates are left out: values that are not finite, a scale that overflows, or a condition around the "
+    "optimizer's step.",
+    "slice_gap_off": "Show the hard slice more often, or compare it with held-out samples of its kind; then a larger model.",
     "target_equals_input": "Shift the targets by one position, in one place only.",
+    "throughput_drop": "Take a step apart into waiting for data, communication and computing, and compare the ranks; mend the part "
+    "that grew.",
     "train_val_inverted": "Measure both losses in evaluation mode on the same weights, and check that the two sets are disjoint.",
     "update_out_of_band": "Change the learning rate until an update is about a thousandth of the weights.",
     "updates_held_back": "Lower the optimizer's epsilon, or raise the limit of clipping.",

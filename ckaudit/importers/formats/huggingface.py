@@ -21,7 +21,7 @@ from ckaudit.contract.tabulate import LineTable
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.loss_kinds import loss_kind_of_names
-from ckaudit.importers.names import resolved, slices_of, writable
+from ckaudit.importers.names import CATALOGUE, SLICE, catalogue_name, resolved, slices_of, writable
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.cells import number, step_number
 from ckaudit.importers.tables.jsonrows import sample
@@ -134,8 +134,18 @@ def _named(entry: Entry, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if key in names:
             if names[key] != "step":
                 yield key, names[key]
+        elif (own := _of_the_catalogue(key)) and own not in names.values():
+            yield key, own
         elif "eval_loss" not in entry and (found := _SET_LOSS.fullmatch(key)):
             yield key, f"slice_val_loss/{writable(found[1])}"
+
+
+def _of_the_catalogue(key: str) -> str:
+    """Return the catalogue name of what a program logged beside the trainer's own keys; empty: it is none of the catalogue."""
+    if key.partition("/")[0] in CATALOGUE:
+        return key
+    found = catalogue_name(key) or ""
+    return found if found.removeprefix("loss_").removeprefix(SLICE) in ("regular", "irregular") else ""
 
 
 def _manifest(state: Mapping[str, Any], table: LineTable, keys: Iterable[str]) -> Manifest:
@@ -183,7 +193,7 @@ def _notes_on_entries(entries: list[Entry], mapped: Mapping[str, str]) -> list[s
     placeless = [entry for entry in entries if step_number(number(entry.get("step"))) is None]
     lossless = [entry for entry in entries if any(key.startswith("eval_") for key in entry) and not any(map(_is_loss, entry))]
     logged = dict.fromkeys(key for entry in entries if _SUMMARY not in entry for key in entry)
-    left = [key for key in logged if not (key in _NAMES or key in mapped or _is_loss(key) or _NO_SERIES.fullmatch(key))]
+    left = [key for key in logged if not (key in _NAMES or key in mapped or _is_known(key))]
     notes = []
     if placeless:
         notes.append(f"{len(placeless):,} entries without a step were left out, such as predictions made after training")
@@ -192,6 +202,10 @@ def _notes_on_entries(entries: list[Entry], mapped: Mapping[str, str]) -> list[s
     if any(_SUMMARY in entry for entry in entries):
         notes.append("the summary at the end, with the mean loss of the whole training, belongs to no step and was left out")
     return [*notes, *left_out(left), *_hidden_nan(entries)]
+
+
+def _is_known(key: str) -> bool:
+    return _is_loss(key) or bool(_of_the_catalogue(key)) or _NO_SERIES.fullmatch(key) is not None
 
 
 def _is_loss(key: str) -> bool:

@@ -22,7 +22,7 @@ class Sgd(Change):
     "EXP-6",
     look=(
         *("train_loss_raw", "update_norm/blocks.1.*", "update_to_weight/blocks.1.*", "update_to_weight_global"),
-        *("gradient_to_weight/blocks.1.*", "relative_movement/blocks.1.*", "moving_share"),
+        *("grad_to_weight/blocks.1.*", "relative_movement/blocks.1.*", "moving_share"),
     ),
 )
 def sgd_and_adam() -> Mapping[str, Change]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 @fault(
     group="resume",
     truth="learning_rate_wrong_after_resume",
+    acceptable=("learning_rate_changed",),
     symptoms=("learning_rate_jump", "schedule_off_plan"),
     consequences=(
         *("loss_spike", "update_out_of_band", "entropy_collapse", "logit_growth", "activation_drift", "exploding_gradient"),

@@ -17,7 +17,7 @@ CHECKPOINT = (
 )  # fmt: skip
 PANELS = (
     "train_loss_raw", "val_loss", "learning_rate", "grad_global_norm", "activation_mean", "activation_std", "activation_mean_abs",
-    "spectral_norm", "dead_unit_fraction", "dead_head_fraction", "slice_val_loss", "irregular_tax", "unigram_entropy",
+    "spectral_norm", "dead_unit_fraction", "dead_head_fraction", "slice_val_loss", "tau", "unigram_entropy",
 )  # fmt: skip
 LOGARITHMIC = ("grad_global_norm", "update_to_weight_global", "loss_scale", "max_attn_logit")
 POINTS = 240
@@ -63,7 +63,7 @@ def seven_panels(board: Board) -> None:
     board.curves("panel_5_spectral", "5 Spectral norms", "spectral_norm", most=4, points=POINTS)
     board.curves("panel_6_dead", "6 Dead units and heads", "dead_unit_fraction", "dead_head_fraction", most=4, points=POINTS,
                  lines=threshold("ACT001", "note", "most"))  # fmt: skip
-    board.curves("panel_7_slices", "7 Loss by class, and tau", "slice_val_loss", also=("irregular_tax",), points=POINTS)
+    board.curves("panel_7_slices", "7 Loss by class, and tau", "slice_val_loss", also=("tau",), points=POINTS)
 
 
 def _each(board: Board, prefix: str, groups: "tuple[tuple[str, ...], ...] | list[tuple[str, ...]]") -> None:

@@ -5,7 +5,7 @@ from ckaudit.panels.limits import threshold
 from ckaudit.panels.tab import tab
 
 READS = (
-    "block_gradient_norm", "waterfall_ratio", "gradient_zero_fraction", "gradient_to_weight", "grad_global_norm",
+    "block_gradient_norm", "waterfall_ratio", "gradient_zero_fraction", "grad_to_weight", "grad_global_norm",
     "gradient_share", "top_gradient_share", "grad_clip_rate", "clip_coefficient", "grad_noise_scale",
 )  # fmt: skip
 
@@ -22,7 +22,7 @@ def gradients(board: Board) -> None:
     board.curves("waterfall_ratio", "How far are the blocks apart?", "waterfall_ratio", log=True, lines=limits)
     board.curves("gradient_norm", "Does the gradient as a whole grow or vanish?", "grad_global_norm", log=True)
     board.heat("gradient_zeros", "Which part of each gradient is exactly zero?", "gradient_zero_fraction")
-    board.heat("gradient_ratio", "How large is each gradient beside its weight?", "gradient_to_weight", log=True)
+    board.heat("gradient_ratio", "How large is each gradient beside its weight?", "grad_to_weight", log=True)
     board.curves("gradient_share", "Does one tensor have it all?", "gradient_share", lines=threshold("GRAD007", "most"), most=6)
     board.curves("clipping", "How often is it clipped?", "grad_clip_rate", lines=threshold("CLIP001", "note_rate", "max_rate"))
     board.ridges("gradient_ridges", "How are the gradients of a tensor spread, over time?", "gradients")

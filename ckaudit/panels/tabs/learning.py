@@ -5,7 +5,7 @@ from ckaudit.panels.tab import tab
 
 READS = (
     "train_loss_at_evals", "val_loss", "train_val_gap", "memorization_curve", "memorization_gap", "probe_accuracy",
-    "probe_group_perplexity", "slice_val_loss", "irregular_tax", "microbench_score", "memorization_rate", "forgetting",
+    "probe_group_perplexity", "slice_val_loss", "tau", "microbench_score", "memorization_rate", "forgetting",
     "loss_above_floor", "val_slope", "fixed_probe_loss", "near_dup_rate",
     "train_val_overlap",
 )  # fmt: skip
@@ -39,8 +39,8 @@ def learning(board: Board) -> None:
     )
     board.curves("probes", "Does it continue held-out text as well as seen text?", "probe_accuracy")
     board.curves("probe_perplexity", "Is seen text less surprising than held-out text?", "probe_group_perplexity", log=True)
-    board.curves("slices", "Which part of the held-out data is harder?", "slice_val_loss", also=("irregular_tax",),
-                 note="irregular_tax is tau, the loss of irregular forms less that of regular ones")  # fmt: skip
+    board.curves("slices", "Which part of the held-out data is harder?", "slice_val_loss", also=("tau",),
+                 note="tau is tau, the loss of irregular forms less that of regular ones")  # fmt: skip
     board.curves("benchmarks", "Do small benchmarks rise?", "microbench_score")
     board.curves("duplicates", "How much of the data is there twice?", "near_dup_rate", right=("train_val_overlap",))
     board.curves("forgetting", "Does it forget what it knew?", "forgetting")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.contract.panels import Panels
 from ckaudit.contract.report import Diagnosis, Evidence, Report
+from ckaudit.reports import derived
 from ckaudit.reports.html.links import Places, badge, finding, places
 from ckaudit.reports.html.markup import Markup, tag
 from ckaudit.reports.words import not_judged, number, standing
@@ -17,6 +18,9 @@ def overview(report: Report, panels: Panels) -> Iterator[Markup]:
     yield tag("h2", QUESTION)
     if report.state:
         yield _state(report)
+    if rows := derived.sentences(report, missing=True):
+        yield tag("h3", "Derived numbers")
+        yield tag("dl", *(tag("div", tag("dt", name), tag("dd", told)) for name, told in rows), class_="facts")
     if report.response:
         yield tag("h3", "What to do now")
         yield tag("ol", *(tag("li", each) for each in report.response))

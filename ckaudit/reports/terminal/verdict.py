@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.missed import most_missed
 from ckaudit.contract.report import Chart, Check, Finding, Report
-from ckaudit.reports import accepted, words
+from ckaudit.reports import accepted, derived, words
 from ckaudit.reports.terminal.causes import causes
 from ckaudit.reports.terminal.interview import interview
 from ckaudit.reports.terminal.look import badge, paint, shown
@@ -35,6 +35,7 @@ def draw(report: Report, view: View) -> str:
         _accepted(report, view, width),
         *_pictures(report, view, width),
         _state(report, view, width),
+        _derived(report, view, width),
         _notes(report, view, width),
         _coverage(report, view, width),
     ]
@@ -156,6 +157,16 @@ def _state(report: Report, view: View, width: int) -> list[str]:
     rows = ["  " + "   ".join(drawn[start : start + across]) for start in range(0, len(drawn), across)]
     step = "State" if report.step is None else f"State at step {report.step}"
     return [_title(step, view), *rows]
+
+
+def _derived(report: Report, view: View, width: int) -> list[str]:
+    """Return the derived numbers, a line each."""
+    rows = derived.sentences(report, missing=view.verbose)
+    if not rows:
+        return []
+    widest = max(len(name) for name, _ in rows)
+    lines = [line for name, told in rows for line in paragraph(shown(told, view), width, first=f"{name:<{widest}}  ")]
+    return [_title("Derived", view), *lines]
 
 
 def _notes(report: Report, view: View, width: int) -> list[str]:

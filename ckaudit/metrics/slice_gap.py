@@ -1,0 +1,99 @@
+"""Tau: how much more one slice of the data costs than another, with its trend."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ckaudit.metrics.loss import slice_val_loss
+from ckaudit.metrics.metric import metric
+from ckaudit.metrics.trend import Trend, theil_sen
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series, Steps, empty, single
+
+MIN_POINTS = 3
+"""Two points make a line, but no trend."""
+TREND_WINDOW = 100
+"""Finite evaluations that a trend looks back on: pairs grow with the square."""
+
+
+@metric(unit="nats/token", reads=[slice_val_loss, "loss_regular", "loss_irregular", "tau"], source="F13, F14", memory=1)
+def tau(run: Run) -> Series:
+    r"""How much more the hard slice costs than the easy one: irregular forms less regular ones, or any two slices.
+
+    $$\tau = L_{irregular} - L_{regular}$$
+
+    Shape (E, 1): steps at which both slices have a loss. Run.easy_and_hard names the slices. A loss of the slice on held-out
+    text counts before one of the training batches. A logged tau counts where the two losses were not logged. Positive while
+    the hard slice is still to be learnt, about 0 once it is memorised. Not recorded where either slice was not; NaN where
+    either was NaN.
+    """
+    logged = run.scalar("tau")
+    easy, hard = (slice_loss(run, name) for name in run.easy_and_hard)
+    if not easy or not hard:
+        return logged if run.names_no_slices else empty("tau")
+    beside = _on_steps(easy, hard.steps)
+    known = hard.recorded[:, 0] & beside.recorded[:, 0]
+    with np.errstate(invalid="ignore"):
+        return single("tau", "nats/token", hard.steps, hard.values[:, 0] - beside.values[:, 0], known).recorded_rows()
+
+
+@metric(unit="nats/token per 1,000 steps", reads=[tau], source="F14; Theil 1950, Sen 1968", memory=2 * TREND_WINDOW)
+def tau_trend(run: Run) -> Series:
+    r"""Robust slope of tau over the evaluations so far.
+
+    $$1000 \cdot \operatorname{median}_{i<j \le t} \frac{\tau_j - \tau_i}{s_j - s_i}$$
+
+    Shape (E, 1): evaluations with a finite tau. Not recorded before the third of them.
+    """
+    return _trends(run, lambda trend: 1_000 * trend.slope)
+
+
+@metric(unit="1", reads=[tau], source="F14; Mann 1945, Kendall 1975", memory=2 * TREND_WINDOW)
+def tau_trend_p(run: Run) -> Series:
+    r"""Probability that so steady a rise or fall of tau is chance.
+
+    $$p(|S|), \qquad S = \sum_{i<j} \operatorname{sign}(\tau_j - \tau_i)$$
+
+    Shape (E, 1): as tau_trend, whose slope it judges.
+    """
+    return _trends(run, lambda trend: trend.p)
+
+
+def slice_loss(run: Run, name: str) -> Series:
+    """Return the loss of one slice by name: held-out, else of the training batches, else the scalar of just that name."""
+    family, _, label = name.partition("/")
+    found = _column(slice_val_loss(run), name) or _column(run.scalar(f"loss_{name}"))
+    if found is None and not run.names_no_slices:
+        found = _column(run.scalar(family), label)
+    return found or empty(name)
+
+
+def _column(series: Series, label: str = "") -> Series | None:
+    """Return one column of a series, the first where no label is given; None where nothing of it was recorded."""
+    label = label or next(iter(series.labels), "")
+    if label not in series.labels:
+        return None
+    place = series.labels.index(label)
+    found = single(series.name, "nats/token", series.steps, series.values[:, place], series.recorded[:, place])
+    return found or None
+
+
+def _on_steps(series: Series, steps: Steps) -> Series:
+    """Return a series of one column at exactly these steps, not recorded where it has no value of the same step."""
+    if not len(series.steps):
+        return single(series.name, series.unit, steps, np.full(len(steps), np.nan), np.zeros(len(steps), bool))
+    rows = np.minimum(np.searchsorted(series.steps, steps), len(series.steps) - 1)
+    known = (series.steps[rows] == steps) & series.recorded[rows, 0]
+    return single(series.name, series.unit, steps, np.where(known, series.values[rows, 0], np.nan), known)
+
+
+def _trends(run: Run, value: Callable[[Trend], float]) -> Series:
+    """Return a number of the trend through the last evaluations, at each of them."""
+    gap = tau(run)
+    known = np.flatnonzero(gap.finite[:, 0]) if gap else np.empty(0, np.int64)
+    steps, values = gap.steps[known], gap.values[known, :1].ravel()
+    found = np.full(len(known), np.nan)
+    for end in range(MIN_POINTS, len(known) + 1):
+        inside = slice(max(end - TREND_WINDOW, 0), end)
+        found[end - 1] = value(theil_sen(steps[inside].astype(float), values[inside]))
+    return single("tau", "1", steps, found, np.isfinite(found))

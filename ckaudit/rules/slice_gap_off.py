@@ -1,0 +1,112 @@
+"""SLIC002: tau leaves the course that it takes while exceptions are being learnt."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Severity
+from ckaudit.metrics.slice_gap import tau
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.tensors import loss_kind_of
+
+UNTRAINED = 10
+"""Steps in which a model is as good as untrained (playbook D1.1)."""
+ENDED = 1_000
+"""Steps after which the end of tau's course can be judged: twice the step at which it is widest."""
+
+
+@rule("SLIC002", severity="sev2", needs=[tau], wants=[FACTS], unit="nats/token")
+def slice_gap_off(
+    gap: Series, facts: Manifest | None, *, start: float = 0.25, peak: float = 1.0, end: float = 0.5, memorised: float = 0.05,
+    margin: float = 0.1,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """The hard slice costs more, or less, against the easy one than it should.
+
+    ## What it checks
+    Tau, the loss of the hard slice less that of the easy one, along its course: about 0 at first, 0.5 to 1.0 nats near step
+    500, 0.2 to 0.5 at the end (F14, DR-3). In the first ten steps more than `start` nats either way is off: an untrained
+    model knows neither slice. At any later time a level above `peak` is worrying, sev2. A run of a thousand steps or more
+    whose tau stays above `end` has not narrowed, and one whose tau was in the band and ends below `memorised` has learnt
+    the exceptions by heart: both are notes. The upper two bounds are widened by a tenth of themselves, `margin`, for a slice
+    is small and noisy. A level is the median of three evaluations, of fewer than eight each evaluation itself.
+    ## Why it matters
+    It tells a model that learns rules from one that learns them and then the exceptions, and from one that recites.
+    ## False alarms
+    Below the band is no finding: a small or a well mixed corpus never reaches it. Where two slices of one's own choice
+    differ by nature, name other slices, or give this rule its own bounds in the policy.
+    """
+    if loss_kind_of(facts) == "other":
+        yield Skip("not_applicable", "the loss is none of nats per token")
+        return
+    known = gap.finite[:, 0]
+    steps, values = gap.steps[known], gap.values[known, 0]
+    if not len(steps) or (len(steps) > 2 and not np.ptp(values)):
+        yield Skip("too_few_points", "no two evaluations differ in tau" if len(steps) else "no evaluation has a finite tau")
+        return
+    level = _level(values)
+    if steps[0] <= UNTRAINED and abs(values[0]) > start:
+        yield _hit(
+            "note",
+            steps[:1],
+            values[:1],
+            start,
+            "at the start tau is {value:.3g} nats, off the expected 0 (limit {limit:g}): an untrained model knows neither slice",
+        )
+    later = steps > UNTRAINED
+    if (wide := later & (level > peak * (1 + margin))).any():
+        yield _worrying(steps, level, wide, peak)
+    elif steps[-1] >= ENDED and level[-1] > end * (1 + margin):
+        since = _last_stretch(level > end * (1 + margin))
+        yield _hit(
+            "note",
+            steps[since:],
+            level[since:],
+            end,
+            "at the end tau is still {value:.3g} nats, above the expected 0.2 to {limit:g}: the gap has not narrowed",
+        )
+    elif steps[-1] >= ENDED and level.max() >= end and level[-1] < memorised:
+        since = _last_stretch(level < memorised)
+        yield _hit(
+            "note",
+            steps[since:],
+            level[since:],
+            memorised,
+            "at the end tau is back at {value:.3g} nats, below the expected 0.2 to 0.5: the exceptions are memorised",
+        )
+
+
+def _worrying(steps: Steps, level: Floats, wide: np.ndarray, peak: float, *, half: int = 500) -> Hit:
+    """Return the hit of a gap that is too wide, and say at which part of its course."""
+    rows = np.flatnonzero(wide)
+    worst = int(rows[np.argmax(level[rows])])
+    first, last = int(steps[rows[0]]), int(steps[rows[-1]])
+    at_end = rows[-1] == len(steps) - 1 and first > 1.5 * half
+    part = "at the end" if at_end else f"near step {half}" if last >= half / 1.5 else "early in the run"
+    return Hit(
+        severity="sev2", where="tau", first=first, last=last, worst=int(steps[worst]), value=float(level[worst]), limit=peak,
+        points=len(rows),
+        message=f"{part} tau is {{value:.3g}} nats, above the expected 0.5 to {{limit:g}}: worrying",
+    )  # fmt: skip
+
+
+def _hit(severity: Severity, steps: Steps, values: Floats, limit: float, message: str) -> Hit:
+    return Hit(
+        severity=severity, where="tau", first=int(steps[0]), last=int(steps[-1]), worst=int(steps[-1]), value=float(values[-1]),
+        limit=limit, points=len(steps), message=message,
+    )  # fmt: skip
+
+
+def _level(values: Floats) -> Floats:
+    """Return the median of each value and its two neighbours, at the ends of the outermost three; of few values, each itself."""
+    if len(values) < 8:
+        return values
+    middle = np.median(np.lib.stride_tricks.sliding_window_view(values, 3), axis=1)
+    return np.concatenate([middle[:1], middle, middle[-1:]])
+
+
+def _last_stretch(mask: np.ndarray) -> int:
+    """Return the first row of the stretch that lasts to the end."""
+    broken = np.flatnonzero(~mask)
+    return int(broken[-1]) + 1 if len(broken) else 0

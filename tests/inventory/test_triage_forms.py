@@ -1,0 +1,208 @@
+"""TRI-1 to TRI-5 from files, by the seed's contract alone and by the Recorder: cause, first knob, where to look."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ckaudit.audit import triage
+from ckaudit.contract.report import Report
+from tests.inventory.written_runs import Model, depth_of, is_norm, steady
+
+WRITERS = pytest.mark.parametrize("recorded", [False, True], ids=["seed", "recorder"])
+BLOCKS = pytest.mark.parametrize("blocks", [4, 6, 12, 24])
+GRADIENT, UPDATE, ENTROPY, SHARPEST = steady(0.1), steady(2.5e-3), steady(2.5, 0.05), steady(0.4, 0.05)
+
+
+def judged(model: Model, folder: Path, *, recorded: bool) -> Report:
+    return triage(model.write(folder / "run", recorded=recorded))
+
+
+def assert_first(report: Report, cause: str, knob: tuple[str, ...], inspect: tuple[str, ...]) -> None:
+    assert report.diagnoses, [(each.code, each.message) for each in report.findings]
+    first = report.diagnoses[0]
+    assert first.cause == cause, [(each.cause, each.confidence, each.evidence) for each in report.diagnoses]
+    assert first.confidence > 0.5
+    assert not [word for word in knob if word not in first.knob]
+    assert not [word for word in inspect if word not in first.inspect]
+
+
+def advice(report: Report, code: str) -> str:
+    """Return the help of a finding."""
+    return next(each.help or "" for each in report.findings if each.code == code)
+
+
+@WRITERS
+@BLOCKS
+def test_a_healthy_model_is_told_nothing(blocks: int, recorded: bool, tmp_path: Path) -> None:
+    report = judged(Model(blocks=blocks), tmp_path, recorded=recorded)
+    assert report.severity in (None, "note")
+    assert not report.diagnoses
+
+
+PINCHES = {
+    "at one block": lambda depth, step, middle, blocks: 500.0 if depth == middle else 1.0,
+    "from the middle on back": lambda depth, step, middle, blocks: 500.0 if depth <= middle else 1.0,
+    "late": lambda depth, step, middle, blocks: 500.0 if depth <= middle and step > 800 else 1.0,
+    "over some blocks": lambda depth, step, middle, blocks: 500.0 ** max(0.0, 1 - abs(depth - middle) / max(1, blocks / 4)),
+}
+
+
+@pytest.mark.parametrize("form", PINCHES)
+@WRITERS
+@BLOCKS
+def test_tri_1_a_pinch_in_the_middle(form: str, blocks: int, recorded: bool, tmp_path: Path) -> None:
+    def gradient(step: int, name: str) -> float:
+        depth = depth_of(name)
+        return GRADIENT(step, name) / (1.0 if depth is None else PINCHES[form](depth, step, blocks // 2, blocks))
+
+    report = judged(Model(blocks=blocks, gradient=gradient), tmp_path, recorded=recorded)
+    assert_first(
+        report, "path_pinched", ("residual path", "initial scale", "norm"), ("ctivation statistics", "gradient norm per layer")
+    )
+
+
+@pytest.mark.parametrize("late", [False, True])
+@WRITERS
+@BLOCKS
+def test_tri_1_by_the_norm_of_one_block(late: bool, blocks: int, recorded: bool, tmp_path: Path) -> None:
+    def closed(step: int, name: str) -> bool:
+        return depth_of(name) == blocks // 2 and (step > 800 or not late)
+
+    model = Model(
+        blocks=blocks,
+        gradient=lambda step, name: GRADIENT(step, name) / (300 if closed(step, name) else 1),
+        gain=lambda step, name: 0.004 if closed(step, name) else 1.0,
+    )
+    report = judged(model, tmp_path, recorded=recorded)
+    assert_first(report, "path_pinched", ("residual path", "initial scale", "norm"), ("ctivation statistics",))
+    assert any("the norm lets little through" in each.sentence for each in report.diagnoses[0].evidence)
+
+
+def spiking(form: str, file: Path, points: int, rate: float | None, jumps: int, *, seed: int = 0) -> Path:
+    """Write a log that is smooth for four tenths and then jumps for five points, again and again."""
+    rng = np.random.default_rng(seed)
+    loss = (2.2 + 2.0 * np.exp(-np.arange(points) / (0.15 * points))) * (1 + 0.01 * rng.normal(size=points))
+    for jump in range(jumps):
+        begin = int(points * (0.4 + 0.54 * jump / jumps))
+        loss[begin : begin + 5] += np.linspace(2.0, 0.6, 5)[: points - begin]
+    rows = [{"step": index + 1, "loss": round(float(each), 4)} for index, each in enumerate(loss)]
+    for index, row in enumerate(rows if rate else ()):
+        row["learning_rate"] = rate * min(1, (index + 1) / (0.05 * points)) * 0.5 * (1 + math.cos(0.8 * math.pi * index / points))
+    if form == "csv":
+        text = "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)])
+    elif form == "trainer":
+        text = json.dumps({"log_history": rows, "global_step": points, "max_steps": points})
+    else:
+        named = [{"train_loss_raw" if key == "loss" else key: value for key, value in row.items()} for row in rows]
+        text = "\n".join(map(json.dumps, named))
+    file = file / {"csv": "log.csv", "trainer": "trainer_state.json", "scalars": "scalars.jsonl"}[form]
+    file.write_text(text + "\n", encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("jumps", [3, 5])
+@pytest.mark.parametrize("rate", [None, 3e-4, 3e-3])
+@pytest.mark.parametrize("points", [200, 1000])
+@pytest.mark.parametrize("form", ["scalars", "csv", "trainer"])
+def test_tri_2_spikes_after_a_smooth_phase(form: str, points: int, rate: float | None, jumps: int, tmp_path: Path) -> None:
+    report = triage(spiking(form, tmp_path, points, rate, jumps))
+    assert_first(report, "learning_rate_too_high", ("learning rate", "warm-up"), ("Update over weight", "gradient norm"))
+
+
+@pytest.mark.parametrize("share", [0.7, 0.72, 0.85, 0.99])
+@pytest.mark.parametrize("largest", ["layer.2.w1", "layer.3.ln1", "lm_head"])
+def test_tri_3_one_tensor_sets_the_norm(largest: str, share: float, tmp_path: Path) -> None:
+    others = len(Model().tensors) - 1
+    model = Model(
+        gradient=lambda step, name: 20.0 * math.sqrt(share if name == largest else (1 - share) / others),
+        facts={"clip_norm": 1.0},
+        scalars=lambda step: {"grad_global_norm": 20.0 * (1 + 0.02 * float(np.random.default_rng(step).normal()))},
+    )
+    report = judged(model, tmp_path, recorded=True)
+    assert_first(
+        report, "one_tensor_dominates", ("that tensor", "learning rate", "regularise"), ("per tensor", "gradient histogram")
+    )
+    assert largest in report.diagnoses[0].evidence[0].sentence
+
+
+@pytest.mark.parametrize("onset", [100, 300, 600])
+@pytest.mark.parametrize(
+    ("recorded", "keys", "logit"),
+    [(False, True, False), (False, False, True), (True, True, True), (True, True, False), (True, False, True)],
+)
+def test_tri_4_attention_collapses(onset: int, recorded: bool, keys: bool, logit: bool, tmp_path: Path) -> None:
+    def gone(step: int) -> float:
+        return max(0.0, (step - onset) / 100)
+
+    model = Model(
+        entropy=lambda step, layer: max(0.02, ENTROPY(step, layer) * math.exp(-gone(step))),
+        sharpest=lambda step, layer: min(0.995, SHARPEST(step, layer) + 0.6 * (1 - math.exp(-gone(step)))),
+        logit=(lambda step, layer: min(180.0, 8.0 * math.exp(gone(step)))) if logit else None,
+        keys=keys,
+    )
+    report = judged(model, tmp_path, recorded=recorded)
+    assert_first(
+        report, "saturated_attention", ("QK-norm path", "initial scale", "learning rate"), ("Entropy of each head", "QK grids")
+    )
+
+
+PARTS = {
+    "a branch": lambda name: depth_of(name) == 2 and name.endswith(("w1", "w2")),
+    "one matrix": lambda name: name == "layer.2.wo",
+    "the embedding": lambda name: name == "embedding",
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@WRITERS
+def test_tri_5_a_dead_path(part: str, recorded: bool, tmp_path: Path) -> None:
+    model = Model(
+        gradient=lambda step, name: 0.0 if PARTS[part](name) else GRADIENT(step, name),
+        update=lambda step, name: 0.0 if PARTS[part](name) else UPDATE(step, name),
+    )
+    report = judged(model, tmp_path, recorded=recorded)
+    assert_first(report, "dead_path", ("upstream gradients", "mask logic"), ("relative movement", "gradient"))
+
+
+# What is weak, and not zero, shows by its movement or by the other branch of its block: a lone matrix of the seed's by neither.
+@pytest.mark.parametrize(
+    ("part", "recorded"), [("a branch", False), ("a branch", True), ("one matrix", True), ("the embedding", True)]
+)
+def test_tri_5_a_weakly_coupled_path(part: str, recorded: bool, tmp_path: Path) -> None:
+    model = Model(
+        gradient=lambda step, name: GRADIENT(step, name) * (1e-3 if PARTS[part](name) else 1),
+        update=lambda step, name: UPDATE(step, name) * (2e-3 if PARTS[part](name) else 1),
+    )
+    report = judged(model, tmp_path, recorded=recorded)
+    inspect = ("relative movement", "flow of the gradient")
+    assert_first(report, "path_weakly_coupled", ("gradients", "mask logic"), inspect)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@WRITERS
+def test_tri_5_a_gradient_worn_down_to_nothing(part: str, recorded: bool, tmp_path: Path) -> None:
+    model = Model(
+        gradient=lambda step, name: 1e-12 if PARTS[part](name) else GRADIENT(step, name),
+        update=lambda step, name: 0.0 if PARTS[part](name) else UPDATE(step, name),
+    )
+    report = judged(model, tmp_path, recorded=recorded)
+    assert report.diagnoses[0].cause == "path_weakly_coupled"
+    assert "mask logic" in report.diagnoses[0].knob
+
+
+def test_tri_5_without_a_cause_the_finding_has_its_row(tmp_path: Path) -> None:
+    """A matrix with the gradient of its like that does not move: nothing says why, and the row says where to begin."""
+    model = Model(update=lambda step, name: UPDATE(step, name) * (1e-3 if name == "layer.2.wo" else 1))
+    report = judged(model, tmp_path, recorded=True)
+    assert not report.diagnoses
+    help_ = advice(report, "MOVE001")
+    assert "upstream gradients" in help_
+    assert "relative movement" in help_
+
+
+def test_norms_of_the_model_are_norms() -> None:
+    assert is_norm("layer.0.ln1")
+    assert not is_norm("layer.0.w1")
