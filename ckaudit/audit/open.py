@@ -12,6 +12,7 @@ from ckaudit.run.read import Progress, read_run
 from ckaudit.run.rows import run_of_table
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
+from ckaudit.run.units import in_catalogue_units
 
 _HEAD = 4096
 TRAINER_STATE = "trainer_state.json"
@@ -45,14 +46,15 @@ def open_run(
     if not path.exists() and not path.is_symlink():
         raise UnreadableError(f"{path} does not exist", hint="Name a run folder, a checkpoint file or a trainer's log.")
     if is_ours(path):
-        return read_run(path, reads=reads, progress=progress, logs=logs)
+        return in_catalogue_units(read_run(path, reads=reads, progress=progress, logs=logs), choice.units)
     from ckaudit.importers import import_source
 
     imported = import_source(path, choice=choice)
-    return run_of_table(
+    run = run_of_table(
         str(path), imported.table, documents=imported.documents, reads=reads, manifest=imported.manifest, notes=imported.notes,
         logs=logs,
     )  # fmt: skip
+    return in_catalogue_units(run, choice.units)
 
 
 def is_ours(path: Path) -> bool:

@@ -86,6 +86,17 @@ def step(word: str | None, option: str = "--step") -> int | None:
     return int(word)
 
 
+Unit = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--unit",
+        metavar="NAME=UNIT",
+        help="Read the share NAME as percent or fraction, as in mfu=percent; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
 def columns(pairs: Sequence[str]) -> Mapping[str, str]:
     """Return the mapping that `name=column` pairs spell, or raise `UsageError`."""
     mapping: dict[str, str] = {}
@@ -99,11 +110,24 @@ def columns(pairs: Sequence[str]) -> Mapping[str, str]:
     return mapping
 
 
-def choice(pairs: Sequence[str] | None, run: str) -> "Choice":
-    """Return what the user says of a foreign log, from the options --map and --run."""
+def units(pairs: Sequence[str]) -> Mapping[str, str]:
+    """Return the units that `name=unit` pairs spell, or raise `UsageError`; whether they are shares and units is asked later."""
+    named: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, unit = pair.partition("=")
+        if not (name and equals and unit):
+            raise UsageError(f"--unit {pair!r} is not NAME=percent or NAME=fraction", hint="write it like --unit mfu=percent")
+        if named.get(name, unit) != unit:
+            raise UsageError(f"--unit names {name!r} twice", hint="name one unit for each share")
+        named[name] = unit
+    return named
+
+
+def choice(pairs: Sequence[str] | None, run: str, unit: Sequence[str] | None = None) -> "Choice":
+    """Return what the user says of a log, from the options --map, --run and --unit."""
     from ckaudit.contract.choice import Choice
 
-    return Choice(columns=columns(pairs or []), run=run)
+    return Choice(columns=columns(pairs or []), run=run, units=units(unit or []))
 
 
 def base(paths: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a user says of a foreign log that does not say it itself."""
+"""What a user says of a log that does not say it itself."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -13,11 +13,13 @@ class Choice(Struct, frozen=True):
         columns: The log's own name for a catalogue name or its short form, such as {"loss": "train/loss"}.
         run: Which of several runs in it, by its name or its number from 1; empty: the only one.
         format: Name of the importer; empty: told by content.
+        units: The unit of a share by its catalogue name, such as {"mfu": "percent"}; absent: told by its range.
     """
 
     columns: Mapping[str, str] = MappingProxyType({})
     run: str = ""
     format: str = ""
+    units: Mapping[str, str] = MappingProxyType({})
 
 
 NOTHING_SAID = Choice()

@@ -37,9 +37,9 @@ def _steps_seen(run: Run) -> Iterator[Bounds]:
 
 @claim("grad_clip_rate", reads=[clip_coefficient])
 def _grad_clip_rate(run: Run) -> Iterator[Bounds]:
-    """A share of clipped steps is 0 where none was so far and 100 where all were, over whatever window it is taken."""
+    """A share of clipped steps is 0 where none was so far and 1 where all were, over whatever window it is taken."""
     factor = _unbroken(clip_coefficient(run))
-    yield from _rate(run, "grad_clip_rate", factor, factor.values < 1)
+    yield from _rate(run, "grad_clip_rate", factor, factor.values < 1, whole=1.0)
 
 
 @claim("overflow_rate", reads=[skipped_updates])
@@ -171,12 +171,12 @@ def _windows(run: Run, name: str, counter: str, *, window: int = 50, digits: flo
     )  # fmt: skip
 
 
-def _rate(run: Run, name: str, source: Series, hits: Mask, *, slack: float = 0.5) -> Iterator[Bounds]:
+def _rate(run: Run, name: str, source: Series, hits: Mask, *, whole: float = 100.0, slack: float = 0.005) -> Iterator[Bounds]:
     some, all_ = np.logical_or.accumulate(hits[:, :1].ravel()), np.logical_and.accumulate(hits[:, :1].ravel())
     steps, said = shared_points([run.scalar(name)])
-    low, high = (at(single("x", "1", source.steps, 100.0 * each), steps) for each in (all_, some))
+    low, high = (at(single("x", "1", source.steps, whole * each), steps) for each in (all_, some))
     fresh = (low.age == 0)[:, 0]
-    yield Bounds(name, steps[fresh], said[fresh, 0], low.values[fresh, 0] - slack, high.values[fresh, 0] + slack)
+    yield Bounds(name, steps[fresh], said[fresh, 0], low.values[fresh, 0] - slack * whole, high.values[fresh, 0] + slack * whole)
 
 
 def _unbroken(series: Series) -> Series:

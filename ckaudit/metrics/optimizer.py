@@ -50,7 +50,7 @@ def grad_clip_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Seri
     $$r_t = \tfrac{1}{n} \sum_{i=t-n+1}^{t} \mathbb{1}[\,c_i < 1\,], \qquad n = \min(t, 100)$$
 
     Shape (T, 1): 0 to 1. Not recorded before `min_points` points. A NaN norm clips nothing, and counts as such. The
-    trainer's own rate, which the catalogue has in percent, counts where no limit is known.
+    trainer's own rate counts where no limit is known.
 
     Args:
         run: The run.
@@ -59,8 +59,7 @@ def grad_clip_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Seri
     """
     factor = clip_coefficient(run).recorded_rows()
     made = share_of_last(factor, factor.values < 1, window=window, min_points=min_points)
-    said = run.scalar("grad_clip_rate").mapped(lambda percent: percent / 100, "grad_clip_rate", "1")
-    return filled(made, relabelled(said, "clip_coefficient"))
+    return filled(made, relabelled(run.scalar("grad_clip_rate"), "clip_coefficient"))
 
 
 @metric(unit="1", reads=["loss_scale", "optimizer.loss_scale"], source="catalogue M13; Micikevicius et al. 2018", memory=1)

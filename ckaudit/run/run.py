@@ -72,6 +72,7 @@ class Run(Struct, frozen=True, eq=False):
         findings: What is wrong with its files, where they could not be read.
         notes: What a reader must know of how it was read.
         files: Files read.
+        units: In which unit each logged share was written, "percent" or "fraction", where the user said so or its range shows it.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Run(Struct, frozen=True, eq=False):
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     files: int = 0
+    units: Mapping[str, str] = field(default_factory=dict)
     _derived: dict[object, object] = field(default_factory=dict)
 
     @property

@@ -41,9 +41,10 @@ def contradicted_claims(run: RunFacts) -> Iterator[Finding]:
     from ckaudit.rules.contradicted_claim import contradicted_claim
     from ckaudit.rules.rule import Hit
     from ckaudit.run.read import read_run
+    from ckaudit.run.units import in_catalogue_units
 
     folder = RunFolder(run.folder.root, scalars=run.folder.scalars, manifest=run.folder.manifest)
-    log = read_run(folder, reads=())
+    log = in_catalogue_units(read_run(folder, reads=()), {})
     shown = run.logs[0].shown
     for hit in contradicted_claim.function(claimed_value(log), nearest_allowed_value(log)):
         if isinstance(hit, Hit):
