@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.metrics.pairs import filled, higher, relabelled
 from ckaudit.run.run import Run
 from ckaudit.run.series import Mask, Series, at
 
@@ -107,22 +107,33 @@ def overflow_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Serie
     $$r_t = \tfrac{100}{n} \sum_{i=t-n+1}^{t} \mathbb{1}[\,k_i > 0\,], \qquad n = \min(t, 100)$$
 
     Shape (T, 1). A step overflowed if its update was skipped; where that was not recorded, if the loss scale fell to the
-    point after it. The trainer's own rate counts where neither was. Windows are counted in points; not recorded before
-    `min_points` of them.
+    point after it. The trainer's own rate counts where it is higher, for it may look at more. Windows are counted in points; not
+    recorded before `min_points` of them.
 
     Args:
         run: The run.
         window: Points looked back on.
         min_points: Fewest points that make a share.
     """
-    skipped, scale = skipped_updates(run).recorded_rows(), loss_scale(run).recorded_rows()
-    made = share_of_last(skipped, skipped.values > 0, window=window, min_points=min_points)
+    source, hits = overflows(skipped_updates(run), loss_scale(run))
+    made = share_of_last(source, hits, window=window, min_points=min_points)
+    made = made.mapped(lambda share: 100 * share, "overflow_rate", "%")
+    return higher(relabelled(made, "overflow_rate"), relabelled(run.scalar("overflow_rate"), "overflow_rate"))
+
+
+def overflows(skipped: Series, scale: Series) -> tuple[Series, Mask]:
+    """Return the series that tells of overflows, and in which of its cells one is told of.
+
+    A skipped update is one; a count of all skipped ones so far is recognised by exceeding 1 and never falling. Without them a
+    loss scale that fell to the point after is one.
+    """
+    skipped, scale = skipped.recorded_rows(), scale.recorded_rows()
     if not skipped and scale:
         scale = replace(scale, recorded=scale.finite).recorded_rows()
-        fell = np.diff(scale.values, axis=0, prepend=scale.values[:1]) < 0
-        made = share_of_last(scale, fell, window=window, min_points=min_points)
-    made = made.mapped(lambda share: 100 * share, "overflow_rate", "%")
-    return filled(relabelled(made, "overflow_rate"), relabelled(run.scalar("overflow_rate"), "overflow_rate"))
+        return scale, np.diff(scale.values, axis=0, prepend=scale.values[:1]) < 0
+    counts = np.where(skipped.finite, skipped.values, 0.0)
+    is_total = counts.max(initial=0.0) > 1 and bool((np.diff(counts, axis=0) >= 0).all())
+    return skipped, np.diff(counts, axis=0, prepend=0.0) > 0 if is_total else counts > 0
 
 
 def share_of_last(series: Series, hits: Mask, *, window: int, min_points: int) -> Series:

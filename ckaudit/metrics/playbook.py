@@ -52,7 +52,7 @@ BAD_SHAPES: dict[str, tuple[BadShape, ...]] = {
     "logit_entropy_probe": (BadShape("slides down", 2.0),),
     "topk_mass_probe": (BadShape("slides down", 2.0, top=100.0),),
     "output_kl_to_prev": (BadShape("humps", 2.5),),
-    "fixed_probe_loss": (BadShape("rises", 0.15), BadShape("is never back", 0.1)),
+    "fixed_probe_loss": (BadShape("rises", 0.15), BadShape("is never back", 0.08)),
     "moe_load_balance_loss": (BadShape("rises", 0.5),),
     "near_dup_rate": (BadShape("rises", 0.5, floor=1.0),),
     "pad_fraction": (BadShape("rises", 0.5, floor=0.15),),

@@ -92,11 +92,12 @@ def never_back(values: Floats, *, share: float) -> Turn | None:
     For quantities without much noise of their own. A quarter of the levels, and two of them, must lie behind the lowest.
     """
     levels, parts = levels_of(values)
-    lowest = int(np.argmin(levels))
-    behind = levels[lowest + 1 :]
-    if len(behind) < max(2, len(levels) // 4) or levels[lowest] <= 0 or behind.min() < (1 + share) * levels[lowest]:
+    low = float(levels.min())
+    lowest = int(np.flatnonzero(levels <= (1 + share / 4) * low)[-1]) if low > 0 else len(levels)
+    behind = levels[lowest + 1 + len(levels) // 8 :]  # a rise takes its time
+    if len(behind) < max(2, len(levels) // 4) or behind.min() < (1 + share) * low:
         return None
-    return Turn(int(parts[lowest + 1][0]), len(values) - 1, float(levels[lowest]), float(behind[-1]))
+    return Turn(int(parts[lowest + 1][0]), len(values) - 1, low, float(behind[-1]))
 
 
 def warms_up_again(values: Floats) -> Turn | None:
@@ -105,17 +106,18 @@ def warms_up_again(values: Floats) -> Turn | None:
     Restarts of a cosine fall slowly and jump up, a decay does not come back, and cycles do so again and again.
     """
     levels, parts = levels_of(values)
-    peak, reach = np.maximum.accumulate(levels), max(1, len(levels) // 8)
-    drops = []
-    for place in range(1, len(levels) - 2):
-        before = float(levels[max(0, place - reach) : place].max())
-        later = levels[place + 1 :]
-        is_drop = before >= 0.9 * peak[place] > 0 and levels[place] <= 0.25 * before
-        if is_drop and later[0] < 0.8 * before and later.max() >= 0.5 * before:
-            drops.append(place)
-    if not drops or drops[-1] - drops[0] > reach:
+    peak, reach = np.maximum.accumulate(levels), -(-len(levels) // 8)
+    begun = int(np.argmax(levels >= 0.9 * levels.max()))
+    low = np.flatnonzero(levels[begun:] <= 0.25 * peak[begun:]) + begun
+    low = low[low < len(levels) - 2]
+    if not len(low) or low[-1] - low[0] >= len(low) or levels.max() <= 0:  # never low, or more than once
         return None
-    return Turn(int(parts[drops[0]][0]), len(values) - 1, float(peak[drops[0]]), float(levels[drops].min()))
+    first, before = int(low[0]), float(levels[max(0, low[0] - reach) : low[0]].max(initial=0.0))
+    later = levels[low[-1] + 1 :]
+    climbs = later[0] < 0.8 * before and later.max() >= 0.5 * before
+    if before < 0.9 * peak[first] or not climbs:
+        return None
+    return Turn(int(parts[first][0]), len(values) - 1, float(peak[first]), float(levels[low].min()))
 
 
 def hump(values: Floats, *, times: float) -> Turn | None:
