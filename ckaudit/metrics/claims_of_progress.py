@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct
 from ckaudit.metrics.claims import Bounds, claim
 from ckaudit.metrics.counters import increments, is_restart, shared_points
 from ckaudit.metrics.medians import median_of
-from ckaudit.metrics.optimizer import clip_coefficient, skipped_updates
+from ckaudit.metrics.optimizer import clip_coefficient, loss_scale, skipped_updates
 from ckaudit.metrics.resolution import decimal_step
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, single
@@ -42,10 +42,23 @@ def _grad_clip_rate(run: Run) -> Iterator[Bounds]:
     yield from _rate(run, "grad_clip_rate", factor, factor.values < 1, whole=1.0)
 
 
-@claim("overflow_rate", reads=[skipped_updates])
-def _overflow_rate(run: Run) -> Iterator[Bounds]:
-    """A share of overflows is 0 where no update was skipped so far and 100 where all were, as in grad_clip_rate."""
-    skipped = _unbroken(skipped_updates(run))
+@claim("overflow_rate", reads=[skipped_updates, loss_scale])
+def _overflow_rate(run: Run, *, often: float = 5.0) -> Iterator[Bounds]:
+    """A share of overflows is 0 where no update was skipped so far and 100 where all were, as in grad_clip_rate.
+
+    Where skipped updates were not logged: a loss scale falls with its overflows, if not with the first of them. One that
+    never fell has seen at most as many as raise it again, which is far below `often` percent.
+    """
+    skipped, scale = skipped_updates(run), loss_scale(run)
+    if not skipped and scale:
+        steps, both = shared_points([run.scalar("overflow_rate"), scale])
+        half = len(steps) // 2
+        if len(steps) > 1 and (np.diff(both[:, 1]) >= 0).all():
+            yield Bounds(
+                "overflow_rate", steps[half:], both[half:, 0], np.zeros(len(steps) - half), np.full(len(steps) - half, often)
+            )
+        return
+    skipped = _unbroken(skipped)
     yield from _rate(run, "overflow_rate", skipped, skipped.values > 0)
 
 

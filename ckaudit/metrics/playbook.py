@@ -1,5 +1,6 @@
 """Logged numbers whose playbook names a bad shape, and that shape: which way, how far, and how large it must be to matter."""
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -9,8 +10,8 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series, merged_steps
 
 Kind = Literal[
-    "rises", "falls", "is never back", "is never back up", "shifts", "humps", "slides up", "slides down", "surges", "warms up again",
-    "goes back", "differs", "stays high",
+    "rises", "falls", "is never back", "is never back up", "shifts", "humps", "slides up", "slides down", "surges",
+    "warms up again", "goes back", "differs", "stays high",
 ]  # fmt: skip
 
 
@@ -65,7 +66,10 @@ BAD_SHAPES: dict[str, tuple[BadShape, ...]] = {
 """What no rule of its own judges at every length. Sizes are those of the playbook's bad shapes, rounded towards the good ones."""
 
 
-@metric(unit="1", reads=tuple(BAD_SHAPES), source="catalogue, the good and bad pattern of each playbook")
+_BETTER = dict.fromkeys(name for shapes in BAD_SHAPES.values() for name in shapes[0].unless)
+
+
+@metric(unit="1", reads=(*BAD_SHAPES, *_BETTER), source="catalogue, the good and bad pattern of each playbook")
 def playbook_numbers(run: Run) -> Series:
     r"""What the trainer logged of each number whose playbook names a bad shape.
 
@@ -74,17 +78,21 @@ def playbook_numbers(run: Run) -> Series:
     Shape (T, K): steps by names, "checkpoint_time", with a label behind a slash where there are several; each in its own
     unit. A name is left out where another is logged that says the same better, as val_loss does of val_ppl.
     """
+    logged = (run.scalar(name) for name, (shape, *_) in BAD_SHAPES.items() if not any(map(run.scalar, shape.unless)))
+    return side_by_side("playbook_numbers", "1", logged)
+
+
+def side_by_side(name: str, unit: str, logged: Iterable[Series]) -> Series:
+    """Return logged numbers as the columns of one series, each under its own name, with a label behind a slash."""
     found = [
-        (label if label == name else f"{name}/{label}", series.steps, series.values[:, column], series.recorded[:, column])
-        for name, shapes in BAD_SHAPES.items()
-        if not any(run.scalar(other) for other in shapes[0].unless)
-        for series in [run.scalar(name)]
-        for column, label in enumerate(series.labels)
+        (each.name if label == each.name else f"{each.name}/{label}", each, column)
+        for each in logged
+        for column, label in enumerate(each.labels)
     ]
-    steps = merged_steps(*(each for _, each, _, _ in found))
+    steps = merged_steps(*(each.steps for _, each, _ in found))
     values = np.full((len(steps), len(found)), np.nan)
     recorded = np.zeros(values.shape, bool)
-    for index, (_, own, column, known) in enumerate(found):
-        rows = np.searchsorted(steps, own)
-        values[rows, index], recorded[rows, index] = column, known
-    return Series("playbook_numbers", "1", steps, tuple(label for label, _, _, _ in found), values, recorded)
+    for index, (_, each, column) in enumerate(found):
+        rows = np.searchsorted(steps, each.steps)
+        values[rows, index], recorded[rows, index] = each.values[:, column], each.recorded[:, column]
+    return Series(name, unit, steps, tuple(label for label, _, _ in found), values, recorded)

@@ -7,8 +7,12 @@ import numpy as np
 from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.departures import SIGMA
+from ckaudit.run.robust import difference_noise
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
+
+FEW = 12
+"""Below so many values their trend is most of their steps, which differences of steps leave out."""
 
 
 @rule("EVAL002", severity="sev2", needs=[microbench_score], unit="score")
@@ -43,6 +47,8 @@ def benchmark_regression(
 
 
 def _noise(values: Floats) -> float:
-    """Return the robust deviation of the steps between values, of one value then."""
+    """Return the robust deviation of the steps between values, of one value then; of few values that of their differences."""
+    if len(values) < FEW:
+        return float(np.nan_to_num(difference_noise(values)))
     steps = np.diff(values)
     return SIGMA * float(np.median(np.abs(steps - np.median(steps)))) / float(np.sqrt(2)) if len(steps) else 0.0

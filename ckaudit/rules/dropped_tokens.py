@@ -18,16 +18,16 @@ def dropped_tokens(
     """Experts drop tokens.
 
     ## What it checks
-    The share of routed tokens that found no room (M26; Switch stays below 1 %), after `warmup` steps, or a third of a shorter log,
-    at `min_points` points in a row: above `many` percent, or above `usual` and rising, it is sev1 (SEV1-5); above `costly` and steady it is sev2;
-    less, or where the last third of the points is below `falling` of the first, it is noted. What is more than a note began
-    with the first of the points in a row above `costly`, warm-up or not.
+    The share of routed tokens that found no room (M26; Switch stays below 1 %), after `warmup` steps, or a third of a shorter
+    log, at `min_points` points in a row: above `many` percent, or above `usual` and rising, it is sev1 (SEV1-5); above
+    `costly` and steady it is sev2; less, or where the last third of the points is below `falling` of the first, it is noted.
+    What is more than a note began with the first of the points in a row above `costly`, warm-up or not.
     ## Why it matters
     A dropped token passes the layer unchanged: its share of the compute and of the data is lost.
     ## False alarms
     A young router drops many tokens, fewer all the time: healthy models of the lab's dev split fall from 30 % to 3 % in 400
-    steps, or drop 13 to 17 % up to step 300 while all experts are used alike: there twice `costly` is allowed. With few tokens in a batch a capacity of 1.25
-    times the mean share is exceeded by chance now and then: some percent stay.
+    steps, or drop 13 to 17 % up to step 300 while all experts are used alike: there twice `costly` is allowed. With few
+    tokens in a batch a capacity of 1.25 times the mean share is exceeded by chance now and then: some percent stay.
     """
     known = np.flatnonzero(rate.finite[:, 0])
     if len(known) < min_points:

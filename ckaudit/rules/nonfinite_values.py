@@ -31,8 +31,9 @@ def nonfinite_values(
     """A NaN or an infinity was recorded.
 
     ## What it checks
-    The loss, the gradient norms, the counts of non-finite elements in weights, gradients and activations (M60), and
-    whether the optimizer's moments are finite (M12); the trainer's own count of such events where none of these shows it. One that is not is too many (SEV0-1).
+    The loss, the gradient norms, the counts of non-finite elements in weights, gradients and activations (M60), and whether
+    the optimizer's moments are finite (M12); the trainer's own count of such events where none of these shows it. One that is
+    not is too many (SEV0-1).
     ## Why it matters
     A NaN in the weights never leaves them; every step after it is lost.
     ## False alarms
@@ -47,7 +48,11 @@ def nonfinite_values(
         return
     seen = [
         *_of_losses(loss, val, norm, overflow),
-        *(() if norms is None else _bad(norms, norms.nonfinite & ~_skipped(norms, overflow), "the gradient of {where} is not finite")),
+        *(
+            ()
+            if norms is None
+            else _bad(norms, norms.nonfinite & ~_skipped(norms, overflow), "the gradient of {where} is not finite")
+        ),
         *_of_counts(weights, gradients, activations, moments, overflow),
     ]
     yield from seen

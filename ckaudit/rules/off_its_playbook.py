@@ -18,19 +18,20 @@ def off_its_playbook(
     """A logged number takes the bad shape of its playbook.
 
     ## What it checks
-    Each logged number that no rule of its own judges, from `min_points` on, against the bad shape that its playbook names: a rise
-    or fall of its level that lasts to the end (perplexities, probe loss, balance loss, padding, duplicates, checkpoint time and
-    size, tokens per update, clip rate, time spent computing), a change of level up or down (residual of the scaling law), a
-    hump (divergence of a probe's answers, noise scale), a slide that does not slow down (curvature, residual stream, outliers,
-    entropy and top mass of a probe), a second rise after it had settled (update over weight), a second warm-up of the learning
-    rate, a phase that goes back, and a constant that changes. How far is declared for each. A change must exceed five standard errors of the noise; of
-    fewer than eight points, whose noise is not known, it must be a share of `few` where it falls or rises.
+    Each logged number that no rule of its own judges, from `min_points` on, against the bad shape that its playbook names: a
+    rise or fall of its level that lasts to the end (perplexities, probe loss, balance loss, padding, duplicates, checkpoint
+    time and size, tokens per update, clip rate, time spent computing), a change of level up or down (residual of the scaling
+    law), a hump (divergence of a probe's answers, noise scale), a slide that does not slow down (curvature, residual stream,
+    outliers, entropy and top mass of a probe), a second rise after it had settled (update over weight), a second warm-up of
+    the learning rate, a phase that goes back, and a constant that changes. How far is declared for each. A change must exceed
+    five standard errors of the noise; of fewer than eight points, whose noise is not known, it must be a share of `few` where
+    it falls or rises.
     ## Why it matters
     Whoever logs such a number relies on somebody to look at it.
     ## False alarms
-    Warm-ups and what is learnt change fast at first and slow down: neither is a slide nor a second rise. A probe's answers become
-    surer as the loss falls: where the training loss fell by `learnt` of what the entropy fell by, it was learnt. Batches that
-    grow as planned do not fall.
+    Warm-ups and what is learnt change fast at first and slow down: neither is a slide nor a second rise. A probe's answers
+    become surer as the loss falls: where the training loss fell by `learnt` of what the entropy fell by, it was learnt.
+    Batches that grow as planned do not fall.
     """
     short = []
     for column, label in enumerate(numbers.labels):
@@ -99,7 +100,7 @@ _JUDGES: dict[str, Callable[[Floats, float, float], Turn | None]] = {
     "slides up": lambda values, size, _: slide(values, times=size),
     "slides down": lambda values, size, _: _inverted(lambda each, times: slide(each, times=times), values, size),
     "surges": lambda values, size, _: surge(values, times=size),
-    "warms up again": lambda values, size, _: warms_up_again(values),
+    "warms up again": lambda values, *_: warms_up_again(values),
     "goes back": lambda values, size, _: _goes_back(values, size),
     "differs": lambda values, size, _: _differs(values, size),
     "stays high": lambda values, size, _: _stays_high(values, size),
@@ -112,7 +113,7 @@ _SENTENCES = {
     "shifts": "the level of {where} changes to {value:.4g} and stays there; it was {limit:.4g}",
     "humps": "{where} jumps to {value:.4g}; before and after it is {limit:.4g}",
     "slides up": "{where} grows and does not slow down: {value:.4g} at the end, {limit:.4g} in the middle of the run",
-    "slides down": "{where} runs to one side and does not slow down: {value:.4g} at the end, {limit:.4g} in the middle of the run",
+    "slides down": "{where} runs to one side and does not slow down: {value:.4g} at the end, {limit:.4g} in the middle",
     "surges": "{where} rises to {value:.4g} after it had settled at {limit:.4g}",
     "warms up again": "{where} drops to {value:.3g} from its peak of {limit:.3g} and warms up a second time",
     "goes back": "{where} goes back to {value:.4g}, and had reached {limit:.4g}: a schedule is another one from there on",

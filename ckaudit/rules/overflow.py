@@ -19,7 +19,7 @@ MIN_WINDOW = 10
 """Points of a log without a scaler that make a rate."""
 
 LOW_SCALE = 1024
-"""Networks that were trained with loss scaling needed 8 to 32,768 (Micikevicius et al. 2018); searches begin at 65,536 and above."""
+"""Networks trained with loss scaling needed 8 to 32,768 (Micikevicius et al. 2018); searches begin at 65,536 and above."""
 
 
 @rule(
@@ -33,12 +33,13 @@ def overflow(
     """The loss scaler overflows.
 
     ## What it checks
-    The share of the last steps whose gradients overflowed (M14: about zero after warm-up), after `warmup` steps, or a third of a
-    shorter log. Above `high` percent at `min_points` points in a row, or all but one of fewer, is sev1, above `low` it is noted; a
-    rate that stays above `storm` for `long` steps is an overflow storm, sev0 (SEV0-4; the catalogue's bad example stays between 10
-    and 15 %, its good one falls to 0). Overflows that a log of less than three windows tells of one by one are counted
-    behind the warm-up. A loss scale that falls to an eighth after the first third, and goes on falling, collapses (M13): sev1. In a
-    log that tells of no scaler, gradients that were not finite count where the loss is, and finite ones come later.
+    The share of the last steps whose gradients overflowed (M14: about zero after warm-up), after `warmup` steps, or a third
+    of a shorter log. Above `high` percent at `min_points` points in a row, or all but one of fewer, is sev1, above `low` it
+    is noted; a rate that stays above `storm` for `long` steps is an overflow storm, sev0 (SEV0-4; the catalogue's bad example
+    stays between 10 and 15 %, its good one falls to 0). Overflows that a log of less than three windows tells of one by one
+    are counted behind the warm-up. A loss scale that falls to an eighth after the first third, and goes on falling, collapses
+    (M13): sev1. In a log that tells of no scaler, gradients that were not finite count where the loss is, and finite ones
+    come later.
     ## Why it matters
     Every overflow is an update that is not taken, and a scale that keeps failing hides gradients that are truly infinite.
     ## False alarms
@@ -55,9 +56,8 @@ def overflow(
         yield Skip("too_few_points", f"{rate.points} points of {rate.name}; 3 are needed")
     source, hits = overflows(skipped or empty("skipped_updates"), scale or empty("loss_scale"))
     singly = len(source.steps) < 3 * WINDOW
-    if singly and (hit := _counted(source, hits, warmup, high, storm, long)) is not None:
-        yield hit
-    elif (hit := _collapse(scale, warmup)) is not None:
+    counted = _counted(source, hits, warmup, high, storm, long) if singly else None
+    if (hit := counted or _collapse(scale, warmup)) is not None:
         yield hit
     more = _is_more(rate, source, hits) if singly else np.ones(rate.values.shape, bool)
     yield from _rates(rate, more, warmup, high, storm, long, min_points, low)
@@ -91,7 +91,7 @@ def _rates(
 
 def _counted(source: Series, hits: Mask, warmup: int, high: float, storm: float, long: int) -> Hit | None:
     """Return what single overflows say behind the warm-up: three of them, and more than `high` percent of the points."""
-    start = max(min(int((source.steps <= warmup).sum()), len(source.steps) // 3), _end_of_search(hits.any(axis=1)))
+    start = max(min(int((source.steps <= warmup).sum()), len(source.steps) // 3), _end_of_search(np.asarray(hits.any(axis=1))))
     late = np.flatnonzero(hits[start:].any(axis=1)) + start
     share = 100 * len(late) / max(1, len(source.steps) - start)
     is_search = source.name == "loss_scale" and source.steps[-1] <= warmup if len(source.steps) else True

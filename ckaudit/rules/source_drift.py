@@ -10,6 +10,8 @@ from ckaudit.run.departures import departures
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
+MIN_POINTS = 3
+
 
 @rule("DATA006", severity="sev2", needs=[], wants=[source_mix_share, language_share], unit="1")
 def source_drift(
@@ -20,7 +22,8 @@ def source_drift(
 
     ## What it checks
     The share of every source and language against the median of all its values before (M29, M30, SEV2-1), from `history` of
-    them on: further away than `k` robust deviations, than `least` and than `relative` of that median, at `min_points` points.
+    them on: further away than `k` robust deviations, than `least` and than `relative` of that median, or than twice
+    `relative` and two fifths of `least`, at `min_points` points.
     ## Why it matters
     Another mixture teaches another model, and the loss may hardly move: the commonest silent regression.
     ## False alarms
@@ -32,10 +35,12 @@ def source_drift(
         yield needs_one_of(source_mix_share, language_share)
         return
     for series in told:
-        if series.points <= history:
-            yield Skip("too_few_points", f"{series.points} points of {series.name}; more than {history} are needed")
+        if series.points <= MIN_POINTS:
+            yield Skip("too_few_points", f"{series.points} points of {series.name}; more than {MIN_POINTS} are needed")
             continue
         away, usual = departures(series, least=least, relative=relative, history=history, k=k)
+        small, _ = departures(series, least=least / 2.5, relative=2 * relative, history=history, k=k)
+        away = np.where(np.abs(np.nan_to_num(small)) > np.abs(np.nan_to_num(away)), small, away)
         for span in spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points):
             step, _ = span.worst(np.abs(away))
             row = int(np.searchsorted(series.steps, step))

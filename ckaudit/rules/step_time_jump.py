@@ -9,8 +9,10 @@ from ckaudit.metrics.speed import step_time, tokens_per_sec
 from ckaudit.metrics.tumbling import windows
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Floats, Mask, Series, Steps
+from ckaudit.run.shapes import Turn, lasting_rise
 
 QUANTILES = 2000
+MIN_LINES = 3
 
 
 @rule("SYS002", severity="sev2", needs=[step_time], wants=[tokens_per_sec], unit="s")
@@ -23,7 +25,9 @@ def step_time_jump(
     ## What it checks
     The median step of each `window` points against the median of all windows before: slower by `mild` (the catalogue's drop
     of 20 % in tokens per second, M39) and by `k` of their robust deviations, for `lasting` windows in a row, once that has
-    cost `lost` seconds; or slower by `strong` at once (trainproof's STEP-CLIFF is of that kind).
+    cost `lost` seconds; or slower by `strong` at once (trainproof's STEP-CLIFF is of that kind). Of fewer windows the end is
+    judged: steps that last half as long again as the fastest before, or `mild` at that cost, by five standard errors; or half
+    as long again as in the first third, of which hardly one took as long as the shorter ones of the last.
     ## Why it matters
     A device throttles, a node is shared, a cache is full: the same work at a higher price, and nothing else shows it.
     ## False alarms
@@ -34,10 +38,12 @@ def step_time_jump(
     """
     steps, values = windows(time, window)
     if len(steps) < lasting + 3:
-        if (hit := _in_few_lines(time, even, above)) is not None:
+        if (hit := _ends_slower(time, speed, mild, lost) or _in_few_lines(time, even, above)) is not None:
             yield hit
             return
-        yield Skip("too_few_points", f"{time.points} points of step_time; {window * (lasting + 3)} are needed")
+        if time.points >= MIN_LINES:
+            return
+        yield Skip("too_few_points", f"{time.points} points of step_time; {MIN_LINES} are needed")
         return
     middle = np.median(values, axis=1)
     base, noise = _past(middle, mild)
@@ -56,6 +62,37 @@ def step_time_jump(
                 points=(end - start) * window,
                 message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
             )  # fmt: skip
+
+
+def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -> Hit | None:
+    """Return where the steps of a short log become slower for good, if tokens do not go through as before."""
+    rows = np.flatnonzero(time.finite[:, 0])
+    values = time.values[rows, 0]
+    third = len(values) // 3
+    if len(values) < MIN_LINES or (speed is not None and _goes_on(speed)):
+        return None
+    turn = lasting_rise(values, share=mild - 1, share_alone=0.5)
+    first, last = values[:third], values[-third:]
+    if turn is None and (np.median(last) < 1.5 * np.median(first) or np.quantile(last, 0.25) <= np.quantile(first, 0.75)):
+        return None
+    if turn is not None and turn.after < 1.5 * turn.before:
+        cost = (turn.after - turn.before) * float(time.steps[rows[-1]] - time.steps[rows[turn.first]])
+        turn = turn if cost >= lost else None
+        if turn is None:
+            return None
+    turn = turn or Turn(third, len(values) - 1, float(np.median(first)), float(np.median(last)))
+    return Hit(
+        severity="sev2", where="steps", first=int(time.steps[rows[turn.first]]), last=int(time.steps[rows[-1]]),
+        worst=int(time.steps[rows[turn.first + int(np.argmax(values[turn.first :]))]]), value=turn.after, limit=turn.before,
+        points=len(rows) - turn.first, message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
+    )  # fmt: skip
+
+
+def _goes_on(speed: Series) -> bool:
+    """Tell whether as many tokens per second go through at the end as at the beginning."""
+    values = speed.values[speed.finite[:, 0], 0]
+    third = len(values) // 3
+    return third > 0 and bool(np.median(values[-third:]) > 0.8 * np.median(values[:third]))
 
 
 def _in_few_lines(time: Series, even: float, above: float, *, least: int = 2) -> Hit | None:

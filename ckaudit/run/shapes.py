@@ -1,4 +1,4 @@
-"""Shapes that a playbook calls bad, at any number of points: a level that changes and stays, a hump, a slide that does not slow down.
+"""Shapes that a playbook calls bad, at any number of points: a level that changes and stays, a hump, a steady slide.
 
 Many points are reduced to the medians of equal parts, so that 15, 60 and 600 points of one curve are judged alike.
 """

@@ -79,7 +79,9 @@ def check_units(chosen: Mapping[str, str]) -> None:
     """Raise `UsageError` where a name is no share, or its unit none of the two."""
     for name, unit in chosen.items():
         if name not in CATALOGUE_UNITS:
-            raise UsageError(f"--unit {name}={unit}: {name} is no share", hint=f"Shares are {', '.join(sorted(CATALOGUE_UNITS))}.")
+            raise UsageError(
+                f"--unit {name}={unit}: {name} is no share", hint=f"Shares are {', '.join(sorted(CATALOGUE_UNITS))}."
+            )
         if unit not in ("percent", "fraction"):
             raise UsageError(f"--unit {name}={unit} is not percent or fraction", hint=f"write it like --unit {name}=percent")
 

@@ -13,7 +13,7 @@ DERIVED = {
     "lr_phase": (),
     "mfu": ("tokens_seen",),
     "nan_inf_events": ("train_loss_raw", "val_loss", "grad_global_norm"),
-    "overflow_rate": ("skipped_updates",),
+    "overflow_rate": ("skipped_updates", "loss_scale"),
     "step_time": (),
     "steps_seen": ("skipped_updates",),
     "tokens_per_sec": ("tokens_seen",),

@@ -14,8 +14,8 @@ from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.vital_signs import PER_MINUTE, PER_STEP
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
-from ckaudit.run.units import in_catalogue_units
 from ckaudit.run.series import Series
+from ckaudit.run.units import in_catalogue_units
 
 COUNTED = ("steps_seen", "tokens_seen")  # from the first step on, which the newest lines alone do not tell
 RECENT = 256  # lines that gauges are computed from between two judgements

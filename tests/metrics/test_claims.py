@@ -42,7 +42,7 @@ def honest(seed=0, *, beta=0.98, zero_start=False, ppl_of="ema", pads=1.0, digit
         "steps_seen": steps - np.cumsum(skipped),
         "overflow_rate": np.array([100 * skipped[max(0, end - 100) : end].mean() for end in steps]),
         "grad_global_norm": norms,
-        "grad_clip_rate": np.array([100 * clipped[max(0, end - 50) : end].mean() for end in steps]),
+        "grad_clip_rate": np.array([clipped[max(0, end - 50) : end].mean() for end in steps]),
         "tokens_seen": np.cumsum(size),
         "tokens_per_update": size * pads,
         "time": 1.7e9 + np.cumsum(seconds + evals),
@@ -118,7 +118,7 @@ LIES = {
     "lr_phase": lambda x: x / 100,
     "steps_seen": lambda x: x + 5,
     "overflow_rate": lambda x: x + 200,
-    "grad_clip_rate": lambda x: x + 200,
+    "grad_clip_rate": lambda x: x + 2,
     "tokens_per_update": lambda x: x / 4,
     "step_time": lambda x: x * 1000,
     "tokens_per_sec": lambda x: x / 8,
@@ -143,8 +143,8 @@ def test_a_lie_is_found_and_no_other_claim_is_doubted(name):
 def test_rates_without_any_event_or_with_nothing_else():
     quiet = run_of(scalars={"skipped_updates": [0.0] * 20, "overflow_rate": [5.0] * 20})
     assert contradicted(quiet) == {"overflow_rate"}
-    all_clipped = run_of(scalars={"clip_coefficient": [0.5] * 20, "grad_clip_rate": [1.0] * 20})
-    assert contradicted(all_clipped) == {"grad_clip_rate"}, "a fraction in place of percent"
+    all_clipped = run_of(scalars={"clip_coefficient": [0.5] * 20, "grad_clip_rate": [100.0] * 20})
+    assert contradicted(all_clipped) == {"grad_clip_rate"}, "percent in place of a fraction"
 
 
 def test_claims_against_tensors_heads_and_layers():
