@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from msgspec.structs import replace
 
+from ckaudit.metrics.across import across
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
 from ckaudit.run.run import Run

@@ -78,8 +78,10 @@ def playbook_numbers(run: Run) -> Series:
     Shape (T, K): steps by names, "checkpoint_time", with a label behind a slash where there are several; each in its own
     unit. A name is left out where another is logged that says the same better, as val_loss does of val_ppl.
     """
-    logged = (run.scalar(name) for name, (shape, *_) in BAD_SHAPES.items() if not any(map(run.scalar, shape.unless)))
-    return side_by_side("playbook_numbers", "1", logged)
+    logged = {name: run.scalar(name) for name in BAD_SHAPES}
+    better = {name for name in _BETTER if run.scalar(name)}
+    judged = (each for name, each in logged.items() if not better.intersection(BAD_SHAPES[name][0].unless))
+    return side_by_side("playbook_numbers", "1", judged)
 
 
 def side_by_side(name: str, unit: str, logged: Iterable[Series]) -> Series:

@@ -8,6 +8,7 @@ from ckaudit.metrics.corpus import language_share, source_mix_share
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.departures import departures
 from ckaudit.run.series import Series
+from ckaudit.run.shapes import lasting_fall, lasting_rise
 from ckaudit.run.spans import spans
 
 MIN_POINTS = 3
@@ -22,8 +23,8 @@ def source_drift(
 
     ## What it checks
     The share of every source and language against the median of all its values before (M29, M30, SEV2-1), from `history` of
-    them on: further away than `k` robust deviations, than `least` and than `relative` of that median, or than twice
-    `relative` and two fifths of `least`, at `min_points` points.
+    them on: further away than `k` robust deviations, than `least` and than `relative` of that median, at `min_points` points;
+    or a slow change that lasts to the end, by twice `relative` and two fifths of `least`.
     ## Why it matters
     Another mixture teaches another model, and the loss may hardly move: the commonest silent regression.
     ## False alarms
@@ -39,9 +40,9 @@ def source_drift(
             yield Skip("too_few_points", f"{series.points} points of {series.name}; more than {MIN_POINTS} are needed")
             continue
         away, usual = departures(series, least=least, relative=relative, history=history, k=k)
-        small, _ = departures(series, least=least / 2.5, relative=2 * relative, history=history, k=k)
-        away = np.where(np.abs(np.nan_to_num(small)) > np.abs(np.nan_to_num(away)), small, away)
+        seen = set()
         for span in spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points):
+            seen.add(span.column)
             step, _ = span.worst(np.abs(away))
             row = int(np.searchsorted(series.steps, step))
             yield Hit(
@@ -49,3 +50,18 @@ def source_drift(
                 value=float(series.values[row, span.column]), limit=float(usual[row, span.column]),
                 message="{where} makes {value:.1%} of the tokens; it was {limit:.1%}",
             )  # fmt: skip
+        for column in sorted(set(range(len(series.labels))) - seen):
+            yield from _slid(series, column, 2 * relative, least)
+
+
+def _slid(series: Series, column: int, share: float, least: float) -> Iterator[Hit]:
+    """Yield the slow change of a small share that lasts to the end, by two fifths of `least` and by half or to double."""
+    rows = np.flatnonzero(series.finite_in(column))
+    values = series.values[rows, column]
+    turn = lasting_fall(values, share=share) or lasting_rise(values, share=share / (1 - share))
+    if turn is not None and abs(turn.after - turn.before) > 0.4 * least:
+        yield Hit(
+            severity="sev2", where=series.labels[column], first=int(series.steps[rows[turn.first]]),
+            last=int(series.steps[rows[-1]]), worst=int(series.steps[rows[-1]]), value=turn.after, limit=turn.before,
+            points=len(rows) - turn.first, message="{where} makes {value:.1%} of the tokens; it was {limit:.1%}",
+        )  # fmt: skip
