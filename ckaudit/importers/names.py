@@ -11,6 +11,7 @@ CATALOGUE = frozenset(
     tokens_seen steps_seen train_loss_raw train_loss_ema train_ppl learning_rate lr_phase tokens_per_update grad_global_norm
     grad_clip_rate update_to_weight opt_state_finite loss_scale overflow_rate skipped_updates grad_noise_scale
     scaling_law_residual curvature_trace_est
+    spectral_norm
     max_attn_logit attn_entropy residual_rms activation_outlier_rate logit_entropy_probe topk_mass_probe output_kl_to_prev
     moe_drop_rate moe_util_entropy moe_load_balance_loss
     source_mix_share language_share filter_reject_rate bytes_per_token seq_len_p50_p95 pad_fraction token_kl_drift

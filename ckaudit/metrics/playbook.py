@@ -48,6 +48,7 @@ BAD_SHAPES: dict[str, tuple[BadShape, ...]] = {
     "grad_noise_scale": (BadShape("humps", 4.0), BadShape("humps", 2.5, note=True)),
     "scaling_law_residual": (BadShape("shifts", 0.05),),
     "curvature_trace_est": (BadShape("slides up", 2.0),),
+    "spectral_norm": (BadShape("slides up", 2.0),),
     "residual_rms": (BadShape("slides up", 2.0),),
     "activation_outlier_rate": (BadShape("slides up", 2.0),),
     "logit_entropy_probe": (BadShape("slides down", 2.0),),

@@ -21,11 +21,11 @@ def off_its_playbook(
     Each logged number that no rule of its own judges, from `min_points` on, against the bad shape that its playbook names: a
     rise or fall of its level that lasts to the end (perplexities, probe loss, balance loss, padding, duplicates, checkpoint
     time and size, tokens per update, clip rate, time spent computing), a change of level up or down (residual of the scaling
-    law), a hump (divergence of a probe's answers, noise scale), a slide that does not slow down (curvature, residual stream,
-    outliers, entropy and top mass of a probe), a second rise after it had settled (update over weight), a second warm-up of
-    the learning rate, a phase that goes back, and a constant that changes. How far is declared for each. A change must exceed
-    five standard errors of the noise; of fewer than eight points, whose noise is not known, it must be a share of `few` where
-    it falls or rises.
+    law), a hump (divergence of a probe's answers, noise scale), a slide that does not slow down (curvature, spectral norm,
+    residual stream, outliers, entropy and top mass of a probe), a second rise after it had settled (update over weight), a
+    second warm-up of the learning rate, a phase that goes back, and a constant that changes. How far is declared for each. A
+    change must exceed five standard errors of the noise; of fewer than eight points, whose noise is not known, it must be a
+    share of `few` where it falls or rises.
     ## Why it matters
     Whoever logs such a number relies on somebody to look at it.
     ## False alarms

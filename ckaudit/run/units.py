@@ -6,35 +6,14 @@ other shares decide, or the user with `--unit`; what nobody decides stays as it 
 """
 
 from collections.abc import Mapping
-from typing import Literal
 
 import numpy as np
 from msgspec.structs import replace
 
+from ckaudit.contract.share_units import SHARE_UNITS
 from ckaudit.errors import UsageError
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series
-
-Unit = Literal["percent", "fraction"]
-
-CATALOGUE_UNITS: Mapping[str, Unit] = {
-    **dict.fromkeys(
-        (
-            "mfu", "dataloader_stall_frac", "comm_time_frac", "compute_time_frac", "source_mix_share", "language_share",
-            "pad_fraction", "rtp_toxicity_prob", "grad_clip_rate",
-        ),
-        "fraction",
-    ),
-    **dict.fromkeys(
-        (
-            "gpu_util", "topk_mass_probe", "filter_reject_rate", "lr_phase", "overflow_rate", "moe_drop_rate",
-            "activation_outlier_rate", "near_dup_rate", "train_val_overlap", "data_toxicity_rate", "pii_hit_rate",
-            "memorization_rate",
-        ),
-        "percent",
-    ),
-}  # fmt: skip
-"""The unit that metrics and rules expect of each logged share."""
 
 NEVER_BELOW_ONE_PERCENT = frozenset({"gpu_util", "topk_mass_probe", "filter_reject_rate"})
 """Shares in percent that are fractions where they never exceed 1: a device, a list of the likeliest tokens or a filter that does
@@ -42,6 +21,9 @@ less than a hundredth of its work is not logged step by step."""
 
 SMALL = frozenset({"dataloader_stall_frac", "comm_time_frac", "pad_fraction", "grad_clip_rate", "rtp_toxicity_prob"})
 """Shares in fractions of which a healthy run has some percent: values up to 1 may be percent where the writer uses those."""
+
+NEVER_WHOLE = frozenset({"dataloader_stall_frac", "comm_time_frac", "pad_fraction"})
+"""Shares of which none is everything: a step is not all waiting, and a batch not all padding. One that reaches 1 is percent."""
 
 ROUNDING = 1.02
 """A fraction ends at 1, give or take its rounding."""
@@ -61,7 +43,7 @@ def in_catalogue_units(run: Run, chosen: Mapping[str, str]) -> Run:
         UsageError: Where one of them is no share, or no unit.
     """
     check_units(chosen)
-    units = _recognised({name: series for name, series in run.scalars.items() if name in CATALOGUE_UNITS}, chosen)
+    units = _recognised({name: series for name, series in run.scalars.items() if name in SHARE_UNITS}, chosen)
     factors = {name: factor for name, unit in units.items() if (factor := factor_to_catalogue(name, unit)) != 1.0}
     if not units:
         return run
@@ -78,10 +60,8 @@ def in_catalogue_units(run: Run, chosen: Mapping[str, str]) -> Run:
 def check_units(chosen: Mapping[str, str]) -> None:
     """Raise `UsageError` where a name is no share, or its unit none of the two."""
     for name, unit in chosen.items():
-        if name not in CATALOGUE_UNITS:
-            raise UsageError(
-                f"--unit {name}={unit}: {name} is no share", hint=f"Shares are {', '.join(sorted(CATALOGUE_UNITS))}."
-            )
+        if name not in SHARE_UNITS:
+            raise UsageError(f"--unit {name}={unit}: {name} is no share", hint=f"Shares are {', '.join(sorted(SHARE_UNITS))}.")
         if unit not in ("percent", "fraction"):
             raise UsageError(f"--unit {name}={unit} is not percent or fraction", hint=f"write it like --unit {name}=percent")
 
@@ -92,7 +72,7 @@ def factor_to_catalogue(name: str, unit: str) -> float:
     >>> factor_to_catalogue("mfu", "percent"), factor_to_catalogue("gpu_util", "fraction"), factor_to_catalogue("mfu", "fraction")
     (0.01, 100.0, 1.0)
     """
-    own = CATALOGUE_UNITS[name]
+    own = SHARE_UNITS[name]
     return 1.0 if unit == own else 0.01 if own == "fraction" else 100.0
 
 
@@ -107,9 +87,9 @@ def _recognised(shares: Mapping[str, Series], chosen: Mapping[str, str]) -> dict
     """Return the unit in which each share was written: as chosen, as its range says, or as the writer's other shares say."""
     found = {name: chosen.get(name) or _by_range(name, series.values[series.finite]) for name, series in shares.items()}
     habits = {unit for unit in found.values() if unit}
-    others = {unit for name, unit in found.items() if unit and CATALOGUE_UNITS[name] == "fraction"}
+    others = {unit for name, unit in found.items() if unit and SHARE_UNITS[name] == "fraction"}
     for name, unit in found.items():
-        is_open = habits if CATALOGUE_UNITS[name] == "percent" else others if name in SMALL else set()
+        is_open = habits if SHARE_UNITS[name] == "percent" else others if name in SMALL else set()
         if unit is None and len(is_open) == 1:
             (found[name],) = is_open
     return {name: unit for name, unit in found.items() if unit is not None}
@@ -118,7 +98,7 @@ def _recognised(shares: Mapping[str, Series], chosen: Mapping[str, str]) -> dict
 def _by_range(name: str, values: Floats) -> str | None:
     """Return the unit that the range of a share shows, None where it shows none; `values` are finite, of any number."""
     largest = float(np.max(values, initial=0.0))
-    if largest > (MFU_OF_A_WRONG_PEAK if name == "mfu" else ROUNDING):
+    if largest > (MFU_OF_A_WRONG_PEAK if name == "mfu" else ROUNDING) or (name in NEVER_WHOLE and largest >= 1):
         return "percent"
     has_ended = name == "lr_phase" and int((values == 1.0).sum()) > 1  # a phase that stays at exactly 1
     return "fraction" if has_ended or (largest > 0 and name in NEVER_BELOW_ONE_PERCENT) else None
@@ -126,6 +106,6 @@ def _by_range(name: str, values: Floats) -> str | None:
 
 def _note(name: str, unit: str, *, said: bool) -> str:
     if said:
-        return f"{name} was logged in {unit}, as --unit says; the catalogue's unit is {CATALOGUE_UNITS[name]}"
-    why = "exceeds 1" if unit == "percent" else "never exceeds 1"
-    return f"{name} {why} and was read as {unit}; --unit {name}={CATALOGUE_UNITS[name]} reads it the other way"
+        return f"{name} was logged in {unit}, as --unit says; the catalogue's unit is {SHARE_UNITS[name]}"
+    why = "is not below 1" if unit == "percent" else "never exceeds 1"
+    return f"{name} {why} and was read as {unit}; --unit {name}={SHARE_UNITS[name]} reads it the other way"

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from ckaudit.contract.share_units import SHARE_UNITS
 from ckaudit.errors import UsageError
-from ckaudit.run.units import CATALOGUE_UNITS, in_catalogue_units
+from ckaudit.metrics import metrics
+from ckaudit.run.units import in_catalogue_units
 from tests.metrics.samples import run_of
 
 
@@ -25,6 +27,7 @@ def values(run, name):
         ("gpu_util", [0.97, 0.95, 0.96], [97, 95, 96]),
         ("gpu_util", [97, 95, 96], [97, 95, 96]),
         ("dataloader_stall_frac", [2, 3, 30], [0.02, 0.03, 0.3]),
+        ("dataloader_stall_frac", [1, 1, 0.5, 1], [0.01, 0.01, 0.005, 0.01]),  # no step is all waiting
         ("grad_clip_rate", [80, 40, 3], [0.8, 0.4, 0.03]),
         ("overflow_rate", [12, 0, 0.5], [12, 0, 0.5]),
         ("overflow_rate", [0.14, 0.13, 0.14], [0.14, 0.13, 0.14]),  # nobody can tell
@@ -59,7 +62,12 @@ def test_what_is_no_share_or_no_unit_is_refused(chosen):
         read(chosen, mfu=[0.5])
 
 
-@pytest.mark.parametrize("name", sorted(CATALOGUE_UNITS))
+@pytest.mark.parametrize("name", sorted(SHARE_UNITS))
 @pytest.mark.parametrize("logged", [[], [np.nan, np.nan], [0.0, 0.0, 0.0], [-1.0, np.inf]])
 def test_odd_values_are_borne(name, logged):
     assert len(read(**{name: logged}).scalar(name).steps) == len(logged)
+
+
+@pytest.mark.parametrize("name", sorted(SHARE_UNITS))
+def test_a_share_has_the_unit_that_its_metric_explains(name):
+    assert metrics()[name].unit == {"percent": "%", "fraction": "1"}[SHARE_UNITS[name]]
