@@ -57,7 +57,6 @@ BAD_SHAPES: dict[str, tuple[BadShape, ...]] = {
     "fixed_probe_loss": (BadShape("rises", 0.15), BadShape("is never back", 0.08)),
     "moe_load_balance_loss": (BadShape("rises", 0.5),),
     "near_dup_rate": (BadShape("rises", 0.5, floor=1.0),),
-    "pad_fraction": (BadShape("rises", 0.5, floor=0.15),),
     "compute_time_frac": (BadShape("falls", 0.2),),
     "checkpoint_time": (BadShape("rises", 1.0, floor=10.0),),
     "checkpoint_size": (BadShape("rises", 0.5), BadShape("falls", 0.3)),

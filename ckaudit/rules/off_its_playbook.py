@@ -19,7 +19,7 @@ def off_its_playbook(
 
     ## What it checks
     Each logged number that no rule of its own judges, from `min_points` on, against the bad shape that its playbook names: a
-    rise or fall of its level that lasts to the end (perplexities, probe loss, balance loss, padding, duplicates, checkpoint
+    rise or fall of its level that lasts to the end (perplexities, probe loss, balance loss, duplicates, checkpoint
     time and size, tokens per update, clip rate, time spent computing), a change of level up or down (residual of the scaling
     law), a hump (divergence of a probe's answers, noise scale), a slide that does not slow down (curvature, spectral norm,
     residual stream, outliers, entropy and top mass of a probe), a second rise after it had settled (update over weight), a

@@ -8,7 +8,7 @@ from ckaudit.metrics.corpus import language_share, source_mix_share
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.departures import departures
 from ckaudit.run.series import Series
-from ckaudit.run.shapes import lasting_fall, lasting_rise
+from ckaudit.run.shapes import lasting_change
 from ckaudit.run.spans import spans
 
 MIN_POINTS = 3
@@ -58,7 +58,7 @@ def _slid(series: Series, column: int, share: float, least: float) -> Iterator[H
     """Yield the slow change of a small share that lasts to the end, by two fifths of `least` and by half or to double."""
     rows = np.flatnonzero(series.finite_in(column))
     values = series.values[rows, column]
-    turn = lasting_fall(values, share=share) or lasting_rise(values, share=share / (1 - share))
+    turn = lasting_change(values, share=share)
     if turn is not None and abs(turn.after - turn.before) > 0.4 * least:
         yield Hit(
             severity="sev2", where=series.labels[column], first=int(series.steps[rows[turn.first]]),

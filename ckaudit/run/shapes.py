@@ -6,7 +6,7 @@ Many points are reduced to the medians of equal parts, so that 15, 60 and 600 po
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, difference_noise, lone_peaks, sustained_rise
+from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, lone_peaks, sustained_rise
 from ckaudit.run.series import Floats, Steps
 
 
@@ -42,7 +42,27 @@ def lasting_rise(values: Floats, *, share: float, share_alone: float | None = No
     """
     alone = share if share_alone is None else share_alone
     found = sustained_rise(values, min_share=share, min_share_alone=alone)
-    return None if found is None else Turn(found.onset, len(values) - 1, found.low, found.end)
+    if found is not None:
+        return Turn(found.onset, len(values) - 1, found.low, found.end)
+    return _rise_of_thirds(values, share)
+
+
+def _rise_of_thirds(values: Floats, share: float) -> Turn | None:
+    """Return the rise from the first third to the last of a noisy curve, of which the last sixth holds it, by five errors."""
+    third = len(values) // 3
+    if len(values) < ENOUGH_FOR_NOISE:
+        return None
+    before, after = float(np.median(values[:third])), float(np.median(values[-third:]))
+    error = difference_noise(values) * float(np.sqrt(2 / third)) * MEDIAN_COST
+    enough = before + max(share * before, 5 * error)
+    if before <= 0 or after <= enough or np.median(values[-max(2, third // 2) :]) <= enough:
+        return None
+    return Turn(third, len(values) - 1, before, after)
+
+
+def lasting_change(values: Floats, *, share: float) -> Turn | None:
+    """Return the fall of a positive curve by a share that lasts to its end, or a rise as far the other way; None: neither."""
+    return lasting_fall(values, share=share) or lasting_rise(values, share=share / (1 - share))
 
 
 def lasting_fall(values: Floats, *, share: float, share_alone: float | None = None) -> Turn | None:
@@ -95,7 +115,8 @@ def never_back(values: Floats, *, share: float) -> Turn | None:
     low = float(levels.min())
     lowest = int(np.flatnonzero(levels <= (1 + share / 4) * low)[-1]) if low > 0 else len(levels)
     behind = levels[lowest + 1 + len(levels) // 8 :]  # a rise takes its time
-    if len(behind) < max(2, len(levels) // 4) or behind.min() < (1 + share) * low:
+    noise = difference_noise(levels[len(levels) // 2 :]) if len(levels) >= ENOUGH_FOR_NOISE else 0.0
+    if len(behind) < max(2, len(levels) // 4) or behind.min() < low + max(share * low, 2 * noise):
         return None
     return Turn(int(parts[lowest + 1][0]), len(values) - 1, low, float(behind[-1]))
 
@@ -163,12 +184,15 @@ def slide(values: Floats, *, times: float, slowing: float = 0.6) -> Turn | None:
 def surge(values: Floats, *, times: float) -> Turn | None:
     """Return where a positive curve that had settled exceeds `times` everything before; None: nowhere.
 
-    It has settled where it rose no more from one level to the next: a warm-up rises all the time.
+    It has settled where it rose no more from one level to the next; or hardly, if it rises so far soon after: a warm-up rises
+    all the time, ever more slowly.
     """
     levels, parts = levels_of(values)
-    highest = np.maximum.accumulate(levels)
-    for place in np.flatnonzero(levels[1:] <= 1.05 * highest[:-1]) + 1:
-        above = np.flatnonzero(levels[place:] > times * highest[place])
+    highest, reach = np.maximum.accumulate(levels), max(2, len(levels) // 8)
+    for place in np.flatnonzero(levels[1:] <= 1.2 * highest[:-1]) + 1:
+        is_flat = levels[place] <= 1.05 * highest[place - 1]
+        later = levels[place:] if is_flat else levels[place : place + 1 + reach]
+        above = np.flatnonzero(later > times * highest[place])
         if highest[place] > 0 and len(above):
             first = place + int(above[0])
             return Turn(int(parts[first][0]), len(values) - 1, float(highest[place]), float(levels[first:].max()))
