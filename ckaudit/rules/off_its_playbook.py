@@ -38,7 +38,7 @@ def off_its_playbook(
         known = np.flatnonzero(numbers.finite_in(column))
         values = numbers.values[known, column]
         if len(values) < min_points:
-            short.append(label)
+            short += [label] if len(values) else []
             continue
         for shape in BAD_SHAPES[label.partition("/")[0]]:
             turn = _turn(values, shape, few)
@@ -51,8 +51,8 @@ def off_its_playbook(
                 message=_SENTENCES[shape.kind],
             )  # fmt: skip
             break
-    if short and len(short) == len(numbers.labels):
-        yield Skip("too_few_points", f"fewer than {min_points} points of {', '.join(short)}")
+    if len(short) == int(numbers.finite.any(axis=0).sum()):
+        yield Skip("too_few_points", f"fewer than {min_points} points of {', '.join(short) or 'any'}")
 
 
 def _turn(values: Floats, shape: BadShape, few: float) -> Turn | None:

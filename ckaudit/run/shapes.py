@@ -116,9 +116,10 @@ def never_back(values: Floats, *, share: float) -> Turn | None:
     lowest = int(np.flatnonzero(levels <= (1 + share / 4) * low)[-1]) if low > 0 else len(levels)
     behind = levels[lowest + 1 + len(levels) // 8 :]  # a rise takes its time
     noise = difference_noise(levels[len(levels) // 2 :]) if len(levels) >= ENOUGH_FOR_NOISE else 0.0
-    if len(behind) < max(2, len(levels) // 4) or behind.min() < low + max(share * low, 2 * noise):
+    if len(behind) < max(2, len(levels) // 4) or behind.min() < low + max(share * low, 1.5 * noise):
         return None
-    return Turn(int(parts[lowest + 1][0]), len(values) - 1, low, float(behind[-1]))
+    near = np.flatnonzero(values < (low + float(behind.min())) / 2)
+    return Turn(int(near[-1]) + 1, len(values) - 1, low, float(behind[-1]))
 
 
 def warms_up_again(values: Floats) -> Turn | None:
@@ -151,7 +152,10 @@ def hump(values: Floats, *, times: float) -> Turn | None:
         high = np.flatnonzero((beside > 0) & (levels[1:-1] > times * beside)) + 1
         if len(high):
             peak = int(high[np.argmax(levels[high])])
-            return Turn(int(parts[high[0]][0]), int(parts[high[-1]][-1]), float(beside[peak - 1]), float(levels[peak]))
+            usual = float(beside[peak - 1])
+            rows = np.concatenate([parts[place] for place in high])
+            rows = rows[values[rows] > times * usual]
+            return Turn(int(rows[0]), int(rows[-1]), usual, float(values[rows].max()))
     peaks = lone_peaks(values, min_ratio=times)
     if not len(peaks):
         return None
