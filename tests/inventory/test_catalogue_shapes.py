@@ -132,3 +132,10 @@ def test_a_slide_of_the_utilisation_to_a_half_is_a_collapse(tmp_path: Path, poin
     report = verdict(tmp_path, "mfu", values, gap=10, form="scalars")
     assert ("SYS006", "sev1") in grave(report)
     assert (scale == 1.0) != any(note.startswith("mfu is not below 1 and was read as percent") for note in report.notes)
+
+
+def test_a_number_off_its_playbook_brings_what_its_playbook_says_to_do(tmp_path: Path) -> None:
+    report = verdict(tmp_path, "checkpoint_time", [20.0, 22.0, 28.0, 41.0, 60.0, 90.0], gap=100, form="scalars")
+    (found,) = [each for each in report.findings if each.code == "PLAY001"]
+    assert found.help is not None
+    assert entries()["checkpoint_time"].mitigations[0] in found.help

@@ -65,6 +65,8 @@ KNOBS = {
     "uniform_heads": "Check the scale of the attention logits and the learning rate of the query and key matrices.",
     "validation_noise": "Evaluate on more samples, always the same ones.",
     "impossible_value": "Correct the code that computes or logs the number; until then, trust nothing that rests on it.",
+    "off_its_playbook": "Read what its playbook says of the number: ckaudit explain NAME.",
+    "undecided_unit": "Say with --unit which of the two it is, and log it in the catalogue's unit from then on.",
     "weight_scale_off": "Set the initial standard deviation that the layer's width asks for.",
     "weights_alike": "Draw the initial weights at random, each on its own.",
     "weights_grow": "Lower the learning rate, or add weight decay.",
@@ -109,4 +111,6 @@ def advised(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis], *, sure
 
 def _helped(finding: Finding, rule: Rule | None) -> Finding:
     row = advice_on(rule) if rule is not None else None
+    if rule is not None and rule.name == "off_its_playbook" and (number := entry_of((finding.where or "").partition("/")[0])):
+        row = Advised(entries()[number].mitigations[0], f"{number} (ckaudit explain {number}).")
     return finding if row is None else replace(finding, help=row.sentence)
