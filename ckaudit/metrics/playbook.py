@@ -10,7 +10,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series, merged_steps
 
 Kind = Literal[
-    "rises", "falls", "is never back", "is never back up", "shifts", "humps", "slides up", "slides down", "surges",
+    "rises", "falls", "is never back", "is never back up", "shifts", "humps", "slides up", "slides down", "surges", "spikes",
     "warms up again", "goes back", "differs", "stays high",
 ]  # fmt: skip
 
@@ -53,7 +53,7 @@ BAD_SHAPES: dict[str, tuple[BadShape, ...]] = {
     "activation_outlier_rate": (BadShape("slides up", 2.0),),
     "logit_entropy_probe": (BadShape("slides down", 2.0),),
     "topk_mass_probe": (BadShape("slides down", 2.0, top=100.0),),
-    "output_kl_to_prev": (BadShape("humps", 2.5),),
+    "output_kl_to_prev": (BadShape("spikes", 2.5),),
     "fixed_probe_loss": (BadShape("rises", 0.15), BadShape("is never back", 0.08)),
     "moe_load_balance_loss": (BadShape("rises", 0.5),),
     "near_dup_rate": (BadShape("rises", 0.5, floor=1.0),),

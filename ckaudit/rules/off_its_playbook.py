@@ -8,7 +8,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.playbook import BAD_SHAPES, BadShape, playbook_numbers
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Floats, Series
-from ckaudit.run.shapes import Turn, hump, lasting_fall, lasting_rise, never_back, shift, slide, surge, warms_up_again
+from ckaudit.run.shapes import Turn, hump, lasting_fall, lasting_rise, never_back, shift, slide, spike, surge, warms_up_again
 
 
 @rule("PLAY001", severity="sev2", needs=[playbook_numbers], wants=[train_loss_raw], unit="1")
@@ -19,13 +19,13 @@ def off_its_playbook(
 
     ## What it checks
     Each logged number that no rule of its own judges, from `min_points` on, against the bad shape that its playbook names: a
-    rise or fall of its level that lasts to the end (perplexities, probe loss, balance loss, duplicates, checkpoint
-    time and size, tokens per update, clip rate, time spent computing), a change of level up or down (residual of the scaling
-    law), a hump (divergence of a probe's answers, noise scale), a slide that does not slow down (curvature, spectral norm,
-    residual stream, outliers, entropy and top mass of a probe), a second rise after it had settled (update over weight), a
-    second warm-up of the learning rate, a phase that goes back, and a constant that changes. How far is declared for each. A
-    change must exceed five standard errors of the noise; of fewer than eight points, whose noise is not known, it must be a
-    share of `few` where it falls or rises.
+    rise or fall of its level that lasts to the end (perplexities, probe loss, balance loss, duplicates, checkpoint time and
+    size, tokens per update, clip rate, time spent computing), a change of level up or down (residual of the scaling law), a
+    hump (noise scale), a jump of what had settled (divergence of a probe's answers), a slide that does not slow down
+    (curvature, spectral norm, residual stream, outliers, entropy and top mass of a probe), a second rise after it had settled
+    (update over weight), a second warm-up of the learning rate, a phase that goes back, and a constant that changes. How far
+    is declared for each. A change must exceed five standard errors of the noise; of fewer than eight points, whose noise is
+    not known, it must be a share of `few` where it falls or rises.
     ## Why it matters
     Whoever logs such a number relies on somebody to look at it.
     ## False alarms
@@ -100,6 +100,7 @@ _JUDGES: dict[str, Callable[[Floats, float, float], Turn | None]] = {
     "slides up": lambda values, size, _: slide(values, times=size),
     "slides down": lambda values, size, _: _inverted(lambda each, times: slide(each, times=times), values, size),
     "surges": lambda values, size, _: surge(values, times=size),
+    "spikes": lambda values, size, _: spike(values, times=size),
     "warms up again": lambda values, *_: warms_up_again(values),
     "goes back": lambda values, size, _: _goes_back(values, size),
     "differs": lambda values, size, _: _differs(values, size),
@@ -114,6 +115,7 @@ _SENTENCES = {
     "humps": "{where} jumps to {value:.4g}; before and after it is {limit:.4g}",
     "slides up": "{where} grows and does not slow down: {value:.4g} at the end, {limit:.4g} in the middle of the run",
     "slides down": "{where} runs to one side and does not slow down: {value:.4g} at the end, {limit:.4g} in the middle",
+    "spikes": "{where} jumps to {value:.4g}; it had settled at {limit:.4g}",
     "surges": "{where} rises to {value:.4g} after it had settled at {limit:.4g}",
     "warms up again": "{where} drops to {value:.3g} from its peak of {limit:.3g} and warms up a second time",
     "goes back": "{where} goes back to {value:.4g}, and had reached {limit:.4g}: a schedule is another one from there on",

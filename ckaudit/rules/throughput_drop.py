@@ -8,7 +8,7 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.speed import mfu, step_time, tokens_per_sec
 from ckaudit.metrics.tumbling import windows
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.robust import difference_noise
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
 from ckaudit.run.seams import seams
 from ckaudit.run.series import Series, Steps, single
 from ckaudit.run.shapes import lasting_fall
@@ -29,16 +29,17 @@ def throughput_drop(
     more than `drop`, `k` robust deviations of that third and three of the noise, at `lasting` points in a row, is sev2 (the
     catalogue's bad series falls from 55 to 46 %); so is a slow slide that ends lower by `drop` and five standard errors, of
     fewer than eight points by `alone`. Where it ends below `collapse` of what it was it is sev1 (SEV1-4). Where there are
-    more than ten times `window` points, medians of that many are judged. Where a clock tells of steps, long logs of tokens per
-    second are judged by the time that a step takes.
+    more than ten times `window` points, medians of that many are judged. Where a clock tells of steps, logs of tokens per second
+    that are long, or too short to know the noise of the clock, are judged by the time that a step takes.
     ## Why it matters
     The same budget buys fewer tokens, and only this number shows it.
     ## False alarms
     Noise of the clock is in the deviations. Shorter rows or smaller batches use the hardware less, rightly. A run that was taken
     up again may have other hardware: each of its sessions is judged by itself.
     """
-    is_long = speed is not None and speed.points > 8 * window
-    series = used if used is not None else None if time is not None and is_long else speed
+    few = 0 if speed is None else speed.points
+    beside_clock = time is not None and not ENOUGH_FOR_NOISE <= few <= 8 * window
+    series = used if used is not None else None if beside_clock else speed
     if series is None:
         yield Skip("not_recorded", "needs mfu")
         return

@@ -9,6 +9,9 @@ from msgspec import Struct
 from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, lone_peaks, sustained_rise
 from ckaudit.run.series import Floats, Steps
 
+LARGE = 0.5
+"""A rise by so much of the level that three standard errors are enough, where hardly a point of the two ends is mixed."""
+
 
 class Turn(Struct, frozen=True):
     """Where a curve turned bad.
@@ -44,17 +47,22 @@ def lasting_rise(values: Floats, *, share: float, share_alone: float | None = No
     found = sustained_rise(values, min_share=share, min_share_alone=alone)
     if found is not None:
         return Turn(found.onset, len(values) - 1, found.low, found.end)
-    return _rise_of_thirds(values, share)
+    return _rise_of_thirds(values, share, max(share, LARGE))
 
 
-def _rise_of_thirds(values: Floats, share: float) -> Turn | None:
-    """Return the rise from the first third to the last of a noisy curve, of which the last sixth holds it, by five errors."""
+def _rise_of_thirds(values: Floats, share: float, large: float) -> Turn | None:
+    """Return the rise from the first third to the last of a noisy curve, of which the last sixth holds it.
+
+    By five standard errors, or three where it is `large` and three quarters of the last third lie above as many of the first.
+    """
     third = len(values) // 3
     if len(values) < ENOUGH_FOR_NOISE:
         return None
     before, after = float(np.median(values[:third])), float(np.median(values[-third:]))
     error = difference_noise(values) * float(np.sqrt(2 / third)) * MEDIAN_COST
-    enough = before + max(share * before, 5 * error)
+    first, last = values[:third], values[-third:]
+    is_large = after > (1 + large) * before and np.quantile(last, 0.25) > np.quantile(first, 0.75)
+    enough = before + max(share * before, (3 if is_large else 5) * error)
     if before <= 0 or after <= enough or np.median(values[-max(2, third // 2) :]) <= enough:
         return None
     return Turn(third, len(values) - 1, before, after)
@@ -111,7 +119,7 @@ def never_back(values: Floats, *, share: float) -> Turn | None:
 
     For quantities without much noise of their own. A quarter of the levels, and two of them, must lie behind the lowest.
     """
-    levels, parts = levels_of(values)
+    levels, _ = levels_of(values)
     low = float(levels.min())
     lowest = int(np.flatnonzero(levels <= (1 + share / 4) * low)[-1]) if low > 0 else len(levels)
     behind = levels[lowest + 1 + len(levels) // 8 :]  # a rise takes its time
@@ -156,11 +164,7 @@ def hump(values: Floats, *, times: float) -> Turn | None:
             rows = np.concatenate([parts[place] for place in high])
             rows = rows[values[rows] > times * usual]
             return Turn(int(rows[0]), int(rows[-1]), usual, float(values[rows].max()))
-    peaks = lone_peaks(values, min_ratio=times)
-    if not len(peaks):
-        return None
-    worst = int(peaks[np.argmax(values[peaks])])
-    return Turn(int(peaks[0]), int(peaks[-1]), float(np.median(values)), float(values[worst]))
+    return None
 
 
 def slide(values: Floats, *, times: float, slowing: float = 0.6) -> Turn | None:
@@ -198,9 +202,22 @@ def surge(values: Floats, *, times: float) -> Turn | None:
         later = levels[place:] if is_flat else levels[place : place + 1 + reach]
         above = np.flatnonzero(later > times * highest[place])
         if highest[place] > 0 and len(above):
-            first = place + int(above[0])
-            return Turn(int(parts[first][0]), len(values) - 1, float(highest[place]), float(levels[first:].max()))
+            rows = np.concatenate(parts[place + int(above[0]) :])
+            rows = rows[values[rows] > times * highest[place]]
+            return Turn(int(rows[0]), len(values) - 1, float(highest[place]), float(values[rows].max()))
     return None
+
+
+def spike(values: Floats, *, times: float) -> Turn | None:
+    """Return where a positive curve that had settled jumps, for a while or at a single point; None: nowhere."""
+    found = surge(values, times=times)
+    if found is not None:
+        return found
+    peaks = lone_peaks(values, min_ratio=times)
+    if not len(peaks):
+        return None
+    worst = int(peaks[np.argmax(values[peaks])])
+    return Turn(int(peaks[0]), int(peaks[-1]), float(np.median(values)), float(values[worst]))
 
 
 def _middles(levels: Floats) -> Floats:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.shapes import hump, lasting_fall, lasting_rise, never_back, shift, slide, surge, warms_up_again
+from ckaudit.run.shapes import hump, lasting_fall, lasting_rise, never_back, shift, slide, spike, surge, warms_up_again
 
 LENGTHS = (6, 15, 24, 60, 600, 5000)
 
@@ -57,10 +57,10 @@ def test_a_hump_comes_back_and_a_step_does_not(points):
     assert hump(np.where(np.arange(points) < points // 2, 1.0, 9.0), times=2.5) is None
 
 
-def test_one_spike_among_many_points_is_a_hump():
+def test_one_point_among_many_is_a_spike():
     values = np.ones(500)
     values[321] = 9.0
-    assert (hump(values, times=2.5).first, hump(values, times=2.5).after) == (321, 9.0)
+    assert (spike(values, times=2.5).first, spike(values, times=2.5).after) == (321, 9.0)
 
 
 @pytest.mark.parametrize("points", LENGTHS)
@@ -90,3 +90,9 @@ def test_cycles_and_decays_are_no_second_warm_up(points, cycles):
 @pytest.mark.parametrize("points", [10, 15, 60, 600])
 def test_a_second_warm_up(points):
     assert warms_up_again(curve(points, 0.0, 2.0, 4.0, 6.0, 6.0, 0.0, 2.0, 4.0, 6.0, 6.0)) is not None
+
+
+@pytest.mark.parametrize("points", LENGTHS)
+def test_what_had_settled_jumps(points):
+    assert spike(curve(points, 0.5, 0.3, 0.2, 1.6, 0.3, 0.2), times=2.5) is not None
+    assert spike(curve(points, 0.0, 0.25, 0.35, 0.4, 0.3, 0.1), times=2.5) is None
