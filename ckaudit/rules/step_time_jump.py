@@ -79,6 +79,9 @@ def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -
     if len(values) < MIN_LINES or (speed is not None and _goes_on(speed)):
         return None
     turn = lasting_rise(values, share=mild - 1, share_alone=0.5)
+    gaps = np.diff(time.steps[rows])
+    if len(gaps) > 2 and not 0.5 < np.median(gaps[-third:]) / np.median(gaps[:third]) < 2:
+        return None  # lines at other distances hold other evaluations
     first, last = values[:third], values[-third:]
     if turn is None and (np.median(last) < 1.5 * np.median(first) or np.quantile(last, 0.25) <= np.quantile(first, 0.75)):
         return None

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.speed import mfu, step_time, tokens_per_sec
 from ckaudit.metrics.tumbling import windows
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
@@ -17,10 +18,10 @@ from ckaudit.run.spans import spans
 MIN_POINTS = 3
 
 
-@rule("SYS006", severity="sev1", needs=[], wants=[mfu, tokens_per_sec, step_time, FACTS], unit="1")
+@rule("SYS006", severity="sev1", needs=[], wants=[mfu, tokens_per_sec, step_time, tokens_seen, FACTS], unit="1")
 def throughput_drop(
-    used: Series | None, speed: Series | None, time: Series | None, facts: Manifest | None, *, drop: float = 0.1,
-    alone: float = 0.3, collapse: float = 0.6, k: float = 6.0, lasting: int = 3, window: int = 20,
+    used: Series | None, speed: Series | None, time: Series | None, tokens: Series | None, facts: Manifest | None, *,
+    drop: float = 0.1, alone: float = 0.3, collapse: float = 0.6, k: float = 6.0, lasting: int = 3, window: int = 20,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Less goes through, for the same hardware.
 
@@ -29,25 +30,25 @@ def throughput_drop(
     more than `drop`, `k` robust deviations of that third and three of the noise, at `lasting` points in a row, is sev2 (the
     catalogue's bad series falls from 55 to 46 %); so is a slow slide that ends lower by `drop` and five standard errors, of
     fewer than eight points by `alone`. Where it ends below `collapse` of what it was it is sev1 (SEV1-4). Where there are
-    more than ten times `window` points, medians of that many are judged. Where a clock tells of steps, logs of tokens per second
-    that are long, or too short to know the noise of the clock, are judged by the time that a step takes.
+    more than ten times `window` points, medians of that many are judged. Tokens per second that are made of a clock and a count
+    are judged by the time that a step takes, another rule's business.
     ## Why it matters
     The same budget buys fewer tokens, and only this number shows it.
     ## False alarms
     Noise of the clock is in the deviations. Shorter rows or smaller batches use the hardware less, rightly. A run that was taken
     up again may have other hardware: each of its sessions is judged by itself.
     """
-    few = 0 if speed is None else speed.points
-    beside_clock = time is not None and not ENOUGH_FOR_NOISE <= few <= 8 * window
-    series = used if used is not None else None if beside_clock else speed
+    is_made_of_clock = time is not None and tokens is not None
+    series = used if used is not None else None if is_made_of_clock else speed
     if series is None:
         yield Skip("not_recorded", "needs mfu")
         return
     if series.points > 10 * window:
         steps, values = windows(series, window)
         series = single(series.name, series.unit, steps[:, -1], np.median(values, axis=1))
-    if series.points < MIN_POINTS:
-        yield Skip("too_few_points", f"{series.points} points of {series.name}; {MIN_POINTS} are needed")
+    needed = ENOUGH_FOR_NOISE if is_made_of_clock else MIN_POINTS  # a clock holds evaluations and checkpoints too
+    if series.points < needed:
+        yield Skip("too_few_points", f"{series.points} points of {series.name}; {needed} are needed")
         return
     known = np.flatnonzero(series.finite[:, 0])
     for part in np.split(known, np.searchsorted(series.steps[known], [seam + 1 for seam in seams(facts)])):
