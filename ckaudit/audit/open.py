@@ -14,6 +14,7 @@ from ckaudit.run.read import Progress, read_run
 from ckaudit.run.rows import run_of_table
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
+from ckaudit.run.units import in_catalogue_units
 
 _HEAD = 4096
 TRAINER_STATE = "trainer_state.json"
@@ -56,6 +57,7 @@ def open_run(
             str(path), imported.table, documents=imported.documents, reads=reads, manifest=imported.manifest,
             notes=imported.notes, logs=logs,
         )  # fmt: skip
+    run = in_catalogue_units(run, choice.units)
     return run if choice.tau_slices is None else replace(run, tau_slices=choice.tau_slices)
 
 

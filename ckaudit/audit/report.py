@@ -25,6 +25,7 @@ from ckaudit.causes import causes
 from ckaudit.contract.alike import across_files, same_kind
 from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
+from ckaudit.contract.contradictions import is_of_other_unit
 from ckaudit.contract.report import VERSION, Check, Diagnosis, Finding, Report, VitalCheck, worst
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
@@ -79,7 +80,8 @@ def open_judged(
     run = open_run(path, reads=reads, choice=choice, progress=progress)
     if not len(run.checkpoint_steps) or not is_ours(path):
         return run
-    return replace(run, findings=(*run.findings, *contradictions_of_newest(path, step=step)))
+    found = (each for each in contradictions_of_newest(path, step=step) if not is_of_other_unit(each, run.units))
+    return replace(run, findings=(*run.findings, *found))
 
 
 @takes_any_numbers

@@ -1,8 +1,10 @@
 """`ckaudit import`: a run that another program logged becomes a run folder."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 
 from ckaudit.cli import options
@@ -52,6 +54,7 @@ def command(
     format: As = "auto",  # noqa: A002  what the option is called
     which: Which = "",
     map: Map = None,  # noqa: A002  what the option is called
+    unit: options.Unit = None,
     list_runs: Runs = False,
     formats: Formats = False,
     force: Force = False,
@@ -66,15 +69,30 @@ def command(
 
     from ckaudit.importers import import_runs, one_of
 
-    path, choice = Path(source), replace(options.choice(map, which), format="" if format == "auto" else format)
+    path, choice = Path(source), replace(options.choice(map, which, unit=unit), format="" if format == "auto" else format)
     if not path.exists():
         raise UnreadableError(f"{path} does not exist", hint="Name a log or a folder that a tracker wrote.")
     runs = import_runs(path, choice=choice)
     if list_runs:
         return _say_runs(runs)
     chosen = [one_of(runs, which, path)] if which else runs
+    chosen = [_in_catalogue_units(each, choice.units) for each in chosen]
     _write(chosen, Path(output) if output else _own_folder(path), force=force, quiet=quiet)
     return 0
+
+
+def _in_catalogue_units(run: "Imported", chosen: Mapping[str, str]) -> "Imported":
+    """Return a run whose shares are in the catalogue's units."""
+    from msgspec.structs import replace
+
+    from ckaudit.run.rows import run_of_table
+    from ckaudit.run.units import factor_to_catalogue, in_catalogue_units
+
+    read = in_catalogue_units(run_of_table(run.name, run.table, reads=()), chosen)
+    factors = {name: factor_to_catalogue(name, unit) for name, unit in read.units.items()}
+    values = [row * factors.get(name.partition("/")[0], 1.0) for name, row in zip(run.table.names, run.table.values, strict=True)]
+    table = replace(run.table, values=np.array(values).reshape(run.table.values.shape))
+    return replace(run, table=table, notes=(*run.notes, *read.notes)) if read.notes else run
 
 
 def _own_folder(source: Path) -> Path:

@@ -92,7 +92,7 @@ def command(
     if format in ("parquet", "arrow") and not output and sys.stdout.isatty():
         raise UsageError(f"{format} is not text for a screen", hint="name a file: -o FILE")
     stretch = _stretch(step, first, last, every)
-    choice = _of_policy(options.choice(map, which, tau_slices))
+    choice = _of_policy(options.choice(map, which, tau_slices=tau_slices))
     from msgspec.structs import replace
 
     from ckaudit.audit.measure import measure

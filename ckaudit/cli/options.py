@@ -95,6 +95,17 @@ def step(word: str | None, option: str = "--step") -> int | None:
     return int(word)
 
 
+Unit = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--unit",
+        metavar="NAME=UNIT",
+        help="Read the share NAME as percent or fraction, as in mfu=percent; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
 def columns(pairs: Sequence[str]) -> Mapping[str, str]:
     """Return the mapping that `name=column` pairs spell, or raise `UsageError`."""
     mapping: dict[str, str] = {}
@@ -108,11 +119,24 @@ def columns(pairs: Sequence[str]) -> Mapping[str, str]:
     return mapping
 
 
-def choice(pairs: Sequence[str] | None, run: str, tau_slices: str = "") -> "Choice":
-    """Return what the user says of a run, from the options --map, --run and --tau-slices."""
+def units(pairs: Sequence[str]) -> Mapping[str, str]:
+    """Return the units that `name=unit` pairs spell, or raise `UsageError`; whether they are shares and units is asked later."""
+    named: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, unit = pair.partition("=")
+        if not (name and equals and unit):
+            raise UsageError(f"--unit {pair!r} is not NAME=percent or NAME=fraction", hint="write it like --unit mfu=percent")
+        if named.get(name, unit) != unit:
+            raise UsageError(f"--unit names {name!r} twice", hint="name one unit for each share")
+        named[name] = unit
+    return named
+
+
+def choice(pairs: Sequence[str] | None, run: str, *, unit: Sequence[str] | None = None, tau_slices: str = "") -> "Choice":
+    """Return what the user says of a run, from the options --map, --run, --unit and --tau-slices."""
     from ckaudit.contract.choice import Choice
 
-    return Choice(columns=columns(pairs or []), run=run, tau_slices=two_slices(tau_slices))
+    return Choice(columns=columns(pairs or []), run=run, units=units(unit or []), tau_slices=two_slices(tau_slices))
 
 
 def two_slices(word: str) -> tuple[str, str] | None:

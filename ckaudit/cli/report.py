@@ -86,7 +86,7 @@ def command(
         formats=("html",),
     )  # fmt: skip
     check_replaceable(Path(file))
-    at, choice = options.step(step or None), options.choice(map, which, tau_slices)
+    at, choice = options.step(step or None), options.choice(map, which, tau_slices=tau_slices)
     from ckaudit.cli.gate import open_gate
     from ckaudit.reports.html import fitted
     from ckaudit.reports.html.scripts import library

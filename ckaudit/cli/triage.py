@@ -109,6 +109,7 @@ def command(
     which: Which = "",
     map: Map = None,  # noqa: A002  what the option is called
     tau_slices: TauSlices = "",
+    unit: options.Unit = None,
 ) -> int:
     """Name what is wrong with a run: since which step, where, the likeliest cause, and what to try first."""
     from ckaudit.cli.deliver import Request, deliver
@@ -127,7 +128,8 @@ def command(
         base=options.base([run]),
         formats=FEW_FORMATS if event or benchmark_drop else tuple(FORMATS),
     )
-    at, choice, asked = options.step(step or None), options.choice(map, which, tau_slices), phases(questions)
+    at, asked = options.step(step or None), phases(questions)
+    choice = options.choice(map, which, unit=unit, tau_slices=tau_slices)
     from ckaudit.cli.gate import keep, limit, open_gate
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=update_baseline)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig, Update
-from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose, base
+from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Unit, Verbose, base, units
 from ckaudit.cli.progress import progress
 
 EPILOG = """
@@ -42,6 +42,7 @@ def command(
     allow_empty: AllowEmpty = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
+    unit: Unit = None,
 ) -> int:
     """Check that checkpoints, scalars and run.json keep the contract."""
     from ckaudit.cli.deliver import Request, deliver
@@ -57,6 +58,6 @@ def command(
     from ckaudit.validate import validate
 
     with progress("validating", quiet=quiet) as tick:
-        report = validate([Path(path) for path in paths], gate=gate, progress=tick)
+        report = validate([Path(path) for path in paths], gate=gate, progress=tick, units=units(unit or []))
     keep(report, gate)
     return deliver(report, request)

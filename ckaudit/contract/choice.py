@@ -14,12 +14,14 @@ class Choice(Struct, frozen=True):
         run: Which of several runs in it, by its name or its number from 1; empty: the only one.
         format: Name of the importer; empty: told by content.
         tau_slices: The easy and the hard slice that tau compares; None: what the policy or run.json says.
+        units: The unit of a share by its catalogue name, such as {"mfu": "percent"}; absent: told by its range.
     """
 
     columns: Mapping[str, str] = MappingProxyType({})
     run: str = ""
     format: str = ""
     tau_slices: tuple[str, str] | None = None
+    units: Mapping[str, str] = MappingProxyType({})
 
 
 NOTHING_SAID = Choice()

@@ -3,6 +3,9 @@
 Severity is sev1 where arithmetic forbids it, sev2 where a rounding, a unit or another convention could explain it.
 """
 
+from collections.abc import Mapping
+
+from ckaudit.contract.report import Finding
 from ckaudit.contract.violations import kind
 
 STEP_AND_NAME = kind(
@@ -265,3 +268,12 @@ LOAD_BALANCE = kind(
     "A load-balance loss is not what counts and probabilities give.",
     "It is the number of experts times the sum of shares times probabilities, before the coefficient.",
 )
+
+
+def is_of_other_unit(finding: Finding, units: Mapping[str, str]) -> bool:
+    """Tell whether a finding blames a share among a checkpoint's scalars for being percent where `units` says that it is."""
+    if finding.code not in (MFU_PERCENT.code, SHARE_OUTSIDE.code):
+        return False
+    parts = (finding.pointer or "").split("/")  # "/scalars/mfu", "/scalars/source_mix_share~1web"
+    name = parts[2].partition("~1")[0] if len(parts) > 2 and parts[1] == "scalars" else ""
+    return units.get(name) == "percent"

@@ -18,6 +18,7 @@ from ckaudit.contract.metrics import Metrics
 from ckaudit.contract.panels import Panels
 from ckaudit.contract.report import Report
 from ckaudit.contract.scalars import ScalarLine
+from ckaudit.contract.share_units import in_unit
 from ckaudit.contract.watch import WatchEvent
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -35,7 +36,8 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
 
 
 _VALUE = {
-    "description": "A value by its catalogue name; null is not recorded.",
+    "description": "A value by its catalogue name; null is not recorded. "
+    f"In percent, 0 to 100: {in_unit('percent')}. As fractions, 0 to 1: {in_unit('fraction')}.",
     "type": ["number", "string", "boolean", "null"],
 }
 

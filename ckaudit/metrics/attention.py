@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from msgspec.structs import replace
 
+from ckaudit.metrics.across import across
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
 from ckaudit.run.run import Run
@@ -137,15 +138,22 @@ def _over_heads(heads: Series, reduce: Callable[..., Floats], name: str) -> Seri
     return single(name, heads.unit, heads.steps, np.array(columns)[:, None])
 
 
-@metric(unit="logit", reads=["attention.*.max_logit_per_head", "max_attn_logit"], source="catalogue M19; Kimi K2 2025", memory=1)
+@metric(unit="logit", reads=["attention.*.max_logit_per_head", "max_attn_logit"], source="catalogue M19; Kimi K2 2025")
 def max_attn_logit(run: Run) -> Series:
     r"""Largest scaled attention logit of each head, before softmax.
 
     $$\max_{q,k} \; q^\top k / \sqrt{d}$$
 
-    Shape (C, H): checkpoints by query heads. The log's max_attn_logit stands in where no head was recorded.
+    Shape (C, H): checkpoints by query heads. The log's max_attn_logit stands in where no head was recorded, and beside them
+    where it is half as large again as any head until then: the log may have seen what no checkpoint did.
     """
-    return _heads_or_scalar(run, "max_logit_per_head", "max_attn_logit")
+    heads, logged = run.series("attention", "max_logit_per_head"), run.scalar("max_attn_logit")
+    if not heads or not logged:
+        return heads or logged
+    seen = across(heads, np.nanmax, "seen", "logit")
+    largest = replace(seen, values=np.fmax.accumulate(seen.values, axis=0))
+    higher = logged.recorded & (logged.values > 1.5 * np.nan_to_num(at(largest, logged.steps).values))
+    return filled(heads, replace(logged, values=np.where(higher, logged.values, np.nan), recorded=higher).recorded_rows())
 
 
 @metric(unit="1", reads=["attention.*.max_attn_per_head"], source="playbook, analysis contract", memory=1)

@@ -46,6 +46,15 @@ def _attn_entropy(run: Run, *, factor: float = 1.1, nats: float = 0.05) -> Itera
     yield from _between(run, "attn_entropy", run.series("attention", "entropy_per_head"), factor, nats)
 
 
+@claim("max_attn_logit", reads=["attention.*.max_logit_per_head"])
+def _max_attn_logit(run: Run, *, factor: float = 2.0) -> Iterator[Bounds]:
+    """The largest logit over all heads, of the same step: a sample of queries may miss half of it, or the log another half."""
+    heads = across(run.series("attention", "max_logit_per_head"), np.nanmax, "max_attn_logit", "logit")
+    steps, both = shared_points([run.scalar("max_attn_logit"), heads])
+    size = np.abs(both[:, 1])
+    yield Bounds("max_attn_logit", steps, both[:, 0], both[:, 1] - size / factor, both[:, 1] + (factor - 1) * size)
+
+
 @claim("moe_drop_rate", reads=["moe.*.dropped", "moe.*.routed"])
 def _moe_drop_rate(run: Run, *, factor: float = 2.0, points: float = 1.0) -> Iterator[Bounds]:
     """Between the smallest and the largest rate of a layer in percent (M26), whichever mean of them was taken.

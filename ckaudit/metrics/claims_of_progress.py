@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct
 from ckaudit.metrics.claims import Bounds, claim
 from ckaudit.metrics.counters import increments, is_restart, shared_points
 from ckaudit.metrics.medians import median_of
-from ckaudit.metrics.optimizer import clip_coefficient, skipped_updates
+from ckaudit.metrics.optimizer import clip_coefficient, loss_scale, skipped_updates
 from ckaudit.metrics.resolution import decimal_step
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, single
@@ -37,15 +37,28 @@ def _steps_seen(run: Run) -> Iterator[Bounds]:
 
 @claim("grad_clip_rate", reads=[clip_coefficient])
 def _grad_clip_rate(run: Run) -> Iterator[Bounds]:
-    """A share of clipped steps is 0 where none was so far and 100 where all were, over whatever window it is taken."""
+    """A share of clipped steps is 0 where none was so far and 1 where all were, over whatever window it is taken."""
     factor = _unbroken(clip_coefficient(run))
-    yield from _rate(run, "grad_clip_rate", factor, factor.values < 1)
+    yield from _rate(run, "grad_clip_rate", factor, factor.values < 1, whole=1.0)
 
 
-@claim("overflow_rate", reads=[skipped_updates])
-def _overflow_rate(run: Run) -> Iterator[Bounds]:
-    """A share of overflows is 0 where no update was skipped so far and 100 where all were, as in grad_clip_rate."""
-    skipped = _unbroken(skipped_updates(run))
+@claim("overflow_rate", reads=[skipped_updates, loss_scale])
+def _overflow_rate(run: Run, *, often: float = 5.0) -> Iterator[Bounds]:
+    """A share of overflows is 0 where no update was skipped so far and 100 where all were, as in grad_clip_rate.
+
+    Where skipped updates were not logged: a loss scale falls with its overflows, if not with the first of them. One that
+    never fell has seen at most as many as raise it again, which is far below `often` percent.
+    """
+    skipped, scale = skipped_updates(run), loss_scale(run)
+    if not skipped and scale:
+        steps, both = shared_points([run.scalar("overflow_rate"), scale])
+        half = len(steps) // 2
+        if len(steps) > 1 and (np.diff(both[:, 1]) >= 0).all():
+            yield Bounds(
+                "overflow_rate", steps[half:], both[half:, 0], np.zeros(len(steps) - half), np.full(len(steps) - half, often)
+            )
+        return
+    skipped = _unbroken(skipped)
     yield from _rate(run, "overflow_rate", skipped, skipped.values > 0)
 
 
@@ -171,12 +184,12 @@ def _windows(run: Run, name: str, counter: str, *, window: int = 50, digits: flo
     )  # fmt: skip
 
 
-def _rate(run: Run, name: str, source: Series, hits: Mask, *, slack: float = 0.5) -> Iterator[Bounds]:
+def _rate(run: Run, name: str, source: Series, hits: Mask, *, whole: float = 100.0, slack: float = 0.005) -> Iterator[Bounds]:
     some, all_ = np.logical_or.accumulate(hits[:, :1].ravel()), np.logical_and.accumulate(hits[:, :1].ravel())
     steps, said = shared_points([run.scalar(name)])
-    low, high = (at(single("x", "1", source.steps, 100.0 * each), steps) for each in (all_, some))
+    low, high = (at(single("x", "1", source.steps, whole * each), steps) for each in (all_, some))
     fresh = (low.age == 0)[:, 0]
-    yield Bounds(name, steps[fresh], said[fresh, 0], low.values[fresh, 0] - slack, high.values[fresh, 0] + slack)
+    yield Bounds(name, steps[fresh], said[fresh, 0], low.values[fresh, 0] - slack * whole, high.values[fresh, 0] + slack * whole)
 
 
 def _unbroken(series: Series) -> Series:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.metrics.pairs import filled, higher, relabelled
 from ckaudit.run.run import Run
 from ckaudit.run.series import Mask, Series, at
 
@@ -50,7 +50,7 @@ def grad_clip_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Seri
     $$r_t = \tfrac{1}{n} \sum_{i=t-n+1}^{t} \mathbb{1}[\,c_i < 1\,], \qquad n = \min(t, 100)$$
 
     Shape (T, 1): 0 to 1. Not recorded before `min_points` points. A NaN norm clips nothing, and counts as such. The
-    trainer's own rate, which the catalogue has in percent, counts where no limit is known.
+    trainer's own rate counts where no limit is known.
 
     Args:
         run: The run.
@@ -59,8 +59,7 @@ def grad_clip_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Seri
     """
     factor = clip_coefficient(run).recorded_rows()
     made = share_of_last(factor, factor.values < 1, window=window, min_points=min_points)
-    said = run.scalar("grad_clip_rate").mapped(lambda percent: percent / 100, "grad_clip_rate", "1")
-    return filled(made, relabelled(said, "clip_coefficient"))
+    return filled(made, relabelled(run.scalar("grad_clip_rate"), "clip_coefficient"))
 
 
 @metric(unit="1", reads=["loss_scale", "optimizer.loss_scale"], source="catalogue M13; Micikevicius et al. 2018", memory=1)
@@ -108,22 +107,33 @@ def overflow_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Serie
     $$r_t = \tfrac{100}{n} \sum_{i=t-n+1}^{t} \mathbb{1}[\,k_i > 0\,], \qquad n = \min(t, 100)$$
 
     Shape (T, 1). A step overflowed if its update was skipped; where that was not recorded, if the loss scale fell to the
-    point after it. The trainer's own rate counts where neither was. Windows are counted in points; not recorded before
-    `min_points` of them.
+    point after it. The trainer's own rate counts where it is higher, for it may look at more. Windows are counted in points; not
+    recorded before `min_points` of them.
 
     Args:
         run: The run.
         window: Points looked back on.
         min_points: Fewest points that make a share.
     """
-    skipped, scale = skipped_updates(run).recorded_rows(), loss_scale(run).recorded_rows()
-    made = share_of_last(skipped, skipped.values > 0, window=window, min_points=min_points)
+    source, hits = overflows(skipped_updates(run), loss_scale(run))
+    made = share_of_last(source, hits, window=window, min_points=min_points)
+    made = made.mapped(lambda share: 100 * share, "overflow_rate", "%")
+    return higher(relabelled(made, "overflow_rate"), relabelled(run.scalar("overflow_rate"), "overflow_rate"))
+
+
+def overflows(skipped: Series, scale: Series) -> tuple[Series, Mask]:
+    """Return the series that tells of overflows, and in which of its cells one is told of.
+
+    A skipped update is one; a count of all skipped ones so far is recognised by exceeding 1 and never falling. Without them a
+    loss scale that fell to the point after is one.
+    """
+    skipped, scale = skipped.recorded_rows(), scale.recorded_rows()
     if not skipped and scale:
         scale = replace(scale, recorded=scale.finite).recorded_rows()
-        fell = np.diff(scale.values, axis=0, prepend=scale.values[:1]) < 0
-        made = share_of_last(scale, fell, window=window, min_points=min_points)
-    made = made.mapped(lambda share: 100 * share, "overflow_rate", "%")
-    return filled(relabelled(made, "overflow_rate"), relabelled(run.scalar("overflow_rate"), "overflow_rate"))
+        return scale, np.diff(scale.values, axis=0, prepend=scale.values[:1]) < 0
+    counts = np.where(skipped.finite, skipped.values, 0.0)
+    is_total = counts.max(initial=0.0) > 1 and bool((np.diff(counts, axis=0) >= 0).all())
+    return skipped, np.diff(counts, axis=0, prepend=0.0) > 0 if is_total else counts > 0
 
 
 def share_of_last(series: Series, hits: Mask, *, window: int, min_points: int) -> Series:

@@ -57,6 +57,14 @@ def filled(first: Series, second: Series) -> Series:
     return replace(first, steps=steps, labels=labels, values=values, recorded=recorded)
 
 
+def higher(first: Series, second: Series) -> Series:
+    """Return the higher of two series of one label in each cell that both have, and the one that has it elsewhere."""
+    either, other = filled(first, second), filled(second, first)
+    if not first or not second:
+        return either
+    return replace(either, values=np.fmax(either.values, other.values))
+
+
 def total(series: Series, name: str) -> Series:
     """Return the root of the sum of squares over all labels: recorded where every label is that ever was."""
     if not series:

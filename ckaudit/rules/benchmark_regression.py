@@ -3,12 +3,17 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.departures import SIGMA
+from ckaudit.run.robust import difference_noise
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
+
+FEW = 12
+"""Below so many values their trend is most of their steps, which differences of steps leave out."""
 
 
 @rule("EVAL002", severity="sev2", needs=[microbench_score], unit="score")
@@ -30,6 +35,9 @@ def benchmark_regression(
         return
     best = np.fmax.accumulate(np.where(score.finite, score.values, np.nan), axis=0)
     noise = np.array([_noise(score.values[score.finite_in(column), column]) for column in range(len(score.labels))])
+    if score.points >= 2 * FEW:  # the best of many noisy values is luck
+        score = replace(score, values=_smoothed(score.values))
+        best = np.fmax.accumulate(np.where(score.finite, score.values, np.nan), axis=0)
     fallen = (best - score.values > np.maximum(relative * np.abs(best), k * noise)) & (np.arange(len(score.steps)) >= history)[
         :, None
     ]
@@ -43,6 +51,17 @@ def benchmark_regression(
 
 
 def _noise(values: Floats) -> float:
-    """Return the robust deviation of the steps between values, of one value then."""
+    """Return the robust deviation of the steps between values, of one value then; of few values that of their differences."""
+    if len(values) < FEW:
+        return float(np.nan_to_num(difference_noise(values)))
     steps = np.diff(values)
     return SIGMA * float(np.median(np.abs(steps - np.median(steps)))) / float(np.sqrt(2)) if len(steps) else 0.0
+
+
+def _smoothed(values: Floats) -> Floats:
+    """Return the median of each value and the four before it, of those that are known, shape (T, P)."""
+    padded = np.concatenate([np.full((4, values.shape[1]), np.nan), values])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 5, axis=0)
+    known = np.isfinite(windows).any(axis=-1)
+    medians = np.nanmedian(np.where(known[..., None], windows, 0.0), axis=-1)
+    return np.where(np.isfinite(values), medians, np.nan)

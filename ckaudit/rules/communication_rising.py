@@ -11,7 +11,7 @@ from ckaudit.run.series import Series
 
 @rule("RANK004", severity="sev2", needs=[comm_time_frac], unit="1")
 def communication_rising(
-    share: Series, *, rise: float = 0.1, parts: int = 3, min_points: int = 12, noise: float = 0.2
+    share: Series, *, rise: float = 0.1, parts: int = 3, min_points: int = 3, noise: float = 0.2
 ) -> Iterator[Hit | Skip]:
     """Communication takes more and more of a step.
 

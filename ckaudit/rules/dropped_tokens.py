@@ -4,47 +4,54 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.metrics.routing import moe_drop_rate
+from ckaudit.metrics.routing import moe_drop_rate, moe_util_entropy
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Series
 from ckaudit.run.spans import reaching_back, spans
 
 
-@rule("MOE002", severity="sev1", needs=[moe_drop_rate], unit="%")
+@rule("MOE002", severity="sev1", needs=[moe_drop_rate], wants=[moe_util_entropy], unit="%")
 def dropped_tokens(
-    rate: Series, *,
-    usual: float = 1.0, costly: float = 20.0, many: float = 30.0, falling: float = 0.7, warmup: int = 100, min_points: int = 3,
+    rate: Series, used: Series | None, *,
+    usual: float = 1.0, costly: float = 10.0, many: float = 30.0, falling: float = 0.7, warmup: int = 100, min_points: int = 3,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Experts drop tokens.
 
     ## What it checks
-    The share of routed tokens that found no room (M26; Switch stays below 1 %), after `warmup` steps and at `min_points` points
-    in a row: above `many` percent, or above `usual` and rising, it is sev1 (SEV1-5); above `costly` and steady it is sev2;
-    less, or where the last third of the points is below `falling` of the first, it is noted. What is more than a note began
-    with the first of the points in a row above `costly`, warm-up or not.
+    The share of routed tokens that found no room (M26; Switch stays below 1 %), after `warmup` steps, or a third of a shorter
+    log, at `min_points` points in a row: above `many` percent, or above `usual` and rising, it is sev1 (SEV1-5); above
+    `costly` and steady it is sev2; less, or where the last third of the points is below `falling` of the first, it is noted.
+    What is more than a note began with the first of the points in a row above `costly`, warm-up or not.
     ## Why it matters
     A dropped token passes the layer unchanged: its share of the compute and of the data is lost.
     ## False alarms
     A young router drops many tokens, fewer all the time: healthy models of the lab's dev split fall from 30 % to 3 % in 400
-    steps, or drop 13 to 17 % up to step 300 while all experts are used alike. With few tokens in a batch a capacity of 1.25
-    times the mean share is exceeded by chance now and then: some percent stay.
+    steps, or drop 13 to 17 % up to step 300 while all experts are used alike: there twice `costly` is allowed. With few
+    tokens in a batch a capacity of 1.25 times the mean share is exceeded by chance now and then: some percent stay.
     """
-    late = rate.steps > warmup
-    if rate.finite[late].sum() < min_points:
-        yield Skip("too_few_points", f"fewer than {min_points} points after the first {warmup} steps")
+    known = np.flatnonzero(rate.finite[:, 0])
+    if len(known) < min_points:
+        yield Skip("too_few_points", f"{len(known)} points of moe_drop_rate; {min_points} are needed")
         return
-    for span in spans(rate, (rate.values > usual) & late[:, None], min_points=min_points):
-        known = rate.finite[:, 0] & late & (rate.steps <= span.last)
-        values = rate.values[known, 0]
+    late = np.arange(len(rate.steps)) >= known[min(int((rate.steps[known] <= warmup).sum()), len(known) // 3)]
+    needed = min(min_points, max(2, int(late[known].sum())))
+    for span in spans(rate, (rate.values > usual) & late[:, None], min_points=needed):
+        values = rate.values[known[known <= span.rows[-1]], 0]
         third = max(1, len(values) // 3)
         first, last = float(np.median(values[:third])), float(np.median(values[-third:]))
         rising, steady = last > first / falling, last >= falling * first
         tail = ", and more and more" if rising else "" if steady else ", but fewer"
         usually = float(np.median(rate.values[span.rows, 0]))
-        grave, dear = usually > many or rising, usually > costly and steady
-        whole = reaching_back(span, rate, rate.values > costly) if grave or dear else span
+        limit = 2 * costly if _is_young_and_even(used, rate, warmup) else costly
+        grave, dear = usually > many or rising, usually > limit and steady
+        whole = reaching_back(span, rate, rate.values > limit) if grave or dear else span
         yield Hit.over(
             whole, "sev1" if grave else "sev2" if dear else "note",
             "up to {value:.3g} % of the tokens sent to the experts of all layers are dropped" + tail,
             badness=rate.values, limit=usual,
         )  # fmt: skip
+
+
+def _is_young_and_even(used: Series | None, rate: Series, warmup: int, *, even: float = 0.9) -> bool:
+    """Tell whether a run ends within five warm-ups, and all experts are used alike: then the capacity is small, and no more."""
+    return used is not None and int(rate.steps[-1]) <= 5 * warmup and float(np.nanmedian(used.values)) >= even

@@ -9,12 +9,12 @@ from ckaudit.run.spans import spans
 
 
 @rule("SYS009", severity="sev2", needs=[metrics_ingest_lag], unit="s")
-def late_metrics(lag: Series, *, limit: float = 300.0, min_points: int = 3) -> Iterator[Hit | Skip]:
+def late_metrics(lag: Series, *, limit: float = 120.0, min_points: int = 2) -> Iterator[Hit | Skip]:
     """Numbers arrive minutes after their step.
 
     ## What it checks
-    The time from a step to the line that tells of it (M66: more than minutes), above `limit` seconds at `min_points` points in
-    a row.
+    The time from a step to the line that tells of it (M66: more than minutes, which are two), above `limit` seconds at
+    `min_points` points in a row.
     ## Why it matters
     Whoever watches the run decides on what was true some minutes ago.
     ## False alarms

@@ -13,8 +13,9 @@ from ckaudit.run.spans import spans
 
 @rule("ATTN002", severity="sev1", needs=[max_attn_logit], wants=[FACTS], unit="logit")
 def logit_growth(
-    logit: Series, facts: Manifest | None = None, *, runaway: float = 1000.0, high: float = 60.0, growth: float = 1.5, min_points: int = 2
-) -> Iterator[Hit | Skip]:
+    logit: Series, facts: Manifest | None = None, *,
+    runaway: float = 1000.0, high: float = 60.0, growth: float = 1.5, min_points: int = 2,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """Attention logits are too large.
 
     ## What it checks

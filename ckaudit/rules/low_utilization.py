@@ -13,14 +13,18 @@ def low_utilization(util: Series, *, low: float = 50.0, min_points: int = 5) -> 
     """Accelerators are idle for most of the time.
 
     ## What it checks
-    The share of time in which a device runs any kernel at all (M42), below `low` percent at `min_points` points in a row.
+    The share of time in which a device runs any kernel at all (M42), below `low` percent at `min_points` points in a row, or
+    three of few.
     ## Why it matters
     Even one small kernel at a time counts as busy: less than half means that the device waits, for data or for others.
     ## False alarms
     Points during an evaluation or a checkpoint are few.
     """
-    yield from too_few(util, min_points)
-    for span in spans(util, util.values < low, min_points=min_points):
+    needed = min(min_points, max(3, util.points // 3))
+    if util.points < needed:
+        yield from too_few(util, needed)
+        return
+    for span in spans(util, util.values < low, min_points=needed):
         yield Hit.over(
             span, "sev2", "{where} is busy for {value:.0f} % of the time only", badness=-util.values, value=util.values, limit=low
         )

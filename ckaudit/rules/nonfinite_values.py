@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
+from ckaudit.metrics.observability import nan_inf_events
 from ckaudit.metrics.optimizer import opt_state_finite, skipped_updates
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.overcome import overcome
@@ -19,39 +20,63 @@ from ckaudit.run.spans import spans
     "NUM001", severity="sev0", needs=[], unit="values", memory=1,
     wants=[
         train_loss_raw, val_loss, grad_global_norm, gradient_norm,
-        nonfinite_weights, nonfinite_gradients, nonfinite_activations, skipped_updates, opt_state_finite,
+        nonfinite_weights, nonfinite_gradients, nonfinite_activations, skipped_updates, opt_state_finite, nan_inf_events,
     ],
 )  # fmt: skip
 def nonfinite_values(
     loss: Series | None, val: Series | None, norm: Series | None, norms: Series | None,
     weights: Series | None, gradients: Series | None, activations: Series | None,
-    overflow: Series | None, moments: Series | None,
+    overflow: Series | None, moments: Series | None, events: Series | None,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """A NaN or an infinity was recorded.
 
     ## What it checks
-    The loss, the gradient norms, the counts of non-finite elements in weights, gradients and activations (M60), and
-    whether the optimizer's moments are finite (M12). One that is not is too many (SEV0-1).
+    The loss, the gradient norms, the counts of non-finite elements in weights, gradients and activations (M60), and whether
+    the optimizer's moments are finite (M12); the trainer's own count of such events where none of these shows it. One that is
+    not is too many (SEV0-1).
     ## Why it matters
     A NaN in the weights never leaves them; every step after it is lost.
     ## False alarms
     Where the loss scaler saw the overflow and skipped the update, infinite gradients are its ordinary work and are left out;
     a log without its scale shows the same where the gradient norm is finite again later, which broken weights never are.
     """
-    if all(series is None for series in (loss, val, norm, norms, weights, gradients, activations, moments)):
+    if all(series is None for series in (loss, val, norm, norms, weights, gradients, activations, moments, events)):
         yield needs_one_of(
             train_loss_raw, val_loss, grad_global_norm, gradient_norm, nonfinite_weights, nonfinite_gradients,
-            nonfinite_activations, opt_state_finite,
+            nonfinite_activations, opt_state_finite, nan_inf_events,
         )  # fmt: skip
         return
+    seen = [
+        *_of_losses(loss, val, norm, overflow),
+        *(
+            ()
+            if norms is None
+            else _bad(norms, norms.nonfinite & ~_skipped(norms, overflow), "the gradient of {where} is not finite")
+        ),
+        *_of_counts(weights, gradients, activations, moments, overflow),
+    ]
+    yield from seen
+    if events is not None and not seen:
+        counted = (np.nan_to_num(events.values) > 0) & ~_skipped(events, overflow)
+        if norm is not None:  # one that is finite again was left out, and is all there was at its step
+            counted &= ~(np.isin(events.steps, norm.steps[overcome(norm).any(axis=1)])[:, None] & (events.values <= 1))
+        yield from _bad(events, counted, "{value:.0f} NaN or infinite values were counted by the trainer")
+
+
+def _of_losses(loss: Series | None, val: Series | None, norm: Series | None, overflow: Series | None) -> Iterator[Hit]:
+    """Yield losses and gradient norms that are not finite."""
     for series, what in ((loss, "the training loss"), (val, "the validation loss")):
         if series is not None:
             yield from _bad(series, series.nonfinite, what + " is not finite")
     if norm is not None:
         left_out = overcome(norm) if overflow is None else _skipped(norm, overflow)
         yield from _bad(norm, norm.nonfinite & ~left_out, "the gradient norm is not finite")
-    if norms is not None:
-        yield from _bad(norms, norms.nonfinite & ~_skipped(norms, overflow), "the gradient of {where} is not finite")
+
+
+def _of_counts(
+    weights: Series | None, gradients: Series | None, activations: Series | None, moments: Series | None, overflow: Series | None
+) -> Iterator[Hit]:
+    """Yield what checkpoints counted of weights, gradients and outputs, and moments of the optimizer that are not finite."""
     if moments is not None:
         for span in spans(moments, moments.values == 0):
             yield Hit.over(span, "sev0", "a moment of the optimizer is not finite", badness=-moments.values)

@@ -6,52 +6,78 @@ import numpy as np
 
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
-from ckaudit.metrics.optimizer import overflow_rate, share_of_last
+from ckaudit.metrics.optimizer import loss_scale, overflow_rate, overflows, share_of_last, skipped_updates
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.overcome import overcome
-from ckaudit.run.series import Series, at
+from ckaudit.run.series import Floats, Mask, Series, at, empty
 from ckaudit.run.spans import spans
 
+WINDOW = 100
+"""Points over which a rate is taken, as in the metric."""
 
-@rule("AMP001", severity="sev0", needs=[], wants=[overflow_rate, grad_global_norm, train_loss_raw], unit="%", memory=150)
+MIN_WINDOW = 10
+"""Points of a log without a scaler that make a rate."""
+
+LOW_SCALE = 1024
+"""Networks trained with loss scaling needed 8 to 32,768 (Micikevicius et al. 2018); searches begin at 65,536 and above."""
+
+
+@rule(
+    "AMP001", severity="sev0", needs=[], unit="%", memory=150,
+    wants=[overflow_rate, skipped_updates, loss_scale, grad_global_norm, train_loss_raw],
+)  # fmt: skip
 def overflow(
-    rate: Series | None,
-    norm: Series | None,
-    loss: Series | None,
-    *,
-    warmup: int = 100,
-    high: float = 5.0,
-    storm: float = 10.0,
-    long: int = 200,
-    min_points: int = 5,
-    low: float = 1.0,
-    window: int = 100,
-    min_share: int = 10,
-) -> Iterator[Hit | Skip]:
+    rate: Series | None, skipped: Series | None, scale: Series | None, norm: Series | None, loss: Series | None, *,
+    warmup: int = 100, high: float = 5.0, storm: float = 10.0, long: int = 200, min_points: int = 5, low: float = 1.0,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """The loss scaler overflows.
 
     ## What it checks
-    The share of the last steps whose gradients overflowed, after `warmup` steps (M14: about zero by then). Above `high`
-    percent at `min_points` points in a row is sev1, above `low` it is noted; a rate that stays above `storm` for `long` steps
-    is an overflow storm, sev0 (SEV0-4; the catalogue's bad example stays between 10 and 15 %, its good one falls to 0). In a
-    log that tells of no scaler, gradients that were not finite count where the loss is, and finite ones come later: those
-    were left out. Their share is of the last `window` points, as of the other rate, and judged from `min_share` on.
+    The share of the last steps whose gradients overflowed (M14: about zero after warm-up), after `warmup` steps, or a third
+    of a shorter log. Above `high` percent at `min_points` points in a row, or all but one of fewer, is sev1, above `low` it
+    is noted; a rate that stays above `storm` for `long` steps is an overflow storm, sev0 (SEV0-4; the catalogue's bad example
+    stays between 10 and 15 %, its good one falls to 0). Overflows that a log of less than three windows tells of one by one
+    are counted behind the warm-up. A loss scale that falls to an eighth after the first third, and goes on falling, collapses
+    (M13): sev1. In a log that tells of no scaler, gradients that were not finite count where the loss is, and finite ones
+    come later.
     ## Why it matters
     Every overflow is an update that is not taken, and a scale that keeps failing hides gradients that are truly infinite.
     ## False alarms
-    A scaler that starts high overflows in its first steps while it finds its scale, and about once in 2,000 steps after.
+    A scaler that starts high overflows in its first steps while it finds its scale, and about once in 2,000 steps after: what
+    begins with the log and ends is noted, and a scale that falls in the `warmup` is only judged where it gets low.
     """
-    rate = rate or _left_out(norm, loss, window, min_share)
+    rate = rate or _left_out(norm, loss)
     if rate is None:
-        yield Skip("not_recorded", "needs overflow_rate")
+        if skipped is None and scale is None:
+            yield Skip("not_recorded", "needs overflow_rate, skipped_updates or loss_scale")
+            return
+        rate = empty("overflow_rate", "%")
+    if rate and not (rate.finite.sum() > 2):
+        yield Skip("too_few_points", f"{rate.points} points of {rate.name}; 3 are needed")
+    source, hits = overflows(skipped or empty("skipped_updates"), scale or empty("loss_scale"))
+    singly = len(source.steps) < 3 * WINDOW
+    counted = _counted(source, hits, warmup, high, storm, long) if singly else None
+    if (hit := counted or _collapse(scale, warmup)) is not None:
+        yield hit
+    more = _is_more(rate, source, hits) if singly else np.ones(rate.values.shape, bool)
+    yield from _rates(rate, more, warmup, high, storm, long, min_points, low)
+
+
+def _rates(
+    rate: Series, judged: Mask, warmup: int, high: float, storm: float, long: int, min_points: int, low: float
+) -> Iterator[Hit]:
+    """Yield the stretches in which a rate is high, or noted; only `judged` cells count, shape (T, 1)."""
+    known = np.flatnonzero(rate.finite.any(axis=1))
+    if len(known) < 3:
         return
-    late = rate.steps > warmup
-    if not late.any():
-        yield Skip("too_few_points", f"the first {warmup} steps are not judged, and the run has no more")
-        return
-    judged = late[:, None]
+    start = int(known[min(int((rate.steps[known] <= warmup).sum()), len(known) // 3)])
+    judged = judged & (np.arange(len(rate.steps)) >= start)[:, None]
+    needed = min(min_points, max(2, int(judged.any(axis=1).sum()) - 1))
     told = np.zeros(rate.values.shape, bool)
-    for span in spans(rate, (rate.values > high) & judged, min_points=min_points):
+    for span in spans(rate, (rate.values > high) & judged, min_points=needed):
+        begins = span.rows[0] == start and bool(np.nanmax(rate.values[: start + 1]) > high)
+        if begins and span.rows[-1] != known[-1]:
+            continue
         is_storm = span.last - span.first >= long and bool((rate.values[span.rows, 0] > storm).mean() > 0.9)
         told[span.rows] = True
         yield Hit.over(
@@ -59,11 +85,62 @@ def overflow(
             "up to {value:.0f} % of the last steps overflowed, long after the scaler should have found its scale; usual is none",
             badness=rate.values, limit=high,
         )  # fmt: skip
-    for span in spans(rate, (rate.values > low) & judged & ~told, min_points=min_points):
+    for span in spans(rate, (rate.values > low) & judged & ~told, min_points=needed):
         yield Hit.over(span, "note", "up to {value:.1f} % of the last steps overflowed", badness=rate.values, limit=low)
 
 
-def _left_out(norm: Series | None, loss: Series | None, window: int, min_points: int) -> Series | None:
+def _counted(source: Series, hits: Mask, warmup: int, high: float, storm: float, long: int) -> Hit | None:
+    """Return what single overflows say behind the warm-up: three of them, and more than `high` percent of the points."""
+    start = max(min(int((source.steps <= warmup).sum()), len(source.steps) // 3), _end_of_search(np.asarray(hits.any(axis=1))))
+    late = np.flatnonzero(hits[start:].any(axis=1)) + start
+    share = 100 * len(late) / max(1, len(source.steps) - start)
+    is_search = source.name == "loss_scale" and source.steps[-1] <= warmup if len(source.steps) else True
+    if len(late) < 3 or share <= high or is_search:
+        return None
+    first, last = int(source.steps[late[0]]), int(source.steps[late[-1]])
+    return Hit(
+        severity="sev0" if share > storm and last - first >= long else "sev1", where="overflow_rate", first=first, last=last,
+        worst=last, value=share, limit=high, points=len(late),
+        message="{value:.0f} % of the logged steps overflowed after the scaler should have found its scale; usual is none",
+    )  # fmt: skip
+
+
+def _end_of_search(hits: Mask) -> int:
+    """Return the row after the overflows that a log begins with: up to a pause of a tenth of it, in its first half; else 0."""
+    rows = np.flatnonzero(hits)
+    pauses = np.flatnonzero(np.diff(rows, append=len(hits)) > max(3, len(hits) // 10))
+    end = int(rows[pauses[0]]) + 1 if len(pauses) else 0
+    return end if end <= len(hits) // 2 else 0
+
+
+def _collapse(scale: Series | None, warmup: int) -> Hit | None:
+    """Return where the loss scale falls to an eighth of what it was after a third of the log, and is still falling."""
+    rows = np.empty(0, np.int64) if scale is None else np.flatnonzero(scale.finite[:, 0])
+    if scale is None or len(rows) < 3:
+        return None
+    values: Floats = scale.values[rows, 0]
+    third = len(rows) // 3
+    usual, end = float(values[third]), float(values[-1])
+    goes_on = end < values[-max(1, third) - 1] and end == values.min()
+    if end > usual / 8 or not goes_on or (scale.steps[rows[-1]] <= warmup and end > LOW_SCALE):
+        return None
+    first = third + int(np.argmax(values[third:] < usual))
+    return Hit(
+        severity="sev1", where="loss_scale", first=int(scale.steps[rows[first]]), last=int(scale.steps[rows[-1]]),
+        worst=int(scale.steps[rows[-1]]), value=end, limit=usual, points=len(rows) - first,
+        message="the loss scale collapses: {value:.4g}, from {limit:.4g}, and it goes on falling",
+    )  # fmt: skip
+
+
+def _is_more(rate: Series, source: Series, hits: Mask) -> Mask:
+    """Tell of each cell of a rate whether it says more than the single overflows beside it do: then the trainer logged it."""
+    if not source:
+        return np.ones(rate.values.shape, bool)
+    made = at(share_of_last(source, hits, window=WINDOW, min_points=MIN_WINDOW), rate.steps).values
+    return np.asarray(rate.values > 100 * np.nan_to_num(made) + 0.5)
+
+
+def _left_out(norm: Series | None, loss: Series | None) -> Series | None:
     """Return the share of the last gradients that were left out, in percent; None where none was, or nobody can tell."""
     if norm is None or loss is None:
         return None
@@ -71,4 +148,4 @@ def _left_out(norm: Series | None, loss: Series | None, window: int, min_points:
     hits = overcome(norm) & (beside.age == 0) & np.isfinite(beside.values) & (beside.values != 0)
     if not hits.any():
         return None
-    return share_of_last(norm, hits, window=window, min_points=min_points).mapped(lambda share: 100 * share, norm.name, "%")
+    return share_of_last(norm, hits, window=WINDOW, min_points=MIN_WINDOW).mapped(lambda share: 100 * share, norm.name, "%")

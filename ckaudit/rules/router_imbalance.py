@@ -18,19 +18,22 @@ def router_imbalance(
     """Experts are used very unevenly.
 
     ## What it checks
-    The utilisation entropy of each layer's experts, 1 for an even spread (M27), not in the first `warmup` steps. Below `low`
-    at `min_points` points in a row is sev2; below `collapsed`, a quarter, nearly all tokens go to one expert: sev1 (SEV1-5).
-    One that stays `fallen` below the best it had, for `lasting` steps and at as many points, is sev2 on its way there.
-    In the lab's dev split healthy routers start at 0.5 and are above 0.75 from step 80 on, and none that fell by 0.15 took
-    30 steps to be back; collapsed ones stay below 0.25.
+    The utilisation entropy of each layer's experts, 1 for an even spread (M27), not in the first `warmup` steps, or the first
+    third of a shorter log. Below `low` at `min_points` points in a row is sev2; below `collapsed`, a quarter, nearly all
+    tokens go to one expert: sev1 (SEV1-5). One that stays `fallen` below the best it had, for `lasting` steps and at as many
+    points, is sev2 on its way there. In the lab's dev split healthy routers start at 0.5 and are above 0.75 from step 80 on,
+    and none that fell by 0.15 took 30 steps to be back; collapsed ones stay below 0.25.
     ## Why it matters
     Experts without tokens learn nothing, the one with all of them drops what it has no room for.
     ## False alarms
     Routers are uneven in their first steps, before the balancing loss has acted.
     """
     series = used if layers is None else layers
-    yield from too_few(series, min_points)
-    late = (series.steps > warmup)[:, None]
+    if series.points < min_points:
+        yield from too_few(series, min_points)
+        return
+    late = (np.arange(len(series.steps)) >= min(int((series.steps <= warmup).sum()), len(series.steps) // 3))[:, None]
+    min_points = min(min_points, max(2, series.points // 3))
     worst = (series.values < collapsed) & late
     for span in spans(series, worst, min_points=min_points):
         yield Hit.over(
@@ -52,5 +55,3 @@ def router_imbalance(
                 whole, "sev2", "{where} uses its experts ever less evenly: its utilisation entropy fell to {value:.2g}, by "
                 "more than {limit:.2g}", badness=-series.values, value=series.values, limit=fallen,
             )  # fmt: skip
-    if not np.any(late):
-        yield Skip("too_few_points", f"the first {warmup} steps are not judged, and the run has no more")

@@ -37,16 +37,19 @@ def skipped_updates(
         return
     known = np.flatnonzero(seen.finite[:, 0]) if seen.labels else np.empty(0, np.int64)
     steps, counts = seen.steps[known], seen.values[known, 0]
-    if len(steps) < min_points + 1 or steps[-1] - steps[0] < window:
+    usual = _updates_per_step(steps, counts)
+    if len(steps) < min_points + 1 or (steps[-1] - steps[0]) * usual < window:
         yield Skip("too_few_points", f"less than {window} steps of steps_seen")
         return
-    starts = np.searchsorted(steps, steps - window, side="left")
-    tried = steps - steps[starts]
+    starts = np.searchsorted(steps, steps - window / usual, side="left")
+    starts = np.minimum(starts, np.maximum(np.arange(len(steps)) - 1, 0))  # lines further apart than a window
+    tried = (steps - steps[starts]) * usual
     with np.errstate(all="ignore"):
         share = np.where(tried >= window / 2, 1.0 - (counts - counts[starts]) / tried, 0.0)
     share = np.where(counts < counts[starts], 0.0, share)  # the count began anew
     series = single("updates", "1", steps, share)
-    many = (share > np.where(steps > warmup, limit, 0.95)) & (tried >= window / 2)
+    settled = np.arange(len(steps)) >= min(int((steps <= warmup).sum()), len(steps) // 3)
+    many = (share > np.where(settled, limit, 0.95)) & (tried >= window / 2)
     for span in spans(series, many[:, None], min_points=min_points):
         first = _first_lost(steps, counts, int(starts[span.rows[0]]), int(span.rows[0]))
         worst = span.worst(series.values)
@@ -54,6 +57,13 @@ def skipped_updates(
             severity="sev1", where="updates", first=first, last=span.last, worst=worst[0], value=worst[1], limit=limit,
             points=span.points, message="{value:.0%} of the updates are not applied in the " + f"{window} steps up to {{worst}}",
         )  # fmt: skip
+
+
+def _updates_per_step(steps: Steps, counts: Floats) -> float:
+    """Return how many updates a step of the log is, 1 at least: some logs count lines or thousands in place of updates."""
+    third = max(1, len(steps) // 3)
+    passed = float(steps[third] - steps[0]) if len(steps) > third else 0.0
+    return max(1.0, float(counts[third] - counts[0]) / passed) if passed else 1.0
 
 
 def _first_lost(steps: Steps, counts: Floats, start: int, end: int) -> int:

@@ -18,17 +18,20 @@ def slow_input(
     """A large part of a step is spent waiting for data.
 
     ## What it checks
-    The share of the step before the forward pass begins, above `limit` at `min_points` points in a row (M44: sustained above
-    10 to 20 %), where that is more than `least` seconds.
+    The share of the step before the forward pass begins, above `limit` at `min_points` points in a row, two of fewer than
+    nine (M44: sustained above 10 to 20 %), where that is more than `least` seconds.
     ## Why it matters
     Accelerators stand idle for as long; more workers or a faster store cost less than they do.
     ## False alarms
     A model whose step takes a few milliseconds spends half of it in the loop around it: that is not the loader, and hidden
     below `least`. Small networks of the lab's dev split wait for 5 ms, a slow loader for 200.
     """
-    yield from too_few(stall, min_points)
+    if stall.points < min_points:
+        yield from too_few(stall, min_points)
+        return
+    needed = min(min_points, max(2, stall.points // 3))
     waits = np.full(stall.values.shape, np.inf) if time is None else stall.values * _usual(time, stall.steps)[:, None]
-    for span in spans(stall, (stall.values > limit) & ~(waits < least), min_points=min_points):
+    for span in spans(stall, (stall.values > limit) & ~(waits < least), min_points=needed):
         yield Hit.over(
             span, "sev2", "up to {value:.0%} of a step is spent waiting for data; above {limit:.0%} the input is the bottleneck",
             badness=stall.values, limit=limit,

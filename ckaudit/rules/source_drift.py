@@ -8,7 +8,10 @@ from ckaudit.metrics.corpus import language_share, source_mix_share
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.departures import departures
 from ckaudit.run.series import Series
+from ckaudit.run.shapes import lasting_change
 from ckaudit.run.spans import spans
+
+MIN_POINTS = 3
 
 
 @rule("DATA006", severity="sev2", needs=[], wants=[source_mix_share, language_share], unit="1")
@@ -20,7 +23,8 @@ def source_drift(
 
     ## What it checks
     The share of every source and language against the median of all its values before (M29, M30, SEV2-1), from `history` of
-    them on: further away than `k` robust deviations, than `least` and than `relative` of that median, at `min_points` points.
+    them on: further away than `k` robust deviations, than `least` and than `relative` of that median, at `min_points` points;
+    or a slow change that lasts to the end, by twice `relative` and two fifths of `least`.
     ## Why it matters
     Another mixture teaches another model, and the loss may hardly move: the commonest silent regression.
     ## False alarms
@@ -32,11 +36,13 @@ def source_drift(
         yield needs_one_of(source_mix_share, language_share)
         return
     for series in told:
-        if series.points <= history:
-            yield Skip("too_few_points", f"{series.points} points of {series.name}; more than {history} are needed")
+        if series.points <= MIN_POINTS:
+            yield Skip("too_few_points", f"{series.points} points of {series.name}; more than {MIN_POINTS} are needed")
             continue
         away, usual = departures(series, least=least, relative=relative, history=history, k=k)
+        seen = set()
         for span in spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points):
+            seen.add(span.column)
             step, _ = span.worst(np.abs(away))
             row = int(np.searchsorted(series.steps, step))
             yield Hit(
@@ -44,3 +50,18 @@ def source_drift(
                 value=float(series.values[row, span.column]), limit=float(usual[row, span.column]),
                 message="{where} makes {value:.1%} of the tokens; it was {limit:.1%}",
             )  # fmt: skip
+        for column in sorted(set(range(len(series.labels))) - seen):
+            yield from _slid(series, column, 2 * relative, least)
+
+
+def _slid(series: Series, column: int, share: float, least: float) -> Iterator[Hit]:
+    """Yield the slow change of a small share that lasts to the end, by two fifths of `least` and by half or to double."""
+    rows = np.flatnonzero(series.finite_in(column))
+    values = series.values[rows, column]
+    turn = lasting_change(values, share=share)
+    if turn is not None and abs(turn.after - turn.before) > 0.4 * least:
+        yield Hit(
+            severity="sev2", where=series.labels[column], first=int(series.steps[rows[turn.first]]),
+            last=int(series.steps[rows[-1]]), worst=int(series.steps[rows[-1]]), value=turn.after, limit=turn.before,
+            points=len(rows) - turn.first, message="{where} makes {value:.1%} of the tokens; it was {limit:.1%}",
+        )  # fmt: skip

@@ -9,8 +9,12 @@ from ckaudit.metrics.speed import step_time, tokens_per_sec
 from ckaudit.metrics.tumbling import windows
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Floats, Mask, Series, Steps
+from ckaudit.run.shapes import Turn, lasting_rise
 
 QUANTILES = 2000
+MIN_LINES = 3
+A_STEP = 0.5
+"""Seconds from which on a step is that of a training that is paid for; shorter ones follow whatever else the machine does."""
 
 
 @rule("SYS002", severity="sev2", needs=[step_time], wants=[tokens_per_sec], unit="s")
@@ -23,7 +27,10 @@ def step_time_jump(
     ## What it checks
     The median step of each `window` points against the median of all windows before: slower by `mild` (the catalogue's drop
     of 20 % in tokens per second, M39) and by `k` of their robust deviations, for `lasting` windows in a row, once that has
-    cost `lost` seconds; or slower by `strong` at once (trainproof's STEP-CLIFF is of that kind).
+    cost `lost` seconds; or slower by `strong` at once (trainproof's STEP-CLIFF is of that kind). Of fewer windows, or where
+    none stands out, the end is judged: steps of half a second or more that last half as long again as the fastest
+    before, or `mild` at that cost, by five standard errors; or half
+    as long again as in the first third, of which hardly one took as long as the shorter ones of the last.
     ## Why it matters
     A device throttles, a node is shared, a cache is full: the same work at a higher price, and nothing else shows it.
     ## False alarms
@@ -34,20 +41,24 @@ def step_time_jump(
     """
     steps, values = windows(time, window)
     if len(steps) < lasting + 3:
-        if (hit := _in_few_lines(time, even, above)) is not None:
+        if (hit := _ends_slower(time, speed, mild, lost) or _in_few_lines(time, even, above)) is not None:
             yield hit
             return
-        yield Skip("too_few_points", f"{time.points} points of step_time; {window * (lasting + 3)} are needed")
+        if time.points >= MIN_LINES:
+            return
+        yield Skip("too_few_points", f"{time.points} points of step_time; {MIN_LINES} are needed")
         return
     middle = np.median(values, axis=1)
     base, noise = _past(middle, mild)
     excess = middle - base
     slow = (excess > (mild - 1) * base) & (excess > k * noise)  # where it does not stand out, no deviation is known
     slow &= _fewer_tokens(speed, steps, mild)
+    seen = False
     for start, end in _runs(slow, lasting):
         ratio = float(np.median(middle[start:end]) / base[start])
         cost = float(((middle[start:end] - base[start]) * (steps[start:end, -1] - steps[start:end, 0] + 1)).sum())
         if ratio >= strong or cost >= lost:
+            seen = True
             worst = start + int(np.argmax(middle[start:end]))
             first = int(np.argmax(values[start] > (base[start] + middle[start]) / 2))
             yield Hit(
@@ -56,6 +67,40 @@ def step_time_jump(
                 points=(end - start) * window,
                 message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
             )  # fmt: skip
+    if not seen and (hit := _ends_slower(time, speed, mild, lost)) is not None:
+        yield hit
+
+
+def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -> Hit | None:
+    """Return where the steps of a short log become slower for good, if tokens do not go through as before."""
+    rows = np.flatnonzero(time.finite[:, 0])
+    values = time.values[rows, 0]
+    third = len(values) // 3
+    if len(values) < MIN_LINES or (speed is not None and _goes_on(speed)):
+        return None
+    turn = lasting_rise(values, share=mild - 1, share_alone=0.5)
+    gaps = np.diff(time.steps[rows])
+    if len(gaps) > 2 and not 0.5 < np.median(gaps[-third:]) / np.median(gaps[:third]) < 2:
+        return None  # lines at other distances hold other evaluations
+    first, last = values[:third], values[-third:]
+    if turn is None and (np.median(last) < 1.5 * np.median(first) or np.quantile(last, 0.25) <= np.quantile(first, 0.75)):
+        return None
+    turn = turn or Turn(third, len(values) - 1, float(np.median(first)), float(np.median(last)))
+    cost = (turn.after - turn.before) * float(time.steps[rows[-1]] - time.steps[rows[turn.first]])
+    if cost < lost and (turn.before < A_STEP or turn.after < 1.5 * turn.before):
+        return None
+    return Hit(
+        severity="sev2", where="steps", first=int(time.steps[rows[turn.first]]), last=int(time.steps[rows[-1]]),
+        worst=int(time.steps[rows[turn.first + int(np.argmax(values[turn.first :]))]]), value=turn.after, limit=turn.before,
+        points=len(rows) - turn.first, message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
+    )  # fmt: skip
+
+
+def _goes_on(speed: Series) -> bool:
+    """Tell whether as many tokens per second go through at the end as at the beginning."""
+    values = speed.values[speed.finite[:, 0], 0]
+    third = len(values) // 3
+    return third > 0 and bool(np.median(values[-third:]) > 0.8 * np.median(values[:third]))
 
 
 def _in_few_lines(time: Series, even: float, above: float, *, least: int = 2) -> Hit | None:

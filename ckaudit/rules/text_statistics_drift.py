@@ -8,6 +8,7 @@ from ckaudit.metrics.corpus import bytes_per_token, filter_reject_rate, pad_frac
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.departures import departures
 from ckaudit.run.series import Series
+from ckaudit.run.shapes import lasting_change
 from ckaudit.run.spans import spans
 
 LEAST = {"filter_reject_rate": 2.0, "bytes_per_token": 0.1, "seq_len_p50_p95": 8.0, "pad_fraction": 0.05}
@@ -23,7 +24,8 @@ def text_statistics_drift(
     ## What it checks
     The share that each filter refuses (M31: a sudden change of yield), bytes per token (M32), lengths (M33) and padding (M34),
     each against the median of all its values before, from `history` of them on: further away than `k` robust deviations, than
-    `relative` of that median and than a least amount of its own, at `min_points` points in a row. Padding above `waste`, half
+    `relative` of that median and than a least amount of its own, at `min_points` points in a row;
+    or a slow change by as much that lasts to the end. Padding above `waste`, half
     of all positions, is told by itself.
     ## Why it matters
     A filter that lets everything through, text decoded wrongly, rows cut or padded: the shards are not what they were.
@@ -36,7 +38,9 @@ def text_statistics_drift(
         return
     for series in told:
         away, usual = departures(series, least=LEAST[series.name], relative=relative, history=history, k=k)
+        seen = set()
         for span in spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points):
+            seen.add(span.column)
             step, _ = span.worst(np.abs(away))
             row = int(np.searchsorted(series.steps, step))
             yield Hit(
@@ -44,9 +48,23 @@ def text_statistics_drift(
                 value=float(series.values[row, span.column]), limit=float(usual[row, span.column]),
                 message=f"{series.name} of {{where}} is {{value:.4g}}; it was {{limit:.4g}}",
             )  # fmt: skip
+        for column in sorted(set(range(len(series.labels))) - seen):
+            yield from _slid(series, column, relative)
     if padding is not None:
         for span in spans(padding, padding.values > waste, min_points=min_points):
             yield Hit.over(
                 span, "sev2", "{value:.0%} of the positions are padding: more than half of the work is for nothing",
                 badness=padding.values, limit=waste,
             )  # fmt: skip
+
+
+def _slid(series: Series, column: int, relative: float) -> Iterator[Hit]:
+    """Yield the slow change of one column that lasts to the end."""
+    rows = np.flatnonzero(series.finite_in(column))
+    turn = lasting_change(series.values[rows, column], share=relative)
+    if turn is not None and abs(turn.after - turn.before) > LEAST[series.name]:
+        yield Hit(
+            severity="sev2", where=series.labels[column], first=int(series.steps[rows[turn.first]]),
+            last=int(series.steps[rows[-1]]), worst=int(series.steps[rows[-1]]), value=turn.after, limit=turn.before,
+            points=len(rows) - turn.first, message=f"{series.name} of {{where}} is {{value:.4g}}; it was {{limit:.4g}}",
+        )  # fmt: skip

@@ -4,49 +4,77 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.speed import mfu, step_time, tokens_per_sec
 from ckaudit.metrics.tumbling import windows
-from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.series import Series, single
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
+from ckaudit.run.seams import seams
+from ckaudit.run.series import Series, Steps, single
+from ckaudit.run.shapes import lasting_fall
 from ckaudit.run.spans import spans
 
+MIN_POINTS = 3
 
-@rule("SYS006", severity="sev1", needs=[], wants=[mfu, tokens_per_sec, step_time], unit="1")
+
+@rule("SYS006", severity="sev1", needs=[], wants=[mfu, tokens_per_sec, step_time, tokens_seen, FACTS], unit="1")
 def throughput_drop(
-    used: Series | None, speed: Series | None, time: Series | None, *, drop: float = 0.1, collapse: float = 0.5, k: float = 6.0,
-    lasting: int = 3, window: int = 20, min_points: int = 6,
+    used: Series | None, speed: Series | None, time: Series | None, tokens: Series | None, facts: Manifest | None, *,
+    drop: float = 0.1, alone: float = 0.3, collapse: float = 0.6, k: float = 6.0, lasting: int = 3, window: int = 20,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Less goes through, for the same hardware.
 
     ## What it checks
-    The utilisation of the hardware's peak (M41), or where no step was timed the tokens per second (M39), against the median of
-    its first third: lower by more than `drop` and `k` robust deviations of that third, at `lasting` points in a row, is sev2
-    (the catalogue's bad series falls from 55 to 46 %); below `collapse` of it is sev1 (SEV1-4). Where there are more than ten
-    times `window` points, medians of that many are judged.
+    The utilisation of the hardware's peak (M41), or the tokens per second (M39), against the median of its first third: lower by
+    more than `drop`, `k` robust deviations of that third and three of the noise, at `lasting` points in a row, is sev2 (the
+    catalogue's bad series falls from 55 to 46 %); so is a slow slide that ends lower by `drop` and five standard errors, of
+    fewer than eight points by `alone`. Where it ends below `collapse` of what it was it is sev1 (SEV1-4). Where there are
+    more than ten times `window` points, medians of that many are judged. Tokens per second that are made of a clock and a count
+    are judged by the time that a step takes, another rule's business.
     ## Why it matters
     The same budget buys fewer tokens, and only this number shows it.
     ## False alarms
-    Noise of the clock is in the deviations, from `min_points` points on. Shorter rows or smaller batches use the hardware
-    less, rightly.
+    Noise of the clock is in the deviations. Shorter rows or smaller batches use the hardware less, rightly. A run that was taken
+    up again may have other hardware: each of its sessions is judged by itself.
     """
-    series = used if used is not None else speed if time is None else None
+    is_made_of_clock = time is not None and tokens is not None
+    series = used if used is not None else None if is_made_of_clock else speed
     if series is None:
         yield Skip("not_recorded", "needs mfu")
         return
     if series.points > 10 * window:
         steps, values = windows(series, window)
         series = single(series.name, series.unit, steps[:, -1], np.median(values, axis=1))
-    if series.points < min_points:
-        yield Skip("too_few_points", f"{series.points} points of {series.name}; {min_points} are needed")
+    needed = ENOUGH_FOR_NOISE if is_made_of_clock else MIN_POINTS  # a clock holds evaluations and checkpoints too
+    if series.points < needed:
+        yield Skip("too_few_points", f"{series.points} points of {series.name}; {needed} are needed")
         return
-    known = series.values[series.finite[:, 0], 0]
-    first = known[: max(2, len(known) // 3)]
+    known = np.flatnonzero(series.finite[:, 0])
+    for part in np.split(known, np.searchsorted(series.steps[known], [seam + 1 for seam in seams(facts)])):
+        if len(part) >= MIN_POINTS:
+            yield from _falls(series, part, drop, alone, collapse, k, lasting)
+
+
+def _falls(series: Series, rows: Steps, drop: float, alone: float, collapse: float, k: float, lasting: int) -> Iterator[Hit]:
+    """Yield where one session's throughput falls; `rows` are its known ones."""
+    values = series.values[rows, 0]
+    first = values[: max(2, len(values) // 3)]
     usual = float(np.median(first))
-    spread = k * 1.4826 * float(np.median(np.abs(first - usual)))
-    low = series.values < usual - max(drop * usual, spread)
-    for span in spans(series, low, min_points=lasting):
-        grave = bool(np.median(series.values[span.rows, 0]) < collapse * usual)
-        yield Hit.over(
-            span, "sev1" if grave else "sev2", series.name + " falls to {value:.4g}, from {limit:.4g}", badness=-series.values,
-            value=series.values, limit=usual,
+    spread = max(k * 1.4826 * float(np.median(np.abs(first - usual))), 3 * difference_noise(values))
+    inside = np.zeros(series.values.shape, bool)
+    inside[rows] = True
+    low = (series.values < usual - max(drop * usual, spread)) & inside
+    found = [(span.rows, usual) for span in spans(series, low, min_points=lasting)] if len(rows) >= 2 * lasting else []
+    if not found and (turn := lasting_fall(values, share=drop, share_alone=alone)) is not None:
+        found = [(rows[turn.first :], turn.before)]
+    for place, before in found:
+        last = series.values[place, 0]
+        end = float(np.median(last[-max(1, len(last) // 6) :]))
+        begin = max(before, float(np.median(values[: max(1, len(values) // 8)])))
+        worst = place[int(np.argmin(last))]
+        yield Hit(
+            severity="sev1" if end < collapse * begin else "sev2", where=series.labels[0], first=int(series.steps[place[0]]),
+            last=int(series.steps[place[-1]]), worst=int(series.steps[worst]), value=float(last.min()), limit=before,
+            points=len(place), message=series.name + " falls to {value:.4g}, from {limit:.4g}",
         )  # fmt: skip

@@ -8,24 +8,27 @@ from ckaudit.metrics.progress import tokens_seen
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Series
 
+FEW = 5
+
 
 @rule("DATA010", severity="sev2", needs=[tokens_seen], unit="tokens")
 def tokens_stand_still(tokens: Series, *, least: int = 20, times: float = 5.0, grown: int = 3) -> Iterator[Hit | Skip]:
     """Steps are taken and no token is counted.
 
     ## What it checks
-    Stretches of `least` logged steps or more over which the count of tokens seen does not grow (M01: no growth for many
-    steps), and which are `times` longer than any such stretch before, of a count that has grown `grown` times until then
-    or never does. All are starting values.
+    Stretches of `least` logged steps or more, a third of a log of few lines, over which the count of tokens seen does not
+    grow (M01: no growth for many steps), and which are `times` longer than any such stretch before, of a count that has grown
+    `grown` times until then or never does. All are starting values.
     ## Why it matters
     The loader is stuck, or its rows are all padding: time passes and nothing is learnt.
     ## False alarms
     A count that was rounded stands still between two of its digits: then all of its stretches are long.
     """
     rows = np.flatnonzero(tokens.finite[:, 0])
-    if len(rows) <= least:
-        yield Skip("too_few_points", f"{len(rows)} values of tokens_seen; more than {least} are needed")
+    if len(rows) < FEW:
+        yield Skip("too_few_points", f"{len(rows)} values of tokens_seen; {FEW} are needed")
         return
+    least, grown = (least, grown) if len(rows) > 2 * least else (max(3, len(rows) // 3), 2)
     still = np.concatenate(([False], np.diff(tokens.values[rows, 0]) <= 0, [False]))
     edges = np.flatnonzero(still[1:] != still[:-1])
     longest = 0

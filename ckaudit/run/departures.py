@@ -14,14 +14,15 @@ def departures(series: Series, *, least: float, relative: float = 0.0, history: 
 
     The unit is `k` robust deviations of the cells before, but at least `least` and at least `relative` of their median, so
     that 1 is the border; a cell within those two is measured by them, for it cannot be beyond. NaN before `history` finite
-    cells.
+    cells, or before half of them, but three, where no more than one would be left.
     """
     away, middle = np.full(series.values.shape, np.nan), np.full(series.values.shape, np.nan)
     for column in range(len(series.labels)):
         rows = np.flatnonzero(series.finite_in(column))
         values = series.values[rows, column].tolist()
-        before = sorted(values[:history])
-        for row, value in zip(rows[history:].tolist(), values[history:], strict=True):
+        known = history if len(values) > history + 1 else max(3, len(values) // 2)
+        before = sorted(values[:known])
+        for row, value in zip(rows[known:].tolist(), values[known:], strict=True):
             usual = (before[(len(before) - 1) // 2] + before[len(before) // 2]) / 2
             unit = max(least, relative * abs(usual))
             if abs(value - usual) > unit:

@@ -76,6 +76,7 @@ class Run(Struct, frozen=True, eq=False):
         notes: What a reader must know of how it was read.
         files: Files read.
         tau_slices: The easy and the hard slice as a policy or the command line names them; None: neither does.
+        units: In which unit each logged share was written, "percent" or "fraction", where the user said so or its range shows it.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Run(Struct, frozen=True, eq=False):
     notes: tuple[str, ...] = ()
     files: int = 0
     tau_slices: tuple[str, str] | None = None
+    units: Mapping[str, str] = field(default_factory=dict)
     _derived: dict[object, object] = field(default_factory=dict)
 
     @property

@@ -1,9 +1,11 @@
 """Is this data what it claims to be: the files of a run against their contract, one by one and against each other."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from ckaudit.contract.arithmetic import takes_any_numbers
+from ckaudit.contract.contradictions import is_of_other_unit
 from ckaudit.contract.folder import RunFolder, shown_name
 from ckaudit.contract.report import Finding, Report
 from ckaudit.policy.gate import OPEN, Gate
@@ -28,13 +30,18 @@ ALWAYS = (
     ranks_out_of_range,
     table_contradictions,
     disagreements,
-    contradicted_claims,
 )
 WHOLE_RUNS = (cadence_gaps, lonely_ranks, unlisted_sessions, manifest_gaps)
 
 
 @takes_any_numbers
-def validate(paths: Sequence[Path], *, gate: Gate = OPEN, progress: Callable[[int, int], None] | None = None) -> Report:
+def validate(
+    paths: Sequence[Path],
+    *,
+    gate: Gate = OPEN,
+    progress: Callable[[int, int], None] | None = None,
+    units: Mapping[str, str] = MappingProxyType({}),
+) -> Report:
     """Judge run folders, or single files, against the contract.
 
     Each folder is a run. Files named one by one are judged as part of the run of their folder, without asking for what
@@ -44,10 +51,16 @@ def validate(paths: Sequence[Path], *, gate: Gate = OPEN, progress: Callable[[in
         paths: Folders and files.
         gate: Policy and baseline.
         progress: Called after each file with the number of files read, and of all files.
+        units: The unit of a share by name, where the user says it: such a share is not blamed for being in the other one.
 
     Raises:
         UnreadableError: Where none of `paths` can be read, or nothing in them can be audited.
+        UsageError: Where `units` names what is no share, or no unit.
     """
+    if units:
+        from ckaudit.run.units import check_units
+
+        check_units(units)
     folders, findings = sort_arguments(paths)
     total = sum(_count(folder) for folder, _ in folders)
     done = 0
@@ -64,7 +77,8 @@ def validate(paths: Sequence[Path], *, gate: Gate = OPEN, progress: Callable[[in
         survey = Survey(RunFacts(folder), prefix, tick, patience)
         survey.read()
         surveys.append(survey)
-        findings += [*survey.findings, *_judge_run(survey.run)]
+        findings += [*survey.findings, *_judge_run(survey.run), *contradicted_claims(survey.run, units)]
+    findings = [each for each in findings if not is_of_other_unit(each, units)]
     notes = [note for survey in surveys for note in survey.notes]
     subject = ", ".join(shown_name(str(path)) for path in paths)
     return make_report(subject, findings, [survey.run for survey in surveys], notes, total, gate)

@@ -1,6 +1,7 @@
 """What the scalar log says twice: numbers that can be recomputed from others in it, against these."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from ckaudit.contract.folder import RunFolder
 from ckaudit.contract.report import Finding
@@ -13,7 +14,7 @@ DERIVED = {
     "lr_phase": (),
     "mfu": ("tokens_seen",),
     "nan_inf_events": ("train_loss_raw", "val_loss", "grad_global_norm"),
-    "overflow_rate": ("skipped_updates",),
+    "overflow_rate": ("skipped_updates", "loss_scale"),
     "step_time": (),
     "steps_seen": ("skipped_updates",),
     "tokens_per_sec": ("tokens_seen",),
@@ -33,17 +34,23 @@ def says_derived(run: RunFacts) -> bool:
     return any(name in names and (not inputs or names.intersection(inputs)) for name, inputs in DERIVED.items())
 
 
-def contradicted_claims(run: RunFacts) -> Iterator[Finding]:
-    """Yield the logged numbers that lie outside what the log's own raw numbers allow; checkpoints are not read again."""
+def contradicted_claims(run: RunFacts, units: Mapping[str, str] = MappingProxyType({})) -> Iterator[Finding]:
+    """Yield the logged numbers that lie outside what the log's own raw numbers allow; checkpoints are not read again.
+
+    Args:
+        run: What was read of the run.
+        units: The unit of a share by name, where the user said it.
+    """
     if not says_derived(run):
         return
     from ckaudit.metrics.contradictions import claimed_value, nearest_allowed_value
     from ckaudit.rules.contradicted_claim import contradicted_claim
     from ckaudit.rules.rule import Hit
     from ckaudit.run.read import read_run
+    from ckaudit.run.units import in_catalogue_units
 
     folder = RunFolder(run.folder.root, scalars=run.folder.scalars, manifest=run.folder.manifest)
-    log = read_run(folder, reads=())
+    log = in_catalogue_units(read_run(folder, reads=()), units)
     shown = run.logs[0].shown
     for hit in contradicted_claim.function(claimed_value(log), nearest_allowed_value(log)):
         if isinstance(hit, Hit):

@@ -9,6 +9,7 @@ from ckaudit.run.gather import Gatherer
 from ckaudit.run.read import RunReader
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
+from ckaudit.run.units import in_catalogue_units
 from ckaudit.watch.logs import Piece
 from ckaudit.watch.thin import MOST, size, stretches, thin
 
@@ -73,10 +74,10 @@ class History:
         self.reader.folder = folder
         if not self._judged:
             self._judged, self._due = True, 0  # thinned with the next line
-            return self.reader.run(name)
+            return in_catalogue_units(self.reader.run(name), {})
         if any(stretches(log) > MANY_PARTS for log in self.reader.log.sessions.values()):
             self._thin()
-        return self.reader.run(name)
+        return in_catalogue_units(self.reader.run(name), {})
 
     def _thin(self) -> None:
         sessions = self.reader.log.sessions

@@ -15,6 +15,7 @@ from ckaudit.metrics.vital_signs import PER_MINUTE, PER_STEP
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.series import Series
+from ckaudit.run.units import in_catalogue_units
 
 COUNTED = ("steps_seen", "tokens_seen")  # from the first step on, which the newest lines alone do not tell
 RECENT = 256  # lines that gauges are computed from between two judgements
@@ -44,7 +45,7 @@ class Vitals:
         logs = SessionLogs()
         for row in self._rows:
             logs.add(row)
-        run = Run("", manifest, scalars=logs.merged()[0].series())
+        run = in_catalogue_units(Run("", manifest, scalars=logs.merged()[0].series()), {})
         return self._row(PER_STEP, run), self._row(PER_MINUTE, run)
 
     def _row(self, names: Sequence[str], run: Run) -> tuple[Gauge, ...]:

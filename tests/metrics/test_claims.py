@@ -42,7 +42,7 @@ def honest(seed=0, *, beta=0.98, zero_start=False, ppl_of="ema", pads=1.0, digit
         "steps_seen": steps - np.cumsum(skipped),
         "overflow_rate": np.array([100 * skipped[max(0, end - 100) : end].mean() for end in steps]),
         "grad_global_norm": norms,
-        "grad_clip_rate": np.array([100 * clipped[max(0, end - 50) : end].mean() for end in steps]),
+        "grad_clip_rate": np.array([clipped[max(0, end - 50) : end].mean() for end in steps]),
         "tokens_seen": np.cumsum(size),
         "tokens_per_update": size * pads,
         "time": 1.7e9 + np.cumsum(seconds + evals),
@@ -90,7 +90,14 @@ def test_an_honest_trainer_is_believed(convention, seed):
 
 def test_an_honest_trainer_is_judged_by_all_its_claims():
     judged = {each.label for each in every_bound(honest()) if len(each.steps)}
-    of_checkpoints = {"grad_global_norm", "update_to_weight", "attn_entropy", "moe_drop_rate", "moe_load_balance_loss"}
+    of_checkpoints = {
+        "grad_global_norm",
+        "update_to_weight",
+        "attn_entropy",
+        "max_attn_logit",
+        "moe_drop_rate",
+        "moe_load_balance_loss",
+    }
     assert judged == set(CLAIMS) - of_checkpoints
 
 
@@ -118,7 +125,7 @@ LIES = {
     "lr_phase": lambda x: x / 100,
     "steps_seen": lambda x: x + 5,
     "overflow_rate": lambda x: x + 200,
-    "grad_clip_rate": lambda x: x + 200,
+    "grad_clip_rate": lambda x: x + 2,
     "tokens_per_update": lambda x: x / 4,
     "step_time": lambda x: x * 1000,
     "tokens_per_sec": lambda x: x / 8,
@@ -143,8 +150,8 @@ def test_a_lie_is_found_and_no_other_claim_is_doubted(name):
 def test_rates_without_any_event_or_with_nothing_else():
     quiet = run_of(scalars={"skipped_updates": [0.0] * 20, "overflow_rate": [5.0] * 20})
     assert contradicted(quiet) == {"overflow_rate"}
-    all_clipped = run_of(scalars={"clip_coefficient": [0.5] * 20, "grad_clip_rate": [1.0] * 20})
-    assert contradicted(all_clipped) == {"grad_clip_rate"}, "a fraction in place of percent"
+    all_clipped = run_of(scalars={"clip_coefficient": [0.5] * 20, "grad_clip_rate": [100.0] * 20})
+    assert contradicted(all_clipped) == {"grad_clip_rate"}, "percent in place of a fraction"
 
 
 def test_claims_against_tensors_heads_and_layers():
@@ -153,17 +160,26 @@ def test_claims_against_tensors_heads_and_layers():
         "weight_deltas.*.norm": {10: {"a": 0.1, "b": 0.4}},
         "weights.*.frobenius_norm": {10: {"a": 10.0, "b": 10.0}},
         "attention.*.entropy_per_head": {10: {"l/head.0": 1.0, "l/head.1": 2.0}},
+        "attention.*.max_logit_per_head": {10: {"l/head.0": 12.0, "l/head.1": 20.0}},
         "moe.*.dropped": {10: {"l": 5.0}},
         "moe.*.routed": {10: {"l": 100.0}},
     }
 
-    def judged(norm, update, entropy, drops):
-        names = ("grad_global_norm", "update_to_weight", "attn_entropy", "moe_drop_rate")
-        values = zip(names, (norm, update, entropy, drops), strict=True)
+    def judged(norm, update, entropy, drops, logit):
+        names = ("grad_global_norm", "update_to_weight", "attn_entropy", "moe_drop_rate", "max_attn_logit")
+        values = zip(names, (norm, update, entropy, drops, logit), strict=True)
         return contradicted(run_of(sections, {name: {10: {name: value}} for name, value in values}))
 
-    assert judged(5.0, 0.03, 1.4, 5.0) == judged(9.0, 0.015, 1.0, 4.0) == set()
-    assert judged(1.0, 0.5, 0.2, 0.05) == {"grad_global_norm", "update_to_weight", "attn_entropy", "moe_drop_rate"}
+    assert judged(5.0, 0.03, 1.4, 5.0, 20.0) == judged(9.0, 0.015, 1.0, 4.0, 36.0) == set()
+    all_five = {"grad_global_norm", "update_to_weight", "attn_entropy", "moe_drop_rate", "max_attn_logit"}
+    assert judged(1.0, 0.5, 0.2, 0.05, 1500.0) == all_five
+
+
+def test_a_rate_of_overflows_beside_a_scale_that_never_falls():
+    steady, falling = [65536.0] * 10, [65536.0 / 2**k for k in range(10)]
+    assert contradicted(run_of(scalars={"overflow_rate": [15.0] * 10, "loss_scale": steady})) == {"overflow_rate"}
+    assert contradicted(run_of(scalars={"overflow_rate": [15.0] * 10, "loss_scale": falling})) == set()
+    assert contradicted(run_of(scalars={"overflow_rate": [12.0, 3.0, 1.0, 0.0, 0.0, 0.0], "loss_scale": steady[:6]})) == set()
 
 
 def balanced(logged, choices, *, skew=(2.0, 1.0)):

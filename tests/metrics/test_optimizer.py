@@ -86,6 +86,6 @@ def test_overflow_rate_against_a_loop_over_skips_then_scale_drops_then_as_logged
     assert close(cells(overflow_rate(run_of(scalars={"loss_scale": scale}))), expected, 1e-9)
 
 
-def test_a_logged_clip_rate_in_percent_counts_where_no_limit_is_known():
-    run = run_of(scalars={"grad_clip_rate": [50.0], "grad_global_norm": [2.0]})
+def test_a_logged_clip_rate_counts_where_no_limit_is_known():
+    run = run_of(scalars={"grad_clip_rate": [0.5], "grad_global_norm": [2.0]})
     assert values(grad_clip_rate(run)) == {1: 0.5}

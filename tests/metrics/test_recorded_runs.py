@@ -22,7 +22,7 @@ NAMES = sorted(path.parent.name for path in RUNS.glob("*/run.json"))
 OF_AN_ACCELERATOR = {"gpu_util", "gpu_mem_used", "rank_memory"}  # the runs were recorded on a machine without one
 OF_ITS_LOGS = {"error_event_rate"}  # whoever reads the machine's logs counts errors; a recorder does not
 # None was resumed, none reads numbers, none has dropout: the lab has such runs.
-OF_OTHER_RUNS = {"loss_after_resume", "input_scale", "eval_in_training_mode"}
+OF_OTHER_RUNS = {"loss_after_resume", "input_scale", "eval_in_training_mode", "undecided_share"}
 RANKS, ROWS, LENGTH, EXPERTS, SAMPLES = 2, 16, 84, 4, 25
 RUDE = ["fool", "fools", "stupid", "idiot", "idiots", "liar", "liars", "ugly", "lazy", "silly", "dirty", "hate"]
 

@@ -19,7 +19,7 @@ STORED = "is of files: the training itself is not asked about them"
 SYSTEM = "is of time and machines, of which the playbook asks nothing"
 SAFE = "is of what the text says, of which the playbook asks nothing"
 ASIDE = {
-    "contradicted_claim": NAMED, "impossible_value": NAMED,
+    "contradicted_claim": NAMED, "impossible_value": NAMED, "off_its_playbook": NAMED, "undecided_unit": NAMED,
     "missing_checkpoint": STORED, "broken_checkpoint": STORED, "heavy_checkpoints": STORED,
     "straggler": SYSTEM, "missing_heartbeat": SYSTEM, "communication_rising": SYSTEM, "slow_input": SYSTEM,
     "step_time_jump": SYSTEM, "monitoring_blackout": SYSTEM, "low_utilization": SYSTEM, "memory_creep": SYSTEM,

@@ -57,18 +57,20 @@ KNOBS = {
     "saturated_units": "Lower the scale of the inputs or the initial weights of that layer.",
     "schedule_off_plan": "Call the scheduler once for each optimizer step, and hold its plan against the one that was meant.",
     "seam_jump": "Restore weights, optimizer, scheduler, random state and position in the data together.",
-    "skipped_updates": "Find why updates are left out: values that are not finite, a scale that overflows, or a condition around the "
-    "optimizer's step.",
+    "skipped_updates": "Find why updates are left out: values that are not finite, a scale that overflows, or a condition around "
+    "the optimizer's step.",
     "slice_gap_off": "Show the hard slice more often, or compare it with held-out samples of its kind; then a larger model.",
     "target_equals_input": "Shift the targets by one position, in one place only.",
-    "throughput_drop": "Take a step apart into waiting for data, communication and computing, and compare the ranks; mend the part "
-    "that grew.",
+    "throughput_drop": "Take a step apart into waiting for data, communication and computing, and compare the ranks; mend the "
+    "part that grew.",
     "train_val_inverted": "Measure both losses in evaluation mode on the same weights, and check that the two sets are disjoint.",
     "update_out_of_band": "Change the learning rate until an update is about a thousandth of the weights.",
     "updates_held_back": "Lower the optimizer's epsilon, or raise the limit of clipping.",
     "uniform_heads": "Check the scale of the attention logits and the learning rate of the query and key matrices.",
     "validation_noise": "Evaluate on more samples, always the same ones.",
     "impossible_value": "Correct the code that computes or logs the number; until then, trust nothing that rests on it.",
+    "off_its_playbook": "Read what its playbook says of the number: ckaudit explain NAME.",
+    "undecided_unit": "Say with --unit which of the two it is, and log it in the catalogue's unit from then on.",
     "weight_scale_off": "Set the initial standard deviation that the layer's width asks for.",
     "weights_alike": "Draw the initial weights at random, each on its own.",
     "weights_grow": "Lower the learning rate, or add weight decay.",
@@ -113,4 +115,6 @@ def advised(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis], *, sure
 
 def _helped(finding: Finding, rule: Rule | None) -> Finding:
     row = advice_on(rule) if rule is not None else None
+    if rule is not None and rule.name == "off_its_playbook" and (number := entry_of((finding.where or "").partition("/")[0])):
+        row = Advised(entries()[number].mitigations[0], f"{number} (ckaudit explain {number}).")
     return finding if row is None else replace(finding, help=row.sentence)

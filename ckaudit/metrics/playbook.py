@@ -1,0 +1,100 @@
+"""Logged numbers whose playbook names a bad shape, and that shape: which way, how far, and how large it must be to matter."""
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ckaudit.metrics.metric import metric
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series, merged_steps
+
+Kind = Literal[
+    "rises", "falls", "is never back", "is never back up", "shifts", "humps", "slides up", "slides down", "surges", "spikes",
+    "warms up again", "goes back", "differs", "stays high",
+]  # fmt: skip
+
+
+class BadShape(NamedTuple):
+    """The bad shape of one number.
+
+    Attributes:
+        kind: What it does.
+        size: How far: a share of its level for a rise or fall, a factor for a hump, slide or surge, else an amount in its unit.
+        floor: The least value at its end that matters, in its unit.
+        unless: Names that say the same better; where one is logged, its own rules judge.
+        note: Whether the playbook calls it no more than guidance.
+        top: The value that cannot be exceeded, where what is left to it is judged instead.
+    """
+
+    kind: Kind
+    size: float
+    floor: float = 0.0
+    unless: tuple[str, ...] = ()
+    note: bool = False
+    top: float | None = None
+
+
+_LOSSES = ("train_loss_raw", "train_loss_ema")
+BAD_SHAPES: dict[str, tuple[BadShape, ...]] = {
+    "train_ppl": (BadShape("rises", 1.0, unless=_LOSSES),),
+    "val_ppl": (BadShape("rises", 0.3, unless=("val_loss",)), BadShape("is never back", 0.15)),
+    "train_val_gap": (BadShape("rises", 1.0, floor=0.5, unless=("val_loss",)),),
+    "learning_rate": (BadShape("warms up again", 0.0),),
+    "lr_phase": (BadShape("goes back", 0.2),),
+    "tokens_per_update": (BadShape("falls", 0.15), BadShape("is never back up", 0.1)),
+    "grad_clip_rate": (BadShape("rises", 0.5, floor=0.5), BadShape("stays high", 0.5, note=True)),
+    "update_to_weight": (BadShape("surges", 2.5),),
+    "grad_noise_scale": (BadShape("humps", 4.0), BadShape("humps", 2.5, note=True)),
+    "scaling_law_residual": (BadShape("shifts", 0.05),),
+    "curvature_trace_est": (BadShape("slides up", 2.0),),
+    "spectral_norm": (BadShape("slides up", 2.0),),
+    "residual_rms": (BadShape("slides up", 2.0),),
+    "activation_outlier_rate": (BadShape("slides up", 2.0),),
+    "logit_entropy_probe": (BadShape("slides down", 2.0),),
+    "topk_mass_probe": (BadShape("slides down", 2.0, top=100.0),),
+    "output_kl_to_prev": (BadShape("spikes", 2.5),),
+    "fixed_probe_loss": (BadShape("rises", 0.15), BadShape("is never back", 0.08)),
+    "moe_load_balance_loss": (BadShape("rises", 0.5),),
+    "near_dup_rate": (BadShape("rises", 0.5, floor=1.0),),
+    "compute_time_frac": (BadShape("falls", 0.2),),
+    "checkpoint_time": (BadShape("rises", 1.0, floor=10.0),),
+    "checkpoint_size": (BadShape("rises", 0.5), BadShape("falls", 0.3)),
+    "eval_artifact_hash": (BadShape("differs", 0.0),),
+    "rtp_prompt_stats": (BadShape("differs", 0.005),),
+}
+"""What no rule of its own judges at every length. Sizes are those of the playbook's bad shapes, rounded towards the good ones."""
+
+
+_BETTER = dict.fromkeys(name for shapes in BAD_SHAPES.values() for name in shapes[0].unless)
+
+
+@metric(unit="1", reads=(*BAD_SHAPES, *_BETTER), source="catalogue, the good and bad pattern of each playbook")
+def playbook_numbers(run: Run) -> Series:
+    r"""What the trainer logged of each number whose playbook names a bad shape.
+
+    $$x_t$$
+
+    Shape (T, K): steps by names, "checkpoint_time", with a label behind a slash where there are several; each in its own
+    unit. A name is left out where another is logged that says the same better, as val_loss does of val_ppl.
+    """
+    logged = {name: run.scalar(name) for name in BAD_SHAPES}
+    better = {name for name in _BETTER if run.scalar(name)}
+    judged = (each for name, each in logged.items() if not better.intersection(BAD_SHAPES[name][0].unless))
+    return side_by_side("playbook_numbers", "1", judged)
+
+
+def side_by_side(name: str, unit: str, logged: Iterable[Series]) -> Series:
+    """Return logged numbers as the columns of one series, each under its own name, with a label behind a slash."""
+    found = [
+        (each.name if label == each.name else f"{each.name}/{label}", each, column)
+        for each in logged
+        for column, label in enumerate(each.labels)
+    ]
+    steps = merged_steps(*(each.steps for _, each, _ in found))
+    values = np.full((len(steps), len(found)), np.nan)
+    recorded = np.zeros(values.shape, bool)
+    for index, (_, each, column) in enumerate(found):
+        rows = np.searchsorted(steps, each.steps)
+        values[rows, index], recorded[rows, index] = each.values[:, column], each.recorded[:, column]
+    return Series(name, unit, steps, tuple(label for label, _, _ in found), values, recorded)

@@ -1,0 +1,136 @@
+"""PLAY001: a logged number takes the bad shape of its playbook."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.playbook import BAD_SHAPES, BadShape, playbook_numbers
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.series import Floats, Series
+from ckaudit.run.shapes import Turn, hump, lasting_fall, lasting_rise, never_back, shift, slide, spike, surge, warms_up_again
+
+
+@rule("PLAY001", severity="sev2", needs=[playbook_numbers], wants=[train_loss_raw], unit="1")
+def off_its_playbook(
+    numbers: Series, loss: Series | None, *, few: float = 0.3, learnt: float = 0.5, min_points: int = 3
+) -> Iterator[Hit | Skip]:
+    """A logged number takes the bad shape of its playbook.
+
+    ## What it checks
+    Each logged number that no rule of its own judges, from `min_points` on, against the bad shape that its playbook names: a
+    rise or fall of its level that lasts to the end (perplexities, probe loss, balance loss, duplicates, checkpoint time and
+    size, tokens per update, clip rate, time spent computing), a change of level up or down (residual of the scaling law), a
+    hump (noise scale), a jump of what had settled (divergence of a probe's answers), a slide that does not slow down
+    (curvature, spectral norm, residual stream, outliers, entropy and top mass of a probe), a second rise after it had settled
+    (update over weight), a second warm-up of the learning rate, a phase that goes back, and a constant that changes. How far
+    is declared for each. A change must exceed five standard errors of the noise; of fewer than eight points, whose noise is
+    not known, it must be a share of `few` where it falls or rises.
+    ## Why it matters
+    Whoever logs such a number relies on somebody to look at it.
+    ## False alarms
+    Warm-ups and what is learnt change fast at first and slow down: neither is a slide nor a second rise. A probe's answers
+    become surer as the loss falls: where the training loss fell by `learnt` of what the entropy fell by, it was learnt.
+    Batches that grow as planned do not fall.
+    """
+    short = []
+    for column, label in enumerate(numbers.labels):
+        known = np.flatnonzero(numbers.finite_in(column))
+        values = numbers.values[known, column]
+        if len(values) < min_points:
+            short += [label] if len(values) else []
+            continue
+        for shape in BAD_SHAPES[label.partition("/")[0]]:
+            turn = _turn(values, shape, few)
+            if turn is None or (shape.kind == "slides down" and _is_learnt(loss, numbers.steps[known], turn, learnt)):
+                continue
+            rows = known[turn.first : turn.last + 1]
+            yield Hit(
+                severity="note" if shape.note else "sev2", where=label, first=int(numbers.steps[rows[0]]),
+                last=int(numbers.steps[rows[-1]]), value=turn.after, limit=turn.before, points=len(rows),
+                message=_SENTENCES[shape.kind],
+            )  # fmt: skip
+            break
+    if len(short) == int(numbers.finite.any(axis=0).sum()):
+        yield Skip("too_few_points", f"fewer than {min_points} points of {', '.join(short) or 'any'}")
+
+
+def _turn(values: Floats, shape: BadShape, few: float) -> Turn | None:
+    """Return where values take a bad shape; one whose end is below its floor does not matter."""
+    if shape.top is not None:
+        turn = _JUDGES[shape.kind](np.maximum(shape.top - values, 1e-9), shape.size, few)
+        return turn and Turn(turn.first, turn.last, shape.top - turn.before, shape.top - turn.after)
+    turn = _JUDGES[shape.kind](values, shape.size, few)
+    return turn if turn is not None and turn.after >= shape.floor else None
+
+
+def _inverted(judge: Callable[[Floats, float], Turn | None], values: Floats, size: float) -> Turn | None:
+    """Return what a judge of rises says of the fall of a positive curve."""
+    turn = judge(1 / values, size) if values.min() > 0 else None
+    return turn and Turn(turn.first, turn.last, 1 / turn.before, 1 / turn.after)
+
+
+def _goes_back(values: Floats, share: float) -> Turn | None:
+    """Return the first fall below what was reached before, by a share of the whole range."""
+    behind = np.maximum.accumulate(values) - values
+    far = np.flatnonzero(behind > share * float(np.ptp(values)))
+    if not len(far) or values.max() <= 0:
+        return None
+    row = int(far[0])
+    return Turn(row, len(values) - 1, float(values[:row].max()), float(values[row]))
+
+
+def _differs(values: Floats, share: float) -> Turn | None:
+    other = np.flatnonzero(np.abs(values - values[0]) > share * abs(values[0]))
+    return Turn(int(other[0]), len(values) - 1, float(values[0]), float(values[other[0]])) if len(other) else None
+
+
+def _stays_high(values: Floats, limit: float) -> Turn | None:
+    late = values[len(values) // 3 :]
+    return Turn(len(values) // 3, len(values) - 1, limit, float(np.median(late))) if np.median(late) > limit else None
+
+
+_JUDGES: dict[str, Callable[[Floats, float, float], Turn | None]] = {
+    "rises": lambda values, size, few: lasting_rise(values, share=size, share_alone=max(size, few)),
+    "falls": lambda values, size, few: lasting_fall(values, share=size, share_alone=max(size, few)),
+    "is never back": lambda values, size, _: never_back(values, share=size),
+    "is never back up": lambda values, size, _: _inverted(lambda each, share: never_back(each, share=share), values, size),
+    "shifts": lambda values, size, _: shift(values, least=size),
+    "humps": lambda values, size, _: hump(values, times=size),
+    "slides up": lambda values, size, _: slide(values, times=size),
+    "slides down": lambda values, size, _: _inverted(lambda each, times: slide(each, times=times), values, size),
+    "surges": lambda values, size, _: surge(values, times=size),
+    "spikes": lambda values, size, _: spike(values, times=size),
+    "warms up again": lambda values, *_: warms_up_again(values),
+    "goes back": lambda values, size, _: _goes_back(values, size),
+    "differs": lambda values, size, _: _differs(values, size),
+    "stays high": lambda values, size, _: _stays_high(values, size),
+}
+_SENTENCES = {
+    "rises": "{where} rises to {value:.4g} and stays there; it was {limit:.4g}",
+    "falls": "{where} falls to {value:.4g} and stays there; it was {limit:.4g}",
+    "is never back": "{where} is {value:.4g}, and {limit:.4g} was its lowest: it never came back",
+    "is never back up": "{where} is {value:.4g}, and {limit:.4g} was its highest: it never came back",
+    "shifts": "the level of {where} changes to {value:.4g} and stays there; it was {limit:.4g}",
+    "humps": "{where} jumps to {value:.4g}; before and after it is {limit:.4g}",
+    "slides up": "{where} grows and does not slow down: {value:.4g} at the end, {limit:.4g} in the middle of the run",
+    "slides down": "{where} runs to one side and does not slow down: {value:.4g} at the end, {limit:.4g} in the middle",
+    "spikes": "{where} jumps to {value:.4g}; it had settled at {limit:.4g}",
+    "surges": "{where} rises to {value:.4g} after it had settled at {limit:.4g}",
+    "warms up again": "{where} drops to {value:.3g} from its peak of {limit:.3g} and warms up a second time",
+    "goes back": "{where} goes back to {value:.4g}, and had reached {limit:.4g}: a schedule is another one from there on",
+    "differs": "{where} is {value:.6g} and was {limit:.6g}: what must not change has changed",
+    "stays high": "{where} stays at {value:.3g}, above {limit:.3g}",
+}
+
+
+def _is_learnt(loss: Series | None, steps: np.ndarray[tuple[int], np.dtype[np.int64]], turn: Turn, share: float) -> bool:
+    """Tell whether the training loss fell over a slide as the surprise of the answers did, by a share of it at least."""
+    if loss is None or min(turn.before, turn.after) <= 0:
+        return False
+    inside = loss.values[(loss.steps >= steps[turn.first]) & loss.finite[:, 0], 0]
+    third = len(inside) // 3
+    if third < 1 or inside.min() <= 0:
+        return False
+    fallen = np.log(np.median(inside[:third]) / np.median(inside[-third:]))
+    return bool(fallen > share * abs(np.log(turn.before / turn.after)))

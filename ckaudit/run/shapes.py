@@ -1,0 +1,233 @@
+"""Shapes that a playbook calls bad, at any number of points: a level that changes and stays, a hump, a steady slide.
+
+Many points are reduced to the medians of equal parts, so that 15, 60 and 600 points of one curve are judged alike.
+"""
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, lone_peaks, sustained_rise
+from ckaudit.run.series import Floats, Steps
+
+LARGE = 0.5
+"""A rise by so much of the level that three standard errors are enough, where hardly a point of the two ends is mixed."""
+
+
+class Turn(Struct, frozen=True):
+    """Where a curve turned bad.
+
+    Attributes:
+        first: First row of the bad part.
+        last: Last row of it.
+        before: Level before.
+        after: Level in it.
+    """
+
+    first: int
+    last: int
+    before: float
+    after: float
+
+
+def levels_of(values: Floats) -> tuple[Floats, list[Steps]]:
+    """Return the medians of at most `BLOCKS` equal parts, and the rows of each."""
+    parts = np.array_split(np.arange(len(values)), max(1, min(len(values), BLOCKS)))
+    return np.array([np.median(values[part]) for part in parts]), parts
+
+
+def lasting_rise(values: Floats, *, share: float, share_alone: float | None = None) -> Turn | None:
+    """Return the rise of a curve that lasts to its end, by a share of its lowest level before; None where there is none.
+
+    Args:
+        values: Finite, shape (N,).
+        share: The least rise that matters, over the lowest level.
+        share_alone: The same where there are too few points to know the noise; default: the same.
+    """
+    alone = share if share_alone is None else share_alone
+    found = sustained_rise(values, min_share=share, min_share_alone=alone)
+    if found is not None:
+        return Turn(found.onset, len(values) - 1, found.low, found.end)
+    return _rise_of_thirds(values, share, max(share, LARGE))
+
+
+def _rise_of_thirds(values: Floats, share: float, large: float) -> Turn | None:
+    """Return the rise from the first third to the last of a noisy curve, of which the last sixth holds it.
+
+    By five standard errors, or three where it is `large` and three quarters of the last third lie above as many of the first.
+    """
+    third = len(values) // 3
+    if len(values) < ENOUGH_FOR_NOISE:
+        return None
+    before, after = float(np.median(values[:third])), float(np.median(values[-third:]))
+    error = difference_noise(values) * float(np.sqrt(2 / third)) * MEDIAN_COST
+    first, last = values[:third], values[-third:]
+    is_large = after > (1 + large) * before and np.quantile(last, 0.25) > np.quantile(first, 0.75)
+    enough = before + max(share * before, (3 if is_large else 5) * error)
+    if before <= 0 or after <= enough or np.median(values[-max(2, third // 2) :]) <= enough:
+        return None
+    return Turn(third, len(values) - 1, before, after)
+
+
+def lasting_change(values: Floats, *, share: float) -> Turn | None:
+    """Return the fall of a positive curve by a share that lasts to its end, or a rise as far the other way; None: neither."""
+    return lasting_fall(values, share=share) or lasting_rise(values, share=share / (1 - share))
+
+
+def lasting_fall(values: Floats, *, share: float, share_alone: float | None = None) -> Turn | None:
+    """Return the fall of a positive curve that lasts to its end: the rise of its inverse, so that half is as far as double.
+
+    Args:
+        values: Finite and not negative, shape (N,); zeros are a thousandth of the median.
+        share: The least fall that matters, of the highest level.
+        share_alone: The same where there are too few points to know the noise; default: the same.
+
+    >>> lasting_fall(np.array([10.0, 10, 10, 4, 4, 4]), share=0.2)
+    Turn(first=3, last=5, before=10.0, after=4.0)
+    """
+    highest = float(np.max(values, initial=0.0))
+    if highest <= 0:
+        return None
+    inverse = 1 / np.maximum(values, 1e-3 * highest)
+    alone = share if share_alone is None else share_alone
+    found = lasting_rise(inverse, share=share / (1 - share), share_alone=alone / (1 - alone))
+    if found is None:
+        return None
+    return Turn(found.first, found.last, _rounded(1 / found.before), _rounded(1 / found.after))
+
+
+def shift(values: Floats, *, least: float) -> Turn | None:
+    """Return a change of a curve's level by `least` in its own unit that lasts to the end, up or down; None: there is none.
+
+    The curve may cross zero. The last third is held against the first: the change exceeds five standard errors, or all of the one
+    lies beyond all of the other by as much as matters.
+    """
+    third = len(values) // 3
+    if third < 1:
+        return None
+    first, last = values[:third], values[-third:]
+    before, after = float(np.median(first)), float(np.median(last))
+    noise = difference_noise(values) if len(values) >= ENOUGH_FOR_NOISE else 0.0
+    apart = max(float(last.min() - first.max()), float(first.min() - last.max()))
+    if abs(after - before) < least or (apart < least and abs(after - before) < 5 * noise * float(np.sqrt(2 / third))):
+        return None
+    near = np.flatnonzero(np.abs(values - before) < abs(after - before) / 2)
+    return Turn(int(min(near[-1] + 1, len(values) - 1)), len(values) - 1, before, after)
+
+
+def never_back(values: Floats, *, share: float) -> Turn | None:
+    """Return the part after the lowest level of a positive curve, where none of it comes within a share of that; None: some does.
+
+    For quantities without much noise of their own. A quarter of the levels, and two of them, must lie behind the lowest.
+    """
+    levels, _ = levels_of(values)
+    low = float(levels.min())
+    lowest = int(np.flatnonzero(levels <= (1 + share / 4) * low)[-1]) if low > 0 else len(levels)
+    behind = levels[lowest + 1 + len(levels) // 8 :]  # a rise takes its time
+    noise = difference_noise(levels[len(levels) // 2 :]) if len(levels) >= ENOUGH_FOR_NOISE else 0.0
+    if len(behind) < max(2, len(levels) // 4) or behind.min() < low + max(share * low, 1.5 * noise):
+        return None
+    near = np.flatnonzero(values < (low + float(behind.min())) / 2)
+    return Turn(int(near[-1]) + 1, len(values) - 1, low, float(behind[-1]))
+
+
+def warms_up_again(values: Floats) -> Turn | None:
+    """Return the second warm-up of a learning rate: it drops from its peak at once and climbs again, once; None: it does not.
+
+    Restarts of a cosine fall slowly and jump up, a decay does not come back, and cycles do so again and again.
+    """
+    levels, parts = levels_of(values)
+    peak, reach = np.maximum.accumulate(levels), -(-len(levels) // 8)
+    begun = int(np.argmax(levels >= 0.9 * levels.max()))
+    low = np.flatnonzero(levels[begun:] <= 0.25 * peak[begun:]) + begun
+    low = low[low < len(levels) - 2]
+    if not len(low) or low[-1] - low[0] >= len(low) or levels.max() <= 0:  # never low, or more than once
+        return None
+    first, before = int(low[0]), float(levels[max(0, low[0] - reach) : low[0]].max(initial=0.0))
+    later = levels[low[-1] + 1 :]
+    climbs = later[0] < 0.8 * before and later.max() >= 0.5 * before
+    if before < 0.9 * peak[first] or not climbs:
+        return None
+    return Turn(int(parts[first][0]), len(values) - 1, float(peak[first]), float(levels[low].min()))
+
+
+def hump(values: Floats, *, times: float) -> Turn | None:
+    """Return the part in which a positive curve is `times` what it was before and is after, None where there is none."""
+    levels, parts = levels_of(values)
+    lowest_before = np.minimum.accumulate(levels)[:-2]
+    lowest_after = np.minimum.accumulate(levels[::-1])[::-1][2:]
+    if len(levels) >= 3:
+        beside = np.maximum(lowest_before, lowest_after)
+        high = np.flatnonzero((beside > 0) & (levels[1:-1] > times * beside)) + 1
+        if len(high):
+            peak = int(high[np.argmax(levels[high])])
+            usual = float(beside[peak - 1])
+            rows = np.concatenate([parts[place] for place in high])
+            rows = rows[values[rows] > times * usual]
+            return Turn(int(rows[0]), int(rows[-1]), usual, float(values[rows].max()))
+    return None
+
+
+def slide(values: Floats, *, times: float, slowing: float = 0.6) -> Turn | None:
+    """Return the second half of a positive curve that rises by `times` in it and does not slow down; None: it does neither.
+
+    What is learnt or warmed up changes fast at first and slows down; what runs away goes on at the same rate of its size.
+
+    Args:
+        values: Finite and positive, shape (N,).
+        times: Rise over the second half.
+        slowing: Rate of the second half, over that of the first, from which on the curve has not slowed down.
+    """
+    levels, parts = levels_of(values)
+    if len(levels) < 4 or levels.min() <= 0:
+        return None
+    smooth = _middles(np.log(levels))
+    half = len(smooth) // 2
+    early, late = smooth[half] - smooth[0], smooth[-1] - smooth[half]
+    rates = early / half, late / (len(smooth) - 1 - half)
+    if late < np.log(times) or rates[1] < slowing * rates[0]:
+        return None
+    return Turn(int(parts[half][0]), len(values) - 1, float(levels[half]), float(levels[-1]))
+
+
+def surge(values: Floats, *, times: float) -> Turn | None:
+    """Return where a positive curve that had settled exceeds `times` everything before; None: nowhere.
+
+    It has settled where it rose no more from one level to the next; or hardly, if it rises so far soon after: a warm-up rises
+    all the time, ever more slowly.
+    """
+    levels, parts = levels_of(values)
+    highest, reach = np.maximum.accumulate(levels), max(2, len(levels) // 8)
+    for place in np.flatnonzero(levels[1:] <= 1.2 * highest[:-1]) + 1:
+        is_flat = levels[place] <= 1.05 * highest[place - 1]
+        later = levels[place:] if is_flat else levels[place : place + 1 + reach]
+        above = np.flatnonzero(later > times * highest[place])
+        if highest[place] > 0 and len(above):
+            rows = np.concatenate(parts[place + int(above[0]) :])
+            rows = rows[values[rows] > times * highest[place]]
+            return Turn(int(rows[0]), len(values) - 1, float(highest[place]), float(values[rows].max()))
+    return None
+
+
+def spike(values: Floats, *, times: float) -> Turn | None:
+    """Return where a positive curve that had settled jumps, for a while or at a single point; None: nowhere."""
+    found = surge(values, times=times)
+    if found is not None:
+        return found
+    peaks = lone_peaks(values, min_ratio=times)
+    if not len(peaks):
+        return None
+    worst = int(peaks[np.argmax(values[peaks])])
+    return Turn(int(peaks[0]), int(peaks[-1]), float(np.median(values)), float(values[worst]))
+
+
+def _middles(levels: Floats) -> Floats:
+    """Return levels with each inner one replaced by the median of it and its neighbours, where there are many."""
+    if len(levels) < ENOUGH_FOR_NOISE:
+        return levels
+    inner = np.median(np.lib.stride_tricks.sliding_window_view(levels, 3), axis=1)
+    return np.concatenate([inner[:1], inner, inner[-1:]])
+
+
+def _rounded(value: float) -> float:
+    """Return a value without the last digits that a double inversion makes wrong."""
+    return float(f"{value:.12g}")
