@@ -36,8 +36,8 @@ def entropy_collapse(
     What is left of the entropy of each head. A head has collapsed where it sees fewer than two keys in the mean (below log 2,
     F10) and at most `max_left` is left of the widest it was: healthy heads keep 0.4 and more while they learn, and of short
     sequences log 2 alone is not little. In a run that began knowing nothing the log of the keys stands for the widest, so that
-    what was sharp from the first step on counts as well. Where the largest logit of a head is recorded and not over `hot`, its
-    sharpness is a choice and not saturation, and only `max_left_calm` counts as collapsed.
+    what was sharp from the first step on counts as well. Where the largest logit of a head is recorded and over `hot`, it is
+    saturated, and need not see fewer than two keys; where it is not, its sharpness is a choice, and only `max_left_calm` counts.
     When more than `most` of all heads have collapsed, it is sev1 (SEV1-3); more than `most` of one layer's is sev2, and noted
     where they have chosen: no logit of the layer is over `hot`, and the loss has fallen by `learnt` of itself since their
     median was soft. Single heads with less than `max_left_calm` are noted. Where the median of all heads is below `early` of
@@ -55,7 +55,7 @@ def entropy_collapse(
     knew_nothing = _knew_nothing(start)
     kept = np.fmin(left.values, share) if knew_nothing else left.values
     is_sharp = ~((unknown if entropy is None else _beside(left, entropy)) >= TWO_KEYS)
-    collapsed = left.finite & is_sharp & (kept <= np.where(logits <= hot, max_left_calm, max_left))
+    collapsed = left.finite & (is_sharp | (logits > hot)) & (kept <= np.where(logits <= hot, max_left_calm, max_left))
     told, layers = np.zeros_like(collapsed), np.array([layer_of(label) for label in left.labels])
     for group in (None, *dict.fromkeys(layers.tolist())):
         mine = np.ones(len(layers), bool) if group is None else layers == group
