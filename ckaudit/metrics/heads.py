@@ -66,6 +66,27 @@ def sampled_evenness(run: Run) -> Series:
     return replace(even, values=np.where(false, np.nan, even.values), recorded=even.recorded & ~false)
 
 
+@metric(unit="1", reads=list(_GRIDS), source="playbook, broken causal mask", memory=1)
+def sampled_upper_mass(run: Run) -> Series:
+    r"""Attention that the sampled queries of each head give to later sampled keys.
+
+    $$\tfrac{1}{|Q|} \sum_q \sum_{k > q} \alpha_{q,k} \,/\, \sum_k \alpha_{q,k}$$
+
+    Shape (C, H): checkpoints by query heads, 0 to 1; of square maps alone, in which the n-th query is the n-th key.
+    """
+    return _of_grids(run, _later)
+
+
+def _later(maps: Floats) -> Floats:
+    """Return the share of each head's map (H, q, k) above the diagonal, NaN where it is not square, not finite or empty."""
+    _, queries, keys = maps.shape
+    if queries != keys or keys < 2:
+        return np.full(len(maps), np.nan)
+    with np.errstate(all="ignore"):
+        shares = maps / maps.sum(axis=2, keepdims=True)
+    return np.asarray(np.where(_earlier(keys), 0.0, shares).sum(axis=2).mean(axis=1) + 0 * shares.sum(axis=(1, 2)))
+
+
 def _chooses(run: Run, heads: Series, *, twice: float = 2.0) -> Mask:
     """Tell of each cell whether the head surely prefers a key: no even head of its entropy gives one so much.
 

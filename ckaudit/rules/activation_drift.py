@@ -29,9 +29,10 @@ def activation_drift(
     checkpoints in a row (of fewer than six, at the last one) is sev2 in the residual stream and a note elsewhere, for single
     branches come and go (M21, D4.5; lab and 19 families: healthy streams at most 4.5 times, branches 6.4). Any module whose
     level, or spread, in the last third of the run is over `runaway` times that in the middle third runs away, and is sev2
-    (healthy: streams at most 1.4, branches 2.5; a rise by half in a hundred steps is to be watched, DR-1). What grew in the
-    stream is a note where the loss fell by `paid` of itself meanwhile, since it was last at most `usual` times as large:
-    it grew with what was learnt. A share of outliers over `outlier_rate` percent is noted (M22; lab: healthy at most 0.9).
+    (healthy after `warmup` steps: streams at most 1.4, branches 2.5; a rise by half in a hundred steps is to be watched, DR-1).
+    What grew in the stream is a note where the loss fell by `paid` of itself meanwhile, since it was last at most `usual` times
+    as large: it grew with what was learnt. A share of outliers over `outlier_rate` percent is noted (M22; lab: healthy at most
+    0.9).
     ## Why it matters
     Outputs that run away overflow in half precision and saturate whatever comes next; outputs that vanish carry nothing.
     ## False alarms
@@ -42,7 +43,8 @@ def activation_drift(
     ratio = over_past(rms, 1)
     settled = (rms.steps > min(warmup, rms.steps[-1] / 3))[:, None] & (np.arange(len(rms.steps)) >= 2)[:, None]
     grave = stream.labels if stream is not None else ()
-    grown = _runaways(rms, runaway) | (_runaways(std, runaway) if std is not None else {})
+    sizes = [each for each in (rms, std) if each is not None and rms.steps[-1] > warmup]
+    grown = {label: found for each in sizes for label, found in _runaways(each, runaway).items()}
     for span in _lasting(rms, (ratio > times) & settled):
         is_grave = span.label in grave
         if is_grave and loss is not None:
