@@ -46,7 +46,7 @@ def saturated_units(
 
 
 def _bounded(functions: Series, largest: Series | None, reach: float) -> Mask:
-    """Tell of each cell whether the outputs come up to 1 in magnitude, and not beyond; or whether only the name tells its ends."""
+    """Tell of each cell whether the outputs come up to 1 in magnitude and not beyond, where it is not the name that tells."""
     bounded = np.ones(functions.values.shape, bool)
     found = None if largest is None else at(largest, functions.steps).values
     for column, name in enumerate(functions.labels):
