@@ -31,7 +31,7 @@ PERCENTILE_OUTSIDE = kind(
 PERCENTILES_ARE_LEVELS = kind(
     "VAL006",
     "percentiles_are_levels",
-    "sev1",
+    "sev2",
     "The percentiles are the levels themselves, not the values at them.",
     "Write the elements found at 1, 5, 25, 50, 75, 95 and 99 %.",
 )

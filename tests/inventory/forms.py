@@ -28,7 +28,6 @@ Document = dict[str, Any]
 Map = NDArray[np.float64]
 Curve = Callable[[float], float]
 Bend = Callable[[Document, float, np.random.Generator], None]
-Tables = dict[str, Any]
 
 
 def seed_checkpoints(
@@ -191,5 +190,5 @@ def _rows(steps: Sequence[int], curves: Mapping[str, Curve], noise: float, seed:
         yield row
 
 
-EXACT = ("learning_rate", "replay_", "parity_", "tokens_seen", "probe_accuracy")
+EXACT = ("learning_rate", "replay_", "parity_", "tokens_seen", "probe_accuracy", "clip_coefficient")
 """Names of what a run has no noise in."""
