@@ -10,7 +10,7 @@ from ckaudit.metrics.heads import sampled_evenness
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, together
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, at, single
+from ckaudit.run.series import Floats, Mask, Series, at, single
 
 
 @metric(unit="nats", reads=["attention.*.entropy_per_head", "attn_entropy"], source="catalogue M20, F9", memory=1, worst="low")
@@ -57,9 +57,10 @@ def attention_evenness(run: Run) -> Series:
     $$h \approx H / \log K$$
 
     Shape (C, H): checkpoints by query heads, 0 to 1; 1 is uniform. `normalized_attention_entropy` where keys were counted, else
-    that of the sampled map. Else, where the largest weight of a head is below 1: 1 for a head that gives no key over twice its
-    even share exp(-H), and for others -log of that weight over H. Where none of it is recorded, the heads of a layer are even
-    while all of them are as wide as its widest ever was, within a hundredth: no two heads that have learnt anything are.
+    that of the sampled map. Else, where the largest weight of a head is below 1: 1 for a head that gives no key over 1.25
+    times its even share exp(-H), and for others -log of that weight over H, at most 0.9. Where none of it is recorded, the heads
+    of a layer are even while all of them are as wide as its widest ever was, within a hundredth, and that is the entropy of a
+    whole number of keys: no two heads that have learnt anything are.
     """
     known = normalized_attention_entropy(run)
     entropy = run.series("attention", "entropy_per_head")
@@ -211,18 +212,18 @@ def _heads_or_scalar(run: Run, field: str, scalar: str) -> Series:
     return run.series("attention", field) or run.scalar(scalar)
 
 
-def _by_largest(entropy: Series, largest: Series) -> Series:
+def _by_largest(entropy: Series, largest: Series, *, near: float = 1.25) -> Series:
     """Return how even heads are by their largest weight, where that is below 1."""
     entropy, largest = together(entropy, largest)
     known = entropy.finite & largest.finite & (largest.values > 0) & (largest.values < 0.999) & (entropy.values > 0)
     with np.errstate(all="ignore"):
-        even = largest.values <= 2 * np.exp(-entropy.values)
-        values = np.where(even, 1.0, np.minimum(1.0, -np.log(largest.values) / entropy.values))
+        even = largest.values <= near * np.exp(-entropy.values)
+        values = np.where(even, 1.0, np.minimum(0.9, -np.log(largest.values) / entropy.values))
     return replace(entropy, values=np.where(known, values, np.nan), recorded=known)
 
 
 def _by_sameness(entropy: Series, *, within: float = 0.01) -> Series:
-    """Return 1 for the heads of a layer while all of them are as wide as its widest ever was, else at most 0.9 of that."""
+    """Return 1 for the heads of a layer while all of them are as wide as an even head of some keys, and else at most 0.9."""
     layers = np.array([label.rpartition("/")[0] for label in entropy.labels])
     even = np.full(entropy.values.shape, np.nan)
     for layer in dict.fromkeys(layers.tolist()):
@@ -232,10 +233,19 @@ def _by_sameness(entropy: Series, *, within: float = 0.01) -> Series:
             widest = np.fmax.accumulate(np.fmax.reduce(values, axis=1))[:, None]
             with np.errstate(all="ignore"):
                 share = np.where(widest > 0, values / widest, 0.0)
-            same = (share >= 1 - within).all(axis=1, keepdims=True)
+            same = (share >= 1 - within).all(axis=1, keepdims=True) & _is_of_whole_keys(widest)
             even[:, mine] = np.where(same, 1.0, np.minimum(share, 0.9))
     known = entropy.finite & np.isfinite(even)
     return replace(entropy, values=np.where(known, even, np.nan), recorded=known)
+
+
+def _is_of_whole_keys(entropy: Floats, *, precision: float = 1e-3, keys: int = 4096) -> Mask:
+    """Tell of each entropy whether a head that looks at some number of keys alike has it, causal or not."""
+    counts = np.arange(2, keys + 1)
+    possible = np.sort(np.concatenate([np.log(counts), _mean_log(counts.astype(np.float64))]))
+    place = np.clip(np.searchsorted(possible, entropy), 1, len(possible) - 1)
+    nearest = np.minimum(np.abs(possible[place] - entropy), np.abs(possible[place - 1] - entropy))
+    return np.asarray(nearest <= precision * entropy)
 
 
 def _largest_entropy(run: Run, entropy: Series) -> Floats:
