@@ -56,17 +56,20 @@ def attention_evenness(run: Run) -> Series:
 
     $$h \approx H / \log K$$
 
-    Shape (C, H): checkpoints by query heads, 0 to 1; 1 is uniform. `normalized_attention_entropy` where keys were counted, else
-    that of the sampled map. Else, where the largest weight of a head is below 1: 1 for a head that gives no key over 1.25
-    times its even share exp(-H), and for others -log of that weight over H, at most 0.9. Where none of it is recorded, the heads
-    of a layer are even while all of them are as wide as its widest ever was, within a hundredth, and that is the entropy of a
-    whole number of keys: no two heads that have learnt anything are.
+    Shape (C, H): checkpoints by query heads, 0 to 1; 1 is uniform. `normalized_attention_entropy` where keys were counted; else,
+    where the largest weight of a head is below 1, 1 for a head that gives no key over 1.25 times its even share exp(-H); else
+    that of the sampled map; else -log of the largest weight over H, at most 0.9. Where none of it is recorded, the heads of a
+    layer are even while all of them are as wide as its widest ever was, within a hundredth, and that is the entropy of a whole
+    number of keys: no two heads that have learnt anything are.
     """
     known = normalized_attention_entropy(run)
     entropy = run.series("attention", "entropy_per_head")
     if known and (known.recorded.all() and set(entropy.labels) <= set(known.labels)):
         return known
-    return filled(filled(known, sampled_evenness(run)), filled(_by_largest(entropy, max_attention(run)), _by_sameness(entropy)))
+    by_largest = _by_largest(entropy, max_attention(run))
+    surely = replace(by_largest, recorded=by_largest.recorded & (by_largest.values == 1))
+    known = filled(filled(known, surely), filled(sampled_evenness(run), by_largest))
+    return filled(known, _by_sameness(entropy))
 
 
 @metric(unit="1", reads=[attn_entropy, normalized_attention_entropy], source="catalogue M20; SEV1-3", worst="low")
@@ -213,10 +216,11 @@ def _heads_or_scalar(run: Run, field: str, scalar: str) -> Series:
 
 
 def _by_largest(entropy: Series, largest: Series, *, near: float = 1.25) -> Series:
-    """Return how even heads are by their largest weight, where that is below 1."""
+    """Return how even heads are by their largest weight, where that is below 1, and no less than such an entropy allows."""
     entropy, largest = together(entropy, largest)
-    known = entropy.finite & largest.finite & (largest.values > 0) & (largest.values < 0.999) & (entropy.values > 0)
     with np.errstate(all="ignore"):
+        possible = (largest.values >= 0.9 * np.exp(-entropy.values)) & (largest.values < 0.999) & (entropy.values > 0)
+        known = entropy.finite & largest.finite & possible
         even = largest.values <= near * np.exp(-entropy.values)
         values = np.where(even, 1.0, np.minimum(0.9, -np.log(largest.values) / entropy.values))
     return replace(entropy, values=np.where(known, values, np.nan), recorded=known)
