@@ -12,6 +12,9 @@ from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Mask, Series, at, single
 from ckaudit.run.spans import spans
 
+FEW = 6
+"""Fewer checkpoints than this are few."""
+
 
 @rule("ATTN004", severity="sev2", needs=[head_similarity, attention_evenness], wants=[attn_entropy], unit="1")
 def redundant_heads(
@@ -24,10 +27,10 @@ def redundant_heads(
     ## What it checks
     The cosine of each head's attention to the most similar other head of its layer, of heads that are choosy at all: with
     an evenness below `chosen`, for even heads are all alike. More than `most` of the heads of a layer over `copies` at
-    `min_points` checkpoints in a row is sev2, for then they are copies of one; so near 1 come heads that see one key alone as
-    well, so that those below an evenness of `sharp` do not count (lab: 3e-5 from 1 in ill runs, 9e-4 in healthy ones, 0 where
-    heads are copies). Heads that are copies have one entropy, too, to a hundredth. More than `most` of all heads over `alike`
-    is a note (D3.2).
+    `min_points` checkpoints in a row, two of a run of few, is sev2, for then they are copies of one; so near 1 come heads that
+    see one key alone as well, so that those below an evenness of `sharp` do not count (lab: 3e-5 from 1 in ill runs, 9e-4 in
+    healthy ones, 0 where heads are copies). Heads that are copies have one entropy, too, to a hundredth. More than `most` of
+    all heads over `alike` is a note (D3.2).
     ## Why it matters
     Copies get the same gradient and stay copies: the layer has fewer heads than were paid for.
     ## False alarms
@@ -38,7 +41,7 @@ def redundant_heads(
     told = np.zeros(len(similarity.steps), bool)
     copied = choosy & ~_choosy(similarity, even, sharp) & _as_wide(similarity, entropy)
     equal = _equal(similarity, copied, copies)
-    for span in spans(equal, equal.values > most, min_points=min_points):
+    for span in spans(equal, equal.values > most, min_points=min_points if similarity.points >= FEW else 2):
         told[span.rows] = True
         yield Hit.over(
             span, "sev2", "{value:.0%} of the heads of {where} are copies of one another",

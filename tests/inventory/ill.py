@@ -98,9 +98,9 @@ def heads_are(kind: Callable[[int], int], sharp: Curve) -> Bend:
 
     def bend(document: Document, done: float, chance: np.random.Generator) -> None:
         for name, layer in document["attention"].items():
+            own = sharp(done) * float(np.exp(chance.normal(0, 0.02)))
             heads = range(len(layer["entropy_per_head"]))
-            spread = [sharp(done) * float(np.exp(chance.normal(0, 0.02))) for _ in heads]
-            document["attention"][name] = attention_of([heads_map(spread[head], kind(head)) for head in heads])
+            document["attention"][name] = attention_of([heads_map(own, kind(head)) for head in heads])
 
     return bend
 
