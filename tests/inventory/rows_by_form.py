@@ -24,6 +24,7 @@ MAP = {
 }  # fmt: skip
 """The question that each row of the map leads to first."""
 LOGGED_STEPS = tuple(range(0, 5001, 25))
+LOGGED_FEW = (0, 50, 100, 250, 500, 750, 1000, 1500, 2000, 2500, 3000, 3500, 4000, 4500, 5000)
 TRAINERS_STEPS = tuple(range(20, 1001, 20))
 INTRODUCTION = """# Rows of the playbook by form of the run
 
@@ -109,7 +110,7 @@ def _write(folder: Path, form: str, ill: str) -> Path:
         return seed_checkpoints(folder, CADENCE if form == "seed" else FIFTEEN, *bends)
     if form == "log":
         return trainer_log(folder, TRAINERS_STEPS, {name: curve for name, curve in logged(ill).items() if name in TRAINERS})
-    steps = LOGGED_STEPS if form == "scalars" else FIFTEEN
+    steps = LOGGED_STEPS if form == "scalars" else LOGGED_FEW
     return scalars(folder, steps, logged(ill))
 
 
