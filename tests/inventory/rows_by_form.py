@@ -48,12 +48,14 @@ class Judged(Struct, frozen=True, forbid_unknown_fields=True):
         finds: Codes of which one must be found; none: the question answers.
         word: What the question must answer then.
         healthy: What it may answer where all is well, other than "good" and "watch".
+        open: Whether it could be judged and is not yet.
     """
 
     ill: str
     finds: tuple[str, ...] = ()
     word: str = "bad"
     healthy: str = "watch"
+    open: bool = False
 
 
 Cell = Judged | str
@@ -121,12 +123,30 @@ def input_of(form: str, row: str) -> str:
     return "fifteen of scalars" if isinstance(cells()["seed"][row], str) else "fifteen of seed"
 
 
+def problem(form: str, row: str, cell: Judged) -> str:
+    """Return what is wrong with the verdict on the ill run of a cell or on the healthy one; empty: it is judged."""
+    ill, well = report(input_of(form, row), cell.ill), report(input_of(form, row), "")
+    if cell.finds and not (found := {each.code for each in ill.findings if each.severity != "note"}) & set(cell.finds):
+        return f"{cell.ill}: found {sorted(found)}"
+    if not cell.finds and (word := answer(ill, row)) != cell.word:
+        return f"{cell.ill}: answered {word}"
+    if not row.startswith("TRI") and (word := answer(well, row)) not in ("good", "watch", cell.healthy):
+        return f"healthy: answered {word}"
+    return ""
+
+
+def answer(found: Report, row: str) -> str:
+    """Return the word that a question was answered with."""
+    (word,) = [each.word for phase in found.interview for each in phase.answers if each.id == row]
+    return word
+
+
 def document() -> str:
     """Return the whole of `docs/rows-by-form.md`."""
     head = ["row", "what it is about", *FORMS.values()]
     lines = [INTRODUCTION, _line(head), _line(["---"] * len(head))]
     lines += [_line([row, ids()[row], *(_shown(cells()[form][row], form, row) for form in FORMS)]) for row in rows()]
-    judged = {form: sum(isinstance(cells()[form][row], Judged) for row in rows()) for form in FORMS}
+    judged = {form: sum(isinstance(cell := cells()[form][row], Judged) and not cell.open for row in rows()) for form in FORMS}
     told = ", ".join(f"{FORMS[form]} {count}" for form, count in judged.items())
     return "\n".join([*lines, "", f"Judged of {len(rows())} rows: {told}.", ""])
 
@@ -138,9 +158,23 @@ def _line(row_cells: list[str]) -> str:
 def _shown(cell: Cell, form: str, row: str) -> str:
     if isinstance(cell, str):
         return f"missing: {cell}"
+    if cell.open:
+        return "not judged yet"
     by = ", ".join(cell.finds) or MAP.get(row, row)
     return f"judged ({cell.ill}: {by})".replace("|", "/") if form != "recorder" else f"judged ({cell.ill})".replace("|", "/")
 
 
+def closed() -> list[str]:
+    """Return the open cells that are judged by now."""
+    waiting = [
+        (form, row, cell)
+        for form in FORMS
+        for row, cell in cells()[form].items()
+        if isinstance(cell, Judged) and cell.open and row not in MAP
+    ]
+    return [f"[{form}] {row}" for form, row, cell in waiting if not problem(form, row, cell)]
+
+
 if __name__ == "__main__":
+    print("judged by now, no longer open:", ", ".join(closed()) or "none")  # noqa: T201
     (HERE.parents[1] / "docs" / "rows-by-form.md").write_text(document(), encoding="utf-8")

@@ -2,22 +2,15 @@
 
 import pytest
 
-from ckaudit.contract.report import Report
-from tests.inventory.rows_by_form import FORMS, HERE, MAP, Judged, cells, document, input_of, report, rows
+from tests.inventory.rows_by_form import FORMS, HERE, MAP, Judged, cells, document, input_of, problem, report, rows
 from tests.inventory.sources import ids
 
-GRAVE = ("sev0", "sev1", "sev2")
 SHOWN = [
     (form, row, cell)
     for form in FORMS if form != "recorder"
-    for row, cell in cells()[form].items() if isinstance(cell, Judged) and row not in MAP
+    for row, cell in cells()[form].items() if isinstance(cell, Judged) and not cell.open and row not in MAP
 ]  # fmt: skip
 WRITTEN = sorted({input_of(form, row) for form, row, _ in SHOWN})
-
-
-def answer(found: Report, row: str) -> str:
-    (word,) = [each.word for phase in found.interview for each in phase.answers if each.id == row]
-    return word
 
 
 def test_every_row_has_a_cell_in_every_form():
@@ -29,23 +22,13 @@ def test_every_row_has_a_cell_in_every_form():
 @pytest.mark.parametrize("form", WRITTEN)
 def test_a_healthy_run_is_left_alone(form):
     found = report(form, "")
-    assert [each.message for each in found.findings if each.severity in GRAVE] == []
+    assert [each.message for each in found.findings if each.severity != "note"] == []
     assert [each.id for phase in found.interview for each in phase.answers if each.word == "bad"] == []
 
 
-@pytest.mark.parametrize(("form", "row", "cell"), SHOWN)
-def test_what_is_judged_is_found(form, row, cell):
-    found = report(input_of(form, row), cell.ill)
-    if cell.finds:
-        graves = {each.code for each in found.findings if each.severity in GRAVE}
-        assert graves & set(cell.finds), [each.message for each in found.findings]
-    else:
-        assert answer(found, row) == cell.word
-
-
-@pytest.mark.parametrize(("form", "row", "cell"), [each for each in SHOWN if not each[1].startswith("TRI")])
-def test_the_question_of_a_healthy_run_is_answered(form, row, cell):
-    assert answer(report(input_of(form, row), ""), row) in ("good", "watch", cell.healthy)
+@pytest.mark.parametrize(("form", "row", "cell"), SHOWN, ids=[f"{form} {row}" for form, row, _ in SHOWN])
+def test_what_is_judged_is_found_and_the_healthy_run_has_an_answer(form, row, cell):
+    assert problem(form, row, cell) == ""
 
 
 def test_the_document_is_the_one_on_file():
