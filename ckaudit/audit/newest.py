@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ckaudit.contract.check import check_checkpoint
+from ckaudit.contract.contradictions import ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS
 from ckaudit.contract.files import BrokenFile, read_bytes
 from ckaudit.contract.folder import list_files, list_folder
 from ckaudit.contract.report import Finding
@@ -15,6 +16,9 @@ from ckaudit.contract.violations import UNKNOWN_FIELD, UNKNOWN_WORD
 
 UNREAD = (UNKNOWN_WORD.code, UNKNOWN_FIELD.code)
 """What the reader passes over: it makes no number wrong."""
+
+LOST = tuple(each.code for each in (ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS))
+"""Notes of maps that are lost, without which the training is judged."""
 
 
 def contradictions_of_newest(path: Path, *, step: int | None = None, tried: int = 3) -> Iterator[Finding]:
@@ -46,7 +50,7 @@ def _graded(findings: list[Finding]) -> Iterator[Finding]:
     """Yield what is worth a word; the reader tells of triggers itself, for every checkpoint has some."""
     for each in findings:
         if each.code not in UNREAD:
-            yield from [each] if each.severity != "note" else []
+            yield from [each] if each.severity != "note" or each.code in LOST else []
         elif not (each.pointer or "").startswith("/triggers/"):
             yield replace(each, severity="note")
 

@@ -34,7 +34,7 @@ PERCENTILE_OUTSIDE = kind(
 PERCENTILES_ARE_LEVELS = kind(
     "VAL006",
     "percentiles_are_levels",
-    "sev1",
+    "sev2",
     "The percentiles are the levels themselves, not the values at them.",
     "Write the elements found at 1, 5, 25, 50, 75, 95 and 99 %.",
 )
@@ -97,10 +97,18 @@ GRID_PACKING = kind(
     "VAL027", "grid_packing", "sev1", "A packed grid cannot be unpacked.", "base64 of one byte for each element of its shape."
 )
 ATTENTION_GRID_RANGE = kind(
-    "VAL028", "attention_grid_range", "sev1", "A sampled probability lies outside 0 to 1.", "Sample after softmax."
+    "VAL028",
+    "attention_grid_range",
+    "note",
+    "A sampled attention grid holds no probabilities, but scores before softmax.",
+    "Sample after softmax: of scores nobody can tell what a head looks at.",
 )
 ATTENTION_ROW_MASS = kind(
-    "VAL029", "attention_row_mass", "sev1", "Sampled probabilities of one query sum above 1.", "Sample after softmax."
+    "VAL029",
+    "attention_row_mass",
+    "note",
+    "Sampled attention of one query sums above 1.",
+    "Sample after softmax, and scale nothing: of other numbers nobody can tell what a head looks at.",
 )
 GRID_HEADS = kind(
     "VAL030", "grid_heads", "sev2", "A layer has another number of grids than heads.", "Sample all heads of a layer or none."

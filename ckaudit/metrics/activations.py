@@ -13,6 +13,9 @@ from ckaudit.run.series import Series
 
 _RESIDUAL = re.compile(r"resid|(^|[._])(h|blocks?|layers?)[._]?\d+([._]?out(put)?)?$", re.IGNORECASE)
 
+_BOUNDED = re.compile(r"(^|[._])(sigmoid|tanh)(_?\d+)?$", re.IGNORECASE)
+"""Names of functions whose outputs lie between 0 and 1, or between -1 and 1."""
+
 
 @metric(unit="1", reads=["activations.*.mean"], source="playbook D4.5", memory=1)
 def activation_mean(run: Run) -> Series:
@@ -123,10 +126,12 @@ def activation_saturation(run: Run) -> Series:
     $$s_m = \frac{\sigma_m^2}{(\mu_m - \min a)(\max a - \mu_m)} \in [0, 1]$$
 
     Shape (C, M): checkpoints by modules; 1 where every output is the least or the greatest. Of a bounded function that is
-    saturation. Not recorded where all outputs are equal; NaN where an input is not finite.
+    saturation. Where the extremes were not recorded, a module whose name says sigmoid or tanh has those of the function. Not
+    recorded where all outputs are equal; NaN where an input is not finite.
     """
-    low, high = together(run.series("activations", "min"), run.series("activations", "max"))
     mean, std = together(activation_mean(run), activation_std(run))
+    lows, highs = _ends_by_name(mean)
+    low, high = together(filled(run.series("activations", "min"), lows), filled(run.series("activations", "max"), highs))
     (low, mean), (high, std) = together(low, mean), together(high, std)
     known = low.recorded & high.recorded & mean.recorded & std.recorded
     with np.errstate(all="ignore"):
@@ -134,6 +139,14 @@ def activation_saturation(run: Run) -> Series:
         known &= ~(room <= 0)
         values = np.where(known & np.isfinite(room), np.square(std.values) / room, np.nan)
     return replace(mean, values=values, recorded=known)
+
+
+def _ends_by_name(mean: Series) -> tuple[Series, Series]:
+    """Return the least and the greatest output of the modules whose names say that they are a sigmoid or a tanh."""
+    bounded = mean.only(lambda name: _BOUNDED.search(name) is not None)
+    least = np.array([0.0 if "sigmoid" in name.lower() else -1.0 for name in bounded.labels])
+    low = replace(bounded, values=np.where(bounded.recorded, least, np.nan))
+    return low, replace(bounded, values=np.where(bounded.recorded, 1.0, np.nan))
 
 
 @metric(unit="1", reads=["activations.*.sparsity"], source="playbook, analysis contract", memory=1)

@@ -7,10 +7,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.across import across
+from ckaudit.metrics.heads import sampled_evenness
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled
+from ckaudit.metrics.pairs import filled, together
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, at, single
+from ckaudit.run.series import Floats, Mask, Series, at, single
 
 
 @metric(unit="nats", reads=["attention.*.entropy_per_head", "attn_entropy"], source="catalogue M20, F9", memory=1, worst="low")
@@ -48,6 +49,45 @@ def normalized_attention_entropy(run: Run) -> Series:
     with np.errstate(all="ignore"):
         made = replace(entropy, values=np.where(known, entropy.values / most, np.nan), recorded=known)
     return filled(said, made)
+
+
+@metric(unit="1", reads=[normalized_attention_entropy, sampled_evenness], source="playbook D2.5 and D3.1", worst="low")
+def attention_evenness(run: Run) -> Series:
+    r"""How evenly each head looks at its keys.
+
+    $$h \approx H / \log K$$
+
+    Shape (C, H): checkpoints by query heads, 0 to 1; 1 is uniform. `normalized_attention_entropy` where keys were counted; else,
+    where the largest weight of a head is below 1, 1 for a head that gives no key over 1.25 times its even share exp(-H); else
+    that of the sampled map; else -log of the largest weight over H, at most 0.9. Where none of it is recorded, the heads of a
+    layer are even while all of them are as wide as its widest ever was, within a hundredth, and that is the entropy of a whole
+    number of keys: no two heads that have learnt anything are.
+    """
+    known = normalized_attention_entropy(run)
+    entropy = run.series("attention", "entropy_per_head")
+    if known and (known.recorded.all() and set(entropy.labels) <= set(known.labels)):
+        return known
+    by_largest = _by_largest(entropy, max_attention(run))
+    surely = replace(by_largest, recorded=by_largest.recorded & (by_largest.values == 1))
+    known = filled(filled(known, surely), filled(sampled_evenness(run), by_largest))
+    return filled(known, _by_sameness(entropy))
+
+
+@metric(unit="1", reads=[attn_entropy, normalized_attention_entropy], source="catalogue M20; SEV1-3", worst="low")
+def attention_entropy_left(run: Run) -> Series:
+    r"""Entropy of each head's attention, relative to the widest it was until then.
+
+    $$r_t = H_t / \max_{s \le t} H_s$$
+
+    Shape (C, H): checkpoints by query heads, or the columns of the log's attn_entropy, 0 to 1. It needs no number of keys: a
+    head begins near uniform, and how far it has sunk since is what a collapse is.
+    """
+    entropy = attn_entropy(run) or normalized_attention_entropy(run)
+    values = np.where(entropy.finite, entropy.values, np.nan)
+    widest = np.fmax.accumulate(values, axis=0) if len(values) else values
+    known = entropy.finite & (widest > 0)
+    with np.errstate(all="ignore"):
+        return replace(entropy, values=np.where(known, values / widest, np.nan), recorded=known)
 
 
 @metric(unit="1", reads=["attention.*.sharp_share_per_head"], source="F10", memory=1)
@@ -109,19 +149,19 @@ def dead_heads(run: Run, *, dead_above: float = 0.99) -> Series:
     return _over_heads(_above(sharp_share(run), dead_above), np.sum, "dead_heads")
 
 
-@metric(unit="1", reads=[normalized_attention_entropy], source="playbook D2.5 and D3.1; Zhai et al. 2023")
+@metric(unit="1", reads=[attention_evenness], source="playbook D2.5 and D3.1; Zhai et al. 2023")
 def uniform_head_fraction(run: Run, *, uniform_above: float = 0.95) -> Series:
     r"""Share of all heads that look at everything alike.
 
     $$\tfrac1H \sum_{\ell,h} \mathbb{1}[\,h_{\ell,h} > 0.95\,]$$
 
-    Shape (C, 1): checkpoints, 0 to 1; NaN where a head's entropy is.
+    Shape (C, 1): checkpoints, 0 to 1; NaN where a head's evenness is.
 
     Args:
         run: The run.
-        uniform_above: Normalized entropy of a uniform head, the recorder's own bound.
+        uniform_above: Evenness of a uniform head, the recorder's own bound.
     """
-    return _over_heads(_above(normalized_attention_entropy(run), uniform_above), np.mean, "uniform_head_fraction")
+    return _over_heads(_above(attention_evenness(run), uniform_above), np.mean, "uniform_head_fraction")
 
 
 def _above(heads: Series, limit: float) -> Series:
@@ -181,6 +221,43 @@ def upper_triangle_mass(run: Run) -> Series:
 
 def _heads_or_scalar(run: Run, field: str, scalar: str) -> Series:
     return run.series("attention", field) or run.scalar(scalar)
+
+
+def _by_largest(entropy: Series, largest: Series, *, near: float = 1.25) -> Series:
+    """Return how even heads are by their largest weight, where that is below 1, and no less than such an entropy allows."""
+    entropy, largest = together(entropy, largest)
+    with np.errstate(all="ignore"):
+        possible = (largest.values >= 0.9 * np.exp(-entropy.values)) & (largest.values < 0.999) & (entropy.values > 0)
+        known = entropy.finite & largest.finite & possible
+        even = largest.values <= near * np.exp(-entropy.values)
+        values = np.where(even, 1.0, np.minimum(0.9, -np.log(largest.values) / entropy.values))
+    return replace(entropy, values=np.where(known, values, np.nan), recorded=known)
+
+
+def _by_sameness(entropy: Series, *, within: float = 0.01) -> Series:
+    """Return 1 for the heads of a layer while all of them are as wide as an even head of some keys, and else at most 0.9."""
+    layers = np.array([label.rpartition("/")[0] for label in entropy.labels])
+    even = np.full(entropy.values.shape, np.nan)
+    for layer in dict.fromkeys(layers.tolist()):
+        mine = np.flatnonzero(layers == layer)
+        if len(mine) > 1:
+            values = np.where(entropy.finite[:, mine], entropy.values[:, mine], np.nan)
+            widest = np.fmax.accumulate(np.fmax.reduce(values, axis=1))[:, None]
+            with np.errstate(all="ignore"):
+                share = np.where(widest > 0, values / widest, 0.0)
+            same = (share >= 1 - within).all(axis=1, keepdims=True) & _is_of_whole_keys(widest)
+            even[:, mine] = np.where(same, 1.0, np.minimum(share, 0.9))
+    known = entropy.finite & np.isfinite(even)
+    return replace(entropy, values=np.where(known, even, np.nan), recorded=known)
+
+
+def _is_of_whole_keys(entropy: Floats, *, precision: float = 1e-3, keys: int = 4096) -> Mask:
+    """Tell of each entropy whether a head that looks at some number of keys alike has it, causal or not."""
+    counts = np.arange(2, keys + 1)
+    possible = np.sort(np.concatenate([np.log(counts), _mean_log(counts.astype(np.float64))]))
+    place = np.clip(np.searchsorted(possible, entropy), 1, len(possible) - 1)
+    nearest = np.minimum(np.abs(possible[place] - entropy), np.abs(possible[place - 1] - entropy))
+    return np.asarray(nearest <= precision * entropy)
 
 
 def _largest_entropy(run: Run, entropy: Series) -> Floats:

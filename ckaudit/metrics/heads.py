@@ -1,23 +1,21 @@
 """What attention heads do, and which of them do the same, from sampled maps where a checkpoint does not say."""
 
-from collections.abc import Callable
-from functools import cache
 from typing import get_args
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.contract.behaviour import HeadKind
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
-from ckaudit.run.run import Grids, Run
-from ckaudit.run.series import Floats, Mask, Series, Steps, empty
+from ckaudit.metrics.sampled_maps import GRIDS, OF_HEADS, UNIFORM_ABOVE, earlier, even_rows, evenness, of_own_maps
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Series, Steps
 
 KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
 
-_GRIDS = ("attention.*.sampled_qk_grid_32x32_per_head", "attention.*.sampled_qk_grid_32x32")
 
-
-@metric(unit="1", reads=["attention.*.nearest_similarity_per_head", *_GRIDS], source="playbook D3.2", memory=1)
+@metric(unit="1", reads=["attention.*.nearest_similarity_per_head", *GRIDS, *OF_HEADS], source="playbook D3.2", memory=1)
 def head_similarity(run: Run) -> Series:
     r"""Cosine of each head's attention to the most similar other head of its layer.
 
@@ -26,10 +24,13 @@ def head_similarity(run: Run) -> Series:
     Shape (C, H): checkpoints by query heads, 0 to 1. Of whole maps where the checkpoint says it, else of the sampled grids
     of 32 by 32. Not recorded for a single head.
     """
-    return filled(run.series("attention", "nearest_similarity_per_head"), _of_grids(run, _nearest))
+    return filled(run.series("attention", "nearest_similarity_per_head"), of_own_maps(run, _nearest))
 
 
-@metric(unit="kind", reads=["attention.*.kind_per_head", *_GRIDS], source="playbook D2.5 and D3.1; Voita et al. 2019", memory=1)
+@metric(
+    unit="kind", reads=["attention.*.kind_per_head", *GRIDS, *OF_HEADS],
+    source="playbook D2.5 and D3.1; Voita et al. 2019", memory=1,
+)  # fmt: skip
 def head_kind(run: Run) -> Series:
     r"""What each head mostly follows: 0 positional, 1 first token, 2 diagonal, 3 uniform, 4 content.
 
@@ -39,7 +40,30 @@ def head_kind(run: Run) -> Series:
     sum to 1: first token and diagonal are the share of these columns, positional that of any other distance of up to 8
     samples. Of sequences longer than 32 a grid sees every n-th key, so that a head of the previous token looks like content.
     """
-    return filled(run.series("attention", "kind_per_head"), _of_grids(run, _kinds))
+    return filled(run.series("attention", "kind_per_head"), of_own_maps(run, _kinds))
+
+
+@metric(unit="1", reads=[*GRIDS, *OF_HEADS], source="playbook D2.5 and D3.1", memory=1)
+def sampled_evenness(run: Run) -> Series:
+    r"""Entropy of each head's sampled map, relative to that of looking everywhere alike.
+
+    $$h = \tfrac{1}{|Q|} \sum_q H_q / \log K_q$$
+
+    Shape (C, H): checkpoints by query heads, 0 to 1; K are the sampled keys that a query sees. It needs no number of keys, but
+    sees every n-th key only. Not recorded where the head's own entropy and largest weight say that the map is not its own.
+    """
+    return of_own_maps(run, evenness)
+
+
+@metric(unit="1", reads=[*GRIDS, *OF_HEADS], source="playbook, broken causal mask", memory=1)
+def sampled_upper_mass(run: Run) -> Series:
+    r"""Attention that the sampled queries of each head give to later sampled keys.
+
+    $$\tfrac{1}{|Q|} \sum_q \sum_{k > q} \alpha_{q,k} \,/\, \sum_k \alpha_{q,k}$$
+
+    Shape (C, H): checkpoints by query heads, 0 to 1; of square maps alone, in which the n-th query is the n-th key.
+    """
+    return of_own_maps(run, _later)
 
 
 @metric(unit="1", reads=[head_kind], source="playbook D3.1", memory=1)
@@ -49,35 +73,16 @@ def head_kind_share(run: Run) -> Series:
     $$s_k = \tfrac1H \sum_h \mathbb{1}[\,\mathrm{kind}_h = k\,]$$
 
     Shape (C, 5): checkpoints by kinds: positional, first_token, diagonal, uniform, content; over the heads whose kind is
-    known.
+    known, where those are half of the heads with an entropy or more.
     """
     kinds = head_kind(run).recorded_rows()
+    heads = max(len(kinds.labels), len(run.series("attention", "entropy_per_head").labels))
+    enough = kinds.recorded.sum(axis=1) * 2 >= heads
+    kinds = replace(kinds, steps=kinds.steps[enough], values=kinds.values[enough], recorded=kinds.recorded[enough])
     known = kinds.recorded.sum(axis=1)
     shares = [(kinds.recorded & (kinds.values == place)).sum(axis=1) / known for place in range(len(KINDS))]
     values = np.array(shares).reshape(len(KINDS), -1).T
     return Series("head_kind_share", "1", kinds.steps, KINDS, values, np.ones(values.shape, bool))
-
-
-def _of_grids(run: Run, judge: Callable[[Floats], Floats]) -> Series:
-    """Apply a function from the maps of a layer (H, q, k) to a number per head, NaN for unknown, to every sampled layer."""
-    found: Series = empty("heads")
-    for path in _GRIDS:
-        section, _, field = path.partition(".*.")
-        found = filled(found, _by_step(run.grid(section, field), judge))
-    return found
-
-
-def _by_step(grids: Grids, judge: Callable[[Floats], Floats]) -> Series:
-    found = zip(grids.steps, grids.labels, grids.values, strict=True)
-    rows = [(step, label, judge(maps)) for step, label, maps in found if maps.ndim == 3 and maps.size]
-    labels = tuple(dict.fromkeys(f"{label}/head.{head}" for _, label, heads in rows for head in range(len(heads))))
-    place = {label: column for column, label in enumerate(labels)}
-    steps = np.array(sorted({step for step, _, _ in rows}), np.int64)
-    values = np.full((len(steps), len(labels)), np.nan)
-    for step, label, heads in rows:
-        columns = [place[f"{label}/head.{head}"] for head in range(len(heads))]
-        values[np.searchsorted(steps, step), columns] = heads
-    return Series("heads", "1", steps, labels, values, ~np.isnan(values))
 
 
 def _nearest(maps: Floats) -> Floats:
@@ -89,7 +94,7 @@ def _nearest(maps: Floats) -> Floats:
     return np.where(np.isneginf(nearest := cosine.max(axis=1)), np.nan, nearest)
 
 
-def _kinds(maps: Floats, *, mass: float = 0.5, uniform: float = 0.95, farthest: int = 8) -> Floats:
+def _kinds(maps: Floats, *, mass: float = 0.5, uniform: float = UNIFORM_ABOVE, farthest: int = 8) -> Floats:
     """Return the place among KINDS of each head, from its maps (H, q, k); NaN where a map is not finite or empty.
 
     Args:
@@ -98,34 +103,15 @@ def _kinds(maps: Floats, *, mass: float = 0.5, uniform: float = 0.95, farthest: 
         uniform: Normalized entropy of a uniform head, the recorder's own.
         farthest: Distance that still is a position, in samples.
     """
-    heads, queries, keys = maps.shape
-    seen = _all_seen(queries, keys)
-    if queries == keys and not maps[:, ~_earlier(keys)].any():
-        seen = _earlier(keys)
-    rows = seen.sum(axis=1) > 1
-    with np.errstate(all="ignore"):
-        shares = (maps / maps.sum(axis=2, keepdims=True))[:, rows]  # (H, q, k)
-        terms = np.where(shares > 0, shares * np.log(shares), np.where(np.isnan(shares), np.nan, 0.0))
-        even = (-terms.sum(axis=2) / np.log(seen[rows].sum(axis=1))).mean(axis=1)
+    shares, rows, even = even_rows(maps)
     index = np.flatnonzero(rows)
-    at = _mass_at(shares, index + np.arange(-farthest, farthest + 1)[:, None])
-    near = np.delete(at, farthest, axis=1).max(axis=1)
+    placed = _mass_at(shares, index + np.arange(-farthest, farthest + 1)[:, None])
+    near = np.delete(placed, farthest, axis=1).max(axis=1)
     kinds = np.select(
-        [np.isnan(even), even > uniform, shares[:, :, 0].mean(axis=1) > mass, at[:, farthest] > mass, near > mass],
+        [np.isnan(even), even > uniform, shares[:, :, 0].mean(axis=1) > mass, placed[:, farthest] > mass, near > mass],
         [np.nan, 3.0, 1.0, 2.0, 0.0], 4.0,
     )  # fmt: skip
-    return np.asarray(kinds) if rows.any() else np.full(heads, np.nan)
-
-
-@cache
-def _all_seen(queries: int, keys: int) -> Mask:
-    return np.ones((queries, keys), bool)
-
-
-@cache
-def _earlier(size: int) -> Mask:
-    """Return which keys a query of a causal map sees: itself and those before."""
-    return np.tril(_all_seen(size, size))
+    return np.asarray(kinds) if rows.any() else np.full(len(maps), np.nan)
 
 
 def _mass_at(shares: Floats, columns: Steps) -> Floats:
@@ -141,3 +127,13 @@ def _mass_at(shares: Floats, columns: Steps) -> Floats:
     inside = (columns >= 0) & (columns < shares.shape[2])
     taken = shares[:, np.arange(columns.shape[1]), np.where(inside, columns, 0)]
     return np.asarray(np.where(inside, taken, 0.0).sum(axis=2) / np.maximum(1, inside.sum(axis=1)))
+
+
+def _later(maps: Floats) -> Floats:
+    """Return the share of each head's map (H, q, k) above the diagonal, NaN where it is not square, not finite or empty."""
+    _, queries, keys = maps.shape
+    if queries != keys or keys < 2:
+        return np.full(len(maps), np.nan)
+    with np.errstate(all="ignore"):
+        shares = maps / maps.sum(axis=2, keepdims=True)
+    return np.asarray(np.where(earlier(keys), 0.0, shares).sum(axis=2).mean(axis=1) + 0 * shares.sum(axis=(1, 2)))

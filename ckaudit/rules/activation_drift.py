@@ -4,60 +4,100 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.metrics.activations import activation_outlier_rate, activation_rms, residual_rms
+from ckaudit.metrics.activations import activation_outlier_rate, activation_rms, activation_std, residual_rms
 from ckaudit.metrics.learnt import learnt_since
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.medians import over_past
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
-from ckaudit.run.series import Floats, Series
+from ckaudit.run.series import Floats, Mask, Series
 from ckaudit.run.spans import Span, spans
 
 
-@rule("ACT002", severity="sev2", needs=[activation_rms], wants=[residual_rms, activation_outlier_rate, train_loss_raw], unit="1")
+@rule(
+    "ACT002", severity="sev2", needs=[activation_rms],
+    wants=[residual_rms, activation_std, activation_outlier_rate, train_loss_raw], unit="1",
+)  # fmt: skip
 def activation_drift(
-    rms: Series, stream: Series | None, outliers: Series | None, loss: Series | None, *,
-    times: float = 8.0, history: int = 5, min_points: int = 2, warmup: int = 100, usual: float = 2.0, paid: float = 0.5,
-    outlier_rate: float = 2.0,
+    rms: Series, stream: Series | None, std: Series | None, outliers: Series | None, loss: Series | None, *,
+    times: float = 8.0, runaway: float = 4.0, warmup: int = 100, usual: float = 2.0, paid: float = 0.5, outlier_rate: float = 2.0,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Outputs of a module grow, shrink or hold outliers.
 
     ## What it checks
-    The root mean square of each module's output over the median of its checkpoints before, `history` of them at least and none of
-    the first `warmup` steps judged: `times` as large or as small at `min_points` checkpoints in a row (M21, D4.5; a rise by half
-    in a hundred steps is to be watched, DR-1; lab: healthy streams at most 6). It is sev2 in the residual stream and a note
-    elsewhere, for single branches come and go; and a note where the loss fell by `paid` of itself while the stream grew, since it
-    was last at most `usual` times as large: it grew with what was learnt. A share of outliers over `outlier_rate` percent is
-    noted (M22; lab: healthy at most 0.9).
+    The root mean square of each module's output over the median of its checkpoints before; not in the first third of the run,
+    or its first `warmup` steps where that is shorter, for at first all of them grow. `times` as large or as small at two
+    checkpoints in a row (of fewer than six, at the last one) is sev2 in the residual stream and a note elsewhere, for single
+    branches come and go (M21, D4.5; lab and 19 families: healthy streams at most 4.5 times, branches 6.4). Any module whose
+    level, or spread, in the last third of the run is over `runaway` times that in the middle third runs away, and is sev2
+    (healthy after `warmup` steps: streams at most 1.4, branches 2.5; a rise by half in a hundred steps is to be watched, DR-1).
+    What grew in the stream is a note where the loss fell by `paid` of itself meanwhile, since it was last at most `usual` times
+    as large: it grew with what was learnt. A share of outliers over `outlier_rate` percent is noted (M22; lab: healthy at most
+    0.9).
     ## Why it matters
     Outputs that run away overflow in half precision and saturate whatever comes next; outputs that vanish carry nothing.
     ## False alarms
     Outputs grow several times over while a small initialization is learnt away: what counts is the past of the same
     module.
     """
-    yield from too_few(rms, history + min_points)
-    ratio = over_past(rms, history)
-    late = (rms.steps > warmup)[:, None]
+    yield from too_few(rms, 3)
+    ratio = over_past(rms, 1)
+    settled = (rms.steps > min(warmup, rms.steps[-1] / 3))[:, None] & (np.arange(len(rms.steps)) >= 2)[:, None]
     grave = stream.labels if stream is not None else ()
-    for span in spans(rms, (ratio > times) & late, min_points=min_points):
+    sizes = [each for each in (rms, std) if each is not None and rms.steps[-1] > warmup]
+    grown = {label: found for each in sizes for label, found in _runaways(each, runaway).items()}
+    for span in _lasting(rms, (ratio > times) & settled):
         is_grave = span.label in grave
         if is_grave and loss is not None:
             is_grave = learnt_since(loss, _last_usual(rms, span, ratio, usual), until=span.first) <= paid
+        if span.label in grave:
+            grown.pop(span.label, None)
+        elif span.label in grown:
+            continue
         yield Hit.over(
             span, "sev2" if is_grave else "note",
             "outputs of {where} have grown to {value:.3g} times what they were; the limit is {limit:.0f}",
             badness=ratio, limit=times,
         )  # fmt: skip
-    for span in spans(rms, (ratio < 1 / times) & late, min_points=min_points):
+    for label, (first, last, level) in grown.items():
+        since_learnt = learnt_since(loss, first, until=last) > paid if loss is not None and label in grave else False
+        yield Hit(
+            severity="note" if since_learnt else "sev2", where=label, first=first, last=last, worst=last, value=level,
+            limit=runaway, badness=level, points=3,
+            message="outputs of {where} run away: {value:.3g} times as large in the last third of the run as before it",
+        )  # fmt: skip
+    for span in _lasting(rms, (ratio < 1 / times) & settled):
         yield Hit.over(
             span, "sev2" if span.label in grave else "note",
             "outputs of {where} have shrunk to {value:.2g} of what they were; the limit is {limit:.2g}",
             badness=-ratio, value=ratio, limit=1 / times,
         )  # fmt: skip
     if outliers is not None:
-        for span in spans(outliers, outliers.values > outlier_rate, min_points=min_points):
+        for span in spans(outliers, outliers.values > outlier_rate, min_points=2):
             yield Hit.over(
                 span, "note", "{value:.2g} % of the outputs of {where} are outliers", badness=outliers.values, limit=outlier_rate
             )
+
+
+def _lasting(rms: Series, mask: Mask) -> Iterator[Span]:
+    """Yield what lasts for two checkpoints; of fewer than six, what is so at the last one too."""
+    few = rms.points < 6
+    for span in spans(rms, mask, min_points=1 if few else 2):
+        if span.points > 1 or span.last == rms.steps[-1]:
+            yield span
+
+
+def _runaways(sizes: Series, limit: float) -> dict[str, tuple[int, int, float]]:
+    """Return by module when its last third began and ended, and its level there over that of the middle third, over a limit."""
+    found = {}
+    for column, label in enumerate(sizes.labels):
+        rows = np.flatnonzero(sizes.finite_in(column))
+        if len(rows) < 3:
+            continue
+        _, middle, end = np.array_split(rows, 3)
+        before, after = (float(np.median(sizes.values[part, column])) for part in (middle, end))
+        if before > 0 and after > limit * before:
+            found[label] = (int(sizes.steps[middle[-1]]), int(sizes.steps[end[-1]]), after / before)
+    return found
 
 
 def _last_usual(rms: Series, span: Span, ratio: Floats, usual: float) -> int:

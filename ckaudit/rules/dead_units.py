@@ -2,36 +2,68 @@
 
 from collections.abc import Iterator
 
-from ckaudit.metrics.activations import dead_unit_fraction
-from ckaudit.rules.rule import Hit, Skip, rule, too_few
+import numpy as np
+
+from ckaudit.metrics.activations import activation_sparsity, dead_unit_fraction
+from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 
-@rule("ACT001", severity="sev2", needs=[dead_unit_fraction], unit="1", memory=2)
-def dead_units(dead: Series, *, most: float = 0.5, note: float = 0.1, min_points: int = 2) -> Iterator[Hit | Skip]:
+@rule("ACT001", severity="sev2", needs=[], wants=[dead_unit_fraction, activation_sparsity], unit="1")
+def dead_units(
+    dead: Series | None, sparsity: Series | None, *,
+    most: float = 0.5, note: float = 0.1, min_points: int = 2, max_firing: float = 0.05, max_left: float = 0.25,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """Units never fire.
 
     ## What it checks
     The share of each module's units that stay below 1e-3 over a whole batch (F8): over `most` at `min_points` checkpoints
     in a row is sev2, over `note` is noted (lab: healthy modules at most 0.04 after the first steps, ill ones 0.9 and
-    more).
+    more). Of modules whose units were not counted, the share of outputs that are not zero: at most `max_firing`, and at most
+    `max_left` of what it was, up to the last checkpoint is sev2. An output that is nothing but zeros throughout is noted.
     ## Why it matters
     A unit that never fires gets no gradient and cannot come back: the model is narrower than was paid for.
     ## False alarms
     Sparse units fire on some token of a large batch, and are not dead. In the first steps of a tiny initialization all
-    are below the limit.
+    are below the limit. Half of the outputs of a ReLU are zero, and all but a few where the largest are chosen or experts are
+    routed to: from the start, and so they stay. Wide layers of ReLU that were trained for long come to one output in thirty
+    (Li et al. 2023); their units fire, on other tokens, which a count of units shows.
     """
-    yield from too_few(dead, min_points)
-    for span in spans(dead, dead.values > most, min_points=min_points):
-        yield Hit.over(
-            span,
-            "sev2",
-            "{value:.0%} of the units of {where} never fire; the limit is {limit:.0%}",
-            badness=dead.values,
-            limit=most,
-        )
-    for span in spans(dead, (dead.values > note) & (dead.values <= most), min_points=min_points):
-        yield Hit.over(
-            span, "note", "{value:.0%} of the units of {where} are silent over a whole batch", badness=dead.values, limit=note
-        )
+    if dead is None and sparsity is None:
+        yield needs_one_of(dead_unit_fraction, activation_sparsity)
+        return
+    if dead is not None:
+        yield from too_few(dead, min_points)
+        for span in spans(dead, dead.values > most, min_points=min_points):
+            yield Hit.over(
+                span, "sev2", "{value:.0%} of the units of {where} never fire; the limit is {limit:.0%}",
+                badness=dead.values, limit=most,
+            )  # fmt: skip
+        for span in spans(dead, (dead.values > note) & (dead.values <= most), min_points=min_points):
+            yield Hit.over(
+                span, "note", "{value:.0%} of the units of {where} are silent over a whole batch", badness=dead.values, limit=note
+            )
+    if sparsity is not None:
+        counted = set(dead.labels) if dead is not None else set()
+        yield from _by_zeros(sparsity.only(lambda name: name not in counted), max_firing, max_left, min_points)
+
+
+def _by_zeros(sparsity: Series, max_firing: float, max_left: float, min_points: int) -> Iterator[Hit | Skip]:
+    """Judge modules by the share of their outputs that are zero; of a run of few points the last one alone may tell."""
+    if not sparsity.labels:
+        return
+    yield from too_few(sparsity, 3)
+    firing = np.where(sparsity.finite, 1 - sparsity.values, np.nan)
+    before = np.fmax.accumulate(firing, axis=0)
+    is_low = (firing <= max_firing) & (firing <= max_left * before) & (before > 0)
+    last = {label: sparsity.steps[np.flatnonzero(sparsity.finite_in(place))[-1:]] for place, label in enumerate(sparsity.labels)}
+    for span in spans(sparsity, is_low, min_points=min_points if sparsity.points > 5 else 1):
+        if span.last in last[span.label]:
+            yield Hit.over(
+                span, "sev2", "{value:.1%} of the outputs of {where} are zero, to the last, and fewer were before",
+                badness=sparsity.values, limit=1 - max_firing,
+            )  # fmt: skip
+    for span in spans(sparsity, (firing == 0) & (before == 0), min_points=3):
+        if span.last in last[span.label]:
+            yield Hit.over(span, "note", "all outputs of {where} are zero", badness=sparsity.values, limit=1 - max_firing)

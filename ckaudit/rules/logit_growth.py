@@ -7,20 +7,21 @@ import numpy as np
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.attention import max_attn_logit
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
-from ckaudit.run.series import Floats, Series
-from ckaudit.run.spans import spans
+from ckaudit.run.series import Floats, Mask, Series
+from ckaudit.run.spans import Span, spans
 
 
 @rule("ATTN002", severity="sev1", needs=[max_attn_logit], wants=[FACTS], unit="logit")
 def logit_growth(
     logit: Series, facts: Manifest | None = None, *,
-    runaway: float = 1000.0, high: float = 60.0, growth: float = 1.5, min_points: int = 2,
+    runaway: float = 1000.0, high: float = 60.0, growth: float = 1.5, min_points: int = 2, few: int = 6,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Attention logits are too large.
 
     ## What it checks
     Each head's largest logit before softmax. Over `runaway` at `min_points` points in a row is sev1 (M19, SEV1-2). Over
-    `high` (Kimi K2 caps at 100; lab: healthy heads at most 28) and `growth` times what it was at the first is sev2.
+    `high` (Kimi K2 caps at 100; lab: healthy heads at most 28) and `growth` times what it was at the first is sev2. Of
+    fewer than `few` points the last one alone tells.
     ## Why it matters
     Softmax of such logits is one key and nothing else: no gradient comes back to queries and keys, and bfloat16 has no
     digits left for the difference of two logits.
@@ -33,13 +34,13 @@ def logit_growth(
         yield Skip("too_few_points", "only a sample of the queries was looked at: a lower bound; checkpoints hold the maximum")
     values: Floats = np.abs(logit.values)
     far = values > runaway
-    for span in spans(logit, far, min_points=min_points):
+    for span in _lasting(logit, far, min_points, few):
         yield Hit.over(
             span, "sev1", "attention logits of {where} reach {value:.4g}; over {limit:.0f} softmax is saturated",
             badness=values, limit=runaway,
         )  # fmt: skip
     first = _first(logit)
-    for span in spans(logit, (values > high) & ~far & (values > growth * first), min_points=min_points):
+    for span in _lasting(logit, (values > high) & ~far & (values > growth * first), min_points, few):
         yield Hit.over(
             span, "sev2", "attention logits of {where} have grown to {value:.4g}; over {limit:.0f} softmax begins to saturate",
             badness=values, limit=high,
@@ -50,6 +51,13 @@ def _is_sampled(logit: Series, facts: Manifest | None) -> bool:
     """Tell whether there are only the Recorder's lines between checkpoints, which look at a few queries of one sequence."""
     ours = facts is not None and isinstance(facts.source, str) and facts.source.startswith("ckaudit")
     return ours and logit.labels == ("max_attn_logit",)
+
+
+def _lasting(logit: Series, mask: Mask, min_points: int, few: int) -> Iterator[Span]:
+    """Yield what lasts for some points; of a run of few, what is so at the last one too."""
+    for span in spans(logit, mask, min_points=1 if 3 <= logit.points < few else min_points):
+        if span.points >= min_points or span.last == logit.steps[-1]:
+            yield span
 
 
 def _first(logit: Series) -> Floats:

@@ -7,17 +7,19 @@ import numpy as np
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.metrics.data import target_shift_match
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.metrics.heads import sampled_upper_mass
+from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule
 from ckaudit.run.directions import changes_its_mask, have_a_prefix, may_be_causal, stacks_with_a_mask, to_be_causal
-from ckaudit.run.series import Series
+from ckaudit.run.series import Mask, Series
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import loss_kind_of
 
 
-@rule("MASK001", severity="sev0", needs=[upper_triangle_mass], wants=[target_shift_match, FACTS], unit="1")
+@rule("MASK001", severity="sev0", needs=[], wants=[upper_triangle_mass, sampled_upper_mass, target_shift_match, FACTS], unit="1")
 def mask_leak(
-    mass: Series, match: Series | None, facts: Manifest | None, *, most: float = 1e-3, next_token: float = 0.5
-) -> Iterator[Hit | Skip]:
+    mass: Series | None, sampled: Series | None, match: Series | None, facts: Manifest | None, *,
+    most: float = 1e-3, next_token: float = 0.5,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """Attention puts weight on later tokens.
 
     ## What it checks
@@ -32,27 +34,62 @@ def mask_leak(
     nothing is known are judged where siblings in their stack keep to the past, or where no stack does and `next_token` of the
     targets are the next token. Where the targets are known to be something else, a stack that looks ahead throughout is
     never judged; nor is one that looks ahead in all layers at some checkpoints and in none later: it is trained in turns.
+    Of sampled maps alone, without the mass of whole ones, only layers that run.json says are to be causal are judged; of
+    others it is noted that they look ahead, for an encoder's do.
     """
+    if mass is None and sampled is None:
+        yield needs_one_of(upper_triangle_mass, sampled_upper_mass)
+        return
     share = float(np.nanmedian(match.values)) if match is not None and match.finite.any() else None
-    mass = may_be_causal(mass, facts, next_token=share is not None and share >= next_token)
+    next_tokens = None if share is None else share >= next_token
+    if mass is not None:
+        yield from _of_whole_maps(mass, facts, next_tokens, most)
+    elif sampled is not None:
+        yield from _of_sampled_maps(sampled, facts, next_tokens, most)
+
+
+def _of_whole_maps(mass: Series, facts: Manifest | None, next_tokens: bool | None, most: float) -> Iterator[Hit | Skip]:
+    mass = may_be_causal(mass, facts, next_token=next_tokens is True)
     if not mass.labels:
         yield Skip("not_applicable", "every layer looks both ways or across, by its own word")
         return
     leaks = (mass.values > most) & mass.finite
     if not leaks.any():
         return
-    judged, causal = stacks_with_a_mask(mass, most=most), to_be_causal(mass, facts)
-    if share is not None and share >= next_token:
+    judged = stacks_with_a_mask(mass, most=most)
+    if next_tokens:
         judged = judged or frozenset(mass.labels) - have_a_prefix(mass, facts)
     else:
-        leaks &= ~changes_its_mask(mass, frozenset(mass.labels) - causal, most=most)
-    # Another task may read both ways through modules that were made for a causal one.
-    if (share is None or share >= next_token) and loss_kind_of(facts) != "other":
-        judged |= causal
-    leaks &= np.isin(mass.labels, [*judged])
+        leaks &= ~changes_its_mask(mass, frozenset(mass.labels) - to_be_causal(mass, facts), most=most)
+    judged |= _causal_by_word(mass, facts, next_tokens)
     if not judged:
         yield Skip("not_applicable", "all heads look ahead, and nothing says that one of them must not")
         return
+    yield from _leaks(mass, leaks & np.isin(mass.labels, [*judged]), most)
+
+
+def _of_sampled_maps(sampled: Series, facts: Manifest | None, next_tokens: bool | None, most: float) -> Iterator[Hit | Skip]:
+    """Judge the layers that are to be causal by the word of run.json, and note that others look ahead: once, where most do."""
+    prefixes = have_a_prefix(sampled, facts)
+    mass = may_be_causal(sampled, facts, next_token=next_tokens is True).only(lambda head: head not in prefixes)
+    ahead = (mass.values > most) & mass.finite
+    causal = np.isin(mass.labels, [*_causal_by_word(mass, facts, next_tokens)])
+    yield from _leaks(mass, ahead & causal, most)
+    unknown = max(spans(mass, ahead & ~causal), key=lambda span: span.points, default=None)
+    if unknown is not None:
+        yield Hit.over(
+            unknown, "note", "{where} puts {value:.2g} of its sampled weight on later tokens: right in an encoder, a leak in a "
+            "causal model; which of them it is, is not recorded", badness=mass.values, limit=most,
+        )  # fmt: skip
+
+
+def _causal_by_word(mass: Series, facts: Manifest | None, next_tokens: bool | None) -> frozenset[str]:
+    """Return the heads that are to be causal, unless another task reads both ways through modules made for a causal one."""
+    is_other = next_tokens is False or loss_kind_of(facts) == "other"
+    return frozenset() if is_other else to_be_causal(mass, facts)
+
+
+def _leaks(mass: Series, leaks: Mask, most: float) -> Iterator[Hit]:
     for span in spans(mass, leaks):
         yield Hit.over(
             span, "sev0", "{where} puts {value:.2g} of its weight on later tokens: the causal mask leaks",

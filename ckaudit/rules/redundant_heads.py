@@ -5,16 +5,20 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.attention import normalized_attention_entropy
+from ckaudit.metrics.attention import attention_evenness, attn_entropy
 from ckaudit.metrics.heads import head_similarity
+from ckaudit.metrics.medians import row_medians
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Mask, Series, at, single
 from ckaudit.run.spans import spans
 
+FEW = 6
+"""Fewer checkpoints than this are few."""
 
-@rule("ATTN004", severity="sev2", needs=[head_similarity, normalized_attention_entropy], unit="1")
+
+@rule("ATTN004", severity="sev2", needs=[head_similarity, attention_evenness], wants=[attn_entropy], unit="1")
 def redundant_heads(
-    similarity: Series, entropy: Series, *,
+    similarity: Series, even: Series, entropy: Series | None, *,
     alike: float = 0.9, copies: float = 0.99999, chosen: float = 0.9, sharp: float = 0.05, most: float = 0.5,
     min_points: int = 3,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
@@ -22,20 +26,22 @@ def redundant_heads(
 
     ## What it checks
     The cosine of each head's attention to the most similar other head of its layer, of heads that are choosy at all: with
-    a normalized entropy below `chosen`, for even heads are all alike. More than `most` of the heads of a layer over `copies` at
-    `min_points` checkpoints in a row is sev2, for then they are copies of one; so near 1 come heads that see one key alone as
-    well, so that those below an entropy of `sharp` do not count (lab: 3e-5 from 1 in ill runs, 9e-4 in healthy ones, 0 where
-    heads are copies). More than `most` of all heads over `alike` is a note (D3.2).
+    an evenness below `chosen`, for even heads are all alike. More than `most` of the heads of a layer over `copies` at
+    `min_points` checkpoints in a row, two of a run of few, is sev2, for then they are copies of one; so near 1 come heads that
+    see one key alone as well, so that those below an evenness of `sharp` do not count (lab: 3e-5 from 1 in ill runs, 9e-4 in
+    healthy ones, 0 where heads are copies). Heads that are copies have one entropy, too, to a hundredth. More than `most` of
+    all heads over `alike` is a note (D3.2).
     ## Why it matters
     Copies get the same gradient and stay copies: the layer has fewer heads than were paid for.
     ## False alarms
     Several heads that look at the previous token are common: they are similar, not equal.
     """
     yield from too_few(similarity, min_points)
-    choosy = similarity.finite & _choosy(similarity, entropy, chosen)
+    choosy = similarity.finite & _choosy(similarity, even, chosen)
     told = np.zeros(len(similarity.steps), bool)
-    equal = _equal(similarity, choosy & ~_choosy(similarity, entropy, sharp), copies)
-    for span in spans(equal, equal.values > most, min_points=min_points):
+    copied = choosy & ~_choosy(similarity, even, sharp) & _as_wide(similarity, entropy)
+    equal = _equal(similarity, copied, copies)
+    for span in spans(equal, equal.values > most, min_points=min_points if similarity.points >= FEW else 2):
         told[span.rows] = True
         yield Hit.over(
             span, "sev2", "{value:.0%} of the heads of {where} are copies of one another",
@@ -49,14 +55,30 @@ def redundant_heads(
         )  # fmt: skip
 
 
-def _choosy(similarity: Series, entropy: Series, chosen: float) -> Mask:
-    found = at(entropy, similarity.steps)
+def _choosy(similarity: Series, even: Series, chosen: float) -> Mask:
+    found = at(even, similarity.steps)
     choosy = np.zeros(similarity.values.shape, bool)
     for column, label in enumerate(similarity.labels):
-        if label in entropy.labels:
-            place = entropy.labels.index(label)
+        if label in even.labels:
+            place = even.labels.index(label)
             choosy[:, column] = (found.values[:, place] < chosen) & (found.age[:, place] == 0)
     return choosy
+
+
+def _as_wide(similarity: Series, entropy: Series | None, *, within: float = 0.01) -> Mask:
+    """Tell which heads have the middle entropy of their layer, as copies have; all of them where none is recorded."""
+    same = np.ones(similarity.values.shape, bool)
+    if entropy is None:
+        return same
+    found = at(entropy, similarity.steps)
+    layers = np.array([label.partition("/")[0] for label in similarity.labels])
+    for layer in dict.fromkeys(layers.tolist()):
+        mine = np.flatnonzero(layers == layer)
+        if all(similarity.labels[place] in entropy.labels for place in mine):
+            values = found.values[:, [entropy.labels.index(similarity.labels[place]) for place in mine]]
+            middle = row_medians(values)[:, None]
+            same[:, mine] = ~(np.abs(values - middle) > within * middle)
+    return same
 
 
 def _equal(similarity: Series, judged: Mask, limit: float, *, least: int = 2) -> Series:

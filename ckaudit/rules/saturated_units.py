@@ -14,9 +14,9 @@ from ckaudit.run.spans import spans
 _FUNCTION = re.compile(r"(^|[._])(act\w*|\w*sigmoid\w*|\w*tanh\w*|gates?)$", re.IGNORECASE)
 
 
-@rule("ACT003", severity="sev2", needs=[activation_saturation, activation_max_abs], unit="1", memory=3)
+@rule("ACT003", severity="sev2", needs=[activation_saturation], wants=[activation_max_abs], unit="1", memory=3)
 def saturated_units(
-    ends: Series, largest: Series, *, most: float = 0.9, note: float = 0.6, min_points: int = 3, reach: float = 0.9
+    ends: Series, largest: Series | None, *, most: float = 0.9, note: float = 0.6, min_points: int = 3, reach: float = 0.9
 ) -> Iterator[Hit | Skip]:
     """Outputs of an activation function sit at its ends.
 
@@ -29,9 +29,9 @@ def saturated_units(
     At its ends the function is flat, and no gradient comes through.
     ## False alarms
     Only modules whose outputs come up to `reach` in magnitude and nowhere beyond 1, and whose name says activation,
-    sigmoid, tanh or gate, are judged.
+    sigmoid, tanh or gate, are judged; where their extremes are not recorded, only those called sigmoid or tanh.
     """
-    functions = ends.only(lambda name: _FUNCTION.search(name) is not None and name in largest.labels)
+    functions = ends.only(lambda name: _FUNCTION.search(name) is not None)
     bounded = _bounded(functions, largest, reach)
     if not bounded.any():
         yield Skip("not_applicable", f"none of {len(ends.labels)} modules is a bounded function with outputs up to its ends")
@@ -45,7 +45,12 @@ def saturated_units(
         )  # fmt: skip
 
 
-def _bounded(functions: Series, largest: Series, reach: float) -> Mask:
-    """Tell of each cell whether the outputs come up to 1 in magnitude, and not beyond."""
-    found = at(largest, functions.steps).values[:, [largest.labels.index(name) for name in functions.labels]]
-    return np.asarray((found >= reach) & (found <= 1))
+def _bounded(functions: Series, largest: Series | None, reach: float) -> Mask:
+    """Tell of each cell whether the outputs come up to 1 in magnitude and not beyond, where it is not the name that tells."""
+    bounded = np.ones(functions.values.shape, bool)
+    found = None if largest is None else at(largest, functions.steps).values
+    for column, name in enumerate(functions.labels):
+        if largest is not None and found is not None and name in largest.labels:
+            reached = found[:, largest.labels.index(name)]
+            bounded[:, column] = (reached >= reach) & (reached <= 1)
+    return bounded

@@ -13,7 +13,7 @@ from ckaudit.run.spans import spans
 
 @rule("ATTN003", severity="sev2", needs=[uniform_head_fraction], wants=[FACTS], unit="1")
 def uniform_heads(
-    uniform: Series, facts: Manifest | None, *, most: float = 0.99, late: int = 200, share: float = 0.75, min_points: int = 3
+    uniform: Series, facts: Manifest | None, *, most: float = 0.9, late: int = 200, share: float = 0.75, min_points: int = 3
 ) -> Iterator[Hit | Skip]:
     """Attention heads look at everything alike.
 

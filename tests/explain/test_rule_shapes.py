@@ -94,7 +94,7 @@ TOLD = {
     "redundant_heads": Told(
         label="layer.0/head.0",
         others={f"layer.0/head.{head}": None for head in (1, 2, 3)},
-        beside={"normalized_attention_entropy": 0.5},
+        beside={"attention_evenness": 0.5},
     ),
     "repeated_batch": Told(points=400, every=1, start=1, beside={"train_loss_raw": 2.0}),
     "saturated_units": Told(beside={"activation_max_abs": 1.0}),

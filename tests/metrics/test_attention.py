@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from ckaudit.metrics.attention import (
+    attention_entropy_left,
+    attention_evenness,
     attn_entropy,
     dead_head_fraction,
     dead_heads,
@@ -90,3 +92,29 @@ def test_dead_and_uniform_heads_are_counted():
     run = run_of({"attention.*.sharp_share_per_head": sharp, "attention.*.normalized_entropy_per_head": even})
     assert close(cells(dead_heads(run)), {(10, "dead_heads"): 2.0, (20, "dead_heads"): NAN})
     assert cells(uniform_head_fraction(run)) == {(10, "uniform_head_fraction"): 0.5}
+
+
+def test_what_is_left_is_over_the_widest_until_then():
+    run = run_of({ENTROPY: {step: {"l/head.0": value} for step, value in zip((1, 2, 3, 4), (1.0, 2.0, 0.5, 1.5), strict=True)}})
+    assert list(cells(attention_entropy_left(run)).values()) == [1.0, 1.0, 0.25, 0.75]
+    assert list(cells(attention_entropy_left(run_of(scalars={"attn_entropy": [2.2, 1.6, 0.1]}))).values()) == [
+        1.0, pytest.approx(1.6 / 2.2), pytest.approx(0.1 / 2.2),
+    ]  # fmt: skip
+
+
+def of_heads(entropies, largest):
+    """Return a run of one checkpoint with the entropy and the largest weight of each head of a layer."""
+    fields = {ENTROPY: entropies, "attention.*.max_attn_per_head": largest}
+    return run_of({path: {1: {f"l/head.{head}": value for head, value in enumerate(row)}} for path, row in fields.items()})
+
+
+def test_evenness_without_a_count_of_keys():
+    keys = 64
+    peaked = np.array([0.5] + [0.5 / (keys - 1)] * (keys - 1))
+    entropy = float(-(peaked * np.log(peaked)).sum())
+    found = cells(attention_evenness(of_heads([math.log(keys), entropy], [1 / keys, 0.5])))
+    assert found == {(1, "l/head.0"): 1.0, (1, "l/head.1"): pytest.approx(math.log(2) / entropy)}
+    causal = uniform_entropy(keys, causal=True)
+    assert list(cells(attention_evenness(of_heads([causal, causal], [1.0, 1.0]))).values()) == [1.0, 1.0]
+    assert max(cells(attention_evenness(of_heads([causal, 0.8 * causal], [1.0, 1.0]))).values()) < 0.95
+    assert not cells(attention_evenness(of_heads([causal], [1.0]))), "one head alone may have learnt this very entropy"

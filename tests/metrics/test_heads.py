@@ -8,7 +8,7 @@ import pytest
 
 from ckaudit.contract.encode import encode
 from ckaudit.contract.grids import encode_grids
-from ckaudit.metrics.heads import KINDS, head_kind, head_kind_share, head_similarity
+from ckaudit.metrics.heads import KINDS, head_kind, head_kind_share, head_similarity, sampled_evenness, sampled_upper_mass
 from ckaudit.run.read import read_run
 from tests.metrics.samples import NAN, cells, run_of
 
@@ -96,3 +96,36 @@ def test_grids_and_kinds_are_read_from_files_where_asked_for(tmp_path, encoding,
     }  # fmt: skip
     assert run.until(6).grid("attention", field).steps == ()
     assert not read_run(tmp_path).grids
+
+
+def test_scores_before_the_softmax_are_not_taken_for_attention():
+    scores = np.random.default_rng(2).normal(0, 3, (2, N, N))
+    grids = {PATH: {(10, "a"): scores, (10, "b"): np.full((1, N, N), 0.5)}}
+    for metric in (head_kind, head_similarity, sampled_evenness, sampled_upper_mass):
+        assert not metric(run_of(grids=grids)), metric.name
+
+
+def test_evenness_of_a_map_against_a_loop():
+    maps = np.stack([HEADS["uniform"], HEADS["content"]])
+    expected = []
+    for each in maps:
+        rows = [-sum(p * math.log(p) for p in row if p > 0) / math.log(query + 1) for query, row in enumerate(each) if query]
+        expected.append(sum(rows) / len(rows))
+    found = sampled_evenness(run_of(grids={PATH: {(10, "a"): maps}}))
+    assert found.values[0] == pytest.approx(expected)
+    assert expected[0] == pytest.approx(1.0)
+
+
+def test_a_map_that_is_not_its_heads_own_is_not_called_even():
+    said = {"attention.*.entropy_per_head": {10: {"a/head.0": 2.0}}, "attention.*.max_attn_per_head": {10: {"a/head.0": 0.9}}}
+    run = run_of(said, grids={PATH: {(10, "a"): np.full((1, 32, 32), 1 / 32)}})
+    assert not sampled_evenness(run)
+    assert not head_kind(run)
+
+
+def test_mass_on_later_keys_against_a_loop():
+    maps = np.random.default_rng(3).dirichlet(np.ones(6), (2, 6))
+    maps[1] = np.tril(maps[1])
+    expected = [sum(each[q, k] / each[q].sum() for q in range(6) for k in range(q + 1, 6)) / 6 for each in maps]
+    assert sampled_upper_mass(run_of(grids={PATH: {(1, "a"): maps}})).values[0] == pytest.approx(expected)
+    assert expected[1] == 0
