@@ -53,10 +53,8 @@ def write_folder(
         progress = point / max(1, points - 1)
         for name, values in weights.items():
             if point and not any(name.startswith(prefix) for prefix in still):
-                values += random.normal(0, step * 0.02, values.shape)
-        norms = {
-            name: norm(name, progress) * float(np.exp(random.normal(0, noise))) for name in weights if gradients_of(name)
-        }
+                weights[name] = values + random.normal(0, step * 0.02, values.shape)
+        norms = {name: norm(name, progress) * float(np.exp(random.normal(0, noise))) for name in weights if gradients_of(name)}
         document = {
             "schema_version": "ck.analysis.v1", "model_scale_hint": "small", "step": point * every,
             "loss": _rounded(loss(progress) * (1 + random.normal(0, 0.01)), digits),
