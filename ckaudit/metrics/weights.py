@@ -136,6 +136,8 @@ def weight_statistics_change(run: Run) -> Series:
     sampled = grid_movement(run.grid("weights", "sampled_grid_32x32"), "previous")
     numbers = [change(run.series("weights", name), size, "previous") for name in NUMBERS]
     numbers.append(by_tensor(change(run.series("weights", "percentiles"), size, "previous")))
+    known = {label for each in numbers for label in each.labels}
+    sampled = sampled.only(known.__contains__) if known else sampled
     made = largest_of([each for each in (*numbers, sampled) if each.labels])
     recorded = made.recorded & ~((made.values == 0) & _unclear(made, run, sampled))
     return replace(made, values=np.where(recorded, made.values, np.nan), recorded=recorded)
