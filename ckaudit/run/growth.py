@@ -45,10 +45,10 @@ def sustained_growth(values: Floats, *, min_ratio: float, min_errors: float = 4.
         min_ratio: Of the end to what was before.
         min_errors: Of the logarithm of that ratio.
     """
+    if len(values) <= START:
+        return None
     parts = np.array_split(np.arange(len(values)), min(len(values), BLOCKS))
     levels = np.array([np.median(values[part]) for part in parts])
-    if len(levels) <= START:
-        return None
     knows_noise = len(levels) >= ENOUGH_FOR_NOISE
     width = 3 if knows_noise else 2 if len(levels) >= ALONE else 1
     end = float(np.median(levels[-width:]) if knows_noise else levels[-width:].min())
