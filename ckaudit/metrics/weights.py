@@ -115,8 +115,10 @@ def relative_movement(run: Run) -> Series:
     sampled = grid_movement(run.grid("weights", "sampled_grid_32x32"), "first")
     if not sampled:
         return sampled
-    shifts = [change(run.series("weights", name), weight_rms(run), "first") for name in ("mean", "std")]
-    return largest_of([sampled, *(shift.only(set(sampled.labels).__contains__) for shift in shifts)])
+    shifts = [cells_like(sampled, change(run.series("weights", name), weight_rms(run), "first")) for name in ("mean", "std")]
+    return replace(
+        sampled, values=np.fmax.reduce([sampled.values, *(np.where(sampled.recorded, each, np.nan) for each in shifts)])
+    )
 
 
 @metric(
