@@ -87,7 +87,7 @@ def barely_moving(
         yield Skip("too_few_points", f"{min_points} checkpoints are needed, that two changes lie between them")
         return
     measured = set(norm.labels) if norm is not None else set()
-    unmeasured = None if seen is None else seen.only(lambda name: name not in measured)
+    unmeasured = None if seen is None else seen.only(lambda name: name not in measured and not tensors.is_expert(name))
     for hit in _unchanged(unmeasured, rate, gradient, loss, min_points - 1):
         told |= {hit.where or "", *hit.also}
         yield hit
@@ -128,11 +128,11 @@ def _unchanged(
     if seen is None:
         return
     still = (seen.values == 0) & _judged(seen.steps, rate, 0)
-    nothing_moves, ever = ~(seen.values > 0).any(axis=1), bool((seen.values > 0).any())
+    any_moves = np.asarray((seen.values > 0).any(axis=1))
     falls = loss is not None and _falls(loss, seen.steps)
     for span in spans(seen, still, min_points=min_points):
         severity, message = _told_of_record(span.label, span.first, span.last, gradient)
-        if nothing_moves[span.rows].all() and (falls or ever):
+        if not any_moves[span.rows].any() and (falls or any_moves.any()):
             severity = "note"
             message = "no tensor changes any more" if not falls else "no tensor changes while the loss falls: the record shows "
             message += "" if not falls else "other weights than those that train"
@@ -144,7 +144,8 @@ def _of_ways(
     warmup: int, slow: float,
 ) -> Iterator[Hit]:  # fmt: skip
     """Yield tensors whose way since the start is less than one update, or small beside that of the others, at the end."""
-    rows = np.flatnonzero(way.finite.any(axis=1) & _judged(way.steps, rate, 0)[:, 0] & (way.steps - way.steps[:1] >= warmup))[-2:]
+    late = _judged(way.steps, rate, 0)[:, 0] & (way.steps - way.steps[:1] >= warmup)
+    rows = np.flatnonzero(way.finite.any(axis=1) & late)[-2:]
     if len(rows) < 2:
         return
     limit = STAYS if rate is None else min(STAYS, OF_RATE * float(np.nanmax(rate.values[rate.finite], initial=0.0)))
@@ -154,20 +155,24 @@ def _of_ways(
         values = known[rows, column]
         if tensors.kind(name) == "norm" or tensors.is_expert(name):
             continue
-        severity, _ = _told_of_record(name, int(way.steps[rows[0]]), int(way.steps[rows[-1]]), gradient)
-        place = {"where": name, "first": int(way.steps[rows[0]]), "last": int(way.steps[rows[-1]]), "points": len(rows)}
-        if (values <= limit).all() and not (name in measured and (values == 0).all()):
-            yield Hit(
-                severity=severity, value=float(values[-1]), limit=limit, badness=-float(values[-1]), **place,
-                message="{where} has moved by {value:.2g} of its size since the record began: a single update is usually more "
-                "than {limit:.0e}",
-            )  # fmt: skip
+        if (values <= limit).all() and not (name in measured and not values.any()):
+            message = "{where} has moved by {value:.2g} of its size since the record began: a single update is usually more than "
+            yield _stayed(way, column, rows, values[-1], limit, message + "{limit:.0e}", gradient)
         elif name not in measured and (share[rows, column] < slow).all():
-            yield Hit(
-                severity=severity, value=float(share[rows[-1], column]), limit=slow, badness=-float(share[rows[-1], column]),
-                message="{where} has moved {value:.2g} times as far as the median tensor; below {limit:.2g} it stands still",
-                **place,
-            )  # fmt: skip
+            message = "{where} has moved {value:.2g} times as far as the median tensor; below {limit:.2g} it stands still"
+            yield _stayed(way, column, rows, share[rows[-1], column], slow, message, gradient)
+
+
+def _stayed(
+    way: Series, column: int, rows: Steps, value: float, limit: float, message: str, gradient: Series | None
+) -> Hit:  # fmt: skip
+    """Return a tensor that has hardly come anywhere by the end."""
+    name, first, last = way.labels[column], int(way.steps[rows[0]]), int(way.steps[rows[-1]])
+    severity, _ = _told_of_record(name, first, last, gradient)
+    return Hit(
+        severity=severity, message=message, where=name, first=first, last=last, points=len(rows), value=float(value), limit=limit,
+        badness=-float(value),
+    )  # fmt: skip
 
 
 def _as_its_gradient(norm: Series, gradient: Series | None, adapts: Series | None) -> Mask:
@@ -224,7 +229,8 @@ def _judged(steps: Steps, rate: Series | None, warmup: int) -> Mask:
     on = np.ones(len(steps), bool)
     if rate is not None:
         on = np.nan_to_num(at(rate, steps).values[:, 0], nan=1.0) > 0
-    return np.asarray(on & (steps > warmup if warmup else True))[:, None]
+    late = steps > warmup if warmup else np.ones(len(steps), bool)
+    return np.asarray(on & late)[:, np.newaxis]
 
 
 def _of_median(relative: Series, by_element: Floats) -> Floats:

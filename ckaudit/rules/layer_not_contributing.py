@@ -23,8 +23,8 @@ OUTSIDE = ("embedding", "head", "norm")
 
 
 @rule(
-    "MOVE004", severity="sev2", needs=[], wants=[update_to_weight, relative_movement, weight_rms, gradient_norm, learning_rate, FACTS],
-    unit="1",
+    "MOVE004", severity="sev2", needs=[],
+    wants=[update_to_weight, relative_movement, weight_rms, gradient_norm, learning_rate, FACTS], unit="1",
 )  # fmt: skip
 def layer_not_contributing(
     update: Series | None, way: Series | None, rms: Series | None, gradient: Series | None, rate: Series | None,
@@ -46,8 +46,8 @@ def layer_not_contributing(
     The budget trains a shallower model than was paid for.
     ## False alarms
     Learning rates that fall from layer to layer change little between neighbours. Experts of a mixture are left out, and
-    so is a model of one block; of the way, tensors without a recorded gradient, as below an adapter, and a record in which nothing
-    moves at all.
+    so is a model of one block; of the way, tensors without a recorded gradient, as below an adapter, and a record in which
+    nothing moves at all.
     """
     moved = update if update is not None else way
     if moved is None:
@@ -96,9 +96,9 @@ def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: 
     sizes = {
         group: tuple(float(np.median(values[columns])) for values in (known, by_element)) for group, columns in groups.items()
     }
-    largest = np.fmax.reduce([*sizes.values(), np.zeros(2)])
+    largest = np.fmax.reduce(np.array([*sizes.values(), np.zeros(2)]))
     for group, size in sizes.items() if largest[0] > 0 else ():
-        share = float(np.fmax.reduce([own / most for own, most in zip(size, largest, strict=True) if most > 0] or [0.0]))
+        share = max([float(own / most) for own, most in zip(size, largest, strict=True) if most > 0 and not np.isnan(own)])
         if group in OUTSIDE or share >= FAR:
             continue
         yield Hit(
