@@ -48,7 +48,7 @@ def write_folder(
     """
     random = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: random.normal(1.0 if "norm" in name else 0.0, 0.02, (32, 32)) for name in tensor_names(depth)}
+    weights = {name: random.normal(1.0 if "norm" in name else 0.0, 0.02, (12, 12)) for name in tensor_names(depth)}
     for point in range(points):
         progress = point / max(1, points - 1)
         for name, values in weights.items():
