@@ -16,7 +16,7 @@ from ckaudit.metrics.way import cells_like
 from ckaudit.metrics.weights import relative_movement, update_norm, update_to_weight, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type, optimizer_adapts
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
-from ckaudit.run.cancelled import cancelled
+from ckaudit.run.cancelled import cancelled, waiting_factors
 from ckaudit.run.robust import fall_of
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import Span, spans
@@ -60,8 +60,9 @@ def barely_moving(
     ## Why it matters
     The tensor is not in the optimizer, is cut off from the loss, or its update is lost on the way.
     ## False alarms
-    Frozen tensors are left out where run.json says so, and biases whose gradient is zero by mathematics. A tensor that began
-    at zero has no relative movement. A gain of 1 that moves as far as weights of 0.02 moves by a fiftieth of what they do
+    Frozen tensors are left out where run.json says so, and those of which no gradient is to be expected. A tensor that began
+    at zero has no relative movement. Queries and keys wait for each other while all keys look alike, as in BERT under plain
+    descent: where both stand still and the value beside them moves, they are left out. A gain of 1 that moves as far as weights of 0.02 moves by a fiftieth of what they do
     for its size, and is well. Under plain SGD a small gradient makes a small update: a tensor that moves as far by its gradient
     as the others is left to the rules on gradients. Where the loss falls while no tensor at all moves, the record shows
     other weights than those that train: a note.
@@ -113,8 +114,9 @@ def _of_updates(
     if np.isnan(by_element[norm.finite & relative.finite]).any():
         yield Skip("not_recorded", "needs the shapes of the tensors")
     share = _of_median(relative, by_element)
-    moving = _judged(norm.steps, rate, warmup)
-    for span in spans(relative, (share < slow) & (relative.values > 0) & moving, min_points=min_points):
+    still = (share < slow) & (relative.values > 0) & _judged(norm.steps, rate, warmup)
+    still &= ~waiting_factors(still, relative.labels)
+    for span in spans(relative, still, min_points=min_points):
         yield Hit.over(
             span, "sev2", "{where} moves {value:.2g} times as much as the median tensor; below {limit:.2g} it stands still",
             badness=-share, value=share, limit=slow,
@@ -151,6 +153,7 @@ def _of_ways(
     limit = STAYS if rate is None else min(STAYS, OF_RATE * float(np.nanmax(rate.values[rate.finite], initial=0.0)))
     known = np.where(way.finite, way.values, np.nan)
     share = _of_median(way, known * cells_like(way, rms)) if rms is not None else np.full(known.shape, np.nan)
+    share[waiting_factors(share < slow, way.labels)] = np.nan
     for column, name in enumerate(way.labels):
         values = known[rows, column]
         if tensors.kind(name) == "norm" or tensors.is_expert(name):
