@@ -62,10 +62,10 @@ def barely_moving(
     ## False alarms
     Frozen tensors are left out where run.json says so, and those of which no gradient is to be expected. A tensor that began
     at zero has no relative movement. Queries and keys wait for each other while all keys look alike, as in BERT under plain
-    descent: where both stand still and the value beside them moves, they are left out. A gain of 1 that moves as far as weights of 0.02 moves by a fiftieth of what they do
-    for its size, and is well. Under plain SGD a small gradient makes a small update: a tensor that moves as far by its gradient
-    as the others is left to the rules on gradients. Where the loss falls while no tensor at all moves, the record shows
-    other weights than those that train: a note.
+    descent: where both stand still and the value beside them moves, they are left out. A gain of 1 that moves as far as
+    weights of 0.02 moves by a fiftieth of what they do for its size, and is well. Under plain SGD a small gradient makes a
+    small update: a tensor that moves as far by its gradient as the others is left to the rules on gradients. Where the loss
+    falls while no tensor at all moves, the record shows other weights than those that train: a note.
     """
     if (norm is None or relative is None) and way is None and seen is None:
         yield needs_one_of(update_norm, relative_movement, weight_statistics_change)

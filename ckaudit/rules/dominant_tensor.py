@@ -37,10 +37,11 @@ def dominant_tensor(
     ## What it checks
     The largest tensor's share in the squared gradient norm. Where clipping acts at three quarters of the checkpoints, or in
     `often` of the steps around them, a tensor with more than `much` of it at as many is the offender of TRI-3: sev2. An
-    embedding or a head needs `most`, after the first `warmup` steps. And without frequent clipping a share over `most` at
-    `min_points` checkpoints in a row after them: sev2 where clipping leaves less than `deep` of the gradient, or where the
-    gradient is over ten times the tensor's own weights, or where it had little before; else a note. A gradient over a hundred
-    times the weights, with that share, is sev2 at a single checkpoint.
+    embedding or a head needs `most`, after the first `warmup` steps, and clipping that leaves less than `deep`, where that is
+    known. And without frequent clipping a share over `most` at `min_points` checkpoints in a row after them: sev2 where
+    clipping leaves less than `deep` of the gradient, or where the gradient is over ten times the tensor's own weights, or where
+    it had little before; else a note. A gradient over a hundred times the weights, with that share, is sev2 at a single
+    checkpoint.
     ## Why it matters
     Clipping by the global norm then scales every tensor down because of one.
     ## False alarms
@@ -53,31 +54,33 @@ def dominant_tensor(
         yield needs_one_of(gradient_share, top_gradient_share)
         return
     yield from too_few(judged, min_points)
-    offenders = list(_offenders(judged, clip, rate, facts, most, much, often, min_points, warmup))
+    offenders = list(_offenders(judged, clip, rate, facts, most, much, often, deep, min_points, warmup))
     yield from offenders
     yield from _holders(judged, clip, relative, {hit.where for hit in offenders}, most, deep, min_points, warmup)
 
 
 def _offenders(
     share: Series, clip: Series | None, rate: Series | None, facts: Manifest | None, most: float, much: float, often: float,
-    min_points: int, warmup: int,
+    deep: float, min_points: int, warmup: int,
 ) -> Iterator[Hit]:  # fmt: skip
     """Yield the tensor that clipping is due to, most of the time."""
     tensors = table_of(facts)
     rows = np.flatnonzero(share.finite.any(axis=1))
     clipped = _is_clipped(share, clip, rate, often)
+    hard = _is_deep(share, clip, deep)[:, 0] if clip is not None and len(share.labels) else clipped
     if len(rows) < min_points or clipped[rows].mean() < STEADY:
         return
     for column, name in enumerate(share.labels):
         first_layer = tensors.kind(name) in ("embedding", "head")
         among = rows[share.steps[rows] > warmup] if first_layer else rows
-        high = among[(share.values[among, column] > (most if first_layer else much)) & clipped[among]]
+        limit = most if first_layer else much
+        high = among[(share.values[among, column] > limit) & (hard if first_layer else clipped)[among]]
         if len(among) < min_points - 1 or len(high) < max(STEADY * len(among), min_points - 1):
             continue
         values = share.values[high, column]
         yield Hit(
             severity="sev2", where=name, first=int(share.steps[high[0]]), last=int(share.steps[high[-1]]), points=len(high),
-            worst=int(share.steps[high[np.argmax(values)]]), value=float(values.max()), limit=most if first_layer else much,
+            worst=int(share.steps[high[np.argmax(values)]]), value=float(values.max()), limit=limit,
             message="{where} holds up to {value:.1%} of the squared gradient norm, and the gradient is clipped most of the time: "
             "it decides how all others are scaled",
         )  # fmt: skip
