@@ -21,25 +21,32 @@ def change(series: Series, size: Series, since: Since) -> Series:
         size: Root mean square of each tensor's elements; the largest so far counts.
         since: What it is held against.
     """
-    values, scales = np.full(series.values.shape, np.nan), _scales(series, size)
-    for column in range(len(series.labels)):
-        rows = np.flatnonzero(series.finite_in(column))
-        before = np.full(len(rows), rows[:1]) if since == "first" else np.concatenate([rows[:1], rows[:-1]])
-        moved = np.abs(series.values[rows, column] - series.values[before, column])[1:]
-        with np.errstate(all="ignore"):
-            values[rows[1:], column] = np.where(moved > 0, moved / scales[rows[1:], column], 0.0)
+    scales, moved = _scales(series, size), np.full(series.values.shape, np.nan)
+    if series.finite.all():
+        before = series.values[:1] if since == "first" else series.values[:-1]
+        moved[1:] = np.abs(series.values[1:] - before)
+    else:
+        for column in range(len(series.labels)):
+            rows = np.flatnonzero(series.finite_in(column))
+            known = series.values[rows, column]
+            moved[rows[1:], column] = np.abs(known[1:] - (known[:1] if since == "first" else known[:-1]))
+    with np.errstate(all="ignore"):
+        values = np.where(moved == 0, 0.0, moved / scales)
     return replace(series, values=values, recorded=~np.isnan(values))
 
 
 def _scales(series: Series, size: Series) -> Floats:
     """Return the largest root mean square so far of the tensor of each cell; NaN where it is not known."""
+    scales = np.full(series.values.shape, np.nan)
+    if not len(size.steps):
+        return scales
     shown = np.fmax.accumulate(np.where(size.finite, size.values, np.nan), axis=0)
     place = {label: column for column, label in enumerate(size.labels)}
     row = np.searchsorted(size.steps, series.steps, side="right") - 1
-    scales = np.full(series.values.shape, np.nan)
-    for column, label in enumerate(series.labels):
-        if (own := place.get(_tensor(label))) is not None:
-            scales[:, column] = np.where(row >= 0, shown[row, own], np.nan)
+    found = [(column, place[name]) for column, label in enumerate(series.labels) if (name := _tensor(label)) in place]
+    if found:
+        columns, own = np.array(found).T
+        scales[:, columns] = np.where(row[:, None] >= 0, shown[np.ix_(row, own)], np.nan)
     return scales
 
 
@@ -50,12 +57,15 @@ def _tensor(label: str) -> str:
 def by_tensor(series: Series) -> Series:
     """Return the largest of each tensor's columns, such as its percentiles."""
     names = [_tensor(label) for label in series.labels]
-    labels = tuple(dict.fromkeys(names))
-    shown = np.where(series.finite, series.values, -np.inf)
-    columns = [[column for column, own in enumerate(names) if own == name] for name in labels]
-    values = np.array([shown[:, part].max(axis=1) for part in columns]).reshape(len(labels), len(series.steps)).T
+    place = {name: column for column, name in enumerate(dict.fromkeys(names))}
+    if not place:
+        return series
+    own = np.array([place[name] for name in names])
+    order = np.argsort(own, kind="stable")
+    shown = np.where(series.finite, series.values, -np.inf)[:, order]
+    values = np.maximum.reduceat(shown, np.searchsorted(own[order], np.arange(len(place))), axis=1)
     recorded = np.isfinite(values)
-    return replace(series, labels=labels, values=np.where(recorded, values, np.nan), recorded=recorded)
+    return replace(series, labels=tuple(place), values=np.where(recorded, values, np.nan), recorded=recorded)
 
 
 def grid_movement(grids: Grids, since: Since) -> Series:

@@ -141,7 +141,8 @@ def weight_statistics_change(run: Run) -> Series:
     known = {label for each in numbers for label in each.labels}
     sampled = sampled.only(known.__contains__) if known else sampled
     made = largest_of([each for each in (*numbers, sampled) if each.labels])
-    recorded = made.recorded & ~((made.values == 0) & _unclear(made, run, sampled))
+    still = made.recorded & (made.values == 0)
+    recorded = made.recorded & ~(still & _unclear(made, run, sampled)) if still.any() else made.recorded
     return replace(made, values=np.where(recorded, made.values, np.nan), recorded=recorded)
 
 

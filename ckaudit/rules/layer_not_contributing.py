@@ -90,8 +90,11 @@ def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: 
     by_element = known * cells_like(way, rms)[row] if rms is not None else np.full(known.shape, np.nan)
     groups: dict[str, list[int]] = {}
     for column, name in enumerate(way.labels):
-        group = tensors.kind(name) if tensors.kind(name) in OUTSIDE else tensors.block(name)
-        if group is not None and np.isfinite(known[column]) and tensors.is_trainable(name) and not tensors.is_expert(name):
+        if not np.isfinite(known[column]) or not tensors.is_trainable(name) or tensors.is_expert(name):
+            continue
+        kind = tensors.kind(name)
+        group = kind if kind in OUTSIDE else tensors.block(name)
+        if group is not None:
             groups.setdefault(group, []).append(column)
     sizes = {
         group: tuple(float(np.median(values[columns])) for values in (known, by_element)) for group, columns in groups.items()
