@@ -106,8 +106,8 @@ def _of_updates(
     for span in spans(norm, (norm.values == 0) & moving, min_points=min_points):
         severity, message = _told(span, gradient)
         yield Hit.over(span, severity, message, badness=-norm.values, value=norm.values, limit=0.0)
-    small = np.where(excused, np.nan, norm.values)
-    norm, relative = together(replace(norm, values=small), relative)
+    own_size = replace(norm, values=np.where(excused, 1.0, np.nan))
+    norm, relative = together(norm, relative)
     by_element = norm.values / np.sqrt(tensors.elements(norm.labels))
     if rms is not None:
         by_element = np.where(np.isnan(by_element), relative.values * cells_like(relative, rms), by_element)
@@ -115,7 +115,7 @@ def _of_updates(
         yield Skip("not_recorded", "needs the shapes of the tensors")
     share = _of_median(relative, by_element)
     still = (share < slow) & (relative.values > 0) & _judged(norm.steps, rate, warmup)
-    still &= ~waiting_factors(still, relative.labels)
+    still &= ~waiting_factors(still, relative.labels) & np.isnan(cells_like(relative, own_size))
     for span in spans(relative, still, min_points=min_points):
         yield Hit.over(
             span, "sev2", "{where} moves {value:.2g} times as much as the median tensor; below {limit:.2g} it stands still",
