@@ -11,7 +11,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series, at, single
 
 
-@metric(unit="rank", reads=[relative_movement], source="playbook D3.4 and TRI-5", memory=1)
+@metric(unit="rank", reads=[relative_movement], source="playbook D3.4 and TRI-5")
 def movement_rank(run: Run) -> Series:
     r"""Place of each weight tensor in the order of how far it has come, 1 for the furthest.
 
@@ -28,7 +28,7 @@ def movement_rank(run: Run) -> Series:
     return replace(moved, values=np.where(moved.finite, ranks, np.nan))
 
 
-@metric(unit="1", reads=[relative_movement], source="playbook D2.6", memory=1)
+@metric(unit="1", reads=[relative_movement], source="playbook D2.6")
 def moving_share(run: Run, *, least: float = 0.1) -> Series:
     r"""Share of the weight tensors that came at least a tenth as far as the median tensor.
 

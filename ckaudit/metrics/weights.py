@@ -5,8 +5,13 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, ratio, together, total
+from ckaudit.metrics.way import by_tensor, cells_like, change, grid_movement, is_coarse, largest_of
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series, at
+from ckaudit.run.series import Mask, Series, at
+
+GRID = "weights.*.sampled_grid_32x32"
+NUMBERS = ("mean", "std", "min", "max")
+"""Statistics of a tensor that are one number each."""
 
 
 @metric(
@@ -30,6 +35,24 @@ def weight_norm(run: Run) -> Series:
     known = count.recorded & mean.recorded & std.recorded
     values = np.where(known, np.sqrt(count.values) * np.hypot(mean.values, std.values), np.nan)
     return filled(recorded, Series("weight_norm", "1", count.steps, count.labels, values, known))
+
+
+@metric(
+    unit="1", reads=["weights.*.mean", "weights.*.std", "weights.*.frobenius_norm", "weights.*.numel"],
+    source="definition", memory=1,
+)  # fmt: skip
+def weight_rms(run: Run) -> Series:
+    r"""Root mean square of each weight tensor's elements.
+
+    $$\sqrt{\tfrac1n \sum_i w_i^2} = \sqrt{\mu^2 + \sigma^2}$$
+
+    Shape (C, P): checkpoints by tensors. Where mean or deviation is missing it is made of norm and number.
+    """
+    mean, std = together(run.series("weights", "mean"), run.series("weights", "std"))
+    known = mean.recorded & std.recorded
+    made = replace(mean, values=np.where(known, np.hypot(mean.values, std.values), np.nan), recorded=known)
+    norm, count = together(run.series("weights", "frobenius_norm"), run.series("weights", "numel"))
+    return filled(made, ratio(norm, replace(count, values=np.sqrt(count.values))))
 
 
 @metric(unit="1", reads=["weight_deltas.*.norm", "weight_deltas.*.moved", "gradients.*.norm"], source="playbook D1.5", memory=1)
@@ -95,15 +118,60 @@ def update_to_weight_global(run: Run) -> Series:
     return filled(run.scalar("update_to_weight"), made)
 
 
-@metric(unit="1", reads=["weight_deltas.*.moved"], source="playbook D2.6", memory=1)
+@metric(
+    unit="1", reads=["weight_deltas.*.moved", GRID, "weights.*.mean", "weights.*.std", weight_rms], source="playbook D2.6"
+)  # fmt: skip
 def relative_movement(run: Run) -> Series:
     r"""How far each weight tensor has come from where it started.
 
     $$m_t = \lVert W_t - W_0 \rVert_F / \lVert W_0 \rVert_F$$
 
-    Shape (C, P): checkpoints by tensors. Not recorded where step 0 is not known or the tensor started at zero.
+    Shape (C, P): checkpoints by tensors. Not recorded where step 0 is not known or the tensor started at zero. Where no
+    movement was measured it is that of the sampled elements since the first checkpoint, or of mean and deviation together where
+    that is more, which is less than the whole.
     """
-    return run.series("weight_deltas", "moved")
+    measured = run.series("weight_deltas", "moved")
+    if measured:
+        return measured
+    sampled = grid_movement(run.grid("weights", "sampled_grid_32x32"), "first")
+    if not sampled:
+        return sampled
+    shifts = [cells_like(sampled, change(run.series("weights", name), weight_rms(run), "first")) for name in ("mean", "std")]
+    return replace(
+        sampled, values=np.fmax.reduce([sampled.values, *(np.where(sampled.recorded, each, np.nan) for each in shifts)])
+    )
+
+
+@metric(
+    unit="1", reads=[GRID, *(f"weights.*.{name}" for name in NUMBERS), "weights.*.percentiles", weight_rms],
+    source="playbook D1.5",
+)  # fmt: skip
+def weight_statistics_change(run: Run) -> Series:
+    r"""How far anything that checkpoints show of a weight tensor has changed since the one before, relative to its size.
+
+    $$\max_s |s_t - s_{t-1}| / \max_{t' \le t} \sqrt{\mu_{t'}^2 + \sigma_{t'}^2}$$
+
+    Shape (C, P): checkpoints by tensors; s are mean, deviation, minimum, maximum, percentiles and sampled elements. It is 0 where
+    all of them are what they were; not recorded there where no element is shown and the numbers have five digits or fewer,
+    for then a small update would not show.
+    """
+    size = weight_rms(run)
+    sampled = grid_movement(run.grid("weights", "sampled_grid_32x32"), "previous")
+    numbers = [change(run.series("weights", name), size, "previous") for name in NUMBERS]
+    numbers.append(by_tensor(change(run.series("weights", "percentiles"), size, "previous")))
+    known = {label for each in numbers for label in each.labels}
+    sampled = sampled.only(known.__contains__) if known else sampled
+    made = largest_of([each for each in (*numbers, sampled) if each.labels])
+    still = made.recorded & (made.values == 0)
+    recorded = made.recorded & ~(still & _unclear(made, run, sampled)) if still.any() else made.recorded
+    return replace(made, values=np.where(recorded, made.values, np.nan), recorded=recorded)
+
+
+def _unclear(made: Series, run: Run, sampled: Series) -> Mask:
+    """Tell of which cells a change of nothing says little: no element is shown, and mean and deviation are rounded."""
+    mean, std = (cells_like(made, run.series("weights", name)) for name in ("mean", "std"))
+    shown = np.isfinite(cells_like(made, sampled))
+    return is_coarse(mean) & is_coarse(std) & ~shown
 
 
 @metric(unit="1", reads=["weights.*.std"], source="Glorot & Bengio 2010, section 4.2", memory=1)

@@ -3,30 +3,47 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Severity
 from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
-from ckaudit.metrics.weights import update_norm, update_to_weight
-from ckaudit.metrics.words import element_type
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.metrics.way import cells_like
+from ckaudit.metrics.weights import relative_movement, update_norm, update_to_weight, weight_rms, weight_statistics_change
+from ckaudit.metrics.words import element_type, optimizer_adapts
+from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.cancelled import cancelled, waiting_factors
+from ckaudit.run.robust import fall_of
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import Span, spans
-from ckaudit.run.tensors import table_of
+from ckaudit.run.tensors import TensorTable, table_of
+
+STAYS = 1e-5
+"""Share of a tensor's size below which a whole way is less than one ordinary update (the lower end of update_out_of_band)."""
+
+OF_RATE = 0.1
+"""Adam moves weights of size one or less by a learning rate a step: a tenth of one is no way at all."""
+
+LIKE_OTHERS = 10.0
+"""Under plain SGD an update is the rate times the gradient: within so many times what others make of theirs it is its own."""
 
 
 @rule(
-    "MOVE001", severity="sev1", needs=[update_norm, update_to_weight], wants=[learning_rate, gradient_norm, FACTS, element_type],
-    unit="1", memory=3,
+    "MOVE001", severity="sev1", needs=[],
+    wants=[
+        update_norm, update_to_weight, relative_movement, weight_statistics_change, weight_rms, learning_rate, gradient_norm,
+        train_loss_raw, optimizer_adapts, FACTS, element_type,
+    ],
+    unit="1",
 )  # fmt: skip
 def barely_moving(
-    norm: Series, relative: Series, rate: Series | None, gradient: Series | None, facts: Manifest | None,
-    types: Series | None, *,
-    warmup: int = 20, slow: float = 0.01, min_points: int = 3,
+    norm: Series | None, relative: Series | None, way: Series | None, seen: Series | None, rms: Series | None,
+    rate: Series | None, gradient: Series | None, loss: Series | None, adapts: Series | None, facts: Manifest | None,
+    types: Series | None, *, warmup: int = 20, slow: float = 0.01, min_points: int = 3,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """A trainable tensor stands still, or nearly.
 
@@ -36,34 +53,160 @@ def barely_moving(
     nothing to apply. Updates below `slow` of the median tensor's, by the root mean square of their elements as well as
     relative to the tensor's own size: sev2 (TRI-5; lab's healthy runs stay above 0.04). The first `warmup` steps are not
     judged.
+    Where no update was measured, what checkpoints show of the weights speaks, from `min_points` of them on: a tensor of which
+    no statistic and no sampled element changes from one to the next, or whose way since the first is below `slow` of
+    the median tensor's. In any record one whose whole way is less than a single ordinary update. These are sev2, for nobody
+    said whether the tensor is to train; a note where its gradient is not recorded though others are.
     ## Why it matters
     The tensor is not in the optimizer, is cut off from the loss, or its update is lost on the way.
     ## False alarms
     Frozen tensors are left out where run.json says so, and those of which no gradient is to be expected. A tensor that began
     at zero has no relative movement. Queries and keys wait for each other while all keys look alike, as in BERT under plain
     descent: where both stand still and the value beside them moves, they are left out. A gain of 1 that moves as far as
-    weights of 0.02 moves by a fiftieth of what they do for its size, and is well.
+    weights of 0.02 moves by a fiftieth of what they do for its size, and is well. Under plain SGD a small gradient makes a
+    small update: a tensor that moves as far by its gradient as the others is left to the rules on gradients. Where the loss
+    falls while no tensor at all moves, the record shows other weights than those that train: a note.
     """
-    yield from too_few(norm, min_points)
+    if (norm is None or relative is None) and way is None and seen is None:
+        yield needs_one_of(update_norm, relative_movement, weight_statistics_change)
+        return
     tensors = table_of(facts)
     by_nature = cancelled(gradient, tensors, types)
-    norm, relative = (each.only(lambda name: tensors.is_trainable(name) and name not in by_nature) for each in (norm, relative))
-    moving = _late(norm.steps, warmup)[:, None] & _rate_is_on(norm.steps, rate)[:, None]
+    enough = [*too_few(norm, min_points)] if norm is not None else []
+    norm, relative, way, seen = (
+        each and each.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
+        for each in (norm, relative, way, seen)
+    )
+    told: set[str] = set()
+    if norm is not None and relative is not None:
+        yield from enough
+        excused = _as_its_gradient(norm, gradient, adapts)
+        for found in _of_updates(norm, relative, rms, rate, gradient, tensors, excused, warmup, slow, min_points):
+            told |= {found.where or ""} if isinstance(found, Hit) else set()
+            yield found
+    elif max(each.points for each in (way, seen) if each is not None) < min_points - 1:
+        yield Skip("too_few_points", f"{min_points} checkpoints are needed, that two changes lie between them")
+        return
+    measured = set(norm.labels) if norm is not None else set()
+    unmeasured = None if seen is None else seen.only(lambda name: name not in measured and not tensors.is_expert(name))
+    for hit in _unchanged(unmeasured, rate, gradient, loss, min_points - 1):
+        told |= {hit.where or "", *hit.also}
+        yield hit
+    if way is not None:
+        far = way.only(lambda name: name not in told)
+        yield from _of_ways(far, measured, rms, rate, gradient, tensors, warmup, slow)
+
+
+def _of_updates(
+    norm: Series, relative: Series, rms: Series | None, rate: Series | None, gradient: Series | None, tensors: TensorTable,
+    excused: Mask, warmup: int, slow: float, min_points: int,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """Yield tensors whose measured updates are zero, or small beside those of the others."""
+    moving = _judged(norm.steps, rate, warmup)
     for span in spans(norm, (norm.values == 0) & moving, min_points=min_points):
         severity, message = _told(span, gradient)
         yield Hit.over(span, severity, message, badness=-norm.values, value=norm.values, limit=0.0)
-    if np.isnan(tensors.elements(norm.labels)).any():
-        yield Skip("not_recorded", "needs the shapes of the tensors")
+    own_size = replace(norm, values=np.where(excused, 1.0, np.nan))
     norm, relative = together(norm, relative)
-    share = _of_median(norm, relative, np.sqrt(tensors.elements(norm.labels)))
-    moving = _late(norm.steps, warmup)[:, None] & _rate_is_on(norm.steps, rate)[:, None]
-    still = (share < slow) & (relative.values > 0) & moving
-    still &= ~waiting_factors(still, relative.labels)
+    by_element = norm.values / np.sqrt(tensors.elements(norm.labels))
+    if rms is not None:
+        by_element = np.where(np.isnan(by_element), relative.values * cells_like(relative, rms), by_element)
+    if np.isnan(by_element[norm.finite & relative.finite]).any():
+        yield Skip("not_recorded", "needs the shapes of the tensors")
+    share = _of_median(relative, by_element)
+    still = (share < slow) & (relative.values > 0) & _judged(norm.steps, rate, warmup)
+    still &= ~waiting_factors(still, relative.labels) & np.isnan(cells_like(relative, own_size))
     for span in spans(relative, still, min_points=min_points):
         yield Hit.over(
             span, "sev2", "{where} moves {value:.2g} times as much as the median tensor; below {limit:.2g} it stands still",
             badness=-share, value=share, limit=slow,
         )  # fmt: skip
+
+
+def _unchanged(
+    seen: Series | None, rate: Series | None, gradient: Series | None, loss: Series | None, min_points: int
+) -> Iterator[Hit]:  # fmt: skip
+    """Yield tensors of which nothing that checkpoints show has changed."""
+    if seen is None:
+        return
+    still = (seen.values == 0) & _judged(seen.steps, rate, 0)
+    any_moves = np.asarray((seen.values > 0).any(axis=1))
+    falls = loss is not None and _falls(loss, seen.steps)
+    for span in spans(seen, still, min_points=min_points):
+        severity, message = _told_of_record(span.label, span.first, span.last, gradient)
+        if not any_moves[span.rows].any() and (falls or any_moves.any()):
+            severity = "note"
+            message = "no tensor changes any more" if not falls else "no tensor changes while the loss falls: the record shows "
+            message += "" if not falls else "other weights than those that train"
+        yield Hit.over(span, severity, message, badness=-seen.values, value=seen.values, limit=0.0)
+
+
+def _of_ways(
+    way: Series, measured: set[str], rms: Series | None, rate: Series | None, gradient: Series | None, tensors: TensorTable,
+    warmup: int, slow: float,
+) -> Iterator[Hit]:  # fmt: skip
+    """Yield tensors whose way since the start is less than one update, or small beside that of the others, at the end."""
+    late = _judged(way.steps, rate, 0)[:, 0] & (way.steps - way.steps[:1] >= warmup)
+    rows = np.flatnonzero(way.finite.any(axis=1) & late)[-2:]
+    if len(rows) < 2:
+        return
+    limit = STAYS if rate is None else min(STAYS, OF_RATE * float(np.nanmax(rate.values[rate.finite], initial=0.0)))
+    known = np.where(way.finite, way.values, np.nan)
+    share = _of_median(way, known * cells_like(way, rms)) if rms is not None else np.full(known.shape, np.nan)
+    share[waiting_factors(share < slow, way.labels)] = np.nan
+    for column, name in enumerate(way.labels):
+        values = known[rows, column]
+        if tensors.kind(name) == "norm" or tensors.is_expert(name):
+            continue
+        if (values <= limit).all() and not (name in measured and not values.any()):
+            message = "{where} has moved by {value:.2g} of its size since the record began: a single update is usually more than "
+            yield _stayed(way, column, rows, values[-1], limit, message + "{limit:.0e}", gradient)
+        elif name not in measured and (share[rows, column] < slow).all():
+            message = "{where} has moved {value:.2g} times as far as the median tensor; below {limit:.2g} it stands still"
+            yield _stayed(way, column, rows, share[rows[-1], column], slow, message, gradient)
+
+
+def _stayed(
+    way: Series, column: int, rows: Steps, value: float, limit: float, message: str, gradient: Series | None
+) -> Hit:  # fmt: skip
+    """Return a tensor that has hardly come anywhere by the end."""
+    name, first, last = way.labels[column], int(way.steps[rows[0]]), int(way.steps[rows[-1]])
+    severity, _ = _told_of_record(name, first, last, gradient)
+    return Hit(
+        severity=severity, message=message, where=name, first=first, last=last, points=len(rows), value=float(value), limit=limit,
+        badness=-float(value),
+    )  # fmt: skip
+
+
+def _as_its_gradient(norm: Series, gradient: Series | None, adapts: Series | None) -> Mask:
+    """Tell of each update whether it is as large as its gradient makes it, where the optimizer does not divide by its size."""
+    plain = adapts is not None and bool((adapts.values[adapts.finite] == 0).all())
+    if not plain or gradient is None:
+        return np.zeros(norm.values.shape, bool)
+    with np.errstate(all="ignore"):
+        taken = norm.values / cells_like(norm, gradient)
+        taken = np.where(np.isfinite(taken) & (taken > 0), taken, np.nan)
+        return np.asarray(taken > row_medians(taken)[:, None] / LIKE_OTHERS)
+
+
+def _falls(loss: Series, steps: Steps) -> bool:
+    """Tell whether the loss has come down while the checkpoints were taken."""
+    within = loss.finite[:, 0] & (loss.steps >= steps[0]) & (loss.steps <= steps[-1])
+    values = loss.values[within, 0]
+    return len(values) >= 3 and not fall_of(values).is_none
+
+
+def _told_of_record(name: str, first: int, last: int, gradient: Series | None) -> tuple[Severity, str]:
+    """Return how grave it is that what a record shows of a tensor does not change, and what to say of it."""
+    message = "{where} does not change from one checkpoint to the next"
+    if gradient is None or not gradient.recorded[(gradient.steps >= first) & (gradient.steps <= last)].any():
+        return "sev2", message
+    if name not in gradient.labels:
+        return "note", message + ", and no gradient of it is recorded, as of one that is frozen on purpose"
+    inside = (gradient.steps >= first) & (gradient.steps <= last) & gradient.finite_in(gradient.labels.index(name))
+    if not gradient.values[inside, gradient.labels.index(name)].any():
+        return "sev2", message + ", and its gradient is exactly zero"
+    return "sev2", message + ", though it gets a gradient"
 
 
 def _told(span: Span, gradient: Series | None) -> tuple[Severity, str]:
@@ -84,19 +227,18 @@ def _told(span: Span, gradient: Series | None) -> tuple[Severity, str]:
     return "sev1", "{where} gets a gradient but is not updated: its update is exactly zero"
 
 
-def _late(steps: Steps, warmup: int) -> Mask:
-    return np.asarray(steps > warmup)
+def _judged(steps: Steps, rate: Series | None, warmup: int) -> Mask:
+    """Tell of each step whether it is late enough and has a learning rate, as far as nobody said otherwise; shape (T, 1)."""
+    on = np.ones(len(steps), bool)
+    if rate is not None:
+        on = np.nan_to_num(at(rate, steps).values[:, 0], nan=1.0) > 0
+    late = steps > warmup if warmup else np.ones(len(steps), bool)
+    return np.asarray(on & late)[:, np.newaxis]
 
 
-def _rate_is_on(steps: Steps, rate: Series | None) -> Mask:
-    if rate is None:
-        return np.ones(len(steps), bool)
-    return np.asarray(np.nan_to_num(at(rate, steps).values[:, 0], nan=1.0) > 0)
-
-
-def _of_median(norm: Series, relative: Series, roots: Floats) -> Floats:
-    """Return each tensor's update over the median tensor's, for its size or by element, which is more: shape (T, P)."""
-    moving = norm.finite & relative.finite & (norm.values > 0)
+def _of_median(relative: Series, by_element: Floats) -> Floats:
+    """Return how far each tensor moves over the median tensor, for its size or by element, which is more: shape (T, P)."""
+    moving = relative.finite & (relative.values > 0)
     with np.errstate(all="ignore"):  # a tensor may have no elements at all
-        own, by_element = (np.where(moving, values, np.nan) for values in (relative.values, norm.values / roots))
-        return np.maximum(own / row_medians(own)[:, None], by_element / row_medians(by_element)[:, None])
+        own, elements = (np.where(moving, values, np.nan) for values in (relative.values, by_element))
+        return np.maximum(own / row_medians(own)[:, None], elements / row_medians(elements)[:, None])

@@ -2,47 +2,70 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ckaudit.contract.manifest import Manifest
-from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
+from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.words import element_type
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.cancelled import cancelled
-from ckaudit.run.series import Series
+from ckaudit.run.growth import sustained_growth
+from ckaudit.run.series import Mask, Series, Steps, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
+EXPERT_POINTS = 10
+"""Checkpoints for which an expert of a mixture may go without a token: healthy ones of the lab stay so for up to five."""
 
-@rule("GRAD003", severity="sev2", needs=[gradient_norm], wants=[FACTS, element_type], unit="1", memory=2)
+SOLVED = 0.1
+"""A loss below this share of its first is learnt for the most part, and a gradient that goes with it is no illness."""
+
+
+@rule(
+    "GRAD003", severity="sev2", needs=[], wants=[gradient_norm, grad_global_norm, train_loss_raw, FACTS, element_type], unit="1"
+)  # fmt: skip
 def dead_parameter(
-    norm: Series,
-    facts: Manifest | None,
-    types: Series | None,
-    *,
-    alive: float = 1e-7,
-    dead: float = 1e-10,
-    min_points: int = 2,
-    expert_points: int = 10,
-) -> Iterator[Hit | Skip]:
-    """A trainable tensor gets no gradient.
+    norm: Series | None, whole: Series | None, loss: Series | None, facts: Manifest | None, types: Series | None, *,
+    alive: float = 1e-7, dead: float = 1e-10, min_points: int = 2, min_fall: float = 1000.0,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """A trainable tensor gets no gradient, or the whole model.
 
     ## What it checks
     The gradient norm of every trainable tensor: above `alive` is well, below `dead` or exactly zero at `min_points`
     checkpoints in a row is dead; between the two, or in a single checkpoint, is noted (playbook D1.3). An expert of a
-    mixture is dead after `expert_points` (lab: healthy ones stay without a token for up to 5), and noted before.
+    mixture is dead after ten checkpoints, and noted before. And the global norm, from three points on: below `dead` at that many
+    in a row, or at the end `min_fall` times below what it was, while the loss has not come down to a tenth.
     ## Why it matters
     The tensor does not learn; something between it and the loss blocks the path: a mask, a zero factor, a detached
     branch.
     ## False alarms
     Tensors that run.json calls frozen are left out. A gradient held elsewhere is not recorded, and is not judged here. A
     bias that a normalization subtracts or a softmax is blind to has none by mathematics, while the weight of its module has
-    one: it is left out. An expert that no token was sent to has no gradient, and most of them find their tokens later.
+    one: it is left out. An expert that no token was sent to has no gradient, and most of them find their tokens later. A
+    model that has learnt its data has next to no gradient left, and no loss either.
     """
+    if norm is None and whole is None:
+        yield needs_one_of(gradient_norm, grad_global_norm)
+        return
+    if norm is not None:
+        yield from _of_tensors(norm, facts, types, alive, dead, min_points)
+    if whole is not None and (norm is None or norm.points < whole.points):
+        if norm is None:
+            yield from too_few(whole, min_points + 1)
+        yield from _of_whole(whole, loss, dead, min_points + 1, min_fall)
+
+
+def _of_tensors(
+    norm: Series, facts: Manifest | None, types: Series | None, alive: float, dead: float, min_points: int
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """Yield the trainable tensors whose gradient is zero, or next to it."""
     tensors = table_of(facts)
     by_nature = cancelled(norm, tensors, types)
     trainable = norm.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
     yield from too_few(norm, min_points)
     for span in spans(trainable, trainable.values < dead, min_points=min_points):
-        early = span.points < expert_points and tensors.is_expert(span.label)
+        early = span.points < EXPERT_POINTS and tensors.is_expert(span.label)
         yield Hit.over(
             span, "note" if early else "sev2", "{where} gets no gradient: its norm is {value:.2g}, below {limit:.0e}",
             badness=-trainable.values, value=trainable.values, limit=dead,
@@ -53,3 +76,31 @@ def dead_parameter(
             span, "note", "{where} gets hardly any gradient: its norm is {value:.2g}, below {limit:.0e}",
             badness=-trainable.values, value=trainable.values, limit=alive,
         )  # fmt: skip
+
+
+def _of_whole(whole: Series, loss: Series | None, dead: float, min_points: int, min_fall: float) -> Iterator[Hit]:
+    """Yield a global norm that is zero, or has come down to hardly anything, while there is something left to learn."""
+    none = (whole.values < dead) & ~_is_solved(whole.steps, loss)
+    found = list(spans(whole, none, min_points=min_points))
+    for span in found:
+        yield Hit.over(
+            span, "sev2", "no tensor gets a gradient: the global norm is {value:.2g}, below {limit:.0e}",
+            badness=-whole.values, value=whole.values, limit=dead,
+        )  # fmt: skip
+    rows = np.flatnonzero(whole.finite[:, 0] & (np.nan_to_num(whole.values[:, 0]) > 0))
+    fall = sustained_growth(1 / whole.values[rows, 0], min_ratio=min_fall)
+    if found or fall is None or _is_solved(whole.steps[rows[-1:]], loss).any():
+        return
+    inside = rows[fall.onset :]
+    yield Hit(
+        severity="sev2", where=whole.labels[0], first=int(whole.steps[inside[0]]), last=int(whole.steps[inside[-1]]),
+        value=1 / fall.end, limit=1 / fall.low, points=len(inside),
+        message="the gradient norm has come down to {value:.2g}, from {limit:.3g}, and the loss has not come down with it",
+    )  # fmt: skip
+
+
+def _is_solved(steps: Steps, loss: Series | None) -> Mask:
+    """Tell of each step whether the loss was below a tenth of its first, shape (T, 1); where it is not known, it was not."""
+    if loss is None or not loss.finite.any():
+        return np.zeros((len(steps), 1), bool)
+    return np.asarray(at(loss, steps).values[:, :1] < SOLVED * loss.values[loss.finite][0])

@@ -4,66 +4,123 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.metrics.gradients import grad_to_weight, gradient_share
-from ckaudit.metrics.optimizer import clip_coefficient
-from ckaudit.rules.rule import Hit, Skip, rule, too_few
-from ckaudit.run.series import Floats, Mask, Series, at
+from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.gradients import gradient_share, grad_to_weight, top_gradient_share
+from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate
+from ckaudit.metrics.way import cells_like
+from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
+from ckaudit.run.series import Mask, Series, at
 from ckaudit.run.spans import spans
+from ckaudit.run.tensors import table_of
+
+LARGE, SHOCK = 10.0, 100.0
+"""Gradient over the tensor's own weights that is far out, and at a single checkpoint (F16: usual up to 0.1)."""
+
+LITTLE, HISTORY = 0.1, 5
+"""Share that a tensor which comes to dominate had at so many checkpoints before: healthy ones begin at 0.28 (lab)."""
+
+STEADY = 0.75
+"""Share of the checkpoints that are always the same offender: a healthy Swin's largest tensor is that at a quarter of them."""
 
 
-@rule("GRAD007", severity="sev2", needs=[gradient_share], wants=[clip_coefficient, grad_to_weight], unit="1")
+@rule(
+    "GRAD007", severity="sev2", needs=[],
+    wants=[gradient_share, top_gradient_share, clip_coefficient, grad_clip_rate, grad_to_weight, FACTS], unit="1",
+)  # fmt: skip
 def dominant_tensor(
-    share: Series, clip: Series | None, relative: Series | None, *,
-    most: float = 0.95, min_points: int = 3, warmup: int = 20, deep: float = 0.1, large: float = 10.0, shock: float = 100.0,
-    little: float = 0.1, history: int = 5,
+    share: Series | None, top: Series | None, clip: Series | None, rate: Series | None, relative: Series | None,
+    facts: Manifest | None, *,
+    most: float = 0.95, much: float = 0.7, often: float = 0.5, deep: float = 0.1, min_points: int = 3, warmup: int = 20,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """One tensor holds nearly all of the gradient norm.
 
     ## What it checks
-    The largest tensor's share in the squared gradient norm, after the first `warmup` steps: over `most` at `min_points`
-    checkpoints in a row. It is sev2 where clipping then leaves less than `deep` of the gradient, so that this tensor
-    decides how far all others move (TRI-3), or where its gradient is over `large` times its own weights (F16: usual up to
-    0.1), or where it had less than `little` in the median of `history` checkpoints and more before (lab: healthy runs from
-    0.28); else a note. A gradient over `shock` times the weights, with that share, is sev2 at a single checkpoint.
+    The largest tensor's share in the squared gradient norm. Where clipping acts at three quarters of the checkpoints, or in
+    `often` of the steps around them, a tensor with more than `much` of it at as many is the offender of TRI-3: sev2. An
+    embedding or a head needs `most`, after the first `warmup` steps, and clipping that leaves less than `deep`, where that is
+    known. And without frequent clipping a share over `most` at `min_points` checkpoints in a row after them: sev2 where
+    clipping leaves less than `deep` of the gradient, or where the gradient is over ten times the tensor's own weights, or where
+    it had little before; else a note. A gradient over a hundred times the weights, with that share, is sev2 at a single
+    checkpoint.
     ## Why it matters
     Clipping by the global norm then scales every tensor down because of one.
     ## False alarms
     The embedding or the head has 95 to 99 % of the norm at the start of every healthy run, and the head again while
-    nothing but the frequency of tokens is learnt: there the others have little, it has not much.
+    nothing but the frequency of tokens is learnt: there the others have little, it has not much. A healthy BERT that is clipped
+    mildly at every step has 0.8 of the norm in its embedding.
     """
-    yield from too_few(share, min_points)
+    judged = share if share is not None and share.points else top
+    if judged is None:
+        yield needs_one_of(gradient_share, top_gradient_share)
+        return
+    yield from too_few(judged, min_points)
+    offenders = list(_offenders(judged, clip, rate, facts, most, much, often, deep, min_points, warmup))
+    yield from offenders
+    yield from _holders(judged, clip, relative, {hit.where for hit in offenders}, most, deep, min_points, warmup)
+
+
+def _offenders(
+    share: Series, clip: Series | None, rate: Series | None, facts: Manifest | None, most: float, much: float, often: float,
+    deep: float, min_points: int, warmup: int,
+) -> Iterator[Hit]:  # fmt: skip
+    """Yield the tensor that clipping is due to, most of the time."""
+    tensors = table_of(facts)
+    rows = np.flatnonzero(share.finite.any(axis=1))
+    clipped = _is_clipped(share, clip, rate, often)
+    hard = _is_deep(share, clip, deep)[:, 0] if clip is not None and len(share.labels) else clipped
+    if len(rows) < min_points or clipped[rows].mean() < STEADY:
+        return
+    for column, name in enumerate(share.labels):
+        first_layer = tensors.kind(name) in ("embedding", "head")
+        among = rows[share.steps[rows] > warmup] if first_layer else rows
+        limit = most if first_layer else much
+        high = among[(share.values[among, column] > limit) & (hard if first_layer else clipped)[among]]
+        if len(among) < min_points - 1 or len(high) < max(STEADY * len(among), min_points - 1):
+            continue
+        values = share.values[high, column]
+        yield Hit(
+            severity="sev2", where=name, first=int(share.steps[high[0]]), last=int(share.steps[high[-1]]), points=len(high),
+            worst=int(share.steps[high[np.argmax(values)]]), value=float(values.max()), limit=limit,
+            message="{where} holds up to {value:.1%} of the squared gradient norm, and the gradient is clipped most of the time: "
+            "it decides how all others are scaled",
+        )  # fmt: skip
+
+
+def _holders(
+    share: Series, clip: Series | None, relative: Series | None, told: set[str | None], most: float, deep: float, min_points: int,
+    warmup: int,
+) -> Iterator[Hit]:  # fmt: skip
+    """Yield the tensors that hold nearly all of the norm, clipped or not."""
     high = (np.nan_to_num(share.values) > most) & (share.steps > warmup)[:, None]
-    size = _aligned(share, relative)
-    clipped = _clipped(share, clip, deep)
+    size = np.nan_to_num(cells_like(share, relative)) if relative is not None else np.zeros(share.values.shape)
+    clipped = _is_deep(share, clip, deep)
     for span in spans(share, high, min_points=1):
         inside = (span.rows, span.column)
-        sizes = np.nan_to_num(size[inside])
+        sizes = size[inside]
         before = share.values[: span.rows[0], span.column]
-        is_new = len(before) >= history and float(np.median(np.nan_to_num(before))) < little
-        grave = bool(span.points >= min_points and (is_new or ((sizes > large) | clipped[inside]).sum() >= min_points))
-        if not grave and not (sizes > shock).any() and span.points < min_points:
+        is_new = len(before) >= HISTORY and float(np.median(np.nan_to_num(before))) < LITTLE
+        grave = bool(span.points >= min_points and (is_new or ((sizes > LARGE) | clipped[inside]).sum() >= min_points))
+        shock = bool((sizes > SHOCK).any())
+        if span.label in told or (not grave and not shock and span.points < min_points):
             continue
         yield Hit.over(
-            span, "sev2" if grave or (sizes > shock).any() else "note",
+            span, "sev2" if grave or shock else "note",
             "{where} holds {value:.1%} of the squared gradient norm; above {limit:.0%} it decides how all others are clipped",
             badness=share.values, limit=most,
         )  # fmt: skip
 
 
-def _aligned(share: Series, relative: Series | None) -> Floats:
-    """Return gradient over weights in the shape of the shares, NaN where it is not known."""
-    values = np.full(share.values.shape, np.nan)
-    if relative is None:
-        return values
-    found = at(relative, share.steps)
-    for column, label in enumerate(share.labels):
-        if label in relative.labels:
-            place = relative.labels.index(label)
-            values[:, column] = np.where(found.age[:, place] == 0, found.values[:, place], np.nan)
-    return values
+def _is_clipped(share: Series, clip: Series | None, rate: Series | None, often: float) -> Mask:
+    """Tell of each checkpoint whether its gradient was clipped, or often was around it, shape (T,)."""
+    clipped = np.zeros(len(share.steps), bool)
+    if clip is not None:
+        clipped |= at(clip, share.steps).values[:, 0] < 1
+    if rate is not None:
+        clipped |= at(rate, share.steps).values[:, 0] >= often
+    return clipped
 
 
-def _clipped(share: Series, clip: Series | None, deep: float) -> Mask:
+def _is_deep(share: Series, clip: Series | None, deep: float) -> Mask:
     if clip is None:
         return np.zeros(share.values.shape, bool)
     left = at(clip, share.steps)

@@ -6,16 +6,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.report import Severity
-from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, share_of_last
+from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.spans import Span, reaching_back, spans
 
 
-@rule("CLIP001", severity="sev2", needs=[grad_clip_rate, clip_coefficient], unit="1", memory=100)
+@rule("CLIP001", severity="sev2", needs=[], wants=[grad_clip_rate, clip_coefficient], unit="1", memory=100)
 def frequent_clipping(
-    rate: Series, coefficient: Series, *, warmup: int = 100, note_rate: float = 0.5, max_rate: float = 0.9, deep: float = 0.1,
-    min_points: int = 3,
+    rate: Series | None, coefficient: Series | None, *,
+    warmup: int = 100, note_rate: float = 0.5, max_rate: float = 0.9, deep: float = 0.1, min_points: int = 3,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Clipping acts at almost every step and takes most of the gradient away.
 
@@ -28,18 +28,24 @@ def frequent_clipping(
     Clipping that never rests is a second learning rate, set by whichever tensor is largest (TRI-3).
     ## False alarms
     Many healthy recipes clip at nearly every step but mildly: the norm hovers around the limit. That stays a note. A
-    coefficient of exactly 0 belongs to an infinite norm, whose update the loss scaler skips.
+    coefficient of exactly 0 belongs to an infinite norm, whose update the loss scaler skips. Where only the share of
+    clipped steps is logged nobody knows how much clipping leaves: a note.
     """
+    if rate is None and coefficient is not None:  # too few points for the metric
+        rate = share_of_last(coefficient, coefficient.values < 1, window=100, min_points=min_points)
+    if rate is None:
+        yield needs_one_of(grad_clip_rate, clip_coefficient)
+        return
     late = rate.steps > warmup
     if not late.any():
         yield Skip("too_few_points", f"the first {warmup} steps are not judged, and the run has no more")
         return
-    left = at(coefficient, rate.steps).values  # (T, 1)
+    left = at(coefficient, rate.steps).values if coefficient is not None else np.full(rate.values.shape, np.nan)  # (T, 1)
     judged = rate.finite & late[:, None]
     high = (rate.values > max_rate) & (left < deep) & (left > 0) & judged
     grave = list(spans(rate, high, among=judged & (left != 0), min_points=min_points))
     rows = np.concatenate([span.rows for span in grave]) if grave else np.empty(0, np.int64)
-    if len(rows):
+    if len(rows) and coefficient is not None:
         hit = _over(
             rate, rows, "sev2", left, at_least=False, limit=deep,
             message=f"clipping leaves {np.median(left[rows, 0]):.2g} of the gradient at the median step, {{value:.2g}} at the "
@@ -50,7 +56,8 @@ def frequent_clipping(
         yield replace(hit, first=began)
     mild = np.flatnonzero((rate.values > note_rate) & judged)
     if len(mild):
-        message = "{value:.0%} of the last hundred steps were clipped, mildly"
+        how = "mildly" if coefficient is not None else "by how much is not recorded"
+        message = f"{{value:.0%}} of the last hundred steps were clipped, {how}"
         yield _over(rate, mild, "note", rate.values, at_least=True, limit=note_rate, message=message)
 
 

@@ -5,18 +5,30 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.metrics.weights import update_to_weight
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.metrics.way import cells_like
+from ckaudit.metrics.weights import relative_movement, update_to_weight, weight_rms
+from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import TensorTable, table_of
 
+FAR = 1e-3
+"""Of the block that came furthest, or of embedding and head: a fine-tuning's smallest rate is above a hundredth of its largest,
+and healthy blocks of 19 families come at least 0.036 as far."""
 
-@rule("MOVE004", severity="sev2", needs=[update_to_weight], wants=[learning_rate, FACTS], unit="1")
+OUTSIDE = ("embedding", "head", "norm")
+
+
+@rule(
+    "MOVE004", severity="sev2", needs=[],
+    wants=[update_to_weight, relative_movement, weight_rms, gradient_norm, learning_rate, FACTS], unit="1",
+)  # fmt: skip
 def layer_not_contributing(
-    update: Series, rate: Series | None, facts: Manifest | None, *,
+    update: Series | None, way: Series | None, rms: Series | None, gradient: Series | None, rate: Series | None,
+    facts: Manifest | None, *,
     lowest: float = 0.1, warmup: int = 20, min_points: int = 3, near: int = 2,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """One layer moves far less than its neighbours.
@@ -26,29 +38,77 @@ def layer_not_contributing(
     after it; then the median over the matrices of one part of a block (its attention, its MLP). Below `lowest` at
     `min_points` checkpoints in a row, after `warmup` steps and while the learning rate is not zero, that part does not
     contribute (D2.6; lab: healthy blocks at least 0.25, cut off or frozen ones at most 0.02). It is a part of the model
-    that is still recorded; one without any update is found by another rule too.
+    that is still recorded; one without any update is found by another rule too. Where no update was measured, the way since
+    the start stands in. And whatever the neighbours do: a block that has come less than a thousandth as far as the one that came
+    furthest, and blocks that have come less than that beside embedding, norms and head (D3.4), by the root mean square of
+    their elements as well as relative to their size.
     ## Why it matters
     The budget trains a shallower model than was paid for.
     ## False alarms
     Learning rates that fall from layer to layer change little between neighbours. Experts of a mixture are left out, and
-    so is a model of one block.
+    so is a model of one block; of the way, tensors without a recorded gradient, as below an adapter, and a record in which
+    nothing moves at all.
     """
+    moved = update if update is not None else way
+    if moved is None:
+        yield needs_one_of(update_to_weight, relative_movement)
+        return
     tensors = table_of(facts)
-    matrices = update.only(lambda name: _is_matrix(name, tensors))
+    matrices = moved.only(lambda name: _is_matrix(name, tensors))
     blocks = [block for block in dict.fromkeys(tensors.blocks(matrices.labels)) if block is not None]
     if len(blocks) < 2:
         yield Skip("not_applicable", "the model has fewer than two blocks")
         return
-    yield from too_few(matrices, min_points)
+    enough = min_points if update is not None else min_points - 1  # the way lacks the first checkpoint
+    yield from too_few(matrices, enough)
     relative = _to_neighbours(matrices, tensors, near)
     parts = relative.grouped([_part(name, tensors) for name in relative.labels], row_medians)
     on = parts.steps > warmup
     if rate is not None:
         on &= np.nan_to_num(at(rate, parts.steps).values[:, 0], nan=1.0) > 0
-    for span in spans(parts, (parts.values < lowest) & on[:, None], min_points=min_points):
+    told: set[str] = set()
+    for span in spans(
+        parts, (parts.values < lowest) & on[:, None], min_points=min_points if update is not None else min_points - 1
+    ):
+        told.add(span.label.rpartition(" ")[0])
         yield Hit.over(
             span, "sev2", "{where} moves {value:.2g} times as much as in the blocks beside it; below {limit:.2g} it rests",
             badness=-parts.values, value=parts.values, limit=lowest,
+        )  # fmt: skip
+    if way is not None:
+        trained = way.only(lambda name: gradient is None or name in gradient.labels)
+        yield from (hit for hit in _left_behind(trained, rms, tensors, warmup) if hit.where not in told)
+
+
+def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: int) -> Iterator[Hit]:
+    """Yield the blocks that have hardly moved by the end, while another or what stands outside them has."""
+    rows = np.flatnonzero(way.finite.any(axis=1))
+    if not len(rows) or way.steps[rows[-1]] <= warmup:
+        return
+    row = int(rows[-1])
+    known = np.where(way.finite[row], way.values[row], np.nan)
+    by_element = known * cells_like(way, rms)[row] if rms is not None else np.full(known.shape, np.nan)
+    groups: dict[str, list[int]] = {}
+    for column, name in enumerate(way.labels):
+        if not np.isfinite(known[column]) or not tensors.is_trainable(name) or tensors.is_expert(name):
+            continue
+        kind = tensors.kind(name)
+        group = kind if kind in OUTSIDE else tensors.block(name)
+        if group is not None:
+            groups.setdefault(group, []).append(column)
+    sizes = {
+        group: tuple(float(np.median(values[columns])) for values in (known, by_element)) for group, columns in groups.items()
+    }
+    largest = np.fmax.reduce(np.array([*sizes.values(), np.zeros(2)]))
+    for group, size in sizes.items() if largest[0] > 0 else ():
+        share = max([float(own / most) for own, most in zip(size, largest, strict=True) if most > 0 and not np.isnan(own)])
+        if group in OUTSIDE or share >= FAR:
+            continue
+        yield Hit(
+            severity="sev2", where=group, first=int(way.steps[rows[0]]), last=int(way.steps[row]), value=share, limit=FAR,
+            points=len(rows), badness=-share,
+            message="{where} has come {value:.2g} times as far as the part of the model that came furthest; below {limit:.0e} it "
+            "stands still",
         )  # fmt: skip
 
 
@@ -56,7 +116,7 @@ def _is_matrix(name: str, tensors: TensorTable) -> bool:
     """Tell whether a tensor is a matrix of a block, as far as that is known."""
     fact = tensors.facts.get(name)
     flat = fact is not None and bool(fact.shape) and len(fact.shape or ()) < 2
-    flat = flat or tensors.no_gradient_reason(name) is not None
+    flat = flat or tensors.no_gradient_reason(name) is not None or (fact is None and name.endswith("bias"))
     return tensors.block(name) is not None and not flat and tensors.kind(name) != "norm" and not tensors.is_expert(name)
 
 

@@ -15,7 +15,7 @@ from ckaudit.run.tensors import BRANCHES, table_of
 
 @rule("GRAD009", severity="sev2", needs=[gradient_norm], wants=[FACTS], unit="1")
 def starved_branch(
-    norm: Series, facts: Manifest | None, *, max_ratio: float = 100.0, warmup: int = 20, min_points: int = 3
+    norm: Series, facts: Manifest | None, *, max_ratio: float = 100.0, warmup: int = 20, min_points: int = 2
 ) -> Iterator[Hit | Skip]:
     """Attention or MLP of a block gets hardly any gradient beside the other.
 

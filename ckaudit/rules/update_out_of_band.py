@@ -12,6 +12,15 @@ from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Mask, Series, Steps, at, single
 from ckaudit.run.spans import spans
 
+LOW, SLOW = 1e-3, 2.5e-3
+"""Of the median tensor, while hardly anything is learnt: healthy runs that begin knowing nothing move by 0.005 (lab)."""
+
+LEARNT, SOLVED = 0.25, 0.1
+"""Share of the first loss that is gone once something is learnt, and share that is left once little is."""
+
+COME_DOWN = 0.5
+"""Share of its peak below which a learning rate will not make up for what a run has not learnt by its middle."""
+
 
 @rule(
     "MOVE002", severity="sev2", needs=[update_to_weight_global],
@@ -19,21 +28,20 @@ from ckaudit.run.spans import spans
 )  # fmt: skip
 def update_out_of_band(
     ratio: Series, rate: Series | None, tensors: Series | None, start: Series | None, loss: Series | None, *,
-    warmup: int = 100, lowest: float = 1e-5, highest: float = 1e-1, min_points: int = 3,
-    low: float = 1e-3, slow: float = 2.5e-3, high: float = 0.03, near_peak: float = 0.3, learnt: float = 0.25,
-    come_down: float = 0.5, solved: float = 0.1,
+    warmup: int = 100, lowest: float = 1e-5, highest: float = 1e-1, high: float = 0.03, near_peak: float = 0.3,
+    min_points: int = 3,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """An update is too large or too small for the weights it changes.
 
     ## What it checks
     The norm of one update over the norm of all weights (M11) against the band from `lowest` to `highest` (torchmortem
     uses the same), at `min_points` points in a row; not in the first `warmup` steps and not while the learning rate is
-    zero. Below the band only while the rate is above `near_peak` of its peak and the loss above `solved` of its first.
+    zero. Below the band only while the rate is above `near_peak` of its peak and the loss above a tenth of its first.
     Where tensors were recorded, the median tensor's ratio too: over `high` at `min_points` checkpoints in a row
-    after the `warmup` (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), and below `low`
+    after the `warmup` (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), and below a thousandth
     while the learning rate is above `near_peak` of its peak, in a run that began knowing nothing and has not yet lost
-    `learnt` of its first loss (lab: healthy runs from 0.005); below `slow` where it has not to its last line either, nor to
-    its middle where the rate has since `come_down` to that share of its peak. While the learning rate still rises, what is
+    a quarter of its first loss (lab: healthy runs from 0.005); below 0.0025 where it has not to its last line either, nor to
+    its middle where the rate has since come down to half of its peak. While the learning rate still rises, what is
     small may be meant.
     ## Why it matters
     Above the band a few steps replace the weights altogether; below it the run stands still.
@@ -48,7 +56,7 @@ def update_out_of_band(
     yield from too_few(ratio, min_points)
     judged = ((ratio.steps > warmup) & _rate(ratio.steps, rate, 0.0))[:, None]
     large, small = (ratio.values > highest) & judged, (ratio.values < lowest) & (ratio.values > 0) & judged
-    small &= (_rate(ratio.steps, rate, near_peak) & ~_is_solved(ratio.steps, loss, solved))[:, None]
+    small &= (_rate(ratio.steps, rate, near_peak) & ~_is_solved(ratio.steps, loss, SOLVED))[:, None]
     for span in spans(ratio, large, min_points=min_points):
         yield Hit.over(
             span, "sev2", "an update changes up to {value:.2g} of the weights; above {limit:.0e} they do not settle",
@@ -69,8 +77,8 @@ def update_out_of_band(
         )  # fmt: skip
     if _rises(rate) or not len(middle.steps):
         return
-    full = _rate(middle.steps, rate, near_peak) & (middle.steps > warmup // 5) & ~_has_learnt(middle.steps, start, loss, learnt)
-    limit = low if _has_learnt(_by_when(loss or ratio, rate, come_down), start, loss, learnt)[0] else slow
+    full = _rate(middle.steps, rate, near_peak) & (middle.steps > warmup // 5) & ~_has_learnt(middle.steps, start, loss, LEARNT)
+    limit = LOW if _has_learnt(_by_when(loss or ratio, rate), start, loss, LEARNT)[0] else SLOW
     for span in spans(middle, (middle.values < limit) & (middle.values > 0) & full[:, None], min_points=min_points):
         yield Hit.over(
             span, "sev2", "an update changes as little as {value:.2g} of the median tensor, and hardly anything is learnt; "
@@ -86,10 +94,10 @@ def _rate(steps: Steps, rate: Series | None, share: float) -> Mask:
     return np.asarray(np.nan_to_num(at(rate, steps).values[:, 0], nan=np.inf) > share * (known.max() if known.size else 0.0))
 
 
-def _by_when(logged: Series, rate: Series | None, come_down: float) -> Steps:
+def _by_when(logged: Series, rate: Series | None) -> Steps:
     """Return the step by which a run must have learnt something, shape (1,): its last, or its middle once the rate is low."""
     last = logged.steps[-1:]
-    return last if _rate(last, rate, come_down)[0] else last // 2
+    return last if _rate(last, rate, COME_DOWN)[0] else last // 2
 
 
 def _rises(rate: Series | None) -> bool:

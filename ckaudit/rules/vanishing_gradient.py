@@ -5,23 +5,29 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ckaudit.contract.manifest import Manifest
-from ckaudit.metrics.gradients import block_gradient_norm
+from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
+from ckaudit.metrics.medians import row_medians
+from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Floats, Mask, Series
 from ckaudit.run.spans import Span, spans
-from ckaudit.run.tensors import last_beside, table_of
+from ckaudit.run.tensors import TensorTable, last_beside, table_of
+
+SCALE = 2.0
+"""Tensors of one name whose elements are as large as each other's, within this, have as many inputs: a width doubles or more."""
 
 
-@rule("GRAD001", severity="sev2", needs=[block_gradient_norm], wants=[FACTS], unit="1", memory=1)
+@rule("GRAD001", severity="sev2", needs=[block_gradient_norm], wants=[gradient_norm, weight_rms, FACTS], unit="1")
 def vanishing_gradient(
-    norm: Series, facts: Manifest | None, *,
+    norm: Series, by_tensor: Series | None, rms: Series | None, facts: Manifest | None, *,
     note_ratio: float = 10.0, max_ratio: float = 100.0, born_ratio: float = 20.0, young: int = 20,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The gradient shrinks on its way back to a block.
 
     ## What it checks
-    The last block's gradient norm over each block's own, at each checkpoint, among blocks of one build, whose tensors have
-    the same shapes. Up to `note_ratio` is ordinary (playbook D1.2); from `max_ratio` the block is starved (playbook D4.2).
+    The last block's gradient norm over each block's own, or that of the median block where it is more, at each checkpoint,
+    among blocks of one build, whose tensors have the same shapes; where nobody said shapes, the same names and elements
+    of a like size. Up to `note_ratio` is ordinary (playbook D1.2); from `max_ratio` the block is starved (playbook D4.2).
     More than ordinary at the first two checkpoints, and more than `born_ratio` within the first `young` steps is sev2: no
     training has made it, the model is built so (residual models of the lab begin below 2, an embedding below a plain stack
     of layers at 13). A block of another build than the last one is a note, unless blocks of one build show at the same
@@ -37,9 +43,10 @@ def vanishing_gradient(
     if len(norm.labels) < 2:
         yield Skip("not_applicable", "the model has fewer than two blocks")
         return
-    ends, builds = last_beside(norm.labels), table_of(facts).builds(norm.labels)
+    ends = last_beside(norm.labels)
+    alike = _alike(norm.labels, table_of(facts), by_tensor, rms) & (np.array(ends)[:, None] == np.array(ends))
     with np.errstate(all="ignore"):
-        ratio = norm.values[:, _last_alike(ends, builds)] / norm.values  # (T, L)
+        ratio = _usual(norm, alike) / norm.values  # (T, L)
         apart = norm.values[:, ends] / norm.values
     shrinks = (ratio > max_ratio).any(axis=1, keepdims=True)
     unlike = (apart > max_ratio) & (shrinks | (apart > max_ratio**2))
@@ -58,12 +65,36 @@ def vanishing_gradient(
     yield from _of_another_build(norm, apart, (apart > note_ratio) & ~(ratio > note_ratio), note_ratio)
 
 
-def _last_alike(ends: Sequence[int], builds: Sequence[tuple[tuple[int, ...], ...]]) -> list[int]:
-    """Return for each block the last one beside it that is built like it, which may be itself."""
-    return [
-        max(place for place, (own, like) in enumerate(zip(ends, builds, strict=True)) if (own, like) == (end, build))
-        for end, build in zip(ends, builds, strict=True)
-    ]
+def _usual(norm: Series, alike: Mask) -> Floats:
+    """Return for each block what the last one like it has, or the median of all like it where that is more, shape (T, L)."""
+    known = np.where(norm.finite, norm.values, np.nan)
+    usual = np.empty(known.shape)
+    for block, others in enumerate(alike):
+        usual[:, block] = np.fmax(known[:, np.flatnonzero(others)[-1]], row_medians(known[:, others]))
+    return usual
+
+
+def _alike(blocks: Sequence[str], table: TensorTable, by_tensor: Series | None, rms: Series | None) -> Mask:
+    """Tell which blocks are built like which, shape (L, L): by shapes where any is known, else by names and sizes of elements."""
+    builds = table.builds(blocks)
+    if any(builds) or by_tensor is None:
+        return np.array([[one == other for other in builds] for one in builds])
+    sizes = dict.fromkeys(by_tensor.labels, np.nan)
+    if rms is not None and len(rms.steps):
+        sizes |= dict(zip(rms.labels, rms.values[-1].tolist(), strict=True))
+    parts: dict[str, dict[str, float]] = {block: {} for block in blocks}
+    for name in by_tensor.labels:
+        if (block := table.block(name)) in parts:
+            parts[block][name.removeprefix(block)] = sizes[name]
+    return np.array([[_are_alike(one, parts[one], other, parts[other]) for other in blocks] for one in blocks])
+
+
+def _are_alike(one: str, its: dict[str, float], other: str, others: dict[str, float]) -> bool:
+    """Tell whether two blocks stand in one list, and have tensors of the same names with elements of a like size."""
+    if one.rpartition(".")[0] != other.rpartition(".")[0] or its.keys() != others.keys():
+        return False
+    pairs = [(its[part], others[part]) for part in its]
+    return all(not max(pair) > SCALE * min(pair) for pair in pairs if np.isfinite(pair).all())
 
 
 def _starved(span: Span, ratio: Floats, limit: float) -> Hit:

@@ -16,18 +16,20 @@ from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
+WINDOW = 10
+"""Checkpoints whose median is what is usual: more would reach back to another learning rate."""
+
 
 @rule("RESUME003", severity="sev0", needs=[update_norm, weight_norm], wants=[learning_rate, optimizer_adapts, FACTS], unit="1")
 def weights_jump(
     moved: Series, size: Series, rate: Series | None, adapts: Series | None, facts: Manifest | None, *,
-    share: float = 0.3, times: float = 10.0, reach: float = 10.0, window: int = 10, min_points: int = 4, rest: float = 0.1,
-    bound: float = 3.2,
+    share: float = 0.3, times: float = 10.0, reach: float = 10.0, min_points: int = 4, rest: float = 0.1, bound: float = 3.2,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Weights change more than the optimizer can move them.
 
     ## What it checks
     The change of each tensor over one step. It is no update where it is more than `share` of the tensor, and more than `times`
-    what the last `window` checkpoints make of the learning rate, and of what the median tensor does in the same step (from
+    what the last ten checkpoints make of the learning rate, and of what the median tensor does in the same step (from
     `min_points` checkpoints on). In the lab's dev split weights that are overwritten give 113 times and more; healthy runs
     reach 13 once, in an update of a fiftieth of its tensor. Adam moves no element by more than (1 - beta1) / sqrt(1 - beta2)
     learning rates, 3.2 by its defaults (Kingma & Ba 2015, section 2.1): what lies within `reach` of them is its own doing.
@@ -51,14 +53,14 @@ def weights_jump(
         return
     relative = moved.values / np.maximum(np.maximum(size.values, _before(size.values)), 1e-300)
     large = relative > share
-    excess = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), window=window, min_points=min_points)
+    excess = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points)
     jumps = large & (np.nan_to_num(excess, posinf=np.inf) > times)
     is_adam = adapts is not None and bool((adapts.values[adapts.finite] == 1).any())
     if is_adam and rate is not None:
         jumps &= moved.values > reach * _farthest(moved, rate, facts)
         seen = {(label, int(step)) for label, rows in zip(moved.labels, jumps.T, strict=True) for step in moved.steps[rows]}
         limits = {"share": share, "times": times, "rest": rest, "bound": bound}
-        between = _between(every, rate, facts, **limits, window=window, min_points=min_points)
+        between = _between(every, rate, facts, **limits, min_points=min_points)
         yield from (hit for hit in between if (hit.where, hit.first) not in seen)
     for span in spans(moved, jumps):
         yield Hit.over(
@@ -69,12 +71,12 @@ def weights_jump(
 
 def _between(
     size: Series, rate: Series, facts: Manifest | None, *,
-    share: float, times: float, rest: float, bound: float, window: int, min_points: int,
+    share: float, times: float, rest: float, bound: float, min_points: int,
 ) -> Iterator[Hit]:  # fmt: skip
     """Yield norms that changed between two checkpoints by more than the learning rates on the way allow."""
     values, way = size.values, _way(size.steps, rate)
     grown = np.diff(values, axis=0)
-    excess = _beyond_past(np.abs(grown) / way[:, None], np.arange(len(grown)), window=window, min_points=min_points)
+    excess = _beyond_past(np.abs(grown) / way[:, None], np.arange(len(grown)), min_points=min_points)
     farthest = way[:, None] * _roots(size, facts)
     rises = (np.nan_to_num(excess, posinf=np.inf) > times) & (grown > farthest) | (grown > bound * farthest)
     rises &= (grown > share * values[1:]) & _is_step(size.steps, values)
@@ -132,20 +134,20 @@ def _before(values: Floats) -> Floats:
     return np.concatenate([values[:1], values[:-1]])
 
 
-def _excess(moved: Series, rate: Series | None, rows: Steps, *, window: int, min_points: int) -> Floats:
+def _excess(moved: Series, rate: Series | None, rows: Steps, *, min_points: int) -> Floats:
     """Return how far each tensor's update exceeds its own past, over what the median tensor's does, shape (T, P).
 
     It is looked for in some rows only; NaN in all others, and in those with too short a past.
     """
-    return _beyond_past(moved.values / _rates(moved.steps, rate)[:, None], rows, window=window, min_points=min_points)
+    return _beyond_past(moved.values / _rates(moved.steps, rate)[:, None], rows, min_points=min_points)
 
 
-def _beyond_past(per_rate: Floats, rows: Steps, *, window: int, min_points: int) -> Floats:
+def _beyond_past(per_rate: Floats, rows: Steps, *, min_points: int) -> Floats:
     """Return each cell over the median of those above it, and that over what the median column's is, shape (T, P)."""
     excess = np.full(per_rate.shape, np.nan)
     with np.errstate(all="ignore"):
         for row in rows[rows >= min_points - 1]:
-            past = per_rate[max(0, row - window) : row]
+            past = per_rate[max(0, row - WINDOW) : row]
             known = np.isfinite(past).any(axis=0) & np.isfinite(per_rate[row])
             own = per_rate[row, known] / np.maximum(row_medians(past[:, known].T), 1e-300)
             if len(own):

@@ -6,31 +6,36 @@ import numpy as np
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.medians import row_medians
-from ckaudit.metrics.weights import weight_norm
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.metrics.weights import weight_norm, weight_rms
+from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.series import Series, single
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
 
-@rule("WGT001", severity="sev2", needs=[weight_norm], wants=[FACTS], unit="1")
+@rule("WGT001", severity="sev2", needs=[], wants=[weight_norm, weight_rms, FACTS], unit="1")
 def weights_shrink(
-    norm: Series, facts: Manifest | None, *, lowest: float = 0.7, min_points: int = 2, falls: int = 3
+    norm: Series | None, rms: Series | None, facts: Manifest | None, *, lowest: float = 0.7, min_points: int = 2, falls: int = 3
 ) -> Iterator[Hit | Skip]:
     """Weight norms decay steadily everywhere.
 
     ## What it checks
-    Each trainable tensor's norm over its largest so far, and the median tensor's of it: below `lowest` at `min_points`
-    checkpoints in a row, after `falls` falls in a row and smaller than at the start, the weights decay (lab: the median
-    tensor of a healthy run has at least 0.94 of its largest norm; under too much weight decay it comes to 0.05).
+    Each trainable tensor's norm over its largest so far, or the root mean square of its elements where no norm is recorded,
+    and the median tensor's of it: below `lowest` at `min_points` checkpoints in a row, after `falls` falls in a row and
+    smaller than at the start, the weights decay (lab: the median tensor of a healthy run has at least 0.94 of its largest
+    norm; under too much weight decay it comes to 0.05).
     ## Why it matters
     Weight decay, or something that acts like it, outweighs what is learnt: the model forgets (M11).
     ## False alarms
     Single tensors shrink in healthy runs; the median tensor does not. Weights that had run away may come back. A jump to
     smaller weights is not a decay.
     """
-    yield from too_few(norm, falls + 1)
-    trainable = norm.only(table_of(facts).is_trainable).recorded_rows()
+    size = norm if norm is not None else rms
+    if size is None:
+        yield needs_one_of(weight_norm, weight_rms)
+        return
+    yield from too_few(size, falls + 1)
+    trainable = size.only(table_of(facts).is_trainable).recorded_rows()
     if not trainable:
         return
     values = np.where(trainable.finite, trainable.values, np.nan)

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from ckaudit.contract.analysis import Trigger
 from ckaudit.contract.columns import columns_of
 from ckaudit.run.collect import Collector, GridCollector, cells_of, flatten_lists
-from ckaudit.run.paths import GRIDS, NAMES, decoder
+from ckaudit.run.paths import GRIDS, NAMES, WEIGHT_GRID, decoder
 from ckaudit.run.run import Event, Grids
 from ckaudit.run.scalars import ScalarLog
 from ckaudit.run.series import Series, Steps, merged_steps
@@ -88,6 +88,8 @@ class Gatherer:
                 self._collect(step, section, part, members)
         for path, collector in self._grids.items():
             section, _, field = path.partition(".*.")
+            if path == WEIGHT_GRID and getattr(document, "weight_deltas", UNSET) is not UNSET:
+                continue  # how far the weights have come was measured: no sample need tell
             layers = {name: getattr(each, field) for name, each in (getattr(document, section, UNSET) or {}).items()}
             collector.add(step, tuple(layers), layers.values())
 

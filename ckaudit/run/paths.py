@@ -12,7 +12,8 @@ from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.open_words import opened
 
 ALWAYS = ("loss", "scalars.*")
-GRIDS = ("attention.*.sampled_qk_grid_32x32_per_head", "attention.*.sampled_qk_grid_32x32")
+WEIGHT_GRID = "weights.*.sampled_grid_32x32"
+GRIDS = ("attention.*.sampled_qk_grid_32x32_per_head", "attention.*.sampled_qk_grid_32x32", WEIGHT_GRID)
 """Matrices that a metric may ask for."""
 WORDS = (
     "attention.*.kind_per_head", "weights.*.dtype", "activations.*.dtype", "rank_facts.parameter_hash", "optimizer.name",

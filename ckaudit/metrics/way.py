@@ -1,0 +1,125 @@
+"""How far weights have come, as far as the statistics and the sampled elements in checkpoints show it."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from msgspec.structs import replace
+
+from ckaudit.metrics.pairs import filled
+from ckaudit.run.run import Grids
+from ckaudit.run.series import Floats, Mask, Series, empty
+
+Since = Literal["first", "previous"]
+
+
+def change(series: Series, size: Series, since: Since) -> Series:
+    """Return how far each column has come since its first finite row or the one before, over the tensor's root mean square.
+
+    Args:
+        series: A statistic of each tensor, labelled by the tensor or by one of its percentiles.
+        size: Root mean square of each tensor's elements; the largest so far counts.
+        since: What it is held against.
+    """
+    scales, moved = _scales(series, size), np.full(series.values.shape, np.nan)
+    if series.finite.all():
+        before = series.values[:1] if since == "first" else series.values[:-1]
+        moved[1:] = np.abs(series.values[1:] - before)
+    else:
+        for column in range(len(series.labels)):
+            rows = np.flatnonzero(series.finite_in(column))
+            known = series.values[rows, column]
+            moved[rows[1:], column] = np.abs(known[1:] - (known[:1] if since == "first" else known[:-1]))
+    with np.errstate(all="ignore"):
+        values = np.where(moved == 0, 0.0, moved / scales)
+    return replace(series, values=values, recorded=~np.isnan(values))
+
+
+def _scales(series: Series, size: Series) -> Floats:
+    """Return the largest root mean square so far of the tensor of each cell; NaN where it is not known."""
+    scales = np.full(series.values.shape, np.nan)
+    if not len(size.steps):
+        return scales
+    shown = np.fmax.accumulate(np.where(size.finite, size.values, np.nan), axis=0)
+    place = {label: column for column, label in enumerate(size.labels)}
+    row = np.searchsorted(size.steps, series.steps, side="right") - 1
+    found = [(column, place[name]) for column, label in enumerate(series.labels) if (name := _tensor(label)) in place]
+    if found:
+        columns, own = np.array(found).T
+        scales[:, columns] = np.where(row[:, None] >= 0, shown[np.ix_(row, own)], np.nan)
+    return scales
+
+
+def _tensor(label: str) -> str:
+    return label.partition("/percentile.")[0]
+
+
+def by_tensor(series: Series) -> Series:
+    """Return the largest of each tensor's columns, such as its percentiles."""
+    names = [_tensor(label) for label in series.labels]
+    place = {name: column for column, name in enumerate(dict.fromkeys(names))}
+    if not place:
+        return series
+    own = np.array([place[name] for name in names])
+    order = np.argsort(own, kind="stable")
+    shown = np.where(series.finite, series.values, -np.inf)[:, order]
+    values = np.maximum.reduceat(shown, np.searchsorted(own[order], np.arange(len(place))), axis=1)
+    recorded = np.isfinite(values)
+    return replace(series, labels=tuple(place), values=np.where(recorded, values, np.nan), recorded=recorded)
+
+
+def grid_movement(grids: Grids, since: Since) -> Series:
+    """Return how far the sampled elements of each tensor have come since its first grid or the one before, relative to them."""
+    reference: dict[str, Floats] = {}
+    found: dict[tuple[int, str], float] = {}
+    for step, label, values in zip(grids.steps, grids.labels, grids.values, strict=True):
+        before = reference.get(label)
+        if before is None or since == "previous":
+            reference[label] = values
+        if before is not None and before.shape == values.shape:
+            moved, size = float(np.linalg.norm(values - before)), float(np.linalg.norm(before))
+            if size > 0 or not moved:
+                found[step, label] = moved / size if moved else 0.0
+    steps, labels = np.array(sorted(set(grids.steps)), np.int64), tuple(dict.fromkeys(grids.labels))
+    rows, columns = {int(step): row for row, step in enumerate(steps)}, {label: column for column, label in enumerate(labels)}
+    table = np.full((len(steps), len(labels)), np.nan)
+    for (step, label), moved in found.items():
+        table[rows[step], columns[label]] = moved
+    return Series("sampled movement", "1", steps, labels, table, np.isfinite(table))
+
+
+def largest_of(several: Sequence[Series]) -> Series:
+    """Return the largest of several tables cell by cell, where any is recorded."""
+    made = several[0] if several else empty("largest")
+    for other in several[1:]:
+        made, beside = filled(made, other), filled(other, made)
+        order = [beside.labels.index(label) for label in made.labels]
+        values = np.fmax(made.values, beside.values[:, order])
+        made = replace(made, values=values)
+    return made
+
+
+def cells_like(like: Series, other: Series) -> Floats:
+    """Return the cells of one table in the shape of another, NaN where it has none."""
+    cells = np.full(like.values.shape, np.nan)
+    place = {label: column for column, label in enumerate(other.labels)}
+    columns = [(own, place[label]) for own, label in enumerate(like.labels) if label in place]
+    if columns and len(other.steps):
+        rows = np.minimum(np.searchsorted(other.steps, like.steps), len(other.steps) - 1)
+        known = np.flatnonzero(other.steps[rows] == like.steps)
+        own, theirs = np.array(columns).T
+        cells[np.ix_(known, own)] = other.values[np.ix_(rows[known], theirs)]
+    return cells
+
+
+def is_coarse(values: Floats, *, digits: int = 5) -> Mask:
+    """Tell which numbers have so few significant digits that a small change would not show in them.
+
+    >>> is_coarse(np.array([0.0012, 0.123456789, 0.0, 1.0])).tolist()
+    [True, False, True, True]
+    """
+    with np.errstate(all="ignore"):
+        exponent = np.floor(np.log10(np.abs(values)))
+        rounded = np.round(values * 10.0 ** (digits - 1 - exponent)) / 10.0 ** (digits - 1 - exponent)
+    close = np.abs(rounded - values) <= 4 * np.finfo(float).eps * np.abs(values)
+    return np.asarray(close | (values == 0) | ~np.isfinite(values))
