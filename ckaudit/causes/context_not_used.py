@@ -77,6 +77,6 @@ def _mlp_over_attention(norm: Series, facts: Manifest | None) -> float | None:
         columns = [places.get((block, kind)) for kind in ("mlp", "attention")]
         if all(columns):
             mlp, attention = (np.sqrt(np.square(early[:, index]).sum(axis=1)) for index in columns)
-            with np.errstate(all="ignore"):
-                ratios.append(float(np.nanmedian(mlp / attention)))
+            known = (attention > 0) & np.isfinite(mlp) & np.isfinite(attention)
+            ratios.append(float(np.median(mlp[known] / attention[known])) if known.any() else np.nan)
     return min(ratios) if ratios and np.isfinite(ratios).all() else None
