@@ -52,14 +52,14 @@ def vanishing_gradient(
     unlike = (apart > max_ratio) & (shrinks | (apart > max_ratio**2))
     ratio = np.where(unlike & ~(ratio > max_ratio), apart, ratio)
     for span in spans(norm, ratio > max_ratio):
-        yield _starved(span, ratio, max_ratio)
+        yield _starved(span, ratio, max_ratio, _other(span, alike))
     for span in spans(norm, (ratio > note_ratio) & (ratio <= max_ratio)):
         begun = norm.steps[span.rows] <= young
         born = span.rows[0] == 0 and span.points > 1 and bool((ratio[span.rows, span.column] > born_ratio)[begun].any())
         yield Hit.over(
             span, "sev2" if born else "note",
-            "{where} gets {value:.3g}x less gradient than the last block" + (" from the first step on" if born else "")
-            + "; within {limit:.0f}x is ordinary",
+            f"{{where}} gets {{value:.3g}}x less gradient than {_other(span, alike)}"
+            + (" from the first step on" if born else "") + "; within {limit:.0f}x is ordinary",
             badness=ratio, limit=note_ratio,
         )  # fmt: skip
     yield from _of_another_build(norm, apart, (apart > note_ratio) & ~(ratio > note_ratio), note_ratio)
@@ -97,9 +97,15 @@ def _are_alike(one: str, its: dict[str, float], other: str, others: dict[str, fl
     return all(not max(pair) > SCALE * min(pair) for pair in pairs if np.isfinite(pair).all())
 
 
-def _starved(span: Span, ratio: Floats, limit: float) -> Hit:
+def _other(span: Span, alike: Mask) -> str:
+    """Return which block a block is held against, in words: the last of its build cannot be held against itself."""
+    like = np.flatnonzero(alike[span.column])
+    return "the median block" if len(like) > 1 and like[-1] == span.column else "the last block"
+
+
+def _starved(span: Span, ratio: Floats, limit: float, other: str) -> Hit:
     none = np.isinf(ratio[span.rows, span.column]).any()
-    less = "no gradient at all, and the last block does" if none else "{value:.3g}x less gradient than the last block"
+    less = f"no gradient at all, and {other} does" if none else f"{{value:.3g}}x less gradient than {other}"
     return Hit.over(span, "sev2", f"{{where}} gets {less}; the limit is {{limit:.0f}}x", badness=ratio, limit=limit)
 
 
