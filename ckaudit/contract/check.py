@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import cache
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -46,7 +46,11 @@ def check_checkpoint(data: bytes, file: str) -> Checked:
 
 @cache
 def _open_decoder() -> msgspec.json.Decoder[Checkpoint]:
-    return msgspec.json.Decoder(opened(Checkpoint))
+    return msgspec.json.Decoder(_open_type())
+
+
+def _open_type() -> type[Checkpoint]:
+    return cast("type[Checkpoint]", opened(Checkpoint))
 
 
 def _accepted_all_the_same(data: bytes, file: str) -> Checked | None:
@@ -67,7 +71,7 @@ def _decoded_openly(data: bytes) -> Decoded[Checkpoint] | None:
     try:
         return decode(data, _open_decoder())
     except msgspec.ValidationError:
-        document = decode_whole(data, opened(Checkpoint))
+        document = decode_whole(data, _open_type())
         return None if document is None else Decoded(document, data)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -18,7 +18,6 @@ from ckaudit.contract.locate import pointer_of
 from ckaudit.contract.report import Finding
 
 MAX_LISTED = 500  # of one file; whoever mends these sees the others
-S = TypeVar("S", bound=Struct)
 Place = tuple[str | int, ...]
 
 
@@ -37,7 +36,7 @@ class UnknownWord(Struct, frozen=True):
 
 
 @cache
-def opened(kind: type[S]) -> type[S]:
+def opened(kind: type[Struct]) -> type[Struct]:
     """Return a type that is read like `kind`, and takes any word where `kind` has a list of words.
 
     A single word, such as a version or an encoding, is no list: it says how the rest is to be read. Words beside numbers,
@@ -142,7 +141,7 @@ def forget(document: Struct, words: Iterable[UnknownWord]) -> None:
         *way, last = each.place
         parent: Any = document
         for part in way:
-            parent = getattr(parent, part) if isinstance(parent, Struct) else parent[part]
+            parent = getattr(parent, str(part)) if isinstance(parent, Struct) else parent[part]
         if isinstance(parent, Struct):
             setattr(parent, str(last), UNSET)
         elif isinstance(parent, dict):

@@ -6,8 +6,9 @@ from ckaudit.audit.autopsy.box import channels
 from ckaudit.audit.autopsy.ranges import Channel
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.training import History
+from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
-from ckaudit.metrics.optimizer import grad_global_norm, learning_rate
+from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 

@@ -18,7 +18,7 @@ def attention(board: Board) -> None:
     scene = board.scene
     board.heat("head_entropy", "How wide does each head look, over time?", "normalized_attention_entropy")
     board.curves("entropy_timeline", "Do the narrowest heads collapse?", "normalized_attention_entropy",
-                 lines=threshold("ATTN001", "sharp"), most=8)  # fmt: skip
+                 lines=threshold("ATTN001", "max_left"), most=8)  # fmt: skip
     board.curves("max_logit", "Do attention logits run away?", "max_attn_logit", log=True, most=8,
                  lines=threshold("ATTN002", "high", "runaway"))  # fmt: skip
     board.curves("head_kinds", "What do the heads follow?", "head_kind_share", stacked=True)
