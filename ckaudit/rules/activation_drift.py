@@ -87,7 +87,7 @@ def _lasting(rms: Series, mask: Mask) -> Iterator[Span]:
 
 
 def _runaways(sizes: Series, limit: float) -> dict[str, tuple[int, int, float]]:
-    """Return by module when its last third began and ended, and its level there over that of the middle third, over a limit."""
+    """Return by module from when to when its level is high: of the last third over the middle one, where that is over a limit."""
     found = {}
     for column, label in enumerate(sizes.labels):
         rows = np.flatnonzero(sizes.finite_in(column))
@@ -96,7 +96,9 @@ def _runaways(sizes: Series, limit: float) -> dict[str, tuple[int, int, float]]:
         _, middle, end = np.array_split(rows, 3)
         before, after = (float(np.median(sizes.values[part, column])) for part in (middle, end))
         if before > 0 and after > limit * before:
-            found[label] = (int(sizes.steps[middle[-1]]), int(sizes.steps[end[-1]]), after / before)
+            still_low = np.flatnonzero(sizes.values[rows, column] <= limit / 2 * before)
+            first = rows[min(int(still_low[-1]) + 1, len(rows) - 1)]
+            found[label] = (int(sizes.steps[first]), int(sizes.steps[rows[-1]]), after / before)
     return found
 
 

@@ -32,7 +32,7 @@ Written by `python -m tests.inventory.rows_by_form` from `tests/inventory/rows_b
 an ill one in each form, and compares what `ckaudit triage --questions` says. *judged* names the illness that is found, as
 `tests/inventory/ill.py` has it, and the rules that find it, or else the question alone. Any other cell says what is missing.
 
-- `Recorder`: recorded trainings; `docs/coverage.md` names them.
+- `Recorder`: recorded trainings, or small cases with the fields that it writes; `docs/coverage.md` names all of them.
 - The seed's JSON alone: the 28 checkpoints up to step 1,000 with the fields that the seed's contract prints, nothing beside.
 - Scalars alone: `scalars.jsonl` with names of the catalogue, without checkpoints or run.json.
 - A trainer's log: `trainer_state.json` of the Hugging Face Trainer, 50 lines and evaluations.
