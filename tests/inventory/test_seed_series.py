@@ -8,6 +8,7 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.contract.report import Report
+from tests.inventory.written_runs import Model
 
 POINTS = pytest.mark.parametrize("points", [6, 60, 600])
 FORMS = pytest.mark.parametrize("form", ["scalars", "csv", "trainer"])
@@ -182,3 +183,15 @@ def test_dr_2_a_spectral_norm_that_doubles_is_well(points: int, tmp_path: Path) 
     steps = np.linspace(0, 500, points).astype(int).tolist()
     report = checkpoints(tmp_path, steps, {"weights/layer.2.attn.qkv": {"spectral_norm": stretched([1.2, 2.4], points)}})
     assert report.severity in (None, "note")
+
+
+@pytest.mark.parametrize("points", [6, 60])
+@pytest.mark.parametrize("ill", [False, True])
+def test_fx_4_the_entropy_of_every_head_in_checkpoints(points: int, ill: bool, tmp_path: Path) -> None:
+    _, healthy, collapse, grave = SERIES["FX-4"]
+    steps = steps_of(points)
+    levels = dict(zip(steps, stretched(collapse if ill else healthy, points), strict=True))
+    model = Model(steps=tuple(steps), entropy=lambda step, layer: levels[step], keys=True)
+    report = triage(model.write(tmp_path / "run", recorded=False))
+    found = {each.severity for each in report.findings if each.code == "ATTN001"}
+    assert found & grave if ill else not found - {"note"}
