@@ -26,7 +26,7 @@ from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights_alike import weights_alike
 from ckaudit.rules.weights_shrink import weights_shrink
-from ckaudit.run.series import Series
+from ckaudit.run.series import Mask, Series
 from ckaudit.run.tensors import TensorTable, table_of
 
 OTHERS = (
@@ -85,7 +85,7 @@ def path_weakly_coupled(
 def _weakest(norm: Series, places: Collection[str], table: TensorTable) -> tuple[str, float] | None:
     """Return the tensor among some with the least of what its like get in the later half of the record, None: there is none."""
     late = norm.values[len(norm.values) // 2 :]
-    known = np.isfinite(late).any(axis=0)
+    known: Mask = np.asarray(np.isfinite(late).any(axis=0))
     usual = np.full(len(norm.labels), np.nan)
     usual[known] = np.nanmedian(late[:, known], axis=0)
     roles = table.roles(norm.labels)

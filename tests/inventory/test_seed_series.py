@@ -8,6 +8,7 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.contract.report import Report
+from tests.inventory.written_runs import Model
 
 POINTS = pytest.mark.parametrize("points", [6, 60, 600])
 FORMS = pytest.mark.parametrize("form", ["scalars", "csv", "trainer"])
@@ -20,13 +21,6 @@ SERIES = {
     "FX-6": ("mfu", [55, 56, 55, 55, 56, 55], [55, 54, 48, 46, 45, 46], {"sev1", "sev2"}),
 }
 """Row: name, healthy values, ill values, and how grave the mission calls the ill ones; six points are no long window yet."""
-
-
-NOT_YET_FOUND = {
-    ("FX-1", 6): "six losses that go up and down are judged by no rule",
-    **{("FX-4", points): "a logged entropy is judged by no rule" for points in (6, 60, 600)},
-    **{("FX-5", points): "a share of one percent that lasts is a note" for points in (60, 600)},
-}
 
 
 def stretched(values: list[float], points: int) -> list[float]:
@@ -64,8 +58,8 @@ def logged(form: str, folder: Path, steps: list[int], columns: dict[str, list[fl
 @FORMS
 def test_the_ill_series_is_found(row: str, points: int, form: str, tmp_path: Path) -> None:
     name, _, ill, grave = SERIES[row]
-    if (row, points) in NOT_YET_FOUND:
-        pytest.xfail(NOT_YET_FOUND[row, points])
+    if (row, points) == ("FX-1", 6):
+        pytest.xfail("six losses that go up and down are judged by no rule yet")
     report = triage(logged(form, tmp_path, steps_of(points), {name: stretched(ill, points)}))
     assert report.severity in grave, [(each.code, each.severity, each.message) for each in report.findings]
 
@@ -75,8 +69,6 @@ def test_the_ill_series_is_found(row: str, points: int, form: str, tmp_path: Pat
 @FORMS
 def test_the_healthy_series_is_silent(row: str, points: int, form: str, tmp_path: Path) -> None:
     name, healthy, _, _ = SERIES[row]
-    if row == "FX-6":
-        pytest.xfail("a utilization in percent is taken for one above 1")
     report = triage(logged(form, tmp_path, steps_of(points), {name: stretched(healthy, points)}))
     assert report.severity in (None, "note"), [(each.code, each.message) for each in report.findings]
 
@@ -182,3 +174,15 @@ def test_dr_2_a_spectral_norm_that_doubles_is_well(points: int, tmp_path: Path) 
     steps = np.linspace(0, 500, points).astype(int).tolist()
     report = checkpoints(tmp_path, steps, {"weights/layer.2.attn.qkv": {"spectral_norm": stretched([1.2, 2.4], points)}})
     assert report.severity in (None, "note")
+
+
+@pytest.mark.parametrize("points", [6, 60])
+@pytest.mark.parametrize("ill", [False, True])
+def test_fx_4_the_entropy_of_every_head_in_checkpoints(points: int, ill: bool, tmp_path: Path) -> None:
+    _, healthy, collapse, grave = SERIES["FX-4"]
+    steps = steps_of(points)
+    levels = dict(zip(steps, stretched(collapse if ill else healthy, points), strict=True))
+    model = Model(steps=tuple(steps), entropy=lambda step, layer: levels[step], keys=True)
+    report = triage(model.write(tmp_path / "run", recorded=False))
+    found = {each.severity for each in report.findings if each.code == "ATTN001"}
+    assert found & grave if ill else not found - {"note"}
