@@ -18,8 +18,8 @@ def slow_input(
     """A large part of a step is spent waiting for data.
 
     ## What it checks
-    The share of the step before the forward pass begins, above `limit` at `min_points` points in a row, or at the last two of fewer than
-    nine (M44: sustained above 10 to 20 %), where that is more than `least` seconds.
+    The share of the step before the forward pass begins, above `limit` at `min_points` points in a row, or at the last
+    two of fewer than nine (M44: sustained above 10 to 20 %), where that is more than `least` seconds.
     ## Why it matters
     Accelerators stand idle for as long; more workers or a faster store cost less than they do.
     ## False alarms
