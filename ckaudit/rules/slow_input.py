@@ -18,8 +18,8 @@ def slow_input(
     """A large part of a step is spent waiting for data.
 
     ## What it checks
-    The share of the step before the forward pass begins, above `limit` at `min_points` points in a row, two of fewer than
-    nine (M44: sustained above 10 to 20 %), where that is more than `least` seconds.
+    The share of the step before the forward pass begins, above `limit` at `min_points` points in a row, or at the last
+    two of fewer than nine (M44: sustained above 10 to 20 %), where that is more than `least` seconds.
     ## Why it matters
     Accelerators stand idle for as long; more workers or a faster store cost less than they do.
     ## False alarms
@@ -32,6 +32,8 @@ def slow_input(
     needed = min(min_points, max(2, stall.points // 3))
     waits = np.full(stall.values.shape, np.inf) if time is None else stall.values * _usual(time, stall.steps)[:, None]
     for span in spans(stall, (stall.values > limit) & ~(waits < least), min_points=needed):
+        if span.points < min_points and span.last != int(stall.steps[-1]):
+            continue  # two lines of few that hold an evaluation each
         yield Hit.over(
             span, "sev2", "up to {value:.0%} of a step is spent waiting for data; above {limit:.0%} the input is the bottleneck",
             badness=stall.values, limit=limit,
