@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from ckaudit.cli import options
@@ -83,6 +82,7 @@ def command(
 
 def _in_catalogue_units(run: "Imported", chosen: Mapping[str, str]) -> "Imported":
     """Return a run whose shares are in the catalogue's units."""
+    import numpy as np
     from msgspec.structs import replace
 
     from ckaudit.run.rows import run_of_table

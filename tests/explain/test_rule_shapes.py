@@ -76,6 +76,8 @@ TOLD = {
         facts={"vocabulary": 50257},
     ),
     "input_scale_off": Told(beside={"activation_rms": 1.0}),
+    "off_its_playbook": Told(label="checkpoint_time"),
+    "undecided_unit": Told(label="overflow_rate"),
     "initialization_lost": Told(label="a", others={"b": None, "c": None, "d": None}),
     "starved_branch": Told(label="blocks.0.attn.q.weight", others={"blocks.0.mlp.up.weight": 1.0}),
     "layer_not_contributing": Told(along="blocks.{}.mlp.weight", beside={"learning_rate": 1e-3}),
