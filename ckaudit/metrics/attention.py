@@ -82,7 +82,8 @@ def attention_entropy_left(run: Run) -> Series:
     Shape (C, H): checkpoints by query heads, or the columns of the log's attn_entropy, 0 to 1. It needs no number of keys: a
     head begins near uniform, and how far it has sunk since is what a collapse is.
     """
-    entropy = attn_entropy(run) or normalized_attention_entropy(run)
+    relative = normalized_attention_entropy(run)
+    entropy = attn_entropy(run) or relative
     values = np.where(entropy.finite, entropy.values, np.nan)
     widest = np.fmax.accumulate(values, axis=0) if len(values) else values
     known = entropy.finite & (widest > 0)
