@@ -147,13 +147,14 @@ def sustained_rise(
 
     Of all places where its points may be split in two, the one where the second part stands highest above the lowest level that
     the first part ended at, over the noise: the test of a mean against isotonic means (Robertson, Wright & Dykstra 1988). The
-    middle of the second part must stand as high as its mean, for no single point makes a level.
+    mean of the second part counts for no more than twice its middle and twice its last three points, for no single point makes
+    a level.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
         min_share: Rise over the lowest level, where that is positive; of a level that is not, half of the range before.
         min_deviations: Rise over its standard error; pure noise reaches 3.5 at the best of its splits in one log of a hundred.
-        min_share_alone: The same share where the end is a single point, as in a log of three or four.
+        min_share_alone: The same share of a log of three or four points, whose end may be a single one.
         prior: Noise as a share of the level, where few points tell little of it.
     """
     if len(values) < 3:
@@ -167,23 +168,20 @@ def sustained_rise(
     return rise
 
 
-def falls_on(after: Floats, rise: Rise, *, given_back: float = 1 / 3, min_deviations: float = 4.0) -> bool:
-    """Tell whether a curve falls again from where it rose to, by `given_back` of its rise and out of its noise.
+def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:
+    """Tell whether a curve falls steadily again from where it jumped to, by `given_back` of its rise at least.
 
     Args:
         after: The curve from the onset of its rise on, finite, shape (N,).
         rise: How it rose.
         given_back: Share of the way from the level before to the highest level after.
-        min_deviations: The fall over its standard error.
     """
-    if len(after) < ENOUGH_FOR_NOISE:
+    if len(after) < 5:
         return False
     _, levels = parts_of(after, PARTS // 4)
     top = int(np.argmax(levels))
-    if top > len(levels) // 3:
-        return False
-    fall, peak = largest_fall(after), float(levels[top])
-    return fall.deviations >= min_deviations and peak - rise.end >= given_back * (peak - rise.low)
+    peak, end = float(levels[top]), float(np.median(levels[-2:]))
+    return top <= len(levels) // 3 and rank_trend(levels) < -2 and peak - end >= given_back * (peak - rise.low)
 
 
 def looks_like_a_score(values: Floats, *, min_points: int = 5) -> bool:
@@ -216,8 +214,9 @@ def _rise_of_parts(
     if scale == 0 or not math.isfinite(scale):
         return None
     alone = len(values) < 5 or len(values) >= 3 * PARTS  # a part of three points and more is no single point
+    min_share = min_share_alone if len(values) < 5 else min_share
     levels = levels / scale
-    best = max(_splits(levels, min_share, min_share_alone if len(values) < 5 else min_share, alone, prior), default=None)
+    best = max(_splits(levels, min_share, alone, prior), default=None)
     if best is None or best[0] < min_deviations * (1 + FEW / len(levels)):
         return None
     deviations, split, width, low, end = best
@@ -242,15 +241,14 @@ def _first_above(values: Floats, starts: Steps, part: int, limit: float) -> int:
 
 
 def _splits(
-    levels: Floats, min_share: float, share_alone: float, alone: bool, prior: float
+    levels: Floats, min_share: float, alone: bool, prior: float
 ) -> list[tuple[float, int, int, float, float]]:
     """Return deviations, split, points of the level before it, that level and the end, of the splits that rise the most.
 
     Args:
         levels: Shape (P,).
         min_share: See sustained_rise.
-        share_alone: The same for a second part of one level.
-        alone: Whether there may be such.
+        alone: Whether there may be a second part of one level.
         prior: See sustained_rise.
     """
     count = len(levels)
@@ -260,20 +258,20 @@ def _splits(
     means = np.where(lengths > 0, (sums[splits, None] - sums[:count]) / np.maximum(lengths, 1), np.inf)
     begins = means.argmin(axis=1)
     low, widths = means[np.arange(len(splits)), begins], splits - begins
-    after = (sums[-1] - sums[splits]) / (count - splits)
-    scores = (after - low) / np.sqrt(1 / widths + 1 / (count - splits))
+    middles = np.array([np.median(levels[split:]) if count - split > 2 else levels[split:].min() for split in splits.tolist()])
+    lasts = np.array([np.median(levels[split:][-3:]) for split in splits.tolist()])
+    means = (sums[-1] - sums[splits]) / (count - splits)
+    rises = np.minimum(means - low, 2 * (np.minimum(middles, lasts) - low))
+    scores = rises / np.sqrt(1 / widths + 1 / (count - splits))
     bends, found = np.diff(levels, 2) / math.sqrt(6), []
     for place in np.argsort(-scores)[:8].tolist():
-        split, level = int(splits[place]), float(low[place])
-        rise, end = float(after[place]) - level, _end(levels[split:])
-        middle = float(np.median(levels[split:]) if count - split > 2 else levels[split:].min())
-        share = min_share if count - split > 1 else share_alone
-        enough = share * level if level > 0 else float(np.ptp(levels[:split])) / 2
-        now = float(np.median(levels[split:][-3:]))
-        if rise <= 0 or end - level <= enough or min(middle, now) - level < rise / 2:
+        split, level, end = int(splits[place]), float(low[place]), _end(levels[splits[place] :])
+        enough = min_share * level if level > 0 else float(np.ptp(levels[:split])) / 2
+        if rises[place] <= 0 or end - level <= enough:
             continue
         noise = noise_around(np.concatenate([bends[: max(0, split - 2)], bends[split:]]), abs(level), prior=prior)
-        found.append((float(scores[place]) / noise if noise > 0 else math.inf, split, int(widths[place]), level, end))
+        lowest = float(low[: place + 1].min())
+        found.append((float(scores[place]) / noise if noise > 0 else math.inf, split, int(widths[place]), lowest, end))
     return found
 
 
