@@ -78,7 +78,7 @@ def smallest(noise: float) -> float:
 
 
 def healthy(rng: np.random.Generator, count: int, noise: float, *, with_val: bool) -> Draw:
-    """Return a healthy log; its validation loss lies up to a tenth above or, with dropout, a twentieth below the training loss."""
+    """Return a healthy log; its validation loss ends at most a tenth above the training loss or a twentieth below."""
     values = clean(rng, count, noise)
     gap = 1 + rng.uniform(-0.05, 0.1) * np.linspace(0, 1, count)
     val = noisy(rng, values * gap, noise / 3) if with_val else None

@@ -56,7 +56,9 @@ def power(lengths: Sequence[int], draws: int) -> Iterator[str]:
             cells = []
             for illness in curves.ILLNESSES:
                 rng = np.random.default_rng([count, int(1000 * noise), curves.ILLNESSES.index(illness)])
-                hits = sum(bool(ON_ILLNESS[illness] & found(curves.ill(rng, illness, count, noise).run()).keys()) for _ in range(draws))
+                hits = sum(
+                    bool(ON_ILLNESS[illness] & found(curves.ill(rng, illness, count, noise).run()).keys()) for _ in range(draws)
+                )
                 cells.append(f"{100 * hits / draws:.1f}")
             yield f"| {count:,} | {noise:.0%} | " + " | ".join(cells) + " |"
 

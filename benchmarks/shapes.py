@@ -49,7 +49,9 @@ def curriculum_down(rng: np.random.Generator, count: int, noise: float) -> Draw:
 
 def fine_tune(rng: np.random.Generator, count: int, noise: float) -> Draw:
     """A fine-tuning that falls by 3 to 5 %, of little noise: a tenth of the others'."""
-    return Draw(steps_of(rng, count), noisy(rng, 1.8 * (1 - rng.uniform(0.03, 0.05) * (1 - np.exp(-3 * _time(count)))), noise / 10))
+    return Draw(
+        steps_of(rng, count), noisy(rng, 1.8 * (1 - rng.uniform(0.03, 0.05) * (1 - np.exp(-3 * _time(count)))), noise / 10)
+    )
 
 
 def noisy_fine_tune(rng: np.random.Generator, count: int, noise: float) -> Draw:

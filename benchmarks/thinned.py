@@ -98,4 +98,4 @@ def _still_jumps(run: Run) -> bool:
 
 def _main(run: Run) -> Series:
     """Return the training loss, or the validation loss of a log that has no other."""
-    return run.scalars.get("train_loss_raw", run.scalars["val_loss"] if "val_loss" in run.scalars else None)  # type: ignore[return-value]
+    return run.scalars["train_loss_raw" if "train_loss_raw" in run.scalars else "val_loss"]

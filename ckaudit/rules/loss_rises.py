@@ -59,8 +59,8 @@ def _score(steps: Steps, values: Floats) -> Hit:
     """Return the note on what is logged as the loss and is none."""
     return Hit(
         severity="note", where="loss", first=int(steps[0]), last=int(steps[-1]), value=float(values[-1]), limit=float(values[0]),
-        points=len(steps), message="what is logged as the loss rises from {limit:.4g} to {value:.4g} and levels off, as an accuracy "
-        "or a reward does: it is not judged as a loss",
+        points=len(steps), message="what is logged as the loss rises from {limit:.4g} to {value:.4g} and levels off, "
+        "as an accuracy or a reward does: it is not judged as a loss",
     )  # fmt: skip
 
 
@@ -92,9 +92,7 @@ def _restarted(rate: Series | None, lowest: int, last: int, *, raised: float = 1
     return bool(len(before) and len(after) and after.max() >= raised * before[-1] and before.max() * 1.01 >= after.max())
 
 
-def _in_blocks(
-    steps: Steps, values: Floats, blocks: int, climbs: int, min_rise: float, min_deviations: float
-) -> Iterator[Hit]:
+def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise: float, min_deviations: float) -> Iterator[Hit]:
     """Yield the climbs of a long log, also those that it came back from."""
     width = max(POINTS_PER_BLOCK, len(values) // blocks)
     count = len(values) // width

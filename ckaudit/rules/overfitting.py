@@ -10,23 +10,20 @@ from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.robust import Rise, falls_on, sustained_rise
 from ckaudit.run.series import Floats, Series, Steps
 
-
-MIN_EVALS = 3
-"""Two evaluations make no course."""
-
 EVALS_PER_QUARTER = 3
 """A validation loss that stands is told from the medians of quarters of so many evaluations."""
 
 
 @rule("LOSS002", severity="sev2", needs=[val_loss], wants=[train_loss_at_evals], unit="nats/token")
 def overfitting(
-    val: Series, train: Series | None, *, rise: float = 0.01, gain: float = 0.02, fall: float = 0.15, apart: float = 0.5,
+    val: Series, train: Series | None, *, min_evals: int = 3, rise: float = 0.01, gain: float = 0.02, fall: float = 0.15,
+    apart: float = 0.5,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The validation loss rises while the training loss does not.
 
     ## What it checks
-    From three evaluations on: whether the validation loss ends above its own lowest level by more than its noise allows and by
-    more than `rise` of it (sustained_rise), and the training loss does not end above its own (F12, playbook D5.1).
+    From `min_evals` evaluations on: whether the validation loss ends above its own lowest level by more than its noise allows and
+    by more than `rise` of it (sustained_rise), and the training loss does not end above its own (F12, playbook D5.1).
     Where no training loss was recorded the rise alone counts, and the message says so. The first step is that of the
     first evaluation after the divergence step: in between it began. A validation loss that stands is as bad: it gains less
     than `gain` from the third quarter of the evaluations to the last, while the training loss falls by `fall` and ends more
@@ -38,8 +35,8 @@ def overfitting(
     rises in one jump and falls on from there comes from another evaluation, not from memory.
     """
     known = val.finite[:, 0]
-    if known.sum() < MIN_EVALS:
-        yield Skip("too_few_points", f"{int(known.sum())} evaluations; {MIN_EVALS} are needed")
+    if known.sum() < min_evals:
+        yield Skip("too_few_points", f"{int(known.sum())} evaluations; {min_evals} are needed")
         return
     steps, losses = val.steps[known], val.values[known, 0]
     level = None if train is None else train.values[known, 0]
@@ -68,9 +65,7 @@ def _rises_along(train: Floats, val: Rise, min_share: float, *, max_ratio: float
     return rise is not None and rise.end - rise.low > max_ratio * (val.end - val.low)
 
 
-def _stands(
-    steps: Steps, val: Floats, train: Floats | None, gain: float, fall: float, apart: float
-) -> Iterator[Hit]:
+def _stands(steps: Steps, val: Floats, train: Floats | None, gain: float, fall: float, apart: float) -> Iterator[Hit]:
     """Yield a validation loss that stands, or rises within its noise, while the training loss goes on falling far below it."""
     if train is None or len(steps) < 4 * EVALS_PER_QUARTER:
         return

@@ -12,16 +12,15 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
-
 AROUND, WIDE = 5, 12
-"""Training points before and after an evaluation whose median is its level: of the gap that is noted, and of the one that accuses."""
+"""Training points before and after an evaluation whose median is its level: of a gap that is noted, and of one that accuses."""
 
 MIN_COURSE = 8
 """Evaluations that show whether a gap widens."""
 
 START, LATE_START, LATE_RATIO = 1e-3, 1e-2, 1.5
-"""Shares of the run's steps: a log that begins after the first lacks some of the height it fell from, so that its limit is as many
-times higher; one that begins after the second does not say what the run began with."""
+"""Shares of the run's steps: a log that begins after the first lacks some of the height it fell from, so that its limit is so
+many times higher; one that begins after the second does not say what the run began with."""
 
 
 @rule("LOSS006", severity="sev2", needs=[val_loss, train_loss_raw], wants=[FACTS], unit="nats/token")
@@ -114,5 +113,8 @@ def _level(train: Series, known: "np.ndarray", val: Series, around: int) -> Floa
     starts = np.maximum(places - around, np.searchsorted(steps, val.steps // 2))
     ends = np.minimum(places + around, np.searchsorted(steps, val.steps + val.steps // 2, side="right"))
     return np.array(
-        [np.median(losses[first:last]) if last > first else np.nan for first, last in zip(starts.tolist(), ends.tolist(), strict=True)]
+        [
+            np.median(losses[first:last]) if last > first else np.nan
+            for first, last in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
     )

@@ -7,6 +7,7 @@ the size of a change then carries the verdict, and `noise_is_known` says so.
 """
 
 import math
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -21,7 +22,7 @@ PARTS = 48
 """A curve is reduced to the medians of at most so many parts."""
 
 ENOUGH_FOR_NOISE = 8
-"""Of fewer points even pure noise often falls and then rises without a step back: 13 % of all orders of 5 points do, 0.3 % of 8."""
+"""Of fewer points even pure noise often falls and then rises without a step back: so do 13 % of all orders of 5, 0.3 % of 8."""
 
 PRIOR_NOISE = 0.02
 """Noise of a logged loss as a share of its level: between the 1 and 10 % that public logs have, nearer to the lower end."""
@@ -43,7 +44,7 @@ ZOOM_DEVIATIONS = 5.0
 
 
 FEW = 1.5
-"""Few points tell their noise badly: what must stand out of it must do so further, by this over their number (as Student's t asks)."""
+"""Few points tell their noise badly: what stands out of it must do so further, by this over their number (Student's t)."""
 
 
 class Rise(Struct, frozen=True):
@@ -118,7 +119,7 @@ def parts_of(values: Floats, parts: int = PARTS) -> tuple[Steps, Floats]:
     if len(values) <= parts:
         return np.arange(len(values)), np.asarray(values, np.float64)
     edges = np.linspace(0, len(values), parts + 1).astype(np.int64)
-    levels = [float(np.median(values[first:last])) for first, last in zip(edges[:-1], edges[1:], strict=True)]
+    levels = [float(np.median(values[first:last])) for first, last in pairwise(edges.tolist())]
     return edges[:-1], np.array(levels)
 
 
@@ -206,9 +207,7 @@ def looks_like_a_score(values: Floats, *, min_points: int = 5) -> bool:
     return bool(levels_off and gains.max() < 0.6 * rise and -gains[gains < 0].sum() < 0.2 * rise)
 
 
-def _rise_of_parts(
-    values: Floats, min_share: float, min_deviations: float, min_share_alone: float, prior: float
-) -> Rise | None:
+def _rise_of_parts(values: Floats, min_share: float, min_deviations: float, min_share_alone: float, prior: float) -> Rise | None:
     starts, levels = parts_of(values)
     scale = float(np.abs(levels).max())
     if scale == 0 or not math.isfinite(scale):
@@ -240,9 +239,7 @@ def _first_above(values: Floats, starts: Steps, part: int, limit: float) -> int:
     return min(int(starts[part]) + (int(below[-1]) if len(below) else 0) + 1, len(values) - 1)
 
 
-def _splits(
-    levels: Floats, min_share: float, alone: bool, prior: float
-) -> list[tuple[float, int, int, float, float]]:
+def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list[tuple[float, int, int, float, float]]:
     """Return deviations, split, points of the level before it, that level and the end, of the splits that rise the most.
 
     Args:
@@ -276,7 +273,7 @@ def _splits(
 
 
 def _end(after: Floats) -> float:
-    """Return the level at the end of a part that may climb: its mean where it has two points, else the median of its last third."""
+    """Return the level at the end of a part that may climb: the mean of two points, else the median of its last third."""
     return float(after.mean() if len(after) < 3 else np.median(after[-max(3, len(after) // 3) :]))
 
 
@@ -345,20 +342,32 @@ def begins_with_its_run(steps: Steps) -> bool:
     return bool(steps[0] <= max(1.5 * float(np.median(np.diff(steps))), 0.05 * float(steps[-1])))
 
 
-def lone_peaks(values: Floats, *, min_ratio: float = 1.5, min_deviations: float = 8.0, around: int = 3) -> Steps:
-    """Return the rows that stand above the levels before and after them alike: jumps that are back.
+def passing_peaks(
+    values: Floats, *, min_ratio: float = 1.5, min_deviations: float = 8.0, given_back: float = 0.5
+) -> list[tuple[int, int, float]]:
+    """Return first row, last row and the level before, of each stretch that stands above the levels before and after it.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
-        min_ratio: Over the higher of the two levels.
+        min_ratio: Over the lowest level before.
         min_deviations: Above it, in standard deviations of the noise, where there are points enough to know it.
-        around: Points on each side whose median is the level; one is needed at least.
+        given_back: Share of the jump that is gone at a later level.
     """
+    if len(values) < 3:
+        return []
     noise = difference_noise(values) if len(values) >= ENOUGH_FOR_NOISE else 0.0
-    rows = []
-    for row in range(1, len(values) - 1):
-        sides = (np.median(values[max(0, row - around) : row]), np.median(values[row + 1 : row + 1 + around]))
-        level = float(max(sides))
-        if level > 0 and values[row] > min_ratio * level and values[row] - level > min_deviations * noise:
-            rows.append(row)
-    return np.array(rows, np.int64)
+    middles = np.array(
+        [np.median(values[max(0, row - 1) : row + 2]) for row in range(len(values))]
+    )  # of each point and its neighbours
+    middles[[0, -1]] = values[[0, -1]]
+    before = np.concatenate([[np.inf], np.minimum.accumulate(np.minimum(middles, _held_by_two(values)))[:-1]])
+    after = np.concatenate([np.minimum.accumulate(middles[::-1])[::-1][1:], [np.inf]])
+    high = (before > 0) & (values > min_ratio * before) & (values - before > min_deviations * noise)
+    high &= after < values - given_back * (values - before)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], high, [False]]).astype(np.int8)))
+    return [(int(first), int(end) - 1, float(before[first])) for first, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _held_by_two(values: Floats) -> Floats:
+    """Return the higher of each point and the one before it: a level that two points in a row came down to."""
+    return np.maximum(values, np.concatenate([values[:1], values[:-1]]))
