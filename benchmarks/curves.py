@@ -48,7 +48,7 @@ def steps_of(rng: np.random.Generator, count: int) -> Steps:
 
 
 def clean(rng: np.random.Generator, count: int, noise: float) -> Floats:
-    """Return a healthy curve without noise: from its start to a floor of a sixth to two thirds of it, shape (N,).
+    """Return a healthy curve without noise: from its start to a floor of a sixth to half of it, shape (N,).
 
     It falls by as much as an illness is large, at least: less cannot be told from a curve that does not fall.
     """
@@ -60,7 +60,7 @@ def clean(rng: np.random.Generator, count: int, noise: float) -> Floats:
 
 def _decay(rng: np.random.Generator, count: int) -> Floats:
     start = float(rng.choice(GUESSES)) if rng.random() < 0.5 else float(rng.choice(UNITS)) * rng.uniform(1, 10)
-    floor = start / math.exp(rng.uniform(math.log(1.5), math.log(6)))
+    floor = start / math.exp(rng.uniform(math.log(2), math.log(6)))
     time = np.linspace(0, 1, count)
     pace = math.exp(rng.uniform(math.log(0.02), math.log(0.5)))
     shape = np.exp(-time / pace) if rng.random() < 0.5 else (1 + time / pace) ** -rng.uniform(0.3, 1.2)
@@ -78,10 +78,9 @@ def smallest(noise: float) -> float:
 
 
 def healthy(rng: np.random.Generator, count: int, noise: float, *, with_val: bool) -> Draw:
-    """Return a healthy log; its validation loss ends at most a tenth above the training loss or a twentieth below."""
+    """Return a healthy log; its validation loss lies at most a tenth above the training loss or a twentieth below."""
     values = clean(rng, count, noise)
-    gap = 1 + rng.uniform(-0.05, 0.1) * np.linspace(0, 1, count)
-    val = noisy(rng, values * gap, noise / 3) if with_val else None
+    val = noisy(rng, values * (1 + rng.uniform(-0.05, 0.1)), noise) if with_val else None
     return Draw(steps_of(rng, count), noisy(rng, values, noise), val)
 
 

@@ -40,7 +40,7 @@ Cell = tuple[float, Counter[str]]
 def found(run: Run) -> dict[str, str]:
     """Return the gravest severity of each rule that fires, without notes; an error of a rule is one too."""
     judgement = judge(run, [rules()[code] for code in CODES if code in rules()])
-    gravest = {each.code: "error" for each in judgement.checks if each.outcome == "error"}
+    gravest = {each.code: f"error {each.detail}" for each in judgement.checks if each.outcome == "error"}
     for finding in reversed(judgement.findings):  # gravest first
         if finding.severity in SEVERE:
             gravest[finding.code] = finding.severity

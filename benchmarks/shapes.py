@@ -69,7 +69,7 @@ def adversarial(rng: np.random.Generator, count: int, noise: float) -> Draw:
     """A generator's loss: an irregular walk around its level, out of its first fall."""
     walk, last = np.empty(count), 0.0
     for row in range(count):
-        last = 0.8 * last + noise * rng.standard_normal()
+        last = 0.5 * last + noise * rng.standard_normal()
         walk[row] = last
     return Draw(steps_of(rng, count), (0.9 + 1.5 * np.exp(-12 * _time(count))) * np.exp(walk / 2))
 

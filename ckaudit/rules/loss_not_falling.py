@@ -10,7 +10,7 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.robust import Fall, begins_with_its_run, largest_fall, never_falls
+from ckaudit.run.robust import Fall, begins_with_its_run, largest_fall, looks_like_a_score, never_falls
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.standstill import standstill
 from ckaudit.run.tensors import loss_vocabulary, table_of
@@ -71,17 +71,21 @@ def loss_not_falling(
     if planned is not UNSET and steps[-1] < min_plan_share * planned:
         yield Skip("too_few_points", f"step {steps[-1]} of {planned}; {min_plan_share:.0%} of the plan are needed")
         return
+    if looks_like_a_score(values):
+        yield Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
+        return
     bound, why = _bound(entropy, facts, margin, guess)
     if bound is not None and (width := _narrow(facts)) is not None:
         bound, why = bound * HALF, f"{width} channels have no room for more"
     has_level = len(values) >= MIN_POINTS_OF_LEVEL and steps[-1] >= MIN_STEPS_OF_LEVEL
     level = float(np.median(values[-max(10, int(tail * len(values))) :]))
+    learnt = _falls(val)
     if bound is not None and has_level and bound < level <= max_bound_ratio * bound:
         first = _since(values, bound)
         yield _hit(steps, first, level, bound, "the loss has come to {value:.4g} and no lower; " + why)
-    elif begins_with_its_run(steps) and (flat := never_falls(values)) is not None and not _falls(val):
+    elif begins_with_its_run(steps) and (flat := never_falls(values)) is not None and not learnt:
         yield _flat(steps, flat)
-    elif (still := standstill(steps, values, val)) is not None:
+    elif (still := standstill(steps, values, val)) is not None and not (learnt and still.kind == "flat"):
         yield _hit(steps, still.row, still.level, still.limit, still.message)
     elif not begins_with_its_run(steps) and (bound is None or not has_level):
         yield Skip("not_recorded", "needs vocabulary" if has_level else "needs the first steps of the run")
@@ -99,7 +103,7 @@ def _falls(val: Series | None) -> bool:
     if val is None or (known := val.finite_in(0)).sum() < MIN_POINTS:
         return False
     fall = largest_fall(val.values[known, 0])
-    return fall.deviations > 3 and fall.first - fall.last > 0.01 * abs(fall.last)
+    return fall.deviations > 3 and fall.first - fall.last > 0.005 * abs(fall.last)
 
 
 def _hit(steps: Steps, row: int, level: float, limit: float, message: str) -> Hit:

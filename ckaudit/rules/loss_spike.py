@@ -10,7 +10,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.incidents import Incident, as_one_of_many, incidents
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, passing_peaks
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, looks_like_a_score, passing_peaks
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 LEAD, APART = 3, 1.25
@@ -72,6 +72,9 @@ def loss_spike(
     something is understood at once, and the old way of it lost. A loss that rises for a moment because the learning rate was
     set back to a level it had before (twice what it was) is a planned warm restart: a note.
     """
+    if looks_like_a_score(loss.values[loss.finite[:, 0], 0]):
+        yield Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
+        return
     if excess is None or relative is None:
         yield from _peaks(loss, np.flatnonzero(loss.finite[:, 0]))
         if loss.points >= ENOUGH_FOR_NOISE:
@@ -97,7 +100,8 @@ def loss_spike(
         restarted = _restarted(rate, int(excess.steps[incident.first]), window)
         whole = incident if restarted else _until_back(incident, loss.values[:, 0], relative.values[:, 0], window // 2)
         hit = _hit(whole, excess.steps, loss.values[:, 0], relative.values[:, 0], close=close, patience=patience)
-        if hit.severity == "sev2" and not incident.is_open and restarted:
+        small = hit.value is not None and hit.limit is not None and hit.value <= jump * hit.limit
+        if restarted and (small or (hit.severity == "sev2" and not incident.is_open)):
             hit = replace(hit, severity="note", message=hit.message + ", after a restart of the learning rate")
         yield hit
     if alone := [incident for incident in found if not incident.is_incident]:
@@ -138,7 +142,7 @@ def _early(loss: Series, window: int) -> Iterator[Hit]:
     """Yield the jump of the loss within its first `window` points, where there is no noise yet to compare it with."""
     rows = np.flatnonzero(loss.finite[:, 0])[:window]
     values = loss.values[rows, 0]
-    if len(values) < 4 or values[0] <= 0:
+    if len(values) < 4 or values.min() < 0 or values[0] == 0:
         return
     yield from _peaks(loss, rows, after=max(OPENING_STEPS, OPENING * float(loss.steps[-1])))
     lowest = np.minimum.accumulate(_middle_of_three(values))

@@ -47,7 +47,7 @@ def overfitting(
     if level is not None and _rises_along(level[np.isfinite(level)], risen, rise):
         return
     onset = divergence_step(steps, np.zeros(len(steps)) if level is None else level, losses)
-    first = risen.onset if onset is None else int(np.searchsorted(steps, onset, side="right"))
+    first = risen.onset if onset is None else min(int(np.searchsorted(steps, onset, side="right")), len(steps) - 1)
     lowest = int(np.argmin(losses))
     worst = min(first, lowest) + int(np.argmax(losses[min(first, lowest) :]))
     yield Hit(

@@ -66,7 +66,7 @@ def train_val_inverted(
             span, "sev2", "the training loss lies above {where} by {value:.0%} of what the run began with; "
             "no dropout or smoothing makes more than {limit:.0%}", badness=steady, limit=limit,
         )  # fmt: skip
-    wider = late <= START and _widens(val, gap[:, 0], widens, chance)
+    wider = late <= START and _widens(val, gap[:, 0], widens, chance, -(-2 * AROUND * len(val.steps) // len(known)))
     for span in spans(val, rest, min_points=min_evals):
         yield Hit.over(
             span, "sev2" if wider else "note", "the training loss lies above {where} by {value:.0%} of what the run began with"
@@ -87,9 +87,12 @@ def _start(train: Series, known: "np.ndarray", val: Series) -> tuple[float, floa
     return max(values), 0.0 if min(first) <= 1 else min(first) / last
 
 
-def _widens(val: Series, gap: Floats, times: float, chance: float) -> bool:
-    """Tell whether the gap widens from the second quarter of the evaluations to the last; in the first it is coming down."""
-    known = np.flatnonzero(np.isfinite(gap))
+def _widens(val: Series, gap: Floats, times: float, chance: float, apart: int) -> bool:
+    """Tell whether the gap widens from the second quarter of the evaluations to the last; in the first it is coming down.
+
+    Of evaluations that share their training points, one in `apart` is taken.
+    """
+    known = np.flatnonzero(np.isfinite(gap))[::apart]
     quarter = len(known) // 4
     if len(known) < MIN_COURSE:
         return False

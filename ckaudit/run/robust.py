@@ -153,7 +153,7 @@ def sustained_rise(
 
     Args:
         values: Finite, in the order of steps, shape (N,).
-        min_share: Rise over the lowest level, where that is positive; of a level that is not, half of the range before.
+        min_share: Rise over the lowest level; of a curve that is not positive throughout, half as much again as its range before.
         min_deviations: Rise over its standard error; pure noise reaches 3.5 at the best of its splits in one log of a hundred.
         min_share_alone: The same share of a log of three or four points, whose end may be a single one.
         prior: Noise as a share of the level, where few points tell little of it.
@@ -165,7 +165,8 @@ def sustained_rise(
         if rise is None and len(values) > ZOOM * PARTS:
             first = len(values) - len(values) // ZOOM
             late = _rise_of_parts(values[first:], min_share, ZOOM_DEVIATIONS, min_share_alone, prior)
-            rise = late and replace(late, lowest=first + late.lowest, onset=first + late.onset)
+            if late and late.end - late.low > 1.3 * _taken_back(values[: first + late.onset], len(values) - first - late.onset):
+                rise = replace(late, lowest=first + late.lowest, onset=first + late.onset)
     return rise
 
 
@@ -189,7 +190,7 @@ def looks_like_a_score(values: Floats, *, min_points: int = 5) -> bool:
     """Tell whether a curve rises from its first level on and levels off, as an accuracy, a percentage or a reward does.
 
     It lies between 0 and 1, or between 0 and 100 and ends above 50, or begins below zero; its second half gains less than its
-    first, no single step makes half of its rise, and hardly any step goes back.
+    first, no single step makes most of its rise, and hardly any step goes back.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
@@ -204,13 +205,13 @@ def looks_like_a_score(values: Floats, *, min_points: int = 5) -> bool:
         return False
     gains = np.diff(levels)
     levels_off = levels[middle] - levels[0] > 0.6 * rise
-    return bool(levels_off and gains.max() < 0.6 * rise and -gains[gains < 0].sum() < 0.2 * rise)
+    return bool(levels_off and gains.max() < 0.8 * rise and -gains[gains < 0].sum() < 0.2 * rise)
 
 
 def _rise_of_parts(values: Floats, min_share: float, min_deviations: float, min_share_alone: float, prior: float) -> Rise | None:
     starts, levels = parts_of(values)
     scale = float(np.abs(levels).max())
-    if scale == 0 or not math.isfinite(scale):
+    if scale == 0 or not math.isfinite(scale) or (len(values) < ENOUGH_FOR_NOISE and levels.min() <= 0 < levels.max()):
         return None
     alone = len(values) < 5 or len(values) >= 3 * PARTS  # a part of three points and more is no single point
     min_share = min_share_alone if len(values) < 5 else min_share
@@ -263,13 +264,29 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
     bends, found = np.diff(levels, 2) / math.sqrt(6), []
     for place in np.argsort(-scores)[:8].tolist():
         split, level, end = int(splits[place]), float(low[place]), _end(levels[splits[place] :])
-        enough = min_share * level if level > 0 else float(np.ptp(levels[:split])) / 2
-        if rises[place] <= 0 or end - level <= enough:
+        enough = min_share * level if levels.min() > 0 else 1.5 * float(np.ptp(levels[:split]))
+        if rises[place] <= 0 or end - level <= enough or rises[place] <= 1.3 * _taken_back(levels[:split], count - split):
             continue
         noise = noise_around(np.concatenate([bends[: max(0, split - 2)], bends[split:]]), abs(level), prior=prior)
         lowest = float(low[: place + 1].min())
         found.append((float(scores[place]) / noise if noise > 0 else math.inf, split, int(widths[place]), lowest, end))
     return found
+
+
+def _taken_back(before: Floats, width: int) -> float:
+    """Return the largest rise of a level that a curve took back before: noise of neighbours that go together comes to that.
+
+    Args:
+        before: Shape (N,).
+        width: Points of the level that is asked about; a third of `before` at most.
+    """
+    width = min(width, len(before) // 3)
+    if width == 0:
+        return 0.0
+    sums = np.cumsum(np.concatenate([[0.0], before]))
+    means = (sums[width:] - sums[:-width]) / width
+    lowest = np.minimum.accumulate(means[:-width])
+    return max(0.0, float((means[width:] - lowest).max()))
 
 
 def _end(after: Floats) -> float:
@@ -294,7 +311,7 @@ def largest_fall(values: Floats) -> Fall:
 
 
 def never_falls(
-    values: Floats, *, min_fall: float = 0.01, max_fall: float = 0.3, max_deviations: float = 3.0, max_noise: float = 0.2
+    values: Floats, *, min_fall: float = 0.01, max_fall: float = 0.25, max_deviations: float = 3.3, max_noise: float = 0.2
 ) -> Fall | None:
     """Return how little a curve comes down that never does, None where it falls or cannot be judged.
 
@@ -313,9 +330,10 @@ def never_falls(
     noise = noise_around(np.diff(parts_of(values)[1], 2) / math.sqrt(6), 0.0, weight=0.0)
     if noise > max_noise * level or level == 0:
         return None
-    if rank_trend(parts_of(values)[1]) < -2.0:  # steadier than one curve of pure noise in forty
+    # Steadier than one curve of pure noise in twenty where few points tell little else, than one in a hundred where they do.
+    if rank_trend(parts_of(values)[1]) < (-1.6 if len(values) < ENOUGH_FOR_NOISE else -2.3):
         return None
-    by_noise = max_deviations * (1 + 4 / len(values)) * fall.error
+    by_noise = max_deviations * (1 + 2 / len(values)) * fall.error
     return fall if fall.first - fall.last <= max(min_fall * level, min(by_noise, max_fall * level)) else None
 
 
@@ -353,7 +371,7 @@ def passing_peaks(
         min_deviations: Above it, in standard deviations of the noise, where there are points enough to know it.
         given_back: Share of the jump that is gone at a later level.
     """
-    if len(values) < 3:
+    if len(values) < 3 or values.min() < 0:  # what crosses zero has no level to stand above
         return []
     noise = difference_noise(values) if len(values) >= ENOUGH_FOR_NOISE else 0.0
     middles = np.array(

@@ -96,7 +96,7 @@ def _resting(
     if not within[quarter:].all() or trend > 3 * np.sqrt(2 / quarter) * error:
         return None
     higher = np.flatnonzero(middle - level > max(2 * error, rest * fall / 4))
-    first = int(higher[-1]) + 1 if len(higher) else 0
+    first = min(int(higher[-1]) + 1, BLOCKS - 1) if len(higher) else 0
     return Standstill(
         "rests", int(parts[first][0]), level, level + rest * fall,
         "the loss came to {value:.4g} by step {first}, and no lower to step {last}",
