@@ -7,6 +7,7 @@ import numpy as np
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.oscillation import oscillation
 from ckaudit.run.robust import Rise, falls_on, looks_like_a_score, sustained_rise
 from ckaudit.run.series import Floats, Series, Steps
 
@@ -51,6 +52,9 @@ def loss_rises(
     yield from climbing
     if any(hit.severity == "sev1" for hit in climbing) or (rise := sustained_rise(values, min_share=min_rise)) is None:
         return
+    wave = oscillation(values)
+    if wave is not None and rise.end <= 1.1 * wave.high:
+        return  # it ends on the way up of a wave, which has a rule of its own
     grave = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
     yield _stays(steps, values, rise, grave=grave, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
 

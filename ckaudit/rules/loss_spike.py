@@ -158,19 +158,15 @@ def _early(loss: Series, window: int) -> Iterator[Hit]:
 
 
 def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
-    """Yield the stretches of few points that stand above the levels before and after them, from a step on.
-
-    Below `GRAVE` times the level that is a note, where there are points enough to know the noise.
-    """
+    """Yield the stretches of few points that stand above the levels before and after them, from a step on."""
     values = loss.values[rows, 0]
     for first, last, level in passing_peaks(values):
         worst = first + int(np.argmax(values[first : last + 1]))
         height = (HARD if level < SOLVED * values[0] else LEAST) * values[0]
         if loss.steps[rows[first]] <= after or values[worst] - level < height:
             continue
-        is_grave = values[worst] > GRAVE * level or len(values) < ENOUGH_FOR_NOISE
         yield Hit(
-            severity="sev2" if is_grave else "note", where="loss", first=int(loss.steps[rows[first]]),
+            severity="sev2", where="loss", first=int(loss.steps[rows[first]]),
             last=int(loss.steps[rows[last]]), worst=int(loss.steps[rows[worst]]), value=float(values[worst]), limit=level,
             points=last - first + 1,
             message="the loss jumps to {value:.4g} from {limit:.4g} and is back after " + f"{last - first + 1} of {len(values)}",

@@ -7,7 +7,7 @@ the size of a change then carries the verdict, and `noise_is_known` says so.
 """
 
 import math
-from itertools import pairwise
+from bisect import insort
 
 import numpy as np
 from msgspec import Struct
@@ -118,9 +118,12 @@ def parts_of(values: Floats, parts: int = PARTS) -> tuple[Steps, Floats]:
     """
     if len(values) <= parts:
         return np.arange(len(values)), np.asarray(values, np.float64)
-    edges = np.linspace(0, len(values), parts + 1).astype(np.int64)
-    levels = [float(np.median(values[first:last])) for first, last in pairwise(edges.tolist())]
-    return edges[:-1], np.array(levels)
+    width, longer = divmod(len(values), parts)  # the first parts are one point longer
+    cut = longer * (width + 1)
+    levels = [np.median(values[:cut].reshape(-1, width + 1), axis=1)] if longer else []
+    levels.append(np.median(values[cut:].reshape(-1, width), axis=1))
+    starts = np.concatenate([np.arange(longer) * (width + 1), cut + np.arange(parts - longer) * width])
+    return starts, np.concatenate(levels)
 
 
 def noise_around(differences: Floats, level: float, *, prior: float = PRIOR_NOISE, weight: float = PRIOR_POINTS) -> float:
@@ -256,8 +259,9 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
     means = np.where(lengths > 0, (sums[splits, None] - sums[:count]) / np.maximum(lengths, 1), np.inf)
     begins = means.argmin(axis=1)
     low, widths = means[np.arange(len(splits)), begins], splits - begins
-    middles = np.array([np.median(levels[split:]) if count - split > 2 else levels[split:].min() for split in splits.tolist()])
-    lasts = np.array([np.median(levels[split:][-3:]) for split in splits.tolist()])
+    middles = _middles_of_ends(levels)[splits]
+    lasts = np.array([np.median(levels[max(split, count - 3) :]) for split in splits[-2:].tolist()])
+    lasts = np.concatenate([np.full(max(0, len(splits) - 2), np.median(levels[-3:])), lasts])
     means = (sums[-1] - sums[splits]) / (count - splits)
     rises = np.minimum(means - low, 2 * (np.minimum(middles, lasts) - low))
     scores = rises / np.sqrt(1 / widths + 1 / (count - splits))
@@ -271,6 +275,17 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
         lowest = float(low[: place + 1].min())
         found.append((float(scores[place]) / noise if noise > 0 else math.inf, split, int(widths[place]), lowest, end))
     return found
+
+
+def _middles_of_ends(levels: Floats) -> Floats:
+    """Return the median of the points from each one on; of two the lower, for neither makes a level by itself."""
+    seen: list[float] = []
+    middles = np.empty(len(levels))
+    for row in range(len(levels) - 1, -1, -1):
+        insort(seen, float(levels[row]))
+        half = len(seen) // 2
+        middles[row] = seen[0] if len(seen) <= 2 else (seen[half] + seen[-half - 1]) / 2
+    return middles
 
 
 def _taken_back(before: Floats, width: int) -> float:
@@ -313,7 +328,7 @@ def largest_fall(values: Floats) -> Fall:
 def never_falls(
     values: Floats, *, min_fall: float = 0.01, max_fall: float = 0.25, max_deviations: float = 3.3, max_noise: float = 0.2
 ) -> Fall | None:
-    """Return how little a curve comes down that never does, None where it falls or cannot be judged.
+    """Return how little a curve comes down that never does, None where it falls, rises or cannot be judged.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
@@ -333,8 +348,10 @@ def never_falls(
     # Steadier than one curve of pure noise in twenty where few points tell little else, than one in a hundred where they do.
     if rank_trend(parts_of(values)[1]) < (-1.6 if len(values) < ENOUGH_FOR_NOISE else -2.3):
         return None
-    by_noise = max_deviations * (1 + 2 / len(values)) * fall.error
-    return fall if fall.first - fall.last <= max(min_fall * level, min(by_noise, max_fall * level)) else None
+    by_noise = max_deviations * (1 + 2 / len(values)) * fall.error if len(values) >= 5 else 0.0
+    if fall.first - fall.last > max(min_fall * level, min(by_noise, max_fall * level)):
+        return None
+    return fall if sustained_rise(values) is None else None
 
 
 def rank_trend(values: Floats) -> float:
