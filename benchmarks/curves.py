@@ -84,22 +84,30 @@ def healthy(rng: np.random.Generator, count: int, noise: float, *, with_val: boo
     return Draw(steps_of(rng, count), noisy(rng, values, noise), val)
 
 
+def onset_of(rng: np.random.Generator, count: int) -> int:
+    """Return a first point of an illness: two at least are before it, and two from it on, three from ten points on."""
+    return int(rng.integers(2, count - (2 if count < 10 else 3) + 1))
+
+
+def risen(rng: np.random.Generator, values: Floats, onset: int, noise: float, illness: Illness) -> Floats:
+    """Return a clean curve that stops falling at a point, and climbs to the end or jumps and stays."""
+    size = smallest(noise) * rng.uniform(1, 3) * values[onset - 1]
+    way = 1.0 if illness == "jump" else np.linspace(0, 1, len(values) - onset + 1)[1:]
+    made = values.copy()
+    made[onset:] = values[onset - 1] + size * way
+    return made
+
+
 def ill(rng: np.random.Generator, illness: Illness, count: int, noise: float) -> Draw:
     """Return a log with an illness."""
-    values = clean(rng, count, noise)
-    onset = int(rng.integers(2, count - (2 if count < 10 else 3) + 1))
-    size = smallest(noise) * rng.uniform(1, 3) * values[onset - 1]
-    risen = values.copy()
-    risen[onset:] = values[onset - 1] + size * np.linspace(0, 1, count - onset + 1)[1:]
-    steps = steps_of(rng, count)
+    values, onset, steps = clean(rng, count, noise), onset_of(rng, count), steps_of(rng, count)
     if illness == "validation rise":
         train = noisy(rng, values, noise) if rng.random() < 0.5 else None
-        return Draw(steps, train, noisy(rng, risen, noise))
-    if illness == "jump":
-        risen[onset:] = values[onset - 1] + size
-    elif illness == "flat":
-        risen[:] = values[0]
-    made = noisy(rng, risen, noise)
+        return Draw(steps, train, noisy(rng, risen(rng, values, onset, noise, "climb"), noise))
+    if illness == "flat":
+        return Draw(steps, noisy(rng, np.full(count, values[0]), noise))
     if illness == "zero":
+        made = noisy(rng, values, noise)
         made[onset:] = 0.0
-    return Draw(steps, made)
+        return Draw(steps, made)
+    return Draw(steps, noisy(rng, risen(rng, values, onset, noise, illness), noise))
