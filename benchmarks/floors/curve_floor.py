@@ -2,11 +2,11 @@
 
     python benchmarks/floors/curve_floor.py [--draws 400]
 
-The oracle knows the place and the shape of the illness, how the noise grows with the level, and that the curve before it is one of
-the family of benchmarks/curves.py: a floor, a height, a pace and a form that it has to fit, as anybody has to. Of the noise it knows
-that it lies between 1 and 10 % of the level. It compares the best likelihoods with and without the illness; its limit is set for
-each number of points so that one healthy curve in a hundred is accused, at the noise where that is most. Then it says how often it
-finds a climb or a jump. A rule that knows neither place nor family can only do worse at that price.
+The oracle knows the place and the shape of the illness, how the noise grows with the level, and that the curve before it is of
+the family of benchmarks/curves.py: a floor, a height, a pace and a form that it has to fit, as anybody has to. Of the noise it
+knows that it lies between 1 and 10 % of the level. It compares the best likelihoods with and without the illness; its limit is
+set for each number of points so that one healthy curve in a hundred is accused, at the noise where that is most. Then it says
+how often it finds a climb or a jump. A rule that knows neither place nor family can only do worse at that price.
 """
 
 import argparse
