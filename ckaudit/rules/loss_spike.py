@@ -10,7 +10,8 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.incidents import Incident, as_one_of_many, incidents
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, looks_like_a_score, passing_peaks
+from ckaudit.run.peaks import passing_peaks
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, looks_like_a_score
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 LEAD, APART = 3, 1.25

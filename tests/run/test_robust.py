@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ckaudit.run.peaks import passing_peaks
 from ckaudit.run.robust import (
     begins_with_its_run,
     difference_noise,
@@ -10,7 +11,6 @@ from ckaudit.run.robust import (
     largest_fall,
     looks_like_a_score,
     never_falls,
-    passing_peaks,
     rank_trend,
     sustained_rise,
 )
