@@ -326,7 +326,7 @@ def largest_fall(values: Floats) -> Fall:
 
 
 def never_falls(
-    values: Floats, *, min_fall: float = 0.01, max_fall: float = 0.25, max_deviations: float = 3.3, max_noise: float = 0.2
+    values: Floats, *, min_fall: float = 0.01, max_fall: float = 0.3, max_deviations: float = 3.3, max_noise: float = 0.2
 ) -> Fall | None:
     """Return how little a curve comes down that never does, None where it falls, rises or cannot be judged.
 
@@ -348,7 +348,7 @@ def never_falls(
     # Steadier than one curve of pure noise in twenty where few points tell little else, than one in a hundred where they do.
     if rank_trend(parts_of(values)[1]) < (-1.6 if len(values) < ENOUGH_FOR_NOISE else -2.3):
         return None
-    by_noise = max_deviations * (1 + 2 / len(values)) * fall.error if len(values) >= 5 else 0.0
+    by_noise = max_deviations * (1 + 4 / len(values)) * fall.error if len(values) >= 5 else 0.0
     if fall.first - fall.last > max(min_fall * level, min(by_noise, max_fall * level)):
         return None
     return fall if sustained_rise(values) is None else None
