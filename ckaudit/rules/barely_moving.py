@@ -17,7 +17,7 @@ from ckaudit.metrics.weights import relative_movement, update_norm, update_to_we
 from ckaudit.metrics.words import element_type, optimizer_adapts
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.cancelled import cancelled, waiting_factors
-from ckaudit.run.robust import fall_of
+from ckaudit.run.ends import fall_of
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensors import TensorTable, table_of

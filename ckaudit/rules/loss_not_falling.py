@@ -10,13 +10,22 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.robust import begins_with_its_run, fall_of
+from ckaudit.run.robust import Fall, begins_with_its_run, largest_fall, looks_like_a_score, never_falls
 from ckaudit.run.series import Floats, Series, Steps
-from ckaudit.run.standstill import WHOLE, is_whole, standstill
+from ckaudit.run.standstill import standstill
 from ckaudit.run.tensors import loss_vocabulary, table_of
 
-GUESSES = (math.log(400), math.log(1_200_000))
-"""What a uniform guess among the tokens of the smallest and the largest vocabularies in use costs, in nats."""
+MIN_POINTS = 3
+"""Two points make no course."""
+
+MIN_STEPS = 100
+"""Within the first hundred steps a rate that warms up moves little: whether the loss falls cannot be asked yet."""
+
+MIN_POINTS_OF_LEVEL, MIN_STEPS_OF_LEVEL = 50, 200
+"""A level is held against what a guess costs once there are so many points and steps."""
+
+CHANNELS, HALF = 2.0, 0.5
+"""A stream of fewer channels per bit of a token has no room for what came before; half of the bound shows that it needs it."""
 
 BUCKETS = 256
 """A histogram of so many buckets holds one token each where the vocabulary is no larger."""
@@ -28,57 +37,73 @@ BUCKETS = 256
 )  # fmt: skip
 def loss_not_falling(
     loss: Series, entropy: Series | None, val: Series | None, facts: Manifest | None, *,
-    least: int = 50, steps_least: int = 200, share: float = 0.5, tail: float = 0.1, margin: float = 0.98, guess: float = 0.9,
-    other: float = 10.0, fell: float = 0.01, apart: float = 0.25, rest: float = 0.03,
-    channels: float = 2.0, half: float = 0.5,
+    min_plan_share: float = 0.5, tail: float = 0.1, margin: float = 0.98, guess: float = 0.9, max_bound_ratio: float = 10.0,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The loss does not fall, or has stopped far too high.
 
     ## What it checks
-    The median loss of the last `tail` of the points, once there are `least` of them, `steps_least` steps and `share` of
-    the plan are done. Above `margin` of the entropy of the tokens (PAN-1; where the vocabulary is small enough for it to
+    The median loss of the last `tail` of the points, once there are 50 of them, 200 steps and `min_plan_share` of the plan are
+    done. Above `margin` of the entropy of the tokens (PAN-1; where the vocabulary is small enough for it to
     be counted) the model knows how often each token occurs and nothing of their order; above `guess` of the log of the
-    vocabulary it knows nothing. A stream of fewer than `channels` per bit of a token has no room for what came before, and a
-    loss above `half` of either bound shows that it would be needed. Where that does not tell, the curve of a log that starts
-    with the run: it ends as high as it began, to `fell` of that; or it fell by less than a tenth while the held-out loss
-    moved by `apart` of it; or it has stayed within `rest` of its first fall since the first quarter, without a trend, and
-    above half of what it began with.
+    vocabulary it knows nothing. A stream of fewer than two channels per bit of a token has no room for what came before, and a
+    loss above half of either bound shows that it would be needed. Where that does not tell, the curve of a log that starts
+    with the run, from three points and 100 steps on: it never falls (never_falls: no split of its points shows a fall beyond its
+    noise, nor one of a hundredth where there is none). Of 120 points and more also: it ends as high as it began; it fell by less
+    than a tenth while the held-out loss moved by a quarter of it; or it has stayed within 3 % of its first fall since the first
+    quarter, without a trend, and above half of what it began with.
     ## Why it matters
     A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1,
     D2.4).
     ## False alarms
     A plateau at that height before heads form that look back is left behind before half of the plan (lab: a third). A
     loss that rests lower than this may be as low as model and data allow, which cannot be told from the loss alone. A
-    loss over `other` times the bound is no mean over tokens, which is another illness. Healthy runs whose curve stands still for
-    three quarters of their steps are at a third of their first loss by then (public logs), or are fine-tunings, which fall by
-    less than a nat and never by less than 5 %; where the noise hides as much, nothing is said.
+    loss over `max_bound_ratio` times the bound is no mean over tokens, which is another illness. Healthy runs whose curve stands
+    still for three quarters of their steps are at a third of their first loss by then (public logs). A fine-tuning falls by a few
+    parts in a hundred, which its noise may hide in few points: where the held-out loss falls, it is not called flat.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
     planned = facts.planned_steps if facts else UNSET
-    if len(known) < least:
-        done = planned is UNSET or not len(known) or steps[-1] >= share * planned
-        yield from _in_few_points(steps, values) if done else [Skip("too_few_points", f"{share:.0%} of the plan are needed")]
+    if len(known) < MIN_POINTS or steps[-1] < MIN_STEPS:
+        last = int(steps[-1]) if len(steps) else 0
+        yield Skip("too_few_points", f"{len(values)} points up to step {last}; {MIN_POINTS} and {MIN_STEPS} steps are needed")
         return
-    if steps[-1] < steps_least:
-        yield Skip("too_few_points", f"the loss is finite up to step {steps[-1]}; it is judged from step {steps_least} on")
+    if planned is not UNSET and steps[-1] < min_plan_share * planned:
+        yield Skip("too_few_points", f"step {steps[-1]} of {planned}; {min_plan_share:.0%} of the plan are needed")
         return
-    if planned is not UNSET and steps[-1] < share * planned:
-        yield Skip("too_few_points", f"step {steps[-1]} of {planned}; {share:.0%} of the plan are needed")
+    if looks_like_a_score(values):
+        yield Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
         return
-    bound, told = _bound(entropy, facts, margin, guess)
-    if bound is not None and (width := _narrow(facts, channels)) is not None:
-        bound, told = bound * half, f"{width} channels have no room for more"
+    bound, why = _bound(entropy, facts, margin, guess)
+    if bound is not None and (width := _narrow(facts)) is not None:
+        bound, why = bound * HALF, f"{width} channels have no room for more"
+    has_level = len(values) >= MIN_POINTS_OF_LEVEL and steps[-1] >= MIN_STEPS_OF_LEVEL
     level = float(np.median(values[-max(10, int(tail * len(values))) :]))
-    if bound is not None and bound < level <= other * bound:
+    learnt = _falls(val)
+    if bound is not None and has_level and bound < level <= max_bound_ratio * bound:
         first = _since(values, bound)
-        yield _hit(steps, first, level, bound, "the loss has come to {value:.4g} and no lower; " + told)
-    elif (still := standstill(steps, values, val, fell=fell, apart=apart, rest=rest)) is not None:
+        yield _hit(steps, first, level, bound, "the loss has come to {value:.4g} and no lower; " + why)
+    elif begins_with_its_run(steps) and (flat := never_falls(values)) is not None and not learnt:
+        yield _flat(steps, flat)
+    elif (still := standstill(steps, values, val)) is not None and not (learnt and still.kind == "flat"):
         yield _hit(steps, still.row, still.level, still.limit, still.message)
-    elif bound is None and len(steps) < WHOLE:
-        yield from _in_few_points(steps, values)
-    elif bound is None and not is_whole(steps):
-        yield Skip("not_recorded", "needs vocabulary")
+    elif not begins_with_its_run(steps) and (bound is None or not has_level):
+        yield Skip("not_recorded", "needs vocabulary" if has_level else "needs the first steps of the run")
+
+
+def _flat(steps: Steps, fall: Fall) -> Hit:
+    """Return the hit of a curve that never falls."""
+    few = "" if len(steps) >= MIN_POINTS_OF_LEVEL else f", in the {len(steps)} points that there are"
+    message = "the loss stands at {value:.4g}, having begun at {limit:.4g}: nothing is learnt" + few
+    return _hit(steps, 0, fall.last, fall.first, message)
+
+
+def _falls(val: Series | None) -> bool:
+    """Tell whether the held-out loss falls by more than its noise: then something is learnt, whatever the training loss hides."""
+    if val is None or (known := val.finite_in(0)).sum() < MIN_POINTS:
+        return False
+    fall = largest_fall(val.values[known, 0])
+    return fall.deviations > 3 and fall.first - fall.last > 0.005 * abs(fall.last)
 
 
 def _hit(steps: Steps, row: int, level: float, limit: float, message: str) -> Hit:
@@ -87,31 +112,6 @@ def _hit(steps: Steps, row: int, level: float, limit: float, message: str) -> Hi
         severity="sev2", where="loss", first=first, last=last, worst=last, value=level, limit=limit, points=len(steps) - row,
         message=message,
     )  # fmt: skip
-
-
-def _in_few_points(steps: Steps, values: Floats, *, fewest: int = 5, horizon: int = 100) -> Iterator[Hit | Skip]:
-    """Yield a loss that has not fallen from its first third to its last, where so few points can tell.
-
-    They can where a fall of one part in a hundred would be seen, or where the loss rests at what a guess among hundreds to a
-    million tokens costs (GUESSES): no model that has learnt anything is there.
-    """
-    if len(values) < fewest or steps[-1] < horizon:
-        last = int(steps[-1]) if len(steps) else 0
-        yield Skip("too_few_points", f"{len(values)} points up to step {last}; {fewest} and {horizon} steps are needed")
-        return
-    if not begins_with_its_run(steps):
-        yield Skip("not_recorded", "needs the first steps of the run")
-        return
-    fall = fall_of(values)
-    level = abs(fall.last)
-    guessing = GUESSES[0] < fall.last < GUESSES[1]
-    if not fall.is_none:
-        return
-    if guessing or fall.error <= 0.005 * level:
-        message = "the loss stands at {value:.4g}, having begun at {limit:.4g}, in the " + f"{len(values)} points that there are"
-        yield _hit(steps, 0, fall.last, fall.first, message)
-    else:
-        yield Skip("too_few_points", f"{len(values)} points are too noisy to tell a flat loss from one that falls a little")
 
 
 def _bound(entropy: Series | None, facts: Manifest | None, margin: float, guess: float) -> tuple[float | None, str]:
@@ -124,12 +124,12 @@ def _bound(entropy: Series | None, facts: Manifest | None, margin: float, guess:
     return guess * math.log(vocabulary), f"a guess has {math.log(vocabulary):.4g}"
 
 
-def _narrow(facts: Manifest | None, channels: float) -> int | None:
+def _narrow(facts: Manifest | None) -> int | None:
     """Return the channels of a stream that has too few to tell tokens apart and to hold anything else; None: it has enough."""
     vocabulary, width = loss_vocabulary(facts), table_of(facts).width()
     if vocabulary is None or width is None:
         return None
-    return width if width < channels * math.log2(max(2, vocabulary)) else None
+    return width if width < CHANNELS * math.log2(max(2, vocabulary)) else None
 
 
 def _since(values: Floats, bound: float, *, smooth: int = 9) -> int:

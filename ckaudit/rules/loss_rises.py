@@ -7,52 +7,82 @@ import numpy as np
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.robust import Rise, sustained_rise
+from ckaudit.run.oscillation import oscillation
+from ckaudit.run.robust import Rise, falls_on, looks_like_a_score, sustained_rise
 from ckaudit.run.series import Floats, Series, Steps
 
-FEWEST = 3
+MIN_POINTS = 3
 """Two points make no course."""
+
+POINTS_PER_BLOCK = 10
+"""A median of fewer is no level of a long log."""
 
 
 @rule("LOSS004", severity="sev1", needs=[train_loss_raw], wants=[learning_rate], unit="nats/token")
 def loss_rises(
-    loss: Series, rate: Series | None, *, blocks: int = 40, climbs: int = 4, min_rise: float = 0.1, min_deviations: float = 6.0
-) -> Iterator[Hit | Skip]:
+    loss: Series, rate: Series | None, *, blocks: int = 40, climbs: int = 4, min_rise: float = 0.1, min_deviations: float = 6.0,
+    sev1_share: float = 0.25, sev1_deviations: float = 8.0,
+) -> Iterator[Hit | Skip]:  # fmt: skip
     """The loss climbs, or stays where it jumped to.
 
     ## What it checks
-    From three points on: whether the loss ends above its own lowest level, by more than its noise allows and by a share of
-    that level that no batch makes (sustained_rise). Where fewer than eight points tell no noise, the size of the rise alone
-    speaks, and the finding says so: sev2, else sev1. Of long logs also the medians of `blocks` equal parts: `climbs` of them in a
-    row each above the one before, by more than `min_rise` of where it began and `min_deviations` robust deviations of such
-    medians: sev1 where half of it is not given back at the end (D4.1: no recovery), else sev2.
+    From three points on: whether the loss ends above its own lowest level, by more than its noise allows and by more than
+    `min_rise` of that level (sustained_rise). sev1 where it ends `sev1_share` above it, by `sev1_deviations` standard errors, in
+    eight points or more; else sev2. Where fewer points tell no noise, the size of the rise speaks, and the finding says so. Of
+    long logs also the medians of `blocks` equal parts: `climbs` of them in a row each above the one before, by more than
+    `min_rise` of where it began and `min_deviations` robust deviations of such medians: sev1 where half of it is not given back
+    at the end (D4.1: no recovery), else sev2.
     ## Why it matters
     A spike comes from a batch; a climb comes from the training itself, and goes on until somebody stops it.
     ## False alarms
-    A loss that stands higher because the learning rate was set back to a level it had before is a planned restart: a note. A task
-    that is made harder on purpose raises the loss as well.
+    A loss that stands higher because the learning rate was set back to a level it had before is a planned restart: a note. So is
+    one that jumps once and falls on from there by a third of the jump, as where the task is made harder on purpose. What rises
+    from its first point on and levels off, between 0 and 1, 0 and 100 or from below zero, is an accuracy or a reward under the
+    name of a loss: a note that says so.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
-    if len(known) < FEWEST:
-        yield Skip("too_few_points", f"{len(known)} finite points of the loss; {FEWEST} are needed")
+    if len(known) < MIN_POINTS:
+        yield Skip("too_few_points", f"{len(known)} finite points of the loss; {MIN_POINTS} are needed")
+        return
+    if looks_like_a_score(values):
+        yield _score(steps, values)
         return
     climbing = list(_in_blocks(steps, values, blocks, climbs, min_rise, min_deviations))
     yield from climbing
-    if any(hit.severity == "sev1" for hit in climbing) or (rise := sustained_rise(values)) is None:
+    if any(hit.severity == "sev1" for hit in climbing) or (rise := sustained_rise(values, min_share=min_rise)) is None:
         return
-    yield _stays(steps, values, rise, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
+    wave = oscillation(values)
+    if wave is not None and rise.end <= 1.1 * wave.high:
+        return  # it ends on the way up of a wave, which has a rule of its own
+    grave = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
+    yield _stays(steps, values, rise, grave=grave, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
 
 
-def _stays(steps: Steps, values: Floats, rise: Rise, *, restarted: bool) -> Hit:
+def _score(steps: Steps, values: Floats) -> Hit:
+    """Return the note on what is logged as the loss and is none."""
+    return Hit(
+        severity="note", where="loss", first=int(steps[0]), last=int(steps[-1]), value=float(values[-1]), limit=float(values[0]),
+        points=len(steps), message="what is logged as the loss rises from {limit:.4g} to {value:.4g} and levels off, "
+        "as an accuracy or a reward does: it is not judged as a loss",
+    )  # fmt: skip
+
+
+def _stays(steps: Steps, values: Floats, rise: Rise, *, grave: bool, restarted: bool) -> Hit:
     """Return the hit of a loss that ends above its lowest level."""
     worst = rise.onset + int(np.argmax(values[rise.onset :]))
     few = "" if rise.noise_is_known else f", in the {len(values)} points that there are"
+    eased = falls_on(values[rise.onset :], rise)
+    reason = (
+        "; the learning rate had been set back" if restarted
+        else "; it falls on from there, as where a task is made harder" if eased
+        else ""
+    )  # fmt: skip
     return Hit(
-        severity="note" if restarted else "sev1" if rise.noise_is_known else "sev2", where="loss", first=int(steps[rise.onset]),
+        severity="note" if restarted or eased else "sev1" if grave else "sev2", where="loss", first=int(steps[rise.onset]),
         last=int(steps[-1]), worst=int(steps[worst]), value=float(values[worst]), limit=rise.low, points=len(steps) - rise.onset,
-        message="the loss rises to {value:.4g} from {limit:.4g} and stays there" + few
-        + ("; the learning rate had been set back" if restarted else ""),
+        message="the loss rises to {value:.4g} from {limit:.4g} and " + ("has not come back" if eased else "stays there") + few
+        + reason,
     )  # fmt: skip
 
 
@@ -66,11 +96,9 @@ def _restarted(rate: Series | None, lowest: int, last: int, *, raised: float = 1
     return bool(len(before) and len(after) and after.max() >= raised * before[-1] and before.max() * 1.01 >= after.max())
 
 
-def _in_blocks(
-    steps: Steps, values: Floats, blocks: int, climbs: int, min_rise: float, min_deviations: float, *, least: int = 10
-) -> Iterator[Hit]:
+def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise: float, min_deviations: float) -> Iterator[Hit]:
     """Yield the climbs of a long log, also those that it came back from."""
-    width = max(least, len(values) // blocks)
+    width = max(POINTS_PER_BLOCK, len(values) // blocks)
     count = len(values) // width
     if count <= climbs:
         return
@@ -91,10 +119,10 @@ def _in_blocks(
         )  # fmt: skip
 
 
-def _climbs(middle: Floats, least: int) -> Iterator[tuple[int, int]]:
-    """Yield first and last block of each stretch that rises `least` times in a row or more."""
+def _climbs(middle: Floats, min_steps: int) -> Iterator[tuple[int, int]]:
+    """Yield first and last block of each stretch that rises `min_steps` times in a row or more."""
     up = np.concatenate(([False], np.diff(middle) > 0, [False]))
     edges = np.flatnonzero(up[1:] != up[:-1])
     for start, end in zip(edges[::2], edges[1::2], strict=True):
-        if end - start >= least:
+        if end - start >= min_steps:
             yield int(start), int(end)

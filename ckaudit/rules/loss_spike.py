@@ -10,8 +10,34 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.incidents import Incident, as_one_of_many, incidents
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, lone_peaks
+from ckaudit.run.peaks import passing_peaks
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, looks_like_a_score
 from ckaudit.run.series import Floats, Mask, Series, Steps
+
+LEAD, APART = 3, 1.25
+"""The gradient norm is flagged before an unstable step, not after it: a lead of three steps makes an incident of a lower jump."""
+
+LEAST, SOLVED, HARD = 0.02, 0.1, 0.25
+"""Height of an event over the first losses; below a tenth of them, where the loss is that of a few examples still wrong, more."""
+
+BEYOND, TAIL = 3.0, 200
+"""An event stands out three times as far as 98 of 100 of the points before it: heavy-tailed data of the lab reach 2.5, once 4.1,
+the least event of an ill run 3.3, of a public log 21."""
+
+KNOWN, ALIKE = 2, 1.05
+"""Hard batches come again: two as high before, to a twentieth (lab: such batches reach 2.1 to 2.6 times the median)."""
+
+FALL = 0.5
+"""A loss that halves right after a jump has understood something (lab: it falls by six tenths where a plateau ends)."""
+
+RESTART, BACK = 2.0, 0.5
+"""A learning rate raised twice over is a restart; an incident is over once half of its jump is gone."""
+
+EARLY, GRAVE = 0.25, 2.0
+"""In the first window a jump counts from a quarter of the first loss on, and is grave over twice of it."""
+
+OPENING, OPENING_STEPS = 0.05, 200
+"""Share and number of the steps in which a warm-up may throw the loss up: a peak there is judged as an early jump only."""
 
 
 @rule(
@@ -20,62 +46,63 @@ from ckaudit.run.series import Floats, Mask, Series, Steps
 )  # fmt: skip
 def loss_spike(
     loss: Series, excess: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, *,
-    k: float = 6.0, jump: float = 1.5, window: int = 50, lead: int = 3, many: int = 3, within: int = 1000, patience: int = 200,
-    least: float = 0.02, solved: float = 0.1, hard: float = 0.25, beyond: float = 3.0, tail: int = 200,
-    restart: float = 2.0, early: float = 0.25, grave: float = 2.0, back: float = 0.5, known: int = 2, apart: float = 1.25,
-    alike: float = 1.05, fall: float = 0.5,
+    k: float = 6.0, jump: float = 1.5, window: int = 50, many: int = 3, within: int = 1000, patience: int = 200,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The loss jumps out of its own noise.
 
     ## What it checks
     A point is flagged when it exceeds the median of the previous `window` points by `k` robust deviations (F15; a healthy 124M
     run has isolated flags at 6). Flags are an incident when three of five points in a row are flagged, when the loss is over
-    `jump` times the median, or over `apart` times it where the gradient norm was flagged in the `lead` steps before, and one of
-    them is higher by `least` of the first losses. An incident ends after half a window without flags, and not before the loss has
-    given `back` half of the jump: a loss that stays where it jumped to stops standing out, and has not come back. `many`
+    `jump` times the median, or over 1.25 times it where the gradient norm was flagged in the 3 steps before, and one of
+    them is higher by 0.02 of the first losses. An incident ends after half a window without flags, and not before the loss has
+    given back half of the jump: a loss that stays where it jumped to stops standing out, and has not come back. `many`
     incidents within `within` steps, or one not back after `patience` steps, is sev1; one that recovered is sev2; isolated flags
-    are a note. In the first window a point that stands over the lowest so far by `early` of the first loss is a jump: sev2 over
-    `grave` times the first loss, else a note.
+    are a note. In the first window a point that stands over the lowest so far by a quarter of the first loss is a jump: sev2 over
+    twice the first loss, else a note.
     ## Why it matters
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
-    Rounded logs have a floor under their deviation. Below `solved` of the first losses a batch's loss is that of the few
-    examples which are still wrong: there it must rise by `hard` of the first losses. Where batches differ much by themselves,
-    an incident stands out `beyond` times as far as 98 of 100 of the `tail` points before it, or it is such a batch (lab:
+    Rounded logs have a floor under their deviation. Below a tenth of the first losses a batch's loss is that of the few
+    examples which are still wrong: there it must rise by a quarter of the first losses. Where batches differ much by themselves,
+    an incident stands out three times as far as 98 of 100 of the 200 points before it, or it is such a batch (lab:
     heavy-tailed data reach 2.5, but once 4.1; the least event of an ill run 3.3, of a public log 21); where the gradient norm
-    is calm throughout, the `tail` points after it count as well. Points that are back at once are no event either where `known`
-    among the `tail` points before were as high, but for a factor of `alike` (lab: hard batches of one kind reach 2.1 to 2.6),
-    and stood alone, flagged or over `apart` times the median: the model learns all but such batches; nor where the loss falls
-    by `fall` of itself in the next `window` points (lab: by a tenth from step 100 on, by six tenths where a plateau ends):
+    is calm throughout, the 200 points after it count as well. Points that are back at once are no event either where two
+    among the 200 points before were as high, but for a factor of 1.05 (lab: hard batches of one kind reach 2.1 to 2.6),
+    and stood alone, flagged or over 1.25 times the median: the model learns all but such batches; nor where the loss falls
+    by half of itself in the next `window` points (lab: by a tenth from step 100 on, by six tenths where a plateau ends):
     something is understood at once, and the old way of it lost. A loss that rises for a moment because the learning rate was
-    set back to a level it had before (`restart` times what it was) is a planned warm restart: a note.
+    set back to a level it had before (twice what it was) is a planned warm restart: a note.
     """
+    if looks_like_a_score(loss.values[loss.finite[:, 0], 0]):
+        yield Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
+        return
     if excess is None or relative is None:
-        yield from _in_few_points(loss)
+        yield from _peaks(loss, np.flatnonzero(loss.finite[:, 0]))
         if loss.points >= ENOUGH_FOR_NOISE:
             return
         yield Skip("too_few_points", f"{loss.points} points of the loss; more than {window} are needed")
         return
-    yield from _early(loss, window, early, grave)
+    yield from _early(loss, window)
     flags = np.nan_to_num(excess.values[:, 0], nan=0.0, posinf=np.inf) > k  # (T,)
-    height = _height(loss.values[:, 0], relative.values[:, 0], least, solved, hard)
+    height = _height(loss.values[:, 0], relative.values[:, 0])
     over = np.nan_to_num(relative.values[:, 0], posinf=np.inf)
-    strong = flags & ((over > jump) | (over > apart) & _led(excess.steps, gradient, k, lead))
+    strong = flags & ((over > jump) | (over > APART) & _led(excess.steps, gradient, k))
     found = [each for each in incidents(flags, strong, quiet=window // 2) if (height[each.first : each.last + 1] >= 1).any()]
     calm = _calm(excess.steps, gradient, found, k)
     found = [
-        as_one_of_many(each, excess.values[:, 0], flags, beyond=beyond, points=tail, later=tail if is_calm else 0)
+        as_one_of_many(each, excess.values[:, 0], flags, beyond=BEYOND, points=TAIL, later=TAIL if is_calm else 0)
         for each, is_calm in zip(found, calm, strict=True)
     ]
-    found = _without_known_batches(found, loss.values[:, 0], flags | (over > apart), tail, known, alike)
-    found = [_as_part_of_a_fall(each, loss.values[:, 0], relative.values[:, 0], window, fall) for each in found]
+    found = _without_known_batches(found, loss.values[:, 0], flags | (over > APART))
+    found = [_as_part_of_a_fall(each, loss.values[:, 0], relative.values[:, 0], window) for each in found]
     serious = [incident for incident in found if incident.is_incident]
     crowded = _crowded(excess.steps, serious, many, within)
     for incident, close in zip(serious, crowded, strict=True):
-        restarted = _restarted(rate, int(excess.steps[incident.first]), window, restart)
-        whole = incident if restarted else _until_back(incident, loss.values[:, 0], relative.values[:, 0], window // 2, back)
+        restarted = _restarted(rate, int(excess.steps[incident.first]), window)
+        whole = incident if restarted else _until_back(incident, loss.values[:, 0], relative.values[:, 0], window // 2)
         hit = _hit(whole, excess.steps, loss.values[:, 0], relative.values[:, 0], close=close, patience=patience)
-        if hit.severity == "sev2" and not incident.is_open and restarted:
+        small = hit.value is not None and hit.limit is not None and hit.value <= jump * hit.limit
+        if restarted and (small or (hit.severity == "sev2" and not incident.is_open)):
             hit = replace(hit, severity="note", message=hit.message + ", after a restart of the learning rate")
         yield hit
     if alone := [incident for incident in found if not incident.is_incident]:
@@ -86,9 +113,7 @@ def loss_spike(
         )  # fmt: skip
 
 
-def _without_known_batches(
-    found: list[Incident], loss: Floats, apart: Mask, tail: int, known: int, alike: float
-) -> list[Incident]:
+def _without_known_batches(found: list[Incident], loss: Floats, apart: Mask) -> list[Incident]:
     """Return the incidents, those as isolated whose points come back at once and are no higher than isolated ones before.
 
     `apart` says which points stand out, and is changed: those of an incident are not isolated.
@@ -97,58 +122,55 @@ def _without_known_batches(
     for each in found:
         told = each
         if each.is_incident:
-            before = slice(max(0, each.first - tail), each.first)
+            before = slice(max(0, each.first - TAIL), each.first)
             heights = np.sort(loss[before][apart[before]])
-            if not each.lasts and len(heights) >= known and loss[[*each.core]].max() <= alike * heights[-known]:
+            if not each.lasts and len(heights) >= KNOWN and loss[[*each.core]].max() <= ALIKE * heights[-KNOWN]:
                 told = replace(each, is_incident=False)
             apart[each.first : each.last + 1] &= not told.is_incident
         judged.append(told)
     return judged
 
 
-def _as_part_of_a_fall(
-    incident: Incident, loss: Floats, relative: Floats, window: int, fall: float, around: int = 10
-) -> Incident:
+def _as_part_of_a_fall(incident: Incident, loss: Floats, relative: Floats, window: int, around: int = 10) -> Incident:
     """Return as isolated what comes back at once, where the loss then falls in `window` points by a share of what it was."""
     after = loss[incident.last + 1 : incident.last + 1 + window]
     level = loss[incident.first] / relative[incident.first]
-    falls = len(after) == window and bool(np.median(after[-around:]) < (1 - fall) * level)
+    falls = len(after) == window and bool(np.median(after[-around:]) < (1 - FALL) * level)
     return replace(incident, is_incident=incident.is_incident and (incident.lasts or not falls))
 
 
-def _early(loss: Series, window: int, share: float, grave: float) -> Iterator[Hit]:
+def _early(loss: Series, window: int) -> Iterator[Hit]:
     """Yield the jump of the loss within its first `window` points, where there is no noise yet to compare it with."""
     rows = np.flatnonzero(loss.finite[:, 0])[:window]
     values = loss.values[rows, 0]
-    if len(values) < 4 or values[0] <= 0:
+    if len(values) < 4 or values.min() < 0 or values[0] == 0:
         return
+    yield from _peaks(loss, rows, after=max(OPENING_STEPS, OPENING * float(loss.steps[-1])))
     lowest = np.minimum.accumulate(_middle_of_three(values))
-    high = np.flatnonzero(values[1:] > lowest[:-1] + share * values[0]) + 1
+    high = np.flatnonzero(values[1:] > lowest[:-1] + EARLY * values[0]) + 1
     if len(high):
         worst = high[int(np.argmax(values[high]))]
         yield Hit(
-            severity="sev2" if values[worst] > grave * values[0] else "note", where="loss", points=len(high),
+            severity="sev2" if values[worst] > GRAVE * values[0] else "note", where="loss", points=len(high),
             first=int(loss.steps[rows[high[0]]]), last=int(loss.steps[rows[high[-1]]]), worst=int(loss.steps[rows[worst]]),
             value=float(values[worst]), limit=float(lowest[worst - 1]),
             message="the loss jumps to {value:.4g} in its first steps, from {limit:.4g}",
         )  # fmt: skip
 
 
-def _in_few_points(loss: Series, *, grave: float = 2.0) -> Iterator[Hit]:
-    """Yield the points of a short log that stand above the levels before and after them.
-
-    Below `grave` times the level that is a note, where there are points enough to know the noise.
-    """
-    known = np.flatnonzero(loss.finite[:, 0])
-    values = loss.values[known, 0]
-    for row in lone_peaks(values):
-        level = float(np.median(values[max(0, row - 3) : row]))
-        step = int(loss.steps[known[row]])
-        is_grave = values[row] > grave * level or len(values) < ENOUGH_FOR_NOISE
+def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
+    """Yield the stretches of few points that stand above the levels before and after them, from a step on."""
+    values = loss.values[rows, 0]
+    for first, last, level in passing_peaks(values):
+        worst = first + int(np.argmax(values[first : last + 1]))
+        height = (HARD if level < SOLVED * values[0] else LEAST) * values[0]
+        if loss.steps[rows[first]] <= after or values[worst] - level < height:
+            continue
         yield Hit(
-            severity="sev2" if is_grave else "note", where="loss", first=step, last=step, worst=step,
-            value=float(values[row]), limit=level, points=1,
-            message=f"the loss jumps to {{value:.4g}} from {{limit:.4g}} and is back at the next of {len(values)} points",
+            severity="sev2", where="loss", first=int(loss.steps[rows[first]]),
+            last=int(loss.steps[rows[last]]), worst=int(loss.steps[rows[worst]]), value=float(values[worst]), limit=level,
+            points=last - first + 1,
+            message="the loss jumps to {value:.4g} from {limit:.4g} and is back after " + f"{last - first + 1} of {len(values)}",
         )  # fmt: skip
 
 
@@ -158,34 +180,34 @@ def _middle_of_three(values: Floats) -> Floats:
     return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 3), axis=1))
 
 
-def _height(loss: Floats, relative: Floats, least: float, solved: float, hard: float) -> Floats:
+def _height(loss: Floats, relative: Floats) -> Floats:
     """Return how far each point stands above its running median, over what it must; infinite where that is not known."""
     known = loss[np.isfinite(loss)][:5]
     start = float(np.median(known)) if len(known) else 0.0
     with np.errstate(all="ignore"):
         median = loss / relative
-        height = (loss - median) / start / np.where(median < solved * start, hard, least)
+        height = (loss - median) / start / np.where(median < SOLVED * start, HARD, LEAST)
     return np.asarray(np.where(np.isnan(height), np.inf, height))
 
 
-def _restarted(rate: Series | None, step: int, window: int, rise: float) -> bool:
+def _restarted(rate: Series | None, step: int, window: int) -> bool:
     """Tell whether the learning rate was set up again, to no more than it had been, in the `window` points before a step."""
     if rate is None:
         return False
     before = rate.values[rate.finite[:, 0] & (rate.steps <= step), 0]
     recent, past = before[-window // 2 :], before[: -window // 2]
     return bool(
-        len(past) and recent.max() >= rise * recent.min() and past.max() * 1.01 >= recent.max() and recent[0] < recent.max()
+        len(past) and recent.max() >= RESTART * recent.min() and past.max() * 1.01 >= recent.max() and recent[0] < recent.max()
     )
 
 
-def _led(steps: Steps, gradient: Series | None, k: float, lead: int) -> Mask:
+def _led(steps: Steps, gradient: Series | None, k: float) -> Mask:
     """Tell of each step whether the gradient norm was flagged in the steps before it."""
     if gradient is None:
         return np.zeros(len(steps), bool)
     flagged = gradient.steps[np.nan_to_num(gradient.values[:, 0], posinf=np.inf) > k]
     before = np.searchsorted(flagged, steps, side="left")
-    after = np.searchsorted(flagged, steps - lead, side="left")
+    after = np.searchsorted(flagged, steps - LEAD, side="left")
     return np.asarray(before > after)
 
 
@@ -198,7 +220,7 @@ def _calm(steps: Steps, gradient: Series | None, found: list[Incident], k: float
     return [bool(np.isfinite(values[inside]).any() and not (values[inside] > k).any()) for inside in spans]
 
 
-def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int, back: float) -> Incident:
+def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int) -> Incident:
     """Return an incident up to the first `quiet` points whose median has given back its share of the jump."""
     level = loss[incident.first] / relative[incident.first]
     later = np.flatnonzero(np.isfinite(loss[incident.last + 1 :])) + incident.last + 1
@@ -207,7 +229,7 @@ def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int, 
         return incident
     peak = np.nanmax(np.where(np.isfinite(loss), loss, np.nan)[incident.first : incident.last + 1])
     rows = later[: count * quiet].reshape(count, quiet)
-    is_back = np.median(loss[rows], axis=1) < level + (1 - back) * (peak - level)
+    is_back = np.median(loss[rows], axis=1) < level + (1 - BACK) * (peak - level)
     if not is_back.any():
         return replace(incident, last=len(loss) - 1, is_open=True)
     block = int(is_back.argmax())

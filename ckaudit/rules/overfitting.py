@@ -7,20 +7,23 @@ import numpy as np
 from ckaudit.metrics.divergence import divergence_step
 from ckaudit.metrics.loss import train_loss_at_evals, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.robust import Rise, falls_on, sustained_rise
 from ckaudit.run.series import Floats, Series, Steps
+
+EVALS_PER_QUARTER = 3
+"""A validation loss that stands is told from the medians of quarters of so many evaluations."""
 
 
 @rule("LOSS002", severity="sev2", needs=[val_loss], wants=[train_loss_at_evals], unit="nats/token")
 def overfitting(
-    val: Series, train: Series | None, *, min_evals: int = 3, rise: float = 0.01, mads: float = 3.0, gain: float = 0.02,
-    fall: float = 0.15, apart: float = 0.5,
+    val: Series, train: Series | None, *, min_evals: int = 3, rise: float = 0.01, gain: float = 0.02, fall: float = 0.15,
+    apart: float = 0.5,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The validation loss rises while the training loss does not.
 
     ## What it checks
-    At least `min_evals` evaluations after the lowest validation loss, and an eighth of all, a rise over it beyond `rise` and
-    beyond `mads` robust deviations of the evaluations' own noise, and a training loss that did not rise with it (F12,
-    playbook D5.1).
+    From `min_evals` evaluations on: whether the validation loss ends above its own lowest level by more than its noise allows and
+    by more than `rise` of it (sustained_rise), and the training loss does not end above its own (F12, playbook D5.1).
     Where no training loss was recorded the rise alone counts, and the message says so. The first step is that of the
     first evaluation after the divergence step: in between it began. A validation loss that stands is as bad: it gains less
     than `gain` from the third quarter of the evaluations to the last, while the training loss falls by `fall` and ends more
@@ -32,38 +35,47 @@ def overfitting(
     rises in one jump and falls on from there comes from another evaluation, not from memory.
     """
     known = val.finite[:, 0]
-    if known.sum() < min_evals + 2:
-        yield Skip("too_few_points", f"{int(known.sum())} evaluations; {min_evals + 2} are needed")
+    if known.sum() < min_evals:
+        yield Skip("too_few_points", f"{int(known.sum())} evaluations; {min_evals} are needed")
         return
     steps, losses = val.steps[known], val.values[known, 0]
-    level = np.zeros(len(steps)) if train is None else train.values[known, 0]
-    onset = divergence_step(steps, level, losses, min_evals=min_evals, rise=rise, mads=mads)
-    if onset is None:
-        yield from _stands(steps, losses, level if train is not None else None, min_evals, gain, fall, apart)
+    level = None if train is None else train.values[known, 0]
+    risen = sustained_rise(losses, min_share=rise)
+    if risen is None or falls_on(losses[risen.onset :], risen):
+        yield from _stands(steps, losses, level, gain, fall, apart)
         return
-    first = int(np.searchsorted(steps, onset, side="right"))
+    if level is not None and _rises_along(level[np.isfinite(level)], risen, rise):
+        return
+    onset = divergence_step(steps, np.zeros(len(steps)) if level is None else level, losses)
+    first = risen.onset if onset is None else min(int(np.searchsorted(steps, onset, side="right")), len(steps) - 1)
     lowest = int(np.argmin(losses))
-    worst = lowest + int(np.argmax(losses[lowest:]))
+    worst = min(first, lowest) + int(np.argmax(losses[min(first, lowest) :]))
     yield Hit(
         severity="sev2", where="val_loss", first=int(steps[first]), last=int(steps[-1]), worst=int(steps[worst]),
         value=float(losses[worst]), limit=float(losses[lowest]), points=len(steps) - first,
         message=f"the validation loss rises to {{value:.4g}} from its lowest, {{limit:.4g}} at step {steps[lowest]}"
+        + ("" if risen.noise_is_known else f", in the {len(losses)} evaluations that there are")
         + ("; no training loss was recorded beside it" if train is None else ""),
     )  # fmt: skip
 
 
-def _stands(
-    steps: Steps, val: Floats, train: Floats | None, min_evals: int, gain: float, fall: float, apart: float
-) -> Iterator[Hit]:
-    """Yield a validation loss that stands while the training loss goes on falling far below it."""
-    if train is None or len(steps) < 4 * min_evals:
+def _rises_along(train: Floats, val: Rise, min_share: float, *, max_ratio: float = 0.1) -> bool:
+    """Tell whether the training loss rises too, by a share of the validation loss's rise: then that is its own illness."""
+    rise = sustained_rise(train, min_share=min_share)
+    return rise is not None and rise.end - rise.low > max_ratio * (val.end - val.low)
+
+
+def _stands(steps: Steps, val: Floats, train: Floats | None, gain: float, fall: float, apart: float) -> Iterator[Hit]:
+    """Yield a validation loss that stands, or rises within its noise, while the training loss goes on falling far below it."""
+    if train is None or len(steps) < 4 * EVALS_PER_QUARTER:
         return
     quarters = np.array_split(np.arange(len(steps)), 4)
     before, last = (float(np.median(val[part])) for part in quarters[2:])
     learnt, memory = (float(np.median(train[part])) for part in quarters[2:])
-    if abs(before - last) < gain * before and memory < (1 - fall) * learnt and val[-1] - train[-1] > apart * val[-1]:
+    if before - last < gain * before and memory < (1 - fall) * learnt and val[-1] - train[-1] > apart * val[-1]:
         yield Hit(
             severity="sev2", where="val_loss", first=int(steps[quarters[3][0]]), last=int(steps[-1]), worst=int(steps[-1]),
             value=float(val[-1]), limit=float(train[-1]), points=len(quarters[3]),
-            message="the validation loss stands at {value:.4g}, while the training loss has fallen on to {limit:.4g}",
+            message=f"the validation loss has not come below its lowest, {val.min():.4g} at step {steps[int(np.argmin(val))]}, "
+            "and stands at {value:.4g}, while the training loss has fallen on to {limit:.4g}",
         )  # fmt: skip

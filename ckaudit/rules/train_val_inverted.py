@@ -12,42 +12,53 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
+AROUND, WIDE = 5, 12
+"""Training points before and after an evaluation whose median is its level: of a gap that is noted, and of one that accuses."""
+
+MIN_COURSE = 8
+"""Evaluations that show whether a gap widens."""
+
+START, LATE_START, LATE_RATIO = 1e-3, 1e-2, 1.5
+"""Shares of the run's steps: a log that begins after the first lacks some of the height it fell from, so that its limit is so
+many times higher; one that begins after the second does not say what the run began with."""
+
 
 @rule("LOSS006", severity="sev2", needs=[val_loss, train_loss_raw], wants=[FACTS], unit="nats/token")
 def train_val_inverted(
     val: Series, train: Series, facts: Manifest | None, *,
-    share: float = 0.18, foreign: float = 0.26, note_share: float = 0.02, min_evals: int = 3, around: int = 5,
-    wide: int = 12, widens: float = 1.5, course: int = 8, chance: float = 0.01,
+    share: float = 0.18, foreign: float = 0.26, note_share: float = 0.02, min_evals: int = 3, widens: float = 1.5,
+    chance: float = 0.01,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The validation loss lies below the training loss.
 
     ## What it checks
-    The median training loss of the points around each evaluation less the validation loss, over the first losses. More
-    than `share` at `min_evals` evaluations in a row, by `wide` points before and after it and the median of three
-    evaluations: the two cannot be losses of the same thing (lab: label smoothing of 0.1 comes to 0.12, a third of the
-    targets at random to 0.2 and more). Where nothing says that the inputs are tokens the limit is `foreign` (public logs:
-    augmented images with smoothing come to 0.24). More than `note_share`, by `around` points, is noted; and it is sev2 too
-    where it widens, without a doubt (Mann-Kendall below `chance`, from `course` evaluations on): to `widens` times from
+    The median training loss of the points around each evaluation (none from before half of its step or after half as many again)
+    less the validation loss, over the first losses. More than `share` at `min_evals` evaluations in a row, by 12 points before
+    and after it and the median of three evaluations: the two cannot be losses of the same thing (lab: label smoothing of 0.1
+    comes to 0.12, a third of the targets at random to 0.2 and more). Where nothing says that the inputs are tokens the limit is
+    `foreign` (public logs: augmented images with smoothing come to 0.24). More than `note_share`, by 5 points, is noted; and it
+    is sev2 too where it widens, without a doubt (Mann-Kendall below `chance`, from 8 evaluations on): to `widens` times from
     their second quarter to the last (lab: dropout of 0.3 comes to 1.2, held-out rows in the training set to 1.9).
     ## Why it matters
     Targets of the training set are wrong, the two losses are computed in two ways, or the held-out set is in the training
     set.
     ## False alarms
     Dropout, label smoothing and augmentation burden the training loss alone: that explains a small gap that keeps
-    its size, which stays a note.
+    its size, which stays a note. So does everything in a log whose first hundredth is missing: the losses that a gap is held
+    against are not there.
     """
     yield from too_few(val, min_evals)
     known = np.flatnonzero(train.finite[:, 0])
-    if len(known) < 2 * around:
-        yield Skip("too_few_points", f"{len(known)} points of the training loss; {2 * around} are needed")
+    if len(known) < 2 * AROUND:
+        yield Skip("too_few_points", f"{len(known)} points of the training loss; {2 * AROUND} are needed")
         return
-    values = train.values[known, 0]
-    start = float(np.median(values[:around]))
+    start, late = _start(train, known, val)
     if start <= 0:
         return
-    gap = (_level(train, known, val, around)[:, None] - val.values) / start  # (E, V)
-    steady = _middle_of_three((_level(train, known, val, wide)[:, None] - val.values) / start)
+    gap = (_level(train, known, val, AROUND)[:, None] - val.values) / start  # (E, V)
+    steady = _middle_of_three((_level(train, known, val, WIDE)[:, None] - val.values) / start)
     limit = share if facts is not None and facts.vocabulary is not UNSET else foreign
+    limit *= 1.0 if late <= START else LATE_RATIO if late <= LATE_START else np.inf
     rest = np.nan_to_num(gap) > note_share
     for span in spans(val, np.nan_to_num(steady) > limit, min_points=min_evals):
         rest[span.rows] = False
@@ -55,7 +66,7 @@ def train_val_inverted(
             span, "sev2", "the training loss lies above {where} by {value:.0%} of what the run began with; "
             "no dropout or smoothing makes more than {limit:.0%}", badness=steady, limit=limit,
         )  # fmt: skip
-    wider = _widens(val, gap[:, 0], widens, course, chance)
+    wider = late <= START and _widens(val, gap[:, 0], widens, chance, -(-2 * AROUND * len(val.steps) // len(known)))
     for span in spans(val, rest, min_points=min_evals):
         yield Hit.over(
             span, "sev2" if wider else "note", "the training loss lies above {where} by {value:.0%} of what the run began with"
@@ -64,11 +75,26 @@ def train_val_inverted(
         )  # fmt: skip
 
 
-def _widens(val: Series, gap: Floats, times: float, least: int, chance: float) -> bool:
-    """Tell whether the gap widens from the second quarter of the evaluations to the last; in the first it is coming down."""
-    known = np.flatnonzero(np.isfinite(gap))
+def _start(train: Series, known: "np.ndarray", val: Series) -> tuple[float, float]:
+    """Return the loss that the run began with, of both losses where both were there, and how late the log begins, as a share."""
+    last = float(train.steps[known[-1]])
+    evals = np.flatnonzero(val.finite[:, 0])
+    values = [float(train.values[known[0], 0]), float(np.median(train.values[known[:AROUND], 0]))]
+    first = [float(train.steps[known[0]])]
+    if len(evals) and val.steps[evals[0]] <= LATE_START * last:
+        values.append(float(val.values[evals[0], 0]))
+        first.append(float(val.steps[evals[0]]))
+    return max(values), 0.0 if min(first) <= 1 else min(first) / last
+
+
+def _widens(val: Series, gap: Floats, times: float, chance: float, apart: int) -> bool:
+    """Tell whether the gap widens from the second quarter of the evaluations to the last; in the first it is coming down.
+
+    Of evaluations that share their training points, one in `apart` is taken.
+    """
+    known = np.flatnonzero(np.isfinite(gap))[::apart]
     quarter = len(known) // 4
-    if len(known) < least:
+    if len(known) < MIN_COURSE:
         return False
     before, after = (float(np.median(gap[part])) for part in (known[quarter : 2 * quarter], known[-quarter:]))
     trend = theil_sen(val.steps[known[quarter:]].astype(float), gap[known[quarter:]])
@@ -84,7 +110,14 @@ def _middle_of_three(gap: Floats) -> Floats:
 
 
 def _level(train: Series, known: "np.ndarray", val: Series, around: int) -> Floats:
-    """Return the median training loss around each evaluation, shape (E,)."""
-    places = np.searchsorted(train.steps[known], val.steps, side="right")
-    losses = train.values[known, 0]
-    return np.array([np.median(losses[max(0, place - around) : place + around]) for place in places.tolist()])
+    """Return the median training loss around each evaluation, shape (E,); NaN where there is none near to it."""
+    steps, losses = train.steps[known], train.values[known, 0]
+    places = np.searchsorted(steps, val.steps, side="right")
+    starts = np.maximum(places - around, np.searchsorted(steps, val.steps // 2))
+    ends = np.minimum(places + around, np.searchsorted(steps, val.steps + val.steps // 2, side="right"))
+    return np.array(
+        [
+            np.median(losses[first:last]) if last > first else np.nan
+            for first, last in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
+    )

@@ -6,7 +6,8 @@ Many points are reduced to the medians of equal parts, so that 15, 60 and 600 po
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, lone_peaks, sustained_rise
+from ckaudit.run.ends import BLOCKS, MEDIAN_COST, lone_peaks
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, PRIOR_NOISE, difference_noise, sustained_rise
 from ckaudit.run.series import Floats, Steps
 
 LARGE = 0.5
@@ -44,7 +45,11 @@ def lasting_rise(values: Floats, *, share: float, share_alone: float | None = No
         share_alone: The same where there are too few points to know the noise; default: the same.
     """
     alone = share if share_alone is None else share_alone
-    found = sustained_rise(values, min_share=share, min_share_alone=alone)
+    few = len(values) < ENOUGH_FOR_NOISE  # any quantity may scatter by a tenth: of few points, that is what is held against it
+    found = sustained_rise(
+        values, min_share=alone if few else share, min_share_alone=2 * alone, min_deviations=4.0 if few else 5.0,
+        prior=0.1 if few else PRIOR_NOISE,
+    )  # fmt: skip
     if found is not None:
         return Turn(found.onset, len(values) - 1, found.low, found.end)
     return _rise_of_thirds(values, share, max(share, LARGE))

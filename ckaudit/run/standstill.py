@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.run.robust import begins_with_its_run, never_falls, rank_trend
 from ckaudit.run.series import Floats, Series, Steps
 
 BLOCKS = 24
@@ -50,7 +51,7 @@ def standstill(
         least: Nats by which a resting curve must have fallen: so much the frequencies of tokens give; a fine-tuning falls less.
     """
     if not is_whole(steps):
-        return None
+        return _resting_in_few(losses, high, least) if 8 <= len(losses) < WHOLE and begins_with_its_run(steps) else None
     parts = np.array_split(np.arange(len(losses)), BLOCKS)
     middle = np.array([np.median(losses[part]) for part in parts])
     began, ends = float(np.median(losses[:10])), float(middle[-1])
@@ -82,6 +83,25 @@ def _moved(val: Series | None) -> float:
     return float(np.ptp(val.values[val.finite])) if val is not None and val.finite.any() else 0.0
 
 
+def _resting_in_few(losses: Floats, high: float, least: float) -> Standstill | None:
+    """Return a short curve that falls at once and then never again: after its first quarter by 3 % at the most.
+
+    Args:
+        losses: Finite, shape (T,).
+        high: See standstill.
+        least: See standstill.
+    """
+    began, first = float(losses[0]), max(2, len(losses) // 4)
+    rest = never_falls(losses[first:], max_fall=0.03, max_noise=0.03)
+    if rest is None or rest.last < high * began or began - rest.last < least or rank_trend(losses[first:]) < -1:
+        return None
+    return Standstill(
+        "rests", first, rest.last, rest.first,
+        "the loss came to {value:.4g} at once, and no lower from step {first} to step {last}, "
+        f"in the {len(losses)} points that there are",
+    )  # fmt: skip
+
+
 def _resting(
     parts: list[np.ndarray], middle: Floats, began: float, error: float, rest: float, high: float, least: float
 ) -> Standstill | None:  # fmt: skip
@@ -96,7 +116,7 @@ def _resting(
     if not within[quarter:].all() or trend > 3 * np.sqrt(2 / quarter) * error:
         return None
     higher = np.flatnonzero(middle - level > max(2 * error, rest * fall / 4))
-    first = int(higher[-1]) + 1 if len(higher) else 0
+    first = min(int(higher[-1]) + 1, BLOCKS - 1) if len(higher) else 0
     return Standstill(
         "rests", int(parts[first][0]), level, level + rest * fall,
         "the loss came to {value:.4g} by step {first}, and no lower to step {last}",

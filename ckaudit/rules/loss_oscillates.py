@@ -1,0 +1,66 @@
+"""LOSS008: the loss goes up and down and gets nowhere."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.oscillation import MIN_POINTS, oscillation
+from ckaudit.run.series import Series
+
+FEWEST = 4
+"""Three points swing twice, as any noise does."""
+
+
+@rule("LOSS008", severity="sev2", needs=[train_loss_raw], wants=[learning_rate], unit="nats/token")
+def loss_oscillates(
+    loss: Series, rate: Series | None, *, min_swing: float = 0.2, min_power: float = 0.5, max_chance: float = 3e-3,
+    max_progress: float = 0.5,
+) -> Iterator[Hit | Skip]:  # fmt: skip
+    """The loss goes up and down and gets nowhere.
+
+    ## What it checks
+    The loss after its first fall, at any number of points: it swings by `min_swing` of its level, one period holds `min_power`
+    of its variance (three cycles at least), which chance gives with a probability below `max_chance` (Fisher's g test, 1929),
+    and from its first third to its last it falls by less than `max_progress` of a swing. Of fewer than eight points, the last
+    four go down and up three times, each time by 0.85 of `min_swing`.
+    ## Why it matters
+    Steps that are too large, or two batches that pull against each other, cost all progress though nothing diverges (FX-1, D2.1).
+    ## False alarms
+    A loss that swings with a learning rate that is restarted on purpose is a note. Noise, and a generator's loss that walks,
+    have no period.
+    """
+    known = np.flatnonzero(loss.finite[:, 0])
+    steps, values = loss.steps[known], loss.values[known, 0]
+    if len(known) < FEWEST:
+        yield Skip("too_few_points", f"{len(known)} finite points of the loss; {FEWEST} are needed")
+        return
+    found = oscillation(
+        values, min_swing=min_swing, min_power=min_power, max_chance=max_chance, max_progress=max_progress
+    )  # fmt: skip
+    if found is None:
+        return
+    worst = found.first + int(np.argmax(values[found.first :]))
+    times = f"{found.cycles:.0f} times" if len(known) >= MIN_POINTS else f"in the {len(known)} points that there are"
+    swings = rate is not None and _is_cyclic(rate, found.cycles)
+    yield Hit(
+        severity="note" if swings else "sev2", where="loss", first=int(steps[found.first]), last=int(steps[-1]),
+        worst=int(steps[worst]), value=found.high, limit=found.low, points=len(steps) - found.first,
+        message="the loss goes up and down between {limit:.4g} and {value:.4g}, " + times + ", and gets no lower"
+        + (", as the learning rate does" if swings else ""),
+    )  # fmt: skip
+
+
+def _is_cyclic(rate: Series, cycles: float) -> bool:
+    """Tell whether the learning rate goes up again about as often as the loss does, half of the times at least."""
+    values = rate.values[rate.finite[:, 0], 0]
+    if len(values) < MIN_POINTS:
+        return False
+    lowest, rises = float(values[0]), 0
+    for value in values.tolist():
+        if value > 1.5 * lowest:
+            rises, lowest = rises + 1, value
+        lowest = min(lowest, value)
+    return rises >= cycles / 2
