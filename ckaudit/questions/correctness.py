@@ -14,6 +14,7 @@ from ckaudit.metrics.words import element_type
 from ckaudit.questions.question import Said, above, foreign, question, unrecorded, worse
 from ckaudit.questions.values import largest, last_row, listed, points, row_of, smallest
 from ckaudit.rules.dead_parameter import dead_parameter
+from ckaudit.rules.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
@@ -138,9 +139,9 @@ def parameter_dead(
 
 
 @question(
-    "D1.4", wants=[parity_loss_diff, parity_param_diff, gradient_check_error],
+    "D1.4", wants=[parity_loss_diff, parity_param_diff, gradient_check_error, train_loss_raw, element_type],
     rules=(
-        "mask_leak", "target_misalignment", "target_equals_input", "gradients_carried_over", "evaluated_in_training_mode",
+        "parity_broken", "mask_leak", "target_misalignment", "target_equals_input", "gradients_carried_over", "evaluated_in_training_mode",
         "loss_below_floor", "parameter_count_changed", "dtype_changed", "rank_divergence",
     ),
 )  # fmt: skip
@@ -148,11 +149,13 @@ def implementation_right(
     loss: Series | None,
     parameters: Series | None,
     gradient: Series | None,
+    level: Series | None,
+    types: Series | None,
     *,
-    loss_limit: float = 1e-6,
-    param_limit: float = 1e-5,
-    gradient_limit: float = 1e-4,
-    factor: float = 10.0,
+    loss_limit: float = parity_broken.thresholds["loss_limit"],
+    param_limit: float = parity_broken.thresholds["param_limit"],
+    gradient_limit: float = parity_broken.thresholds["gradient_limit"],
+    factor: float = parity_broken.thresholds["factor"],
 ) -> Said:
     """Is the implementation correct?
 
@@ -160,10 +163,11 @@ def implementation_right(
     The differences of loss and parameters from a reference implementation on the same batches, and those of gradients
     from finite differences; the largest of each.
     ## Good
-    Losses within `loss_limit`, parameters within `param_limit` (playbook D1.4, relative, in float32), gradients within
-    `gradient_limit` (in float64; Press et al. 2007, section 5.7).
+    Losses within `loss_limit` (above one nat, that share of the loss), parameters within `param_limit` (playbook D1.4,
+    relative, in float32; a coarser type has its own), gradients within `gradient_limit` (in float64; Press et al. 2007,
+    section 5.7). All limits are those of parity_broken.
     ## Watch
-    Up to `factor` times as much, a starting value: other orders of summation, or a lower precision, can do that.
+    Up to `factor` times as much: other orders of summation can do that.
     ## Bad
     More: the two do not compute the same.
     """
@@ -171,15 +175,20 @@ def implementation_right(
         return unrecorded("nothing was compared with a reference", "parity_loss_diff", "parity_param_diff")
     words: list[Word] = []
     texts, numbers = [], {}
-    limits = (("losses", loss, loss_limit), ("parameters", parameters, param_limit), ("gradients", gradient, gradient_limit))
-    for what, series, limit in limits:
+    of_parameters = max(param_limit, PARAMETERS[coarsest_type(types)])
+    limits = (("losses", loss, loss_limit), ("parameters", parameters, of_parameters), ("gradients", gradient, gradient_limit))
+    for what, series, plain in limits:
         if series is None:
             continue
+        allowed = loss_limits(series, level, types, plain)[series.finite[:, 0]] if what == "losses" else plain
         steps, values = points(series)
-        worst = int(np.argmax(values))
-        words.append(above(values[worst], watch=limit, bad=factor * limit))
-        texts.append(f"{what} differ by {values[worst]:.3g} at most, at step {steps[worst]} (limit {limit:.0e})")
-        numbers[what] = float(values[worst])
+        over = np.abs(values) / allowed
+        worst = int(np.argmax(over))
+        value = float(abs(values[worst]))
+        limit = value / float(over[worst]) if value else plain
+        words.append(above(float(over[worst]), watch=1.0, bad=factor))
+        texts.append(f"{what} differ by {value:.3g} at most, at step {steps[worst]} (limit {limit:.2g})")
+        numbers[what] = value
     if words == ["good"] and gradient is None:
         return unrecorded(
             texts[0] + "; that is one half of a comparison", "parity_loss_diff" if loss is None else "parity_param_diff"
@@ -261,7 +270,7 @@ def _on(steps: Steps, rate: Series | None) -> np.ndarray:
     return np.logical_and(steps > 0, (rates > 0).any(axis=1))
 
 
-@question("D1.6", wants=[replay_identical, replay_loss_diff, replay_first_difference], rules=("validation_noise",))
+@question("D1.6", wants=[replay_identical, replay_loss_diff, replay_first_difference], rules=("replay_differs", "validation_noise"))
 def deterministic(same: Series | None, diff: Series | None, first: Series | None) -> Said:
     """Is it deterministic?
 
