@@ -33,6 +33,7 @@ from ckaudit.metrics import Metric
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.words import element_type
 from ckaudit.policy.gate import OPEN, Gate, over
+from ckaudit.questions import questions as all_questions
 from ckaudit.rules import rules
 from ckaudit.run.cancelled import left_out
 from ckaudit.run.read import Progress
@@ -63,7 +64,7 @@ def triage(
         UnreadableError: Where there is no run.
         UsageError: Where `step` lies before the record.
     """
-    reads = triage_reads() | (interview_reads(questions) if questions else frozenset())
+    reads = triage_reads() | interview_reads(questions)
     run = open_judged(path, reads=reads, step=step, choice=choice, progress=progress)
     return triage_run(run, step=step, questions=questions, gate=gate)
 
@@ -97,7 +98,7 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     diagnoses = first_causes(diagnose(run, findings, causes().values(), accepted=hidden), findings, run)
     findings = advised(ranked(findings, run), diagnoses)
     answers = interview(run, questions, findings, diagnoses, step=step)
-    checks = [*settled.checks, *broken_plugins(), *broken(answers)]
+    checks = [*settled.checks, *broken_plugins(), *broken(answers, settled.checks)]
     notes += [*over(settled.ended, gate), *unwatched(run, clauses), *left_out(gradient_norm(run), run.tensors, element_type(run))]
     vital = vital_checks(run, checks)
     drawn = [*charts(run), *finding_charts(run, findings)]
@@ -114,12 +115,14 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
 
 
 def triage_reads() -> frozenset[str]:
-    """Return the checkpoint paths that any rule, cause or picture looks at."""
+    """Return the checkpoint paths that any rule, question, cause or picture looks at."""
     wanted: set[Metric] = {*STATE, *DRAWN, *DERIVED}
     for rule in rules().values():
         wanted.update(rule.metrics)
     for cause in causes().values():
         wanted.update(each for each in cause.wants if isinstance(each, Metric))
+    for question in all_questions().values():
+        wanted.update(question.metrics)
     return frozenset().union(*(metric.paths for metric in wanted))
 
 

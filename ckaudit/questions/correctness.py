@@ -12,7 +12,7 @@ from ckaudit.metrics.replay import replay_first_difference, replay_identical, re
 from ckaudit.metrics.weights import update_norm, update_to_weight_global
 from ckaudit.metrics.words import element_type
 from ckaudit.questions.question import Said, above, foreign, question, unrecorded, worse
-from ckaudit.questions.values import largest, last_row, listed, points, row_of, smallest
+from ckaudit.questions.values import largest, last_row, listed, no_fall, points, row_of, smallest
 from ckaudit.rules.dead_parameter import dead_parameter
 from ckaudit.rules.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
 from ckaudit.rules.rule import FACTS
@@ -34,26 +34,30 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
     ),
 )  # fmt: skip
 def training_at_all(
-    loss: Series, excess: Series | None, *, first: int = 10, least: float = 0.01, long: int = 100, solved: float = 0.1
-) -> Said:
+    loss: Series, excess: Series | None, *, first: int = 10, fewest: int = 6, least: float = 0.01, long: int = 100,
+    solved: float = 0.1,
+) -> Said:  # fmt: skip
     """Is it training at all?
 
     ## Looks at
-    Where the training loss stands at the end against its start, its `first` points (playbook D1.1), and what a uniform guess
-    costs.
+    Where the training loss stands at the end against its start, its `first` points (playbook D1.1; a third of them where
+    there are fewer, `fewest` at least, two for each), and what a uniform guess costs.
     ## Good
     It falls by more than `least` of itself; a start near the log of the vocabulary is that of a sound model. `least` is a
     starting value, above the noise of most losses. A long warm-up may delay the fall.
     ## Watch
     The whole of the fall lies in these points, within `long` steps, and the record goes on for as long again: since then it
-    stands. A loss below `solved` of its start has nowhere to fall. Both are starting values.
+    stands. A loss below `solved` of its start has nowhere to fall. Both are starting values. Or it does not fall in a log that
+    begins in the middle of its run, or one so noisy that a fall of `least` would not be seen.
     ## Bad
     It stays where it was, ends higher, or is no number.
     """
     steps, values = points(loss)
-    if len(values) < first:
-        return unrecorded(f"{len(values)} points of train_loss_raw; {first} are needed", "train_loss_raw")
-    start, soon, end = float(values[0]), float(np.median(values[first - 3 : first])), float(np.median(values[-first:]))
+    if len(values) < fewest:
+        return unrecorded(f"{len(values)} points of train_loss_raw; {fewest} are needed", "train_loss_raw")
+    few = first if len(values) >= first else max(2, len(values) // 3)
+    width = min(3, few)
+    start, soon, end = float(values[0]), float(np.median(values[few - width : few])), float(np.median(values[-few:]))
     fell, stayed = start - soon > least * abs(start), start - end > least * abs(start)
     text = f"the loss goes from {start:.4g} at step {steps[0]} to {end:.4g} at the end, step {steps[-1]}"
     numbers = {"first": start, "soon": soon, "last": end}
@@ -62,11 +66,14 @@ def training_at_all(
         text += f"; it began {numbers['excess']:+.3g} from a uniform guess"
     if stayed and not fell:
         text += "; the fall begins late"
-    early, on = steps[first - 1] - steps[0], steps[-1] - steps[first - 1]
+    early, on = steps[few - 1] - steps[0], steps[-1] - steps[few - 1]
     stands = stayed and soon - end <= least * abs(start) and end > solved * start and early < long <= on
     if stands:
-        text += f"; at step {steps[first - 1]} it was {soon:.4g} already, and has not fallen since"
-    return Said(word="watch" if stands else "good" if stayed else "bad", sentence=text, numbers=numbers)
+        text += f"; at step {steps[few - 1]} it was {soon:.4g} already, and has not fallen since"
+    word: Word = "good" if stayed and not stands else "watch"
+    if not stayed and (why := no_fall(steps, values, least)) is not None:
+        return Said(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
+    return Said(word=word, sentence=text, numbers=numbers)
 
 
 @question(
@@ -206,21 +213,22 @@ def implementation_right(
 )  # fmt: skip
 def weights_updated(
     norm: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, facts: Manifest | None,
-    types: Series | None, *, lowest: float = update_out_of_band.thresholds["lowest"],
+    types: Series | None, *, lowest: float = update_out_of_band.thresholds["lowest"], near: float = 0.1,
 ) -> Said:  # fmt: skip
     """Are the weights updated?
 
     ## Looks at
-    The last update of every trainable tensor while the learning rate was not zero, beside its gradient; where updates were
-    not recorded by tensor, all weights together.
+    The last update of every trainable tensor while the learning rate was at least `near` of its peak, beside its
+    gradient; where updates were not recorded by tensor, all weights together. At the end of a schedule rounding leaves weights
+    where they are, and nothing is wrong.
     ## Good
     No update is zero, and together they are at least `lowest` of the weights (the band of update_out_of_band).
     ## Watch
     Together they are less than that, or a tensor without a gradient is not updated.
     ## Bad
-    A tensor that gets a gradient is not updated (playbook D1.5).
+    A tensor that gets a gradient is not updated (playbook D1.5). `near` is a starting value.
     """
-    still, text, numbers = ([], "", {}) if norm is None else _still(_judged(norm, gradient, facts, types), rate)
+    still, text, numbers = ([], "", {}) if norm is None else _still(_judged(norm, gradient, facts, types), rate, near)
     if norm is None and relative is None:
         return unrecorded("no update was measured", "update_norm", "update_to_weight_global")
     word: Word = "good"
@@ -245,9 +253,12 @@ def _judged(series: Series, gradient: Series | None, facts: Manifest | None, typ
     return series.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
 
 
-def _still(trainable: Series, rate: Series | None) -> tuple[list[str], str, dict[str, float]]:
+def _still(trainable: Series, rate: Series | None, near: float) -> tuple[list[str], str, dict[str, float]]:
     """Return the trainable tensors that the last update left as they were, and the words on it."""
-    rows = np.flatnonzero(trainable.finite.any(axis=1) & _on(trainable.steps, rate))
+    known = trainable.finite.any(axis=1)
+    rows = np.flatnonzero(known & _on(trainable.steps, rate, near))
+    if not len(rows):
+        rows = np.flatnonzero(known & _on(trainable.steps, rate))
     if not len(rows):
         return [], "", {}
     row, step = row_of(trainable, int(rows[-1])), int(trainable.steps[rows[-1]])
@@ -262,12 +273,13 @@ def _last_with_rate(series: Series, rate: Series | None) -> tuple[int, float] | 
     return (int(steps[known[-1]]), float(values[known[-1]])) if len(known) else None
 
 
-def _on(steps: Steps, rate: Series | None) -> np.ndarray:
-    """Mark the steps that had a learning rate, as far as nobody said otherwise."""
+def _on(steps: Steps, rate: Series | None, near: float = 0.0) -> np.ndarray:
+    """Mark the steps that had a learning rate, of at least a share of its peak, as far as nobody said otherwise."""
     if rate is None:
         return steps > 0
-    rates: np.ndarray = np.nan_to_num(at(rate, steps).values, nan=1.0)
-    return np.logical_and(steps > 0, (rates > 0).any(axis=1))
+    least = near * float(rate.values[rate.finite].max(initial=0.0))
+    rates: np.ndarray = np.nan_to_num(at(rate, steps).values, nan=np.inf)
+    return np.logical_and(steps > 0, ((rates > 0) & (rates >= least)).any(axis=1))
 
 
 @question("D1.6", wants=[replay_identical, replay_loss_diff, replay_first_difference], rules=("replay_differs", "validation_noise"))
