@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ckaudit.audit.judge import Judgement, judge
 from ckaudit.audit.said import BROKE, said
 from ckaudit.causes.cause import Findings
-from ckaudit.contract.report import SEVERITIES, Check, Finding, Severity
+from ckaudit.contract.report import SEVERITIES, Check, Finding, Outcome, Severity, SkipReason
 from ckaudit.contract.violations import Kind
 from ckaudit.policy.clauses import Clauses
 from ckaudit.questions import questions
@@ -87,12 +87,13 @@ def _finding(asked: Question, told: Said, run: Run) -> Finding:
 def _check(asked: Question, told: Said, codes: set[str]) -> Check:
     """Return what became of a question, as of a rule."""
     bad = BAD[asked.id]
-    judged, broke = told.word in ("good", "watch", "bad"), BROKE in told.sentence
+    judged = told.word in ("good", "watch", "bad")
+    outcome: Outcome = "error" if BROKE in told.sentence else "passed" if judged else "skipped"
+    reason: SkipReason = "not_applicable" if told.word == "not_applicable" else "not_recorded"
     return Check(
         code=asked.id, name=bad.name, title=title_of(bad), severity=bad.severity,
-        outcome="error" if broke else "skipped" if not judged else "failed" if asked.id in codes and bad.severity != "note" else "passed",
-        reason=None if judged or broke else "not_recorded" if told.word == "not_recorded" else "not_applicable",
-        detail=None if judged else told.sentence, findings=int(asked.id in codes),
+        outcome="failed" if asked.id in codes and bad.severity != "note" else outcome,
+        reason=reason if outcome == "skipped" else None, detail=None if judged else told.sentence, findings=int(asked.id in codes),
     )  # fmt: skip
 
 

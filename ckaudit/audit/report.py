@@ -34,6 +34,7 @@ from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.words import element_type
 from ckaudit.policy.gate import OPEN, Gate, over
 from ckaudit.questions import questions as all_questions
+from ckaudit.questions.bad import BAD
 from ckaudit.rules import rules
 from ckaudit.run.cancelled import left_out
 from ckaudit.run.read import Progress
@@ -175,7 +176,8 @@ def verdict(
     """
     grave = [finding for finding in findings if finding.severity != "note"]
     if not grave:
-        return _all_clear(checks, run.last_step, vital, hidden)
+        bad = [finding for finding in findings if finding.code in BAD]
+        return _all_clear(checks, run.last_step, vital, hidden, bad)
     if not diagnoses:
         worst_of_training = next((each for each in grave if not of_record(each)), None)
         if worst_of_training is None and (broken := grave[0].file):
@@ -201,12 +203,18 @@ def _place(diagnosis: Diagnosis) -> str:
     return f", in {diagnosis.where}" if diagnosis.where and "." in diagnosis.where else ""
 
 
-def _all_clear(checks: Sequence[Check], last: int | None, vital: Sequence[VitalCheck], hidden: int) -> str:
-    count = sum(check.outcome in ("passed", "failed") for check in checks)
+def _all_clear(
+    checks: Sequence[Check], last: int | None, vital: Sequence[VitalCheck], hidden: int, bad: Sequence[Finding]
+) -> str:
+    """Say that nothing is ill, how much was judged, and which questions are answered bad for all that."""
+    rules = [check for check in checks if check.code not in BAD]
+    count = sum(check.outcome in ("passed", "failed") for check in rules)
     if not count:
         return "Nothing could be judged: no rule found what it needs"
     until = "" if last is None else f" up to step {last}"
     known = f", and {plural(hidden, 'finding')} {'is' if hidden == 1 else 'are'} accepted" if hidden else ""
+    told = "".join(f"; {each.code}: {BAD[each.code].says}" for each in bad)
     if judged(vital, checks) == "limited":
-        return f"No {'new ' if hidden else ''}illness seen{until}, but {limits(vital)}{known}"
-    return f"Nothing {'new' if hidden else 'wrong'}{until}: {count} of {len(checks)} rules could judge{known}"
+        return f"No {'new ' if hidden else ''}illness seen{until}, but {limits(vital)}{known}{told}"
+    nothing = f"No {'new ' if hidden else ''}illness" if bad else f"Nothing {'new' if hidden else 'wrong'}"
+    return f"{nothing}{until}: {count} of {len(rules)} rules could judge{known}{told}"

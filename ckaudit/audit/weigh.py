@@ -31,9 +31,9 @@ def weigh(asked: Question, said: Said, run: Run, findings: Sequence[Finding], di
     """Hold an answer against findings and causes.
 
     Those of the question's own rules count in full: sev2 leaves "watch" at best, what is graver "bad", and so does a finding
-    that is what the question calls bad. A good answer is to be
-    watched where numbers that it rests on mean nothing, where the run is ruined, where a cause that is about the same is
-    likely, and where a finding that is grave or not over rests on the same numbers.
+    that is what the question calls bad. A good answer is to be watched where numbers that it rests on mean nothing, where the
+    run is ruined, where a cause that is about the same is likely, and where a finding that is grave or not over rests on the
+    same numbers.
 
     Args:
         asked: The question.
@@ -46,14 +46,14 @@ def weigh(asked: Question, said: Said, run: Run, findings: Sequence[Finding], di
     own = [each for each in grave if each.name in asked.rules]
     if own:
         word: Word = "bad" if own[0].severity != "sev2" or _says_bad(asked, own) else "watch"
-        found = [*own, *_of_answers(asked, findings)]
-        return Weighed(_never_better(said, word, f"{_told(own[0])}{_besides(own)}", found, diagnoses), tuple(found))
+        own += [each for each in findings if each.code == asked.id]
+        return Weighed(_never_better(said, word, f"{_told(own[0])}{_besides(own)}", own, diagnoses), tuple(own))
     if said.word == "bad":
         return Weighed(said, (*(each for each in grave if each.name in asked.weighs), *_of_answers(asked, findings)))
     if said.word != "good":
         return Weighed(said)
-    for reason, found in _doubts(asked, run, grave, diagnoses):
-        return Weighed(_never_better(said, "watch", reason, found, diagnoses), tuple(found))
+    for reason, doubts in _doubts(asked, run, grave, diagnoses):
+        return Weighed(_never_better(said, "watch", reason, doubts, diagnoses), tuple(doubts))
     return Weighed(said)
 
 

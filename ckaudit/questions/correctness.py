@@ -12,7 +12,7 @@ from ckaudit.metrics.replay import replay_first_difference, replay_identical, re
 from ckaudit.metrics.weights import update_norm, update_to_weight_global
 from ckaudit.metrics.words import element_type
 from ckaudit.questions.question import Said, above, foreign, question, unrecorded, worse
-from ckaudit.questions.values import largest, last_row, listed, no_fall, points, row_of, smallest
+from ckaudit.questions.values import apart_alike, largest, last_row, listed, no_fall, points, row_of, smallest
 from ckaudit.rules.dead_parameter import dead_parameter
 from ckaudit.rules.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
 from ckaudit.rules.rule import FACTS
@@ -29,7 +29,7 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
 @question(
     "D1.1", needs=[train_loss_raw], wants=[initial_loss_excess],
     rules=(
-        "nonfinite_values", "hidden_nonfinite", "initial_loss_off", "loss_not_falling", "loss_rises", "target_equals_input",
+        "nonfinite_values", "hidden_nonfinite", "initial_loss_off", "loss_not_falling", "loss_frozen", "loss_rises", "target_equals_input",
         "target_misalignment",
     ),
 )  # fmt: skip
@@ -47,8 +47,8 @@ def training_at_all(
     starting value, above the noise of most losses. A long warm-up may delay the fall.
     ## Watch
     The whole of the fall lies in these points, within `long` steps, and the record goes on for as long again: since then it
-    stands. A loss below `solved` of its start has nowhere to fall. Both are starting values. Or it does not fall in a log that
-    begins in the middle of its run, or one so noisy that a fall of `least` would not be seen.
+    stands. A loss below `solved` of its start has nowhere to fall. Both are starting values. Or it does not fall in fewer than
+    `long` steps, in a log that begins in the middle of its run, or one so noisy that a fall of `least` would not be seen.
     ## Bad
     It stays where it was, ends higher, or is no number.
     """
@@ -72,15 +72,17 @@ def training_at_all(
         text += f"; at step {steps[few - 1]} it was {soon:.4g} already, and has not fallen since"
     word: Word = "good" if stayed and not stands else "watch"
     if not stayed and (why := no_fall(steps, values, least)) is not None:
+        begun = "it has only begun" if steps[-1] - steps[0] < long - 1 else ""
+        why = why or begun
         return Said(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
     return Said(word=word, sentence=text, numbers=numbers)
 
 
 @question(
-    "D1.2", needs=[block_gradient_norm],
+    "D1.2", needs=[block_gradient_norm], wants=[FACTS],
     rules=("vanishing_gradient", "dead_parameter", "zero_gradients", "starved_branch", "nonfinite_values", "hidden_nonfinite"),
 )  # fmt: skip
-def gradient_reaches_all(norm: Series, *, near: float = NOTE_RATIO, far: float = MAX_RATIO) -> Said:
+def gradient_reaches_all(norm: Series, facts: Manifest | None, *, near: float = NOTE_RATIO, far: float = MAX_RATIO) -> Said:
     """Does the gradient reach every layer?
 
     ## Looks at
@@ -90,7 +92,7 @@ def gradient_reaches_all(norm: Series, *, near: float = NOTE_RATIO, far: float =
     ## Watch
     Up to `far`.
     ## Bad
-    A block gets none, or `far` times less than another.
+    A block gets none, or `far` times less than another of its build, or the square of that less than one of another build.
     """
     if len(norm.labels) < 2:
         return foreign("the model has fewer than two blocks")
@@ -98,7 +100,8 @@ def gradient_reaches_all(norm: Series, *, near: float = NOTE_RATIO, far: float =
     (low, least), (high, most) = smallest(row), largest(row)
     if least <= 0:
         return Said(word="bad", sentence=f"{low} gets no gradient at step {step}", numbers={"smallest": least, "largest": most})
-    word = above(most / least, watch=near, bad=far)
+    alike = apart_alike(row, table_of(facts).builds(list(row)))
+    word: Word = "bad" if alike > far or most / least > far**2 else above(most / least, watch=near, bad=np.inf)
     text = f"at step {step} {high} gets the largest gradient, {most:.3g}, and {low} the smallest, {least:.3g}: "
     text += f"{most / least:.3g}x apart"
     return Said(word=word, sentence=text, numbers={"smallest": least, "largest": most, "ratio": most / least})
@@ -126,7 +129,7 @@ def parameter_dead(
     ## Watch
     One lies between `dead` and `alive`, or was dead once.
     ## Bad
-    One is below `dead`, or exactly zero, at both checkpoints.
+    One is below `dead`, or exactly zero, at both checkpoints; an expert that no token was sent to is to be watched.
     """
     trainable = _judged(norm, norm, facts, types)
     rows = np.flatnonzero(trainable.finite.any(axis=1))[-2:]
@@ -135,7 +138,7 @@ def parameter_dead(
     latest, step = row_of(trainable, int(rows[-1])), int(trainable.steps[rows[-1]])
     before = row_of(trainable, int(rows[0])) if len(rows) > 1 else {}
     now = [name for name, value in latest.items() if value < dead]
-    both = [name for name in now if before.get(name, np.inf) < dead]
+    both = [name for name in now if before.get(name, np.inf) < dead and not table_of(facts).is_expert(name)]
     faint = [name for name, value in latest.items() if value < alive]
     low, least = smallest(latest)
     text = f"at step {step} the smallest gradient of {len(latest)} trainable tensors is {least:.3g}, of {low}"
@@ -148,7 +151,8 @@ def parameter_dead(
 @question(
     "D1.4", wants=[parity_loss_diff, parity_param_diff, gradient_check_error, train_loss_raw, element_type],
     rules=(
-        "parity_broken", "mask_leak", "target_misalignment", "target_equals_input", "gradients_carried_over", "evaluated_in_training_mode",
+        "parity_broken", "mask_leak", "target_misalignment", "target_equals_input", "gradients_carried_over",
+        "evaluated_in_training_mode",
         "loss_below_floor", "parameter_count_changed", "dtype_changed", "rank_divergence",
     ),
 )  # fmt: skip
@@ -282,7 +286,9 @@ def _on(steps: Steps, rate: Series | None, near: float = 0.0) -> np.ndarray:
     return np.logical_and(steps > 0, ((rates > 0) & (rates >= least)).any(axis=1))
 
 
-@question("D1.6", wants=[replay_identical, replay_loss_diff, replay_first_difference], rules=("replay_differs", "validation_noise"))
+@question(
+    "D1.6", wants=[replay_identical, replay_loss_diff, replay_first_difference], rules=("replay_differs", "validation_noise")
+)
 def deterministic(same: Series | None, diff: Series | None, first: Series | None) -> Said:
     """Is it deterministic?
 

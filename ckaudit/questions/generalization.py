@@ -15,6 +15,7 @@ from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
 from ckaudit.questions.learning import STANDS, against_floor
 from ckaudit.questions.question import Said, above, question, unrecorded
+from ckaudit.questions.schedule import changes_of_data
 from ckaudit.questions.values import LOWEST, largest, last_row, points
 from ckaudit.rules.overfitting import overfitting
 from ckaudit.rules.probes_forgotten import probes_forgotten
@@ -135,7 +136,13 @@ def capacity_sufficient(
     ),
 )  # fmt: skip
 def data_enough(
-    slope: Series, tokens: Series | None, facts: Manifest | None, *, returns: float = 0.1, steep: float = 0.5, least: int = 2,
+    slope: Series,
+    tokens: Series | None,
+    facts: Manifest | None,
+    *,
+    returns: float = 0.1,
+    steep: float = 0.5,
+    least: int = 2,
     enough: int = 3,
 ) -> Said:
     """Is there enough data?
@@ -169,12 +176,13 @@ def data_enough(
 
 
 @question(
-    "D5.5", wants=[forgetting, slice_val_loss],
+    "D5.5", wants=[forgetting, slice_val_loss, FACTS],
     rules=("slice_regression", "probes_forgotten", "probe_jump", "benchmark_regression", "token_drift", "source_drift"),
 )  # fmt: skip
 def forgets(
     probes: Series | None,
     slices: Series | None,
+    facts: Manifest | None,
     *,
     watch: float = probes_forgotten.thresholds["note"],
     bad: float = probes_forgotten.thresholds["most"],
@@ -188,7 +196,8 @@ def forgets(
     ## Watch
     More than that.
     ## Bad
-    More than `bad` times. Both limits are those of probes_forgotten.
+    More than `bad` times, but where run.json plans other data: what it leaves is forgotten, and comes back with it. Both
+    limits are those of probes_forgotten.
     """
     row = last_row(probes) if probes is not None else _over_lowest(slices) if slices is not None else None
     if row is None:
@@ -199,7 +208,11 @@ def forgets(
     text = f"at step {step} {name} has {times:.3g}x its lowest perplexity, the most of {len(ratios)} {what}"
     if times < LOWEST:
         text = f"at step {step} no perplexity of {len(ratios)} {what} is above its lowest"
-    return Said(word=above(times, watch=watch, bad=bad), sentence=text, numbers={"forgetting": times, what: float(len(ratios))})
+    planned = [change for change in changes_of_data(facts) if 1 < change <= step]
+    if planned and times > bad:
+        text += f"; other data were planned from step {planned[-1]} on"
+    word = above(times, watch=watch, bad=np.inf if planned else bad)
+    return Said(word=word, sentence=text, numbers={"forgetting": times, what: float(len(ratios))})
 
 
 def _over_lowest(slices: Series) -> tuple[int, dict[str, float]] | None:

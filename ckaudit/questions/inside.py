@@ -99,7 +99,7 @@ def heads_redundant(
 
 @question("D3.3", wants=[probe_shift_loss, head_kind_share], rules=("mask_leak",))
 def content_or_position(
-    shift: Series | None, shares: Series | None, *, watch: float = 0.1, bad: float = 1.0, diagonal: float = ALIKE
+    shift: Series | None, shares: Series | None, *, watch: float = 0.1, bad: float = 1.5, diagonal: float = ALIKE
 ) -> Said:
     """Does attention follow content, or position only?
 
@@ -112,7 +112,7 @@ def content_or_position(
     It costs more.
     ## Bad
     It costs more than `bad` nats, or more than `diagonal` of the heads follow a position, the diagonal or the first
-    token. The three are starting values.
+    token. The three are starting values; a healthy run with learnt positions costs 1.2 nats.
     """
     numbers: dict[str, float] = {}
     texts: list[str] = []

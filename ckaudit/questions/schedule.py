@@ -51,7 +51,7 @@ class _Schedule(NamedTuple):
 )  # fmt: skip
 def schedule_right(
     rate: Series, over_peak: Series, loss: Series, found: Findings, facts: Manifest | None, *,
-    near: float = 0.9, early: int = EARLY, lost: float = 0.5, decayed: float = 0.5, gain: float = 0.005, few: int = 20,
+    near: float = 0.9, early: int = EARLY, lost: float = 0.3, decayed: float = 0.5, gain: float = 0.005, few: int = 20,
     solved: float = 0.1,
 ) -> Said:  # fmt: skip
     """Is the learning-rate schedule right?

@@ -112,6 +112,19 @@ def is_matrix(table: TensorTable, name: str) -> bool:
     return table.kind(name) != "norm" and not name.endswith("bias")
 
 
+def apart_alike(row: dict[str, float], builds: Sequence[tuple[tuple[int, ...], ...]]) -> float:
+    """Return how many times apart blocks of one build are at most; where no shape is known all count as one build.
+
+    >>> apart_alike({"a": 1.0, "b": 2.0, "c": 900.0}, [((4, 4),), ((4, 4),), ((8, 8),)])
+    2.0
+    """
+    groups: dict[tuple[tuple[int, ...], ...], list[float]] = {}
+    for value, build in zip(row.values(), builds, strict=True):
+        groups.setdefault(build, []).append(value)
+    pairs = [(min(values), max(values)) for values in groups.values()]
+    return max((high / low if low > 0 else math.inf if high > 0 else 1.0) for low, high in pairs)
+
+
 def largest(found: dict[str, float]) -> tuple[str, float]:
     """Return the label with the largest value, and the value; the first of equals."""
     label = max(found, key=lambda each: found[each])

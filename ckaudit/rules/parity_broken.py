@@ -78,7 +78,8 @@ def _size_of_loss(loss: Series, level: Series | None) -> Floats:
     """Return the loss at the steps compared, 1 where it is smaller or not known: its rounding grows with it."""
     if level is None or not level.labels:
         return np.ones(len(loss.steps))
-    return np.maximum(1.0, np.nan_to_num(np.abs(at(level, loss.steps).values[:, 0]), nan=1.0))
+    sizes: Floats = np.maximum(1.0, np.nan_to_num(np.abs(at(level, loss.steps).values[:, 0]), nan=1.0))
+    return sizes
 
 
 def _apart(series: Series, limits: Floats, factor: float, message: str, gravest: Severity) -> Iterator[Hit]:

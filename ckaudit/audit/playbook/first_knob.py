@@ -55,7 +55,7 @@ KNOBS = {
     "parity_broken": "Compare layer by layer on one batch, in evaluation mode and float32, and mend the first that differs.",
     "rank_divergence": "Stop, broadcast the weights of one rank that is known to be good, and check how gradients are reduced.",
     "repeated_batch": "Shuffle anew in each epoch, and give every rank its own part of the data.",
-    "replay_differs": "Set every seed and ask for deterministic kernels, then see whether a resume restores optimizer and data position.",
+    "replay_differs": "Set every seed and ask for deterministic kernels; then see whether a resume restores all of its state.",
     "saturated_units": "Lower the scale of the inputs or the initial weights of that layer.",
     "schedule_off_plan": "Call the scheduler once for each optimizer step, and hold its plan against the one that was meant.",
     "seam_jump": "Restore weights, optimizer, scheduler, random state and position in the data together.",
