@@ -93,7 +93,8 @@ def _check(asked: Question, told: Said, codes: set[str]) -> Check:
     return Check(
         code=asked.id, name=bad.name, title=title_of(bad), severity=bad.severity,
         outcome="failed" if asked.id in codes and bad.severity != "note" else outcome,
-        reason=reason if outcome == "skipped" else None, detail=None if judged else told.sentence, findings=int(asked.id in codes),
+        reason=reason if outcome == "skipped" else None, detail=None if judged else told.sentence,
+        findings=int(asked.id in codes),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ckaudit.audit.applies import OUR_RECORDER, why_not_metric
 from ckaudit.audit.whose import source_of, trainer_of
-from ckaudit.contract.report import Check, VitalCheck, VitalOutcome
+from ckaudit.contract.report import Check, Report, VitalCheck, VitalOutcome
 from ckaudit.metrics import metrics
 from ckaudit.run.run import Run
 
@@ -157,6 +157,13 @@ def limits(vital: Sequence[VitalCheck], *, shown: int = 3) -> str:
     missing = list(dict.fromkeys(each.missing or "" for each in open_checks))
     more = f" and {len(missing) - shown} more" if len(missing) > shown else ""
     return f"{len(open_checks)} of {len(asked)} vital checks could not judge: {', '.join(missing[:shown])}{more}"
+
+
+def limited(report: Report) -> str:
+    """Return how much of a run could not be judged, as the second half of a sentence; nothing where all could that applies."""
+    if report.judged == "limited":
+        return limits(report.vital)
+    return "nothing could be judged" if report.judged == "nothing" else ""
 
 
 def to_judge_more(run: Run, vital: Sequence[VitalCheck]) -> str | None:

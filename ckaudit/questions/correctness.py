@@ -29,8 +29,8 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
 @question(
     "D1.1", needs=[train_loss_raw], wants=[initial_loss_excess],
     rules=(
-        "nonfinite_values", "hidden_nonfinite", "initial_loss_off", "loss_not_falling", "loss_frozen", "loss_rises", "target_equals_input",
-        "target_misalignment",
+        "nonfinite_values", "hidden_nonfinite", "initial_loss_off", "loss_not_falling", "loss_frozen", "loss_rises",
+        "target_equals_input", "target_misalignment",
     ),
 )  # fmt: skip
 def training_at_all(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 from msgspec.structs import replace
@@ -127,7 +127,7 @@ def test_a_bad_answer_that_no_rule_accounts_for_is_a_finding_by_the_table(id_, m
     hold_together(report)
     assert answers_of(report)[id_].findings == [id_]
     assert id_ in render(report, "json")
-    assert any(case.get("classname") == id_ for case in ElementTree.fromstring(render(report, "junit")).iter("testcase"))
+    assert any(case.get("classname") == id_ for case in ET.fromstring(render(report, "junit")).iter("testcase"))
     (result,) = [each for each in json.loads(render(report, "sarif"))["runs"][0]["results"] if each["ruleId"] == id_]
     assert result["level"] == {"sev1": "error", "sev2": "warning", "note": "note"}[found.severity]
     raised = audited(case, under(severities={id_: "sev0"}))
