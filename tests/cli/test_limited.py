@@ -31,7 +31,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, 
 
 def test_every_format_of_triage_says_limited(logs, capsys):
     terminal = said(capsys, "triage", logs[0])[1]
-    assert terminal.startswith("LIMITED  No illness seen up to step 200, but 6 of 8 vital checks")
+    assert terminal.startswith("LIMITED  No illness seen up to step 200, but 6 of 9 vital checks")
     assert "**LIMITED**" in said(capsys, "triage", logs[0], "-f", "markdown")[1]
     report = json.loads(said(capsys, "triage", logs[0], "-f", "json")[1])
     assert report["judged"] == "limited"
@@ -42,7 +42,7 @@ def test_every_format_of_triage_says_limited(logs, capsys):
     told = [each["message"]["text"] for each in sarif["runs"][0]["invocations"][0]["toolConfigurationNotifications"]]
     assert any("Not judged: no validation loss" in each for each in told)
     assert any(each.startswith("to judge more: ") for each in told)
-    assert "but 6 of 8 vital checks" in said(capsys, "triage", logs[0], "-f", "github")[1]
+    assert "but 6 of 9 vital checks" in said(capsys, "triage", logs[0], "-f", "github")[1]
 
 
 def test_the_page_of_a_report_says_limited(logs, tmp_path, capsys):
@@ -50,7 +50,7 @@ def test_the_page_of_a_report_says_limited(logs, tmp_path, capsys):
     assert said(capsys, "report", logs[0], "-o", page)[0] == 0
     text = page.read_text()
     assert '<span class="badge sev2">limited</span>' in text
-    assert "but 6 of 8 vital checks could not judge" in text
+    assert "but 6 of 9 vital checks could not judge" in text
 
 
 def test_a_note_does_not_hide_that_little_could_be_judged(tmp_path, capsys):
@@ -58,7 +58,7 @@ def test_a_note_does_not_hide_that_little_could_be_judged(tmp_path, capsys):
     losses = 1 + 2 * np.exp(-np.arange(200) / 40)
     rows = [f"{step},{loss:.5f},{5e-6 if step == 3 else 1e-7}" for step, loss in enumerate(losses, 1)]
     log.write_text("\n".join(["step,train_loss,parity_loss_diff", *rows]) + "\n")
-    code, out, _ = said(capsys, "triage", log)
+    code, out, _ = said(capsys, "triage", log, "-v")
     assert code == 0
     assert out.startswith("LIMITED")
     assert "PARITY001" in out
@@ -78,14 +78,14 @@ def test_a_comparison_says_of_each_side_what_could_not_be_judged(logs, capsys):
     assert [note for note in pair["notes"] if "no illness seen in the" in note and SHORT in note]
     health = next(each for each in pair["answers"] if each["question"] == "health")
     assert health["message"].endswith("as far as could be judged: not every vital check could, of the first and the second")
-    assert "no illness seen in the second, but 6 of 8 vital checks" in " ".join(said(capsys, "diff", *logs)[1].split())
+    assert "no illness seen in the second, but 6 of 9 vital checks" in " ".join(said(capsys, "diff", *logs)[1].split())
 
 
 def test_a_gate_says_it_of_the_canary_and_does_not_open_where_all_is_required(logs, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, _ = said(capsys, "gate", logs[1], "--against", logs[0], "-f", "json")
     assert code == 0
-    assert "Of the canary 6 of 8 vital checks could not judge" in json.loads(out)["verdict"]
+    assert "Of the canary 6 of 9 vital checks could not judge" in json.loads(out)["verdict"]
     code, out, _ = said(capsys, "gate", logs[1], "--against", logs[0], "-f", "json", "--require", "vital")
     assert code == 2
     assert json.loads(out)["gate"]["outcome"] == "incomparable"
