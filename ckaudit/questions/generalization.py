@@ -31,7 +31,7 @@ MIN_EVALS: int = overfitting.thresholds["min_evals"]
     "D5.1", needs=[val_loss, train_loss_at_evals, train_val_gap, val_rise],
     rules=(
         "overfitting", "gap_widens", "train_val_inverted", "split_overlap", "validation_noise", "evaluated_in_training_mode",
-        "evaluation_artifact_changed", "nonfinite_values", "loss_rises",
+        "evaluation_artifact_changed", "nonfinite_values", "loss_rises", "slice_gap_off",
     ),
 )  # fmt: skip
 def overfitted(

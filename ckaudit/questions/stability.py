@@ -205,7 +205,7 @@ def clipping_hides(
     "D4.5", needs=[activation_std], wants=[activation_outlier_rate],
     rules=(
         "nonfinite_values", "hidden_nonfinite", "activation_drift", "dead_units", "saturated_units", "logit_growth",
-        "input_scale_off", "weights_grow", "weight_scale_off",
+        "input_scale_off", "weights_grow", "weight_scale_off", "spectral_norm_runaway",
     ),
     causes=("normalization_missing", "saturating_activation"),
 )  # fmt: skip
