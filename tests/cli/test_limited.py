@@ -115,3 +115,43 @@ def test_a_watch_says_at_its_end_what_could_not_be_judged(tmp_path, capsys):
     assert "no illness seen, last told at step 200; 6 of" in err
     assert "to judge more: " in err
     assert said(capsys, "watch", folder, "--format", "text", "--require", "vital")[0] == 2
+
+
+def lightning_log(folder: Path) -> Path:
+    (folder / "metrics.csv").write_text(
+        "epoch,step,train_loss\n" + "".join(f"0,{step},{3 - step / 100}\n" for step in range(10, 210, 10))
+    )
+    return folder / "metrics.csv"
+
+
+def trainer_state(folder: Path) -> Path:
+    history = [{"step": step, "loss": 3 - step / 100, "learning_rate": 1e-4, "epoch": step / 100} for step in range(10, 210, 10)]
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": history, "global_step": 200, "max_steps": 200}))
+    return folder / "trainer_state.json"
+
+
+def seed_files(folder: Path) -> Path:
+    for step in range(0, 200, 20):
+        document = {"schema_version": "ck.analysis.v1", "step": step, "loss": 3 - step / 100}
+        (folder / f"analysis_checkpoint_step_{step:08d}.json").write_text(json.dumps(document))
+    return folder
+
+
+def plain_csv(folder: Path) -> Path:
+    (folder / "log.csv").write_text("step,train_loss\n" + "".join(f"{step},{3 - step / 100}\n" for step in range(10, 210, 10)))
+    return folder / "log.csv"
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (trainer_state, "callbacks=[ckaudit.recorder.huggingface.RecorderCallback"),
+        (lightning_log, "callbacks=[ckaudit.recorder.lightning.RecorderCallback"),
+        (seed_files, 'write "val_loss" in the lines of scalars.jsonl'),
+        (plain_csv, "attach ckaudit.Recorder(model"),
+    ],
+)
+def test_what_would_let_most_judge_is_said_in_the_words_of_whoever_wrote_it(write, words, tmp_path, capsys):
+    out = said(capsys, "triage", write(tmp_path), "--no-pictures")[1]
+    assert out.startswith("LIMITED")
+    assert words in " ".join(out.split()).partition("To judge more: ")[2]
