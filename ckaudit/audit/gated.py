@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from ckaudit.audit.bad_answers import judge_answers
 from ckaudit.audit.judge import judge
 from ckaudit.audit.outlook import scale_of, stage_of
 from ckaudit.audit.ranking import ranked
@@ -13,6 +14,7 @@ from ckaudit.policy.clauses import Clauses
 from ckaudit.policy.gate import Gate
 from ckaudit.policy.settle import Settled, settle
 from ckaudit.policy.tailor import tailored
+from ckaudit.questions.bad import BAD
 from ckaudit.rules import rules
 from ckaudit.run.run import Run
 
@@ -34,12 +36,23 @@ def clauses_of(run: Run, gate: Gate) -> tuple[Clauses, PolicyUsed | None]:
 
 
 def settle_run(run: Run, clauses: Clauses, gate: Gate) -> Settled:
-    """Apply the rules that a policy wants, and sort what they find into what counts and what somebody accepted."""
+    """Apply the rules that a policy wants, put the questions, and sort what is found into what counts and what is accepted.
+
+    A question is listed among the checks only where it made a finding.
+    """
     judging, disabled = tailored(rules().values(), clauses)
     judgement = judge(run, judging)
-    findings = ranked((*run.findings, *judgement.findings), run)
-    checks = sorted((*judgement.checks, *disabled), key=lambda check: check.code)
-    return settle(findings, checks, today=gate.today, clauses=clauses, baseline=gate.baseline)
+    found = (*run.findings, *judgement.findings)
+    answered = judge_answers(run, found, clauses)
+    findings = ranked((*found, *answered.findings), run)
+    checks = sorted((*judgement.checks, *disabled, *answered.checks), key=lambda check: check.code)
+    settled = settle(findings, checks, today=gate.today, clauses=clauses, baseline=gate.baseline)
+    return replace(settled, checks=[each for each in settled.checks if each.code not in BAD or _is_listed(each)])
+
+
+def _is_listed(check: Check) -> bool:
+    """Tell whether the check of a question is to be shown."""
+    return bool(check.findings or check.suppressed) or check.outcome == "error"
 
 
 def with_slices(run: Run, clauses: Clauses) -> Run:

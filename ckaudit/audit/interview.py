@@ -1,26 +1,23 @@
 """The interview: every question of some phases put to a run, with findings weighed in, and where to look on."""
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
 
-import numpy as np
+from msgspec.structs import replace
 
-from ckaudit.audit.applies import why_not_metric
 from ckaudit.audit.readiness import readiness
+from ckaudit.audit.said import BROKE, said
 from ckaudit.audit.weigh import causing, weigh
 from ckaudit.causes.cause import Findings
 from ckaudit.contract.interview import Answer, Phase, Pointer
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import Check, Diagnosis, Finding
-from ckaudit.metrics import Metric, metrics
+from ckaudit.metrics import metrics
 from ckaudit.questions.phases import MAP, PHASES, Way
-from ckaudit.questions.question import FindingsMarker, Input, Question, Said, questions, unrecorded
+from ckaudit.questions.question import Question, questions
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series
 
 READY = 6  # the phase that ends in a verdict
-BROKE = "the question broke: "
 
 
 def interview(
@@ -38,16 +35,22 @@ def interview(
     made = []
     for number in sorted(set(phases)):
         asked = [each for each in questions().values() if each.phase == number]
-        answers = [answer(each, run, findings, diagnoses) for each in asked]
+        answers = [no_worse_than_findings(answer(each, run, findings, diagnoses)) for each in asked]
         verdict = readiness(answers, findings) if number == READY else None
         pointers = [_pointer(way, run, step) for way in MAP if number in way.phases]
         made.append(Phase(number=number, title=PHASES[number], answers=answers, verdict=verdict, pointers=pointers))
     return made
 
 
-def broken(phases: Iterable[Phase]) -> list[Check]:
-    """Return a check for each question that broke instead of answering: an audit with one is not complete."""
-    answers = [each for phase in phases for each in phase.answers if BROKE in each.sentence]
+def broken(phases: Iterable[Phase], known: Iterable[Check] = ()) -> list[Check]:
+    """Return a check for each question that broke instead of answering: an audit with one is not complete.
+
+    Args:
+        phases: The questions answered.
+        known: Checks that there are already.
+    """
+    codes = {each.code for each in known}
+    answers = [each for phase in phases for each in phase.answers if BROKE in each.sentence and each.id not in codes]
     return [
         Check(code=each.id, name="question", title=each.question, severity="note", outcome="error", detail=each.sentence)
         for each in answers
@@ -63,8 +66,8 @@ def interview_reads(phases: Collection[int]) -> frozenset[str]:
 
 def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Answer:
     """Put one question to a run: what the series say, and never better than what triage says of the same run."""
-    said = _said(asked, run, Findings(tuple(each for each in findings if each.severity != "note")))
-    weighed = weigh(asked, said, run, findings, diagnoses)
+    told = said(asked, run, Findings(tuple(each for each in findings if each.severity != "note")))
+    weighed = weigh(asked, told, run, findings, diagnoses)
     return Answer(
         id=asked.id, question=asked.text, word=weighed.said.word, sentence=weighed.said.sentence,
         numbers={name: to_word(float(value)) for name, value in weighed.said.numbers.items()},
@@ -73,30 +76,14 @@ def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Se
     )  # fmt: skip
 
 
-def _said(asked: Question, run: Run, found: Findings) -> Said:
-    """Return what the series say; an input that was recorded, but never as a number, is bad, and what is missing is named."""
-    needed = [(each, each(run)) for each in asked.needs if isinstance(each, Metric)]
-    if missing := [metric.name for metric, series in needed if not series]:
-        foreign = next((reason for name in missing if (reason := why_not_metric(run, name))), "")
-        if foreign:
-            return Said(word="not_applicable", sentence=foreign)
-        return unrecorded(f"needs {', '.join(missing)}", *missing)
-    if broken := [metric.name for metric, series in needed if not series.finite.any()]:
-        return Said(word="bad", sentence=f"no value of {', '.join(broken)} is a number")
-    try:
-        return asked.function(*_values(asked.needs, run, found), *_values(asked.wants, run, found))
-    except Exception as error:  # noqa: BLE001  one broken question must not cost the answers of the others
-        return unrecorded(f"{BROKE}{type(error).__name__}: {error}")
+def no_worse_than_findings(found: Answer) -> Answer:
+    """Return an answer that is bad only where a finding that counts says so.
 
-
-def _values(inputs: Iterable[Input], run: Run, found: Findings) -> Iterator[Any]:
-    """Yield each input's value in a run; a series without a single number counts as missing."""
-    for each in inputs:
-        if isinstance(each, Metric):
-            series: Series = each(run)
-            yield series if np.any(series.finite) else None
-        else:
-            yield found if isinstance(each, FindingsMarker) else run.manifest
+    What no finding tells was accepted, by a policy or a baseline: it is to be watched.
+    """
+    if found.word != "bad" or found.findings:
+        return found
+    return replace(found, word="watch", sentence=f"{found.sentence}; no finding counts for it, as policy or baseline say")
 
 
 def _pointer(way: Way, run: Run, step: int | None) -> Pointer:

@@ -13,6 +13,7 @@ from ckaudit.contract.missed import needed
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import SEVERITIES, Check, Finding
 from ckaudit.metrics import Metric
+from ckaudit.questions.bad import BAD
 from ckaudit.rules.rule import Hit, Input, Rule, Skip
 from ckaudit.run.places import known_places
 from ckaudit.run.run import Run
@@ -37,10 +38,10 @@ def judge(run: Run, rules: Iterable[Rule]) -> Judgement:
     return Judgement(tuple(sorted(findings, key=gravity)), tuple(checks))
 
 
-def gravity(finding: Finding) -> tuple[int, int, str]:
-    """Sort key: gravest first, then by step and code; what a rule says first stays first."""
+def gravity(finding: Finding) -> tuple[int, bool, int, str]:
+    """Sort key: gravest first, rules before questions, then by step and code; what a rule says first stays first."""
     start = -1 if finding.first_step is None else finding.first_step
-    return SEVERITIES.index(finding.severity), start, finding.code
+    return SEVERITIES.index(finding.severity), finding.code in BAD, start, finding.code
 
 
 def resolve(inputs: Iterable[Input], run: Run) -> list[Any]:

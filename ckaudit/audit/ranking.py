@@ -11,7 +11,7 @@ from ckaudit.run.run import Run
 def ranked(findings: Sequence[Finding], run: Run) -> list[Finding]:
     """Return findings gravest first; of one severity, those of the training first, of these those that last, then by step."""
 
-    def place(finding: Finding) -> tuple[int, bool, bool, tuple[int, int, str]]:
+    def place(finding: Finding) -> tuple[int, bool, bool, tuple[int, bool, int, str]]:
         return SEVERITIES.index(finding.severity), of_record(finding), is_over(finding, run), gravity(finding)
 
     return sorted(findings, key=place)

@@ -33,6 +33,8 @@ from ckaudit.metrics import Metric
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.words import element_type
 from ckaudit.policy.gate import OPEN, Gate, over
+from ckaudit.questions import questions as all_questions
+from ckaudit.questions.bad import BAD
 from ckaudit.rules import rules
 from ckaudit.run.cancelled import left_out
 from ckaudit.run.read import Progress
@@ -63,7 +65,7 @@ def triage(
         UnreadableError: Where there is no run.
         UsageError: Where `step` lies before the record.
     """
-    reads = triage_reads() | (interview_reads(questions) if questions else frozenset())
+    reads = triage_reads() | interview_reads(questions)
     run = open_judged(path, reads=reads, step=step, choice=choice, progress=progress)
     return triage_run(run, step=step, questions=questions, gate=gate)
 
@@ -97,7 +99,7 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     diagnoses = first_causes(diagnose(run, findings, causes().values(), accepted=hidden), findings, run)
     findings = advised(ranked(findings, run), diagnoses)
     answers = interview(run, questions, findings, diagnoses, step=step)
-    checks = [*settled.checks, *broken_plugins(), *broken(answers)]
+    checks = [*settled.checks, *broken_plugins(), *broken(answers, settled.checks)]
     notes += [*over(settled.ended, gate), *unwatched(run, clauses), *left_out(gradient_norm(run), run.tensors, element_type(run))]
     vital = vital_checks(run, checks)
     drawn = [*charts(run), *finding_charts(run, findings)]
@@ -114,12 +116,14 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
 
 
 def triage_reads() -> frozenset[str]:
-    """Return the checkpoint paths that any rule, cause or picture looks at."""
+    """Return the checkpoint paths that any rule, question, cause or picture looks at."""
     wanted: set[Metric] = {*STATE, *DRAWN, *DERIVED}
     for rule in rules().values():
         wanted.update(rule.metrics)
     for cause in causes().values():
         wanted.update(each for each in cause.wants if isinstance(each, Metric))
+    for question in all_questions().values():
+        wanted.update(question.metrics)
     return frozenset().union(*(metric.paths for metric in wanted))
 
 
@@ -172,7 +176,8 @@ def verdict(
     """
     grave = [finding for finding in findings if finding.severity != "note"]
     if not grave:
-        return _all_clear(checks, run.last_step, vital, hidden)
+        bad = [finding for finding in findings if finding.code in BAD]
+        return _all_clear(checks, run.last_step, vital, hidden, bad)
     if not diagnoses:
         worst_of_training = next((each for each in grave if not of_record(each)), None)
         if worst_of_training is None and (broken := grave[0].file):
@@ -198,12 +203,18 @@ def _place(diagnosis: Diagnosis) -> str:
     return f", in {diagnosis.where}" if diagnosis.where and "." in diagnosis.where else ""
 
 
-def _all_clear(checks: Sequence[Check], last: int | None, vital: Sequence[VitalCheck], hidden: int) -> str:
-    count = sum(check.outcome in ("passed", "failed") for check in checks)
+def _all_clear(
+    checks: Sequence[Check], last: int | None, vital: Sequence[VitalCheck], hidden: int, bad: Sequence[Finding]
+) -> str:
+    """Say that nothing is ill, how much was judged, and which questions are answered bad for all that."""
+    rules = [check for check in checks if check.code not in BAD]
+    count = sum(check.outcome in ("passed", "failed") for check in rules)
     if not count:
         return "Nothing could be judged: no rule found what it needs"
     until = "" if last is None else f" up to step {last}"
     known = f", and {plural(hidden, 'finding')} {'is' if hidden == 1 else 'are'} accepted" if hidden else ""
+    told = "".join(f"; {each.code}: {BAD[each.code].says}" for each in bad)
     if judged(vital, checks) == "limited":
-        return f"No {'new ' if hidden else ''}illness seen{until}, but {limits(vital)}{known}"
-    return f"Nothing {'new' if hidden else 'wrong'}{until}: {count} of {len(checks)} rules could judge{known}"
+        return f"No {'new ' if hidden else ''}illness seen{until}, but {limits(vital)}{known}{told}"
+    nothing = f"No {'new ' if hidden else ''}illness" if bad else f"Nothing {'new' if hidden else 'wrong'}"
+    return f"{nothing}{until}: {count} of {len(rules)} rules could judge{known}{told}"

@@ -7,18 +7,22 @@ A run without findings is only well where each vital check that applies could ju
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 
 from ckaudit.audit.applies import OUR_RECORDER, why_not_metric
 from ckaudit.audit.whose import source_of, trainer_of
-from ckaudit.contract.report import Check, VitalCheck, VitalOutcome
+from ckaudit.contract.report import Check, Report, VitalCheck, VitalOutcome
 from ckaudit.metrics import metrics
 from ckaudit.run.run import Run
 
 Writer = Literal["recorder", "huggingface", "lightning", "files", "log"]
 Judged = Literal["all", "limited", "nothing"]
+
+LIGHTNING_LOG = "metrics.csv"
+"""What Lightning's CSVLogger calls its file."""
 
 MAP_HINT = re.compile(r"--map .* would take .* for the training loss")
 """How an importer offers a left-out column as the loss."""
@@ -159,6 +163,13 @@ def limits(vital: Sequence[VitalCheck], *, shown: int = 3) -> str:
     return f"{len(open_checks)} of {len(asked)} vital checks could not judge: {', '.join(missing[:shown])}{more}"
 
 
+def limited(report: Report) -> str:
+    """Return how much of a run could not be judged, as the second half of a sentence; nothing where all could that applies."""
+    if report.judged == "limited":
+        return limits(report.vital)
+    return "nothing could be judged" if report.judged == "nothing" else ""
+
+
 def to_judge_more(run: Run, vital: Sequence[VitalCheck]) -> str | None:
     """Return the one line that would let most of the open vital checks judge; None where none is open or no line would.
 
@@ -181,6 +192,8 @@ def writer_of(run: Run) -> Writer:
         return trainer or "recorder"
     if trainer:
         return trainer
+    if source == "CSV" and Path(run.name).name == LIGHTNING_LOG:
+        return "lightning"
     return "files" if not source or source.startswith("ckaudit") else "log"
 
 

@@ -10,7 +10,8 @@ from ckaudit.causes.void import likely, voided
 from ckaudit.contract.interview import Word
 from ckaudit.contract.report import Diagnosis, Finding
 from ckaudit.metrics import Metric
-from ckaudit.questions.question import Question, Said, worse
+from ckaudit.questions.bad import BAD
+from ckaudit.questions.question import Question, Said, questions, worse
 from ckaudit.rules import Rule, rules
 from ckaudit.run.run import Run
 
@@ -29,9 +30,10 @@ class Weighed(Struct, frozen=True):
 def weigh(asked: Question, said: Said, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Weighed:
     """Hold an answer against findings and causes.
 
-    Those of the question's own rules count in full: sev2 leaves "watch" at best, what is graver "bad". A good answer is to be
-    watched where numbers that it rests on mean nothing, where the run is ruined, where a cause that is about the same is
-    likely, and where a finding that is grave or not over rests on the same numbers.
+    Those of the question's own rules count in full: sev2 leaves "watch" at best, what is graver "bad", and so does a finding
+    that is what the question calls bad. A good answer is to be watched where numbers that it rests on mean nothing, where the
+    run is ruined, where a cause that is about the same is likely, and where a finding that is grave or not over rests on the
+    same numbers.
 
     Args:
         asked: The question.
@@ -43,13 +45,29 @@ def weigh(asked: Question, said: Said, run: Run, findings: Sequence[Finding], di
     grave = [each for each in findings if each.severity != "note"]
     own = [each for each in grave if each.name in asked.rules]
     if own:
-        word: Word = "watch" if own[0].severity == "sev2" else "bad"
+        word: Word = "bad" if own[0].severity != "sev2" or _says_bad(asked, own) else "watch"
+        own += [each for each in findings if each.code == asked.id]
         return Weighed(_never_better(said, word, f"{_told(own[0])}{_besides(own)}", own, diagnoses), tuple(own))
+    if said.word == "bad":
+        return Weighed(said, (*(each for each in grave if each.name in asked.weighs), *_of_answers(asked, findings)))
     if said.word != "good":
         return Weighed(said)
-    for reason, found in _doubts(asked, run, grave, diagnoses):
-        return Weighed(_never_better(said, "watch", reason, found, diagnoses), tuple(found))
+    for reason, doubts in _doubts(asked, run, grave, diagnoses):
+        return Weighed(_never_better(said, "watch", reason, doubts, diagnoses), tuple(doubts))
     return Weighed(said)
+
+
+def _says_bad(asked: Question, own: Sequence[Finding]) -> bool:
+    """Tell whether a finding is what the question calls bad, by the one table."""
+    return asked.id in BAD and any(each.name in BAD[asked.id].means for each in own)
+
+
+def _of_answers(asked: Question, findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that this bad answer has made, or that another answer rests on which says the same."""
+    others = [questions()[id_] for id_ in BAD[asked.id].told_by] if asked.id in BAD else []
+    codes = {asked.id, *(each.id for each in others)}
+    names = {name for each in others for name in (*each.rules, *each.weighs)}
+    return [each for each in findings if each.code in codes or (each.name in names and each.severity != "note")]
 
 
 def _doubts(

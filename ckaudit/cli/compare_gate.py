@@ -8,7 +8,7 @@ import typer
 from ckaudit.cli import options
 from ckaudit.cli.diff import AXES, Align, exit_code, requested
 from ckaudit.cli.gate import Config, NoConfig
-from ckaudit.cli.options import Output, Verbose, one_format, one_of
+from ckaudit.cli.options import Output, Require, Verbose, one_format, one_of
 from ckaudit.cli.progress import progress
 from ckaudit.cli.triage import Map
 from ckaudit.errors import UsageError
@@ -32,7 +32,8 @@ under [gate]: docs/gate.md.
 Exit codes:
   0  passed
   1  failed
-  2  incomparable, or not to be read
+  2  incomparable, or not to be read; or --require vital and a vital check
+     of the canary could not judge
 """
 
 Canary = Annotated[str, typer.Argument(metavar="CANARY", help="The run to be judged.", show_default=False)]
@@ -54,6 +55,7 @@ def command(
     align: Align = "step",
     format: Format = "terminal",  # noqa: A002  what the option is called
     output: Output = "",
+    require: Require = "",
     config: Config = "",
     no_config: NoConfig = False,
     verbose: Verbose = False,
@@ -65,16 +67,18 @@ def command(
 
     request = requested(format, output, verbose=verbose)
     one_of(align, AXES, "axis")
+    vital = one_of(require, ("vital",), "requirement") if require else ""
     if not against:
         raise UsageError("there is no good run to hold it against", hint=f"ckaudit gate {canary} --against GOOD")
     good = [Path(each) for each in dict.fromkeys([*against, *(more or [])])]
     gate = open_gate("gate", config=config, no_config=no_config, baseline="", update=False)
-    found = _judged(canary, good, gate, align=cast("Axis", align), choice=options.choice(map, ""))
+    vital = vital or (gate.policy and gate.policy.base.require) or ""
+    found = _judged(canary, good, gate, align=cast("Axis", align), choice=options.choice(map, ""), vital=bool(vital))
     put_out(lambda view: render(found, request.format, view), request)
     return exit_code(found, "worse")
 
 
-def _judged(canary: str, good: list[Path], gate: "Gate", *, align: "Axis", choice: "Choice") -> "Comparison":
+def _judged(canary: str, good: list[Path], gate: "Gate", *, align: "Axis", choice: "Choice", vital: bool) -> "Comparison":
     """Compare the canary with each good run; of two or more their spread is the noise."""
     from ckaudit.diff.compare import compare_canary
     from ckaudit.diff.gate import gated
@@ -83,4 +87,5 @@ def _judged(canary: str, good: list[Path], gate: "Gate", *, align: "Axis", choic
     terms = (gate.policy and gate.policy.gate) or Terms()
     with progress("reading") as tick:
         found = compare_canary(Path(canary), good, axis=align, choice=choice, progress=tick, gate=gate)
-    return gated(found, terms, policy=gate.policy.file if gate.policy and gate.policy.gate else None)
+    file = gate.policy.file if gate.policy and gate.policy.gate else None
+    return gated(found, terms, policy=file, require_vital=vital)

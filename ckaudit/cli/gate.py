@@ -84,9 +84,10 @@ def _policy(config: str) -> "Policy | None":
     path = named(Path(config)) if config else find(Path.cwd())
     if path is None:
         return None
+    from ckaudit.audit.bad_answers import kinds_of_questions
     from ckaudit.explain.names import kinds
     from ckaudit.policy.check import check
     from ckaudit.policy.read import read_policy
     from ckaudit.rules import rules
 
-    return check(read_policy(path, config or os.path.relpath(path)), rules().values(), kinds().values())
+    return check(read_policy(path, config or os.path.relpath(path)), rules().values(), [*kinds().values(), *kinds_of_questions()])

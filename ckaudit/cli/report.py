@@ -134,9 +134,8 @@ def draw(judged: Judged, other: Judged | None = None) -> "Panels":
 
     if other is None:
         return panels(judged.run, judged.report, path=judged.path)
-    from ckaudit.diff.both import Side
-    from ckaudit.diff.compare import Subject, compare_read
+    from ckaudit.diff.compare import compare_read, subject_of
 
-    reference, subject = (Subject(each.path, Side(each.run, tuple(each.report.findings))) for each in (other, judged))
+    reference, subject = (subject_of(each.path, each.run, each.report) for each in (other, judged))
     comparison = compare_read(reference, [subject])
     return panels(judged.run, judged.report, path=judged.path, other=(other.run, other.report), comparison=comparison)

@@ -10,7 +10,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig
-from ckaudit.cli.options import Verbose
+from ckaudit.cli.options import Require, Verbose
 from ckaudit.cli.say import say
 from ckaudit.cli.triage import Map, Which
 from ckaudit.errors import UsageError
@@ -39,7 +39,8 @@ With --until, both are told only of what is that grave.
 Exit codes:
   0    all runs ended, and nothing was as grave as --until
   1    a finding was as grave as --until
-  2    there is nothing to watch
+  2    there is nothing to watch; or --require vital, and a vital check of a
+       run that ended could not judge
   130  interrupted
 """
 
@@ -92,6 +93,7 @@ def command(
     no_config: NoConfig = False,
     baseline: BaselineFile = "",
     verbose: Verbose = False,
+    require: Require = "",
     which: Which = "",
     map: Map = None,  # noqa: A002  what the option is called
 ) -> int:
@@ -99,6 +101,7 @@ def command(
     if not runs:
         raise UsageError("no run was named", hint="ckaudit watch RUN...")
     grave = options.severity(until) if until else None
+    required = bool(require and options.one_of(require, ("vital",), "requirement"))
     shown = options.one_of(format, FORMATS, "format") if format else "panel" if sys.stdout.isatty() else "text"
     if shown == "panel" and not sys.stdout.isatty():
         raise UsageError("--format panel needs a terminal", hint="write text or jsonl to a file or a pipe")
@@ -107,12 +110,15 @@ def command(
     from ckaudit.cli.gate import open_gate
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
+    vital = required or bool(gate.policy and gate.policy.base.require)
     workers, choice = _workers(exec, webhook), options.choice(map, which)
     from ckaudit.watch.rounds import Rounds, wait_for
 
     paths = [Path(each) for each in dict.fromkeys(runs)]
     wait_for(paths, patience)
-    rounds = Rounds(paths, gate=gate, until=grave, stall_after=after, notes=verbose, choice=choice)
+    rounds = Rounds(
+        paths, gate=gate, until=grave, stall_after=after, notes=verbose, choice=choice, require_vital=vital
+    )  # fmt: skip
     return _watch(rounds, shown, workers, grave)
 
 
@@ -216,4 +222,8 @@ def _sum_up(rounds: "Rounds") -> None:
         counts = {word: sum(each.severity == word for each in alerts) for word in options.SEVERITIES}
         found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         step = next((each.step for each in reversed(alerts) if each.step is not None), None)
-        say(f"{name}: {found or 'nothing found'}" + ("" if step is None else f", last told at step {step}"))
+        vital = rounds.vital.get(name)
+        limits = f"; {vital.limits}" if vital and vital.limits else ""
+        nothing = "no illness seen" if limits else "nothing found"
+        say(f"{name}: {found or nothing}" + ("" if step is None else f", last told at step {step}") + limits)
+        say(f"to judge more: {vital.to_judge_more}" if limits and vital and vital.to_judge_more else "")

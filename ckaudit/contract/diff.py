@@ -6,7 +6,7 @@ of the later subject.
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ckaudit.contract.numbers import Count, Number, Step, doc
 from ckaudit.contract.report import Finding
@@ -95,7 +95,7 @@ class Curve(Struct, kw_only=True, frozen=True):
 
 
 class Pair(Struct, kw_only=True, frozen=True):
-    """One subject against the reference; every member is always written."""
+    """One subject against the reference; every member but the limits is always written."""
 
     left: Annotated[str, doc("The reference.")]
     right: Annotated[str, doc("The subject judged.")]
@@ -110,6 +110,10 @@ class Pair(Struct, kw_only=True, frozen=True):
     curves: Annotated[list[Curve], doc("Data of pictures: the loss of both.")] = []
     gained: Annotated[list[Finding], doc("Findings that only the second has.")] = []
     lost: Annotated[list[Finding], doc("Findings that only the first has.")] = []
+    left_limits: Annotated[
+        str | UnsetType, doc("Which vital checks of the first could not judge; left out where all that apply could.")
+    ] = UNSET
+    right_limits: Annotated[str | UnsetType, doc("The same of the second.")] = UNSET
     notes: Annotated[list[str], doc("What a reader must know of this pair.")] = []
 
 

@@ -49,6 +49,12 @@ class WatchEvent(Struct, kw_only=True, omit_defaults=True, frozen=True):
     severity: Annotated[Severity | None, doc("How grave it is; null: it is no finding.")] = None
     finding: Annotated[Finding | None, doc("What was found, as in ck.report.v1.")] = None
     likely: Annotated[Likely | None, doc("The likeliest cause of the finding; null: none known.")] = None
+    judged: Annotated[
+        Literal["all", "limited", "nothing"] | None,
+        doc("Of a run that has ended: whether every vital check that applies could judge, some could not, or none could."),
+    ] = None
+    limits: Annotated[str | None, doc("Which vital checks could not judge, in words; null: all that apply could.")] = None
+    to_judge_more: Annotated[str | None, doc("The one line that would let most of them judge; null: none is open.")] = None
 
 
 class Gauge(Struct, kw_only=True, frozen=True):

@@ -18,10 +18,22 @@ hardly independent, less than one pair in twenty comes out different."""
 
 
 class Side(Struct, frozen=True, eq=False):
-    """One run with what an audit found in it."""
+    """One run with what an audit found in it.
+
+    Attributes:
+        run: The run.
+        findings: All that counts.
+        limits: Which of its vital checks could not judge, in words; empty: all that apply could.
+    """
 
     run: Run
     findings: tuple[Finding, ...] = ()
+    limits: str = ""
+
+    @property
+    def is_ill(self) -> bool:
+        """Whether anything graver than a note was found."""
+        return any(each.severity != "note" for each in self.findings)
 
 
 class Both(Struct, frozen=True, eq=False):

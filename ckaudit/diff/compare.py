@@ -8,9 +8,11 @@ from msgspec.structs import replace
 
 from ckaudit.audit.open import is_ours
 from ckaudit.audit.report import at_step, open_judged, triage_reads, triage_run
+from ckaudit.audit.vital_checks import limited
 from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.diff import Axis, Comparison, Drift, Noise, Pair, Unlike
+from ckaudit.contract.report import Report
 from ckaudit.diff.align import Axes, axes
 from ckaudit.diff.both import Both, Side
 from ckaudit.diff.comparable import unlike
@@ -142,7 +144,11 @@ def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas
         noise=_noise(both, parted, replicas), unlike=alike, answers=[each.answer for each in weighed],
         parting=parted.departures[0] if parted.departures else None, propagation=list(parted.departures),
         drifts=_drifts(left, right, parted), curves=curves(both), gained=gained, lost=lost,
-        notes=[*notes, *([parted.aside] if parted.aside else []), *right.side.run.notes, *_seams(both), *_short(both, replicas)],
+        left_limits=left.side.limits or UNSET, right_limits=right.side.limits or UNSET,
+        notes=[
+            *notes, *_limits(both), *([parted.aside] if parted.aside else []), *right.side.run.notes, *_seams(both),
+            *_short(both, replicas),
+        ],
     )  # fmt: skip
 
 
@@ -156,7 +162,12 @@ def _have_one_plan(left: Run, right: Run, alike: Sequence[Unlike]) -> bool:
 
 def _opened(path: Path, choice: Choice, step: int | None, progress: Progress | None, gate: Gate) -> Subject:
     run = at_step(open_judged(path, reads=triage_reads() | reads(), step=step, choice=choice, progress=progress), step)
-    return Subject(path, Side(run, tuple(triage_run(run, gate=gate).findings)))
+    return subject_of(path, run, triage_run(run, gate=gate))
+
+
+def subject_of(path: Path, run: Run, report: Report) -> Subject:
+    """Return a run with what its audit says."""
+    return Subject(path, Side(run, tuple(report.findings), limited(report)))
 
 
 def _drifts(left: Subject, right: Subject, parted: Parting) -> list[Drift]:
@@ -188,6 +199,15 @@ def _noise(both: Both, parted: Parting, replicas: Sequence[Subject]) -> Noise:
         message="bands come from the runs' own residuals, and from what a seed did to small trainings that were measured; "
         "--noise with replicas of the first tells it for this one",
     )
+
+
+def _limits(both: Both) -> list[str]:
+    """Return a sentence on each side of which not every vital check could judge."""
+    sides = (("first", both.left), ("second", both.right))
+    return [
+        f"of the {word} {side.limits}" if side.is_ill else f"no illness seen in the {word}, but {side.limits}"
+        for word, side in sides if side.limits
+    ]  # fmt: skip
 
 
 def _seams(both: Both) -> list[str]:

@@ -16,7 +16,7 @@ ROUNDING = 1 + 1e-9  # a tenth more of 2.0 is 2.2, and 2.2 - 2.0 a little more t
 SURROUNDINGS = ("environment", "cadence")  # kinds of difference that nobody has to expect
 
 
-def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None) -> Comparison:
+def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None, require_vital: bool = False) -> Comparison:
     """Return the comparisons of a canary with each good run as one, with what the gate says.
 
     A question fails where the canary is worse than more than half of the good runs that it can be compared with, by more
@@ -26,11 +26,14 @@ def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None
         comparisons: One per good run, each of two subjects: the good run and the canary.
         terms: What counts.
         policy: The file that the terms are from.
+        require_vital: Whether a canary of which a vital check could not judge does not pass: nobody can tell then.
     """
     first = comparisons[0]
     canary = first.subjects[-1]
     pairs = _outvoted([_excused(pair, terms) for each in comparisons for pair in each.pairs], terms)
     outcome, reasons = _judged(pairs, terms)
+    if require_vital and outcome != "failed" and (short := _limits(pairs)):
+        outcome, reasons = "incomparable", [f"every vital check is required, and of the canary {short}", *reasons]
     gate = Gated(
         outcome=outcome, reasons=reasons, counts=terms.counts(), policy=policy,
         allowed={word: part for word, said in terms.allow.items() if (part := share(said)) is not None},
@@ -153,6 +156,11 @@ def _notes(comparisons: Sequence[Comparison], pairs: Sequence[Pair], terms: Term
     return [*told, *dict.fromkeys(note for each in comparisons for note in each.notes)]
 
 
+def _limits(pairs: Sequence[Pair]) -> str:
+    """Return which vital checks of the canary could not judge; empty: all that apply could."""
+    return next((pair.right_limits for pair in pairs if pair.right_limits), "")
+
+
 def _spoken(question: str) -> str:
     return question.replace("_", " ")
 
@@ -184,7 +192,8 @@ def _verdict(canary: str, pairs: Sequence[Pair], gate: Gated) -> str:
     against = pairs[0].left if len(pairs) == 1 else f"{len(pairs)} good runs"
     more = f" And {len(gate.reasons) - 1} more." if len(gate.reasons) > 1 else ""
     if gate.outcome == "passed":
-        told = f"; open: {gate.reasons[0]}." + more if gate.reasons else "."
+        short = f" Of the canary {_limits(pairs)}." if _limits(pairs) else ""
+        told = f"; open: {gate.reasons[0]}." + more + short if gate.reasons else "." + short
         asked = [_spoken(question) for question in gate.counts if _is_answered(pairs, question)]
         return f"{canary} is no worse than {against} in {', '.join(asked) or 'anything that could be asked'}" + told
     if gate.outcome == "failed":

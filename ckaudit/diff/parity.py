@@ -20,12 +20,9 @@ from ckaudit.diff.shapes import cells, shared
 from ckaudit.diff.tallies import is_number
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.parity import parity_loss_diff, parity_param_diff
+from ckaudit.rules.parity_broken import LOSS, PARAMETERS
 from ckaudit.run.run import Run
 
-LOSS = {"float64": 1e-6, "float32": 1e-6, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""Largest difference of two losses, in nats: the playbook's D1.4 for float32, for a coarser type its machine epsilon."""
-PARAMETERS = {"float64": 1e-5, "float32": 1e-5, "float16": 1e-3, "bfloat16": 1.6e-2}
-"""Largest relative difference of a weight: D1.4 for float32, the tolerances of torch.testing.assert_close for coarser types."""
 _COARSE = ("float64", "float32", "float16", "bfloat16")
 _GRID = "sampled_grid_32x32"
 

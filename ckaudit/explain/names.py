@@ -28,6 +28,7 @@ from ckaudit.material import faults
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.questions import questions
+from ckaudit.questions.bad import BAD
 from ckaudit.questions.phases import MAP
 from ckaudit.resume import catalogue as resume_catalogue
 from ckaudit.rules import rules
@@ -138,7 +139,8 @@ def _all() -> Iterator[Subject]:
     for cause in causes().values():
         yield Subject((cause.name,), (), partial(cause_page, cause))
     for question in questions().values():
-        yield Subject((question.id,), (), partial(question_page, question))
+        named = (BAD[question.id].name,) if question.id in BAD else ()
+        yield Subject((question.id, *named), (), partial(question_page, question))
     for kind in kinds().values():
         yield Subject((kind.name, kind.code), (), partial(violation_page, kind))
     for gate in PROCEDURE:

@@ -12,8 +12,9 @@ from ckaudit.metrics.replay import replay_first_difference, replay_identical, re
 from ckaudit.metrics.weights import update_norm, update_to_weight_global
 from ckaudit.metrics.words import element_type
 from ckaudit.questions.question import Said, above, foreign, question, unrecorded, worse
-from ckaudit.questions.values import largest, last_row, listed, points, row_of, smallest
+from ckaudit.questions.values import apart_alike, largest, last_row, listed, no_fall, points, row_of, smallest
 from ckaudit.rules.dead_parameter import dead_parameter
+from ckaudit.rules.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
@@ -28,31 +29,35 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
 @question(
     "D1.1", needs=[train_loss_raw], wants=[initial_loss_excess],
     rules=(
-        "nonfinite_values", "hidden_nonfinite", "initial_loss_off", "loss_not_falling", "loss_rises", "target_equals_input",
-        "target_misalignment",
+        "nonfinite_values", "hidden_nonfinite", "initial_loss_off", "loss_not_falling", "loss_frozen", "loss_rises",
+        "target_equals_input", "target_misalignment",
     ),
 )  # fmt: skip
 def training_at_all(
-    loss: Series, excess: Series | None, *, first: int = 10, least: float = 0.01, long: int = 100, solved: float = 0.1
-) -> Said:
+    loss: Series, excess: Series | None, *, first: int = 10, fewest: int = 6, least: float = 0.01, long: int = 100,
+    solved: float = 0.1,
+) -> Said:  # fmt: skip
     """Is it training at all?
 
     ## Looks at
-    Where the training loss stands at the end against its start, its `first` points (playbook D1.1), and what a uniform guess
-    costs.
+    Where the training loss stands at the end against its start, its `first` points (playbook D1.1; a third of them where
+    there are fewer, `fewest` at least, two for each), and what a uniform guess costs.
     ## Good
     It falls by more than `least` of itself; a start near the log of the vocabulary is that of a sound model. `least` is a
     starting value, above the noise of most losses. A long warm-up may delay the fall.
     ## Watch
     The whole of the fall lies in these points, within `long` steps, and the record goes on for as long again: since then it
-    stands. A loss below `solved` of its start has nowhere to fall. Both are starting values.
+    stands. A loss below `solved` of its start has nowhere to fall. Both are starting values. Or it does not fall in fewer than
+    `long` steps, in a log that begins in the middle of its run, or one so noisy that a fall of `least` would not be seen.
     ## Bad
     It stays where it was, ends higher, or is no number.
     """
     steps, values = points(loss)
-    if len(values) < first:
-        return unrecorded(f"{len(values)} points of train_loss_raw; {first} are needed", "train_loss_raw")
-    start, soon, end = float(values[0]), float(np.median(values[first - 3 : first])), float(np.median(values[-first:]))
+    if len(values) < fewest:
+        return unrecorded(f"{len(values)} points of train_loss_raw; {fewest} are needed", "train_loss_raw")
+    few = first if len(values) >= first else max(2, len(values) // 3)
+    width = min(3, few)
+    start, soon, end = float(values[0]), float(np.median(values[few - width : few])), float(np.median(values[-few:]))
     fell, stayed = start - soon > least * abs(start), start - end > least * abs(start)
     text = f"the loss goes from {start:.4g} at step {steps[0]} to {end:.4g} at the end, step {steps[-1]}"
     numbers = {"first": start, "soon": soon, "last": end}
@@ -61,18 +66,23 @@ def training_at_all(
         text += f"; it began {numbers['excess']:+.3g} from a uniform guess"
     if stayed and not fell:
         text += "; the fall begins late"
-    early, on = steps[first - 1] - steps[0], steps[-1] - steps[first - 1]
+    early, on = steps[few - 1] - steps[0], steps[-1] - steps[few - 1]
     stands = stayed and soon - end <= least * abs(start) and end > solved * start and early < long <= on
     if stands:
-        text += f"; at step {steps[first - 1]} it was {soon:.4g} already, and has not fallen since"
-    return Said(word="watch" if stands else "good" if stayed else "bad", sentence=text, numbers=numbers)
+        text += f"; at step {steps[few - 1]} it was {soon:.4g} already, and has not fallen since"
+    word: Word = "good" if stayed and not stands else "watch"
+    if not stayed and (why := no_fall(steps, values, least)) is not None:
+        begun = "it has only begun" if steps[-1] - steps[0] < long - 1 else ""
+        why = why or begun
+        return Said(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
+    return Said(word=word, sentence=text, numbers=numbers)
 
 
 @question(
-    "D1.2", needs=[block_gradient_norm],
+    "D1.2", needs=[block_gradient_norm], wants=[FACTS],
     rules=("vanishing_gradient", "dead_parameter", "zero_gradients", "starved_branch", "nonfinite_values", "hidden_nonfinite"),
 )  # fmt: skip
-def gradient_reaches_all(norm: Series, *, near: float = NOTE_RATIO, far: float = MAX_RATIO) -> Said:
+def gradient_reaches_all(norm: Series, facts: Manifest | None, *, near: float = NOTE_RATIO, far: float = MAX_RATIO) -> Said:
     """Does the gradient reach every layer?
 
     ## Looks at
@@ -82,7 +92,7 @@ def gradient_reaches_all(norm: Series, *, near: float = NOTE_RATIO, far: float =
     ## Watch
     Up to `far`.
     ## Bad
-    A block gets none, or `far` times less than another.
+    A block gets none, or `far` times less than another of its build, or the square of that less than one of another build.
     """
     if len(norm.labels) < 2:
         return foreign("the model has fewer than two blocks")
@@ -90,7 +100,8 @@ def gradient_reaches_all(norm: Series, *, near: float = NOTE_RATIO, far: float =
     (low, least), (high, most) = smallest(row), largest(row)
     if least <= 0:
         return Said(word="bad", sentence=f"{low} gets no gradient at step {step}", numbers={"smallest": least, "largest": most})
-    word = above(most / least, watch=near, bad=far)
+    alike = apart_alike(row, table_of(facts).builds(list(row)))
+    word: Word = "bad" if alike > far or most / least > far**2 else above(most / least, watch=near, bad=np.inf)
     text = f"at step {step} {high} gets the largest gradient, {most:.3g}, and {low} the smallest, {least:.3g}: "
     text += f"{most / least:.3g}x apart"
     return Said(word=word, sentence=text, numbers={"smallest": least, "largest": most, "ratio": most / least})
@@ -118,7 +129,7 @@ def parameter_dead(
     ## Watch
     One lies between `dead` and `alive`, or was dead once.
     ## Bad
-    One is below `dead`, or exactly zero, at both checkpoints.
+    One is below `dead`, or exactly zero, at both checkpoints; an expert that no token was sent to is to be watched.
     """
     trainable = _judged(norm, norm, facts, types)
     rows = np.flatnonzero(trainable.finite.any(axis=1))[-2:]
@@ -127,7 +138,7 @@ def parameter_dead(
     latest, step = row_of(trainable, int(rows[-1])), int(trainable.steps[rows[-1]])
     before = row_of(trainable, int(rows[0])) if len(rows) > 1 else {}
     now = [name for name, value in latest.items() if value < dead]
-    both = [name for name in now if before.get(name, np.inf) < dead]
+    both = [name for name in now if before.get(name, np.inf) < dead and not table_of(facts).is_expert(name)]
     faint = [name for name, value in latest.items() if value < alive]
     low, least = smallest(latest)
     text = f"at step {step} the smallest gradient of {len(latest)} trainable tensors is {least:.3g}, of {low}"
@@ -138,9 +149,10 @@ def parameter_dead(
 
 
 @question(
-    "D1.4", wants=[parity_loss_diff, parity_param_diff, gradient_check_error],
+    "D1.4", wants=[parity_loss_diff, parity_param_diff, gradient_check_error, train_loss_raw, element_type],
     rules=(
-        "mask_leak", "target_misalignment", "target_equals_input", "gradients_carried_over", "evaluated_in_training_mode",
+        "parity_broken", "mask_leak", "target_misalignment", "target_equals_input", "gradients_carried_over",
+        "evaluated_in_training_mode",
         "loss_below_floor", "parameter_count_changed", "dtype_changed", "rank_divergence",
     ),
 )  # fmt: skip
@@ -148,11 +160,13 @@ def implementation_right(
     loss: Series | None,
     parameters: Series | None,
     gradient: Series | None,
+    level: Series | None,
+    types: Series | None,
     *,
-    loss_limit: float = 1e-6,
-    param_limit: float = 1e-5,
-    gradient_limit: float = 1e-4,
-    factor: float = 10.0,
+    loss_limit: float = parity_broken.thresholds["loss_limit"],
+    param_limit: float = parity_broken.thresholds["param_limit"],
+    gradient_limit: float = parity_broken.thresholds["gradient_limit"],
+    factor: float = parity_broken.thresholds["factor"],
 ) -> Said:
     """Is the implementation correct?
 
@@ -160,10 +174,11 @@ def implementation_right(
     The differences of loss and parameters from a reference implementation on the same batches, and those of gradients
     from finite differences; the largest of each.
     ## Good
-    Losses within `loss_limit`, parameters within `param_limit` (playbook D1.4, relative, in float32), gradients within
-    `gradient_limit` (in float64; Press et al. 2007, section 5.7).
+    Losses within `loss_limit` (above one nat, that share of the loss), parameters within `param_limit` (playbook D1.4,
+    relative, in float32; a coarser type has its own), gradients within `gradient_limit` (in float64; Press et al. 2007,
+    section 5.7). All limits are those of parity_broken.
     ## Watch
-    Up to `factor` times as much, a starting value: other orders of summation, or a lower precision, can do that.
+    Up to `factor` times as much: other orders of summation can do that.
     ## Bad
     More: the two do not compute the same.
     """
@@ -171,15 +186,20 @@ def implementation_right(
         return unrecorded("nothing was compared with a reference", "parity_loss_diff", "parity_param_diff")
     words: list[Word] = []
     texts, numbers = [], {}
-    limits = (("losses", loss, loss_limit), ("parameters", parameters, param_limit), ("gradients", gradient, gradient_limit))
-    for what, series, limit in limits:
+    of_parameters = max(param_limit, PARAMETERS[coarsest_type(types)])
+    limits = (("losses", loss, loss_limit), ("parameters", parameters, of_parameters), ("gradients", gradient, gradient_limit))
+    for what, series, plain in limits:
         if series is None:
             continue
+        allowed = loss_limits(series, level, types, plain)[series.finite[:, 0]] if what == "losses" else plain
         steps, values = points(series)
-        worst = int(np.argmax(values))
-        words.append(above(values[worst], watch=limit, bad=factor * limit))
-        texts.append(f"{what} differ by {values[worst]:.3g} at most, at step {steps[worst]} (limit {limit:.0e})")
-        numbers[what] = float(values[worst])
+        over = np.abs(values) / allowed
+        worst = int(np.argmax(over))
+        value = float(abs(values[worst]))
+        limit = value / float(over[worst]) if value else plain
+        words.append(above(float(over[worst]), watch=1.0, bad=factor))
+        texts.append(f"{what} differ by {value:.3g} at most, at step {steps[worst]} (limit {limit:.2g})")
+        numbers[what] = value
     if words == ["good"] and gradient is None:
         return unrecorded(
             texts[0] + "; that is one half of a comparison", "parity_loss_diff" if loss is None else "parity_param_diff"
@@ -197,21 +217,22 @@ def implementation_right(
 )  # fmt: skip
 def weights_updated(
     norm: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, facts: Manifest | None,
-    types: Series | None, *, lowest: float = update_out_of_band.thresholds["lowest"],
+    types: Series | None, *, lowest: float = update_out_of_band.thresholds["lowest"], near: float = 0.1,
 ) -> Said:  # fmt: skip
     """Are the weights updated?
 
     ## Looks at
-    The last update of every trainable tensor while the learning rate was not zero, beside its gradient; where updates were
-    not recorded by tensor, all weights together.
+    The last update of every trainable tensor while the learning rate was at least `near` of its peak, beside its
+    gradient; where updates were not recorded by tensor, all weights together. At the end of a schedule rounding leaves weights
+    where they are, and nothing is wrong.
     ## Good
     No update is zero, and together they are at least `lowest` of the weights (the band of update_out_of_band).
     ## Watch
     Together they are less than that, or a tensor without a gradient is not updated.
     ## Bad
-    A tensor that gets a gradient is not updated (playbook D1.5).
+    A tensor that gets a gradient is not updated (playbook D1.5). `near` is a starting value.
     """
-    still, text, numbers = ([], "", {}) if norm is None else _still(_judged(norm, gradient, facts, types), rate)
+    still, text, numbers = ([], "", {}) if norm is None else _still(_judged(norm, gradient, facts, types), rate, near)
     if norm is None and relative is None:
         return unrecorded("no update was measured", "update_norm", "update_to_weight_global")
     word: Word = "good"
@@ -236,9 +257,12 @@ def _judged(series: Series, gradient: Series | None, facts: Manifest | None, typ
     return series.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
 
 
-def _still(trainable: Series, rate: Series | None) -> tuple[list[str], str, dict[str, float]]:
+def _still(trainable: Series, rate: Series | None, near: float) -> tuple[list[str], str, dict[str, float]]:
     """Return the trainable tensors that the last update left as they were, and the words on it."""
-    rows = np.flatnonzero(trainable.finite.any(axis=1) & _on(trainable.steps, rate))
+    known = trainable.finite.any(axis=1)
+    rows = np.flatnonzero(known & _on(trainable.steps, rate, near))
+    if not len(rows):
+        rows = np.flatnonzero(known & _on(trainable.steps, rate))
     if not len(rows):
         return [], "", {}
     row, step = row_of(trainable, int(rows[-1])), int(trainable.steps[rows[-1]])
@@ -253,15 +277,18 @@ def _last_with_rate(series: Series, rate: Series | None) -> tuple[int, float] | 
     return (int(steps[known[-1]]), float(values[known[-1]])) if len(known) else None
 
 
-def _on(steps: Steps, rate: Series | None) -> np.ndarray:
-    """Mark the steps that had a learning rate, as far as nobody said otherwise."""
+def _on(steps: Steps, rate: Series | None, near: float = 0.0) -> np.ndarray:
+    """Mark the steps that had a learning rate, of at least a share of its peak, as far as nobody said otherwise."""
     if rate is None:
         return steps > 0
-    rates: np.ndarray = np.nan_to_num(at(rate, steps).values, nan=1.0)
-    return np.logical_and(steps > 0, (rates > 0).any(axis=1))
+    least = near * float(rate.values[rate.finite].max(initial=0.0))
+    rates: np.ndarray = np.nan_to_num(at(rate, steps).values, nan=np.inf)
+    return np.logical_and(steps > 0, ((rates > 0) & (rates >= least)).any(axis=1))
 
 
-@question("D1.6", wants=[replay_identical, replay_loss_diff, replay_first_difference], rules=("validation_noise",))
+@question(
+    "D1.6", wants=[replay_identical, replay_loss_diff, replay_first_difference], rules=("replay_differs", "validation_noise")
+)
 def deterministic(same: Series | None, diff: Series | None, first: Series | None) -> Said:
     """Is it deterministic?
 

@@ -15,10 +15,12 @@ from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
 from ckaudit.questions.learning import STANDS, against_floor
 from ckaudit.questions.question import Said, above, question, unrecorded
+from ckaudit.questions.schedule import changes_of_data
 from ckaudit.questions.values import LOWEST, largest, last_row, points
 from ckaudit.rules.overfitting import overfitting
 from ckaudit.rules.probes_forgotten import probes_forgotten
 from ckaudit.rules.rule import FACTS
+from ckaudit.run.robust import sustained_rise
 from ckaudit.run.series import Series
 
 RISE: float = overfitting.thresholds["rise"]
@@ -29,12 +31,13 @@ MIN_EVALS: int = overfitting.thresholds["min_evals"]
     "D5.1", needs=[val_loss, train_loss_at_evals, train_val_gap, val_rise],
     rules=(
         "overfitting", "gap_widens", "train_val_inverted", "split_overlap", "validation_noise", "evaluated_in_training_mode",
-        "evaluation_artifact_changed", "nonfinite_values",
+        "evaluation_artifact_changed", "nonfinite_values", "loss_rises", "slice_gap_off",
     ),
 )  # fmt: skip
 def overfitted(
-    val: Series, train: Series, gap: Series, rise: Series, *, most: float = RISE, evals: int = MIN_EVALS, wide: float = 0.1
-) -> Said:
+    val: Series, train: Series, gap: Series, rise: Series, *, most: float = RISE, evals: int = MIN_EVALS, wide: float = 0.1,
+    far: float = 0.15, solved: float = 0.1,
+) -> Said:  # fmt: skip
     """Does it overfit?
 
     ## Looks at
@@ -45,7 +48,8 @@ def overfitted(
     ## Watch
     It stands above its best, or the gap is wide.
     ## Bad
-    The training loss falls and the held-out loss rises (overfitting says since when), with a wide gap.
+    The training loss falls and the held-out loss rises or stands, as overfitting has it; or it ends above its best by more
+    than noise (sustained_rise) or `far` of it, with a wide gap, and above `solved` of its first: below that a task is solved.
     """
     steps, values = points(val)
     if len(values) < evals:
@@ -59,7 +63,9 @@ def overfitted(
     since = len(values) - 1 - lowest
     is_wide = apart > wide * abs(end)
     rising = risen > most and since >= evals
-    word: Word = "bad" if rising and is_wide else "watch" if rising or is_wide else "good"
+    clearly = sustained_rise(values) is not None or risen > far
+    rose = rising and is_wide and clearly and end > solved * float(values[0])
+    word: Word = "bad" if rose else "watch" if rising or is_wide else "good"
     return Said(word=word, sentence=text, numbers={"val": end, "train": trained, "gap": apart, "rise": risen})
 
 
@@ -83,7 +89,8 @@ def time_to_stop(
     ## Watch
     It still falls: going on pays.
     ## Bad
-    It rose by more than `most` over its best (the limit of overfitting, and that of `flat`): the time was earlier.
+    It rose by more than `most` over its best (the limit of overfitting, and that of `flat`), in a rise that no evaluation
+    makes by chance: the time was earlier.
     """
     step, end = points(val).last
     trend, p, ago, risen = (points(each).last[1] for each in (slope, chance, since, rise))
@@ -94,7 +101,8 @@ def time_to_stop(
     ended = share > -flat or (p > sure and ago >= horizon)
     if risen > most:
         text += f"; it stands {risen:.1%} above its best"
-    return Said(word="bad" if risen > most else "good" if ended else "watch", sentence=text, numbers=numbers)
+    rose = risen > most and sustained_rise(points(val).values) is not None
+    return Said(word="bad" if rose else "good" if ended and risen <= most else "watch", sentence=text, numbers=numbers)
 
 
 @question(
@@ -128,7 +136,14 @@ def capacity_sufficient(
     ),
 )  # fmt: skip
 def data_enough(
-    slope: Series, tokens: Series | None, facts: Manifest | None, *, returns: float = 0.1, steep: float = 0.5, least: int = 2
+    slope: Series,
+    tokens: Series | None,
+    facts: Manifest | None,
+    *,
+    returns: float = 0.1,
+    steep: float = 0.5,
+    least: int = 2,
+    enough: int = 3,
 ) -> Said:
     """Is there enough data?
 
@@ -139,8 +154,8 @@ def data_enough(
     ## Watch
     More.
     ## Bad
-    More than `steep`: the data ends, or the run does, while the loss still falls as fast as ever. Both are starting values;
-    `least` windows of a hundred points are needed.
+    More than `steep`: the data ends, or the run does, while the loss still falls as fast as ever. Of fewer than `enough`
+    windows that cannot be told. The three are starting values; `least` windows of a hundred points are needed.
     """
     steps, values = points(slope)
     falls = np.maximum(-values, 0.0)
@@ -157,16 +172,17 @@ def data_enough(
         if facts is not None and facts.parameters is not UNSET and facts.parameters:
             numbers["tokens_per_parameter"] = numbers["tokens"] / facts.parameters
             text += f", {numbers['tokens_per_parameter']:.3g} for each parameter"
-    return Said(word=above(share, watch=returns, bad=steep), sentence=text, numbers=numbers)
+    return Said(word=above(share, watch=returns, bad=steep if len(falls) >= enough else np.inf), sentence=text, numbers=numbers)
 
 
 @question(
-    "D5.5", wants=[forgetting, slice_val_loss],
+    "D5.5", wants=[forgetting, slice_val_loss, FACTS],
     rules=("slice_regression", "probes_forgotten", "probe_jump", "benchmark_regression", "token_drift", "source_drift"),
 )  # fmt: skip
 def forgets(
     probes: Series | None,
     slices: Series | None,
+    facts: Manifest | None,
     *,
     watch: float = probes_forgotten.thresholds["note"],
     bad: float = probes_forgotten.thresholds["most"],
@@ -180,7 +196,8 @@ def forgets(
     ## Watch
     More than that.
     ## Bad
-    More than `bad` times. Both limits are those of probes_forgotten.
+    More than `bad` times, but where run.json plans other data: what it leaves is forgotten, and comes back with it. Both
+    limits are those of probes_forgotten.
     """
     row = last_row(probes) if probes is not None else _over_lowest(slices) if slices is not None else None
     if row is None:
@@ -191,7 +208,11 @@ def forgets(
     text = f"at step {step} {name} has {times:.3g}x its lowest perplexity, the most of {len(ratios)} {what}"
     if times < LOWEST:
         text = f"at step {step} no perplexity of {len(ratios)} {what} is above its lowest"
-    return Said(word=above(times, watch=watch, bad=bad), sentence=text, numbers={"forgetting": times, what: float(len(ratios))})
+    planned = [change for change in changes_of_data(facts) if 1 < change <= step]
+    if planned and times > bad:
+        text += f"; other data were planned from step {planned[-1]} on"
+    word = above(times, watch=watch, bad=np.inf if planned else bad)
+    return Said(word=word, sentence=text, numbers={"forgetting": times, what: float(len(ratios))})
 
 
 def _over_lowest(slices: Series) -> tuple[int, dict[str, float]] | None:

@@ -14,7 +14,7 @@ from ckaudit.metrics.probes import probe_shift_loss
 from ckaudit.metrics.weights import relative_movement
 from ckaudit.questions.cut_off import CUT_OFF, cut_off
 from ckaudit.questions.question import FINDINGS, Said, above, below, foreign, question, unrecorded, worse, young
-from ckaudit.questions.values import largest, last_row, listed, points
+from ckaudit.questions.values import is_matrix, largest, last_row, listed, points
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.dead_units import dead_units
 from ckaudit.rules.redundant_heads import redundant_heads
@@ -23,6 +23,7 @@ from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
 CORE = ("attention", "mlp", "router")
+BESIDE = ("embedding", "norm")
 NORMAL = math.sqrt(2 / math.pi)  # mean magnitude over root mean square of a normal distribution
 EVEN, ALIKE = 0.5, 0.9
 """Shares of the heads from which on a trait is to be watched, and is that of the model (starting values)."""
@@ -98,7 +99,7 @@ def heads_redundant(
 
 @question("D3.3", wants=[probe_shift_loss, head_kind_share], rules=("mask_leak",))
 def content_or_position(
-    shift: Series | None, shares: Series | None, *, watch: float = 0.1, bad: float = 1.0, diagonal: float = ALIKE
+    shift: Series | None, shares: Series | None, *, watch: float = 0.1, bad: float = 1.5, diagonal: float = ALIKE
 ) -> Said:
     """Does attention follow content, or position only?
 
@@ -111,7 +112,7 @@ def content_or_position(
     It costs more.
     ## Bad
     It costs more than `bad` nats, or more than `diagonal` of the heads follow a position, the diagonal or the first
-    token. The three are starting values.
+    token. The three are starting values; a healthy run with learnt positions costs 1.2 nats.
     """
     numbers: dict[str, float] = {}
     texts: list[str] = []
@@ -145,8 +146,8 @@ def weights_changed_most(
     ## Watch
     Fewer.
     ## Bad
-    None, and no projection came `least` as far as the first of all: only embeddings, norms and the head moved. The three
-    are starting values.
+    No projection came `least` as far as an embedding or a norm did: only these moved. A head that starts anew moves far in
+    every fine-tuning, and is not compared. The three are starting values.
     """
     table = table_of(facts)
     step, row = last_row(moved)
@@ -158,7 +159,8 @@ def weights_changed_most(
     told = ", ".join(f"{name} by {row[name]:.3g}" for name in first[:3])
     text = f"by step {step} furthest from where they started: {told}; {core:.0%} of the first {len(first)} are core weights"
     furthest = max(row[name] for name in ranked if table.kind(name) in CORE)
-    stands = core == 0 and furthest < least * row[ranked[0]]
+    beside = max((row[name] for name in ranked if table.kind(name) in BESIDE), default=0.0)
+    stands = furthest < least * beside
     numbers = {"core_share": core, "furthest": row[ranked[0]], "furthest_core": furthest}
     return Said(word="bad" if stands else below(core, watch=watch, bad=0), sentence=text, numbers=numbers)
 
@@ -219,32 +221,41 @@ def _shape(size: Series, rms: Series, name: str) -> tuple[float, float] | None:
 
 @question("D3.6", needs=[relative_movement], wants=[FACTS, FINDINGS], weighs=("barely_moving",))
 def embedding_organizes(
-    moved: Series, facts: Manifest | None, found: Findings, *, least: float = 0.1, hardly: float = 0.01
-) -> Said:
+    moved: Series, facts: Manifest | None, found: Findings, *, least: float = 0.1, hardly: float = 0.01, early: int = 500,
+    nothing: float = 1e-5,
+) -> Said:  # fmt: skip
     """Does the embedding space organize itself?
 
     ## Looks at
-    How far the embeddings have come from their random start, relative to it. The sampled grids of steps 0 and last show
-    what became of them.
+    How far the embeddings have come from their random start, relative to it, and how far the other matrices have. The sampled
+    grids of steps 0 and last show what became of them.
     ## Good
     They came `least` of their size (playbook D3.6 asks for a visible change).
     ## Watch
     Less than that, or barely_moving says that one stands still by now.
     ## Bad
-    Less than `hardly`: they look as random as at the start. Both are starting values.
+    Less than `hardly`, and where other matrices are recorded, less than `least` of their median after `early` steps: they
+    look as random as at the start, while the rest learns. Or less than `nothing`, a hundred roundings of float32, while the
+    rest moved a hundred times as far. The others are starting values.
     """
     table = table_of(facts)
     step, row = last_row(moved)
     embeddings = {name: value for name, value in row.items() if table.kind(name) == "embedding"}
     if not embeddings:
         return foreign("no tensor is known to embed tokens")
-    name = largest(embeddings)[0]
-    if not table.is_trainable(name):
-        return foreign(f"{name} is not trained")
-    value = embeddings[name]
+    trained = {name: value for name, value in embeddings.items() if table.is_trainable(name)}
+    if not trained:
+        return foreign(f"{largest(embeddings)[0]} is not trained")
+    name, value = largest(trained)
+    others = [row[each] for each in row if each not in embeddings and table.is_trainable(each) and is_matrix(table, each)]
+    beside = float(np.median(others)) if others else 0.0
     text = f"by step {step} {name} has moved by {value:.3g} of where it started"
-    word = below(value, watch=least, bad=hardly)
+    text += f", the other matrices by {beside:.3g}" if others else ""
+    word = below(value, watch=least, bad=-np.inf)
+    stands = value < nothing and beside > 100 * max(value, 0.1 * nothing)
+    if stands or (value < hardly and (not others or (value < least * beside and step >= early))):
+        word = "bad"
     for each in found.of(barely_moving):
         if set(embeddings) & {each.where, *each.also}:
             word, text = worse(word, "watch"), f"{text}; {each.code} from step {each.first_step}: {each.message}"
-    return Said(word=word, sentence=text, numbers={"moved": value})
+    return Said(word=word, sentence=text, numbers={"moved": value} | ({"others": beside} if others else {}))

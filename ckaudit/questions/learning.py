@@ -12,9 +12,10 @@ from ckaudit.metrics.probe_groups import TRAIN
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
 from ckaudit.metrics.weights import relative_movement
 from ckaudit.questions.question import Said, above, below, foreign, question, unrecorded, worse, young
-from ckaudit.questions.values import largest, last_row, levels, points, smallest
+from ckaudit.questions.values import is_matrix, largest, last_row, levels, no_fall, points, smallest
 from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.rule import FACTS
+from ckaudit.run.robust import sustained_rise
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import table_of
 
@@ -30,34 +31,41 @@ STANDS = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
     rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen"),
 )
 def loss_decreasing(
-    loss: Series, *, horizon: int = HORIZON, least: float = 0.01, given_back: float = 0.25, lost: float = 0.5
+    loss: Series, *, horizon: int = HORIZON, fewest: int = 6, least: float = 0.01, given_back: float = 0.25, lost: float = 0.5
 ) -> Said:
     """Does the loss decrease over a real horizon?
 
     ## Looks at
-    Ten levels of the training loss from start to end, once there are `horizon` points over as many steps (playbook D2.1).
+    Ten levels of the training loss from start to end, once it goes over `horizon` steps (playbook D2.1), from `fewest` points
+    on, two for each third.
     ## Good
     The last level is below the first by more than `least` of it.
     ## Watch
     The loss has risen from its lowest level again by `given_back` of its fall, or that share of its way went up (as in
-    course): it oscillates.
+    course): it oscillates. Or it does not fall in a log that begins in the middle of its run, or one so noisy that a fall of
+    `least` would not be seen.
     ## Bad
-    It does not fall, or gave back `lost` of its fall. `least` and `lost` are starting values.
+    It does not fall, or gave back `lost` of its fall in a rise that no batch makes (as loss_rises has it). `least` and `lost`
+    are starting values.
     """
     steps, values = points(loss)
-    if len(values) < horizon or steps[-1] - steps[0] < horizon - 1:
-        return unrecorded(f"{len(values)} points of train_loss_raw; {horizon}, over as many steps, are needed", "train_loss_raw")
+    if len(values) < fewest or steps[-1] - steps[0] < horizon - 1:
+        wanted = f"{fewest}, over {horizon} steps, are needed"
+        return unrecorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")
     stages = levels(values, 10)
     first, end, lowest = float(stages[0]), float(stages[-1]), float(stages.min())
     moves = np.diff(stages)
     up = float(np.maximum(moves, 0).sum() / np.abs(moves).sum()) if moves.any() else 0.0
     back = (end - lowest) / (first - lowest) if first > lowest else 1.0
-    falls: Word = "good" if first - end > least * abs(first) else "bad"
     text = f"from steps {steps[0]} to {steps[-1]} the level of the loss goes from {first:.4g} to {end:.4g}"
+    numbers = {"first": first, "last": end, "lowest": lowest, "up": up}
     if max(back, up) > given_back and first > lowest:
         text += f", after {lowest:.4g} at its lowest; {up:.0%} of its way goes up"
-    word = worse(falls, above(back, watch=given_back, bad=lost), above(up, watch=given_back, bad=np.inf))
-    return Said(word=word, sentence=text, numbers={"first": first, "last": end, "lowest": lowest, "up": up})
+    if first - end <= least * abs(first) and (why := no_fall(steps, values, least)) is not None:
+        return Said(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
+    stays = back > lost and sustained_rise(values) is not None
+    word: Word = "bad" if stays else "watch" if max(back, up) > given_back or first - end <= least * abs(first) else "good"
+    return Said(word=word, sentence=text, numbers=numbers)
 
 
 @question("D2.2", needs=[probe_group_perplexity], wants=[memorization_curve])
@@ -93,42 +101,48 @@ def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, 
     rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen"),
 )
 def memorizing_fast(
-    loss: Series,
-    *,
-    horizon: int = HORIZON,
-    early: float = 0.1,
-    steep: float = 0.25,
-    shallow: float = 0.1,
-    given_back: float = 0.25,
-) -> Said:
+    loss: Series, *, fewest: int = 6, horizon: int = HORIZON, tenths: int = 30, early: float = 0.1, steep: float = 0.25,
+    shallow: float = 0.1, bent: float = 1.5, given_back: float = 0.25,
+) -> Said:  # fmt: skip
     """How fast does it memorize?
 
     ## Looks at
-    How much of the whole fall of the loss is made in the first `early` of the record, from `horizon` points on.
+    How much of the whole fall of the loss is made in the first `early` of the record, once it goes over `horizon` steps and
+    has `tenths` points, three for each tenth. That it does not fall at all is seen from `fewest` on.
     ## Good
     `steep` of it: the drop at first is steep (playbook D2.3).
     ## Watch
-    Less than that, or `given_back` of what was made is lost again (as in D2.1).
+    Less than that, or `given_back` of what was made is lost again (as in D2.1). Or hardly any of it, and the drop comes later:
+    a tenth of the record falls `bent` times as fast as a straight line, as behind a long warm-up.
     ## Bad
-    Less than `shallow`: slower than a straight line, so the learning rate, the capacity or the data hold it back; or the
-    loss does not fall at all. `steep` and `shallow` are starting values; a long warm-up delays the drop.
+    Less than `shallow`, and no such drop: no faster than a straight line, so the learning rate, the capacity or the data hold
+    it back; or the loss does not fall at all. `steep`, `shallow` and `bent` are starting values.
     """
     steps, values = points(loss)
-    if len(values) < horizon:
-        return unrecorded(f"{len(values)} points of train_loss_raw; {horizon} are needed", "train_loss_raw")
+    if len(values) < fewest or steps[-1] - steps[0] < horizon - 1:
+        wanted = f"{fewest}, over {horizon} steps, are needed"
+        return unrecorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")
     few = max(3, round(len(values) * early / 3))
     cut = max(few, round(len(values) * early))
     start, soon, end = float(np.median(values[:3])), float(np.median(values[cut - few : cut])), float(np.median(values[-few:]))
     if start <= end:
-        numbers = {"first": start, "last": end}
-        return Said(word="bad", sentence=f"the loss does not fall: {start:.4g} at first, {end:.4g} at last", numbers=numbers)
+        numbers, why = {"first": start, "last": end}, no_fall(steps, values, shallow * early)
+        text = f"the loss does not fall: {start:.4g} at first, {end:.4g} at last" + (f"; {why}" if why else "")
+        return Said(word="watch" if why or why is None else "bad", sentence=text, numbers=numbers)
+    if len(values) < tenths:
+        short = f"it falls, from {start:.4g} to {end:.4g}; how fast at first is seen from {tenths} points on"
+        return unrecorded(short, "train_loss_raw")
     share = min(1.0, (start - soon) / (start - end))
     back = (end - soon) / (start - min(soon, end))
     text = f"{share:.0%} of the fall from {start:.4g} to {end:.4g} is made by step {steps[cut - 1]} of {steps[-1]}"
     if back > 0:
         text += f", where it was {soon:.4g}"
+    stages = levels(values, 10)
+    drop = float(-np.diff(stages).min()) * (len(stages) - 1) / (start - end)  # 1 for a straight line
     numbers = {"first": start, "soon": soon, "last": end, "share": share}
-    word = worse(below(share, watch=steep, bad=shallow), above(back, watch=given_back, bad=np.inf))
+    if share < shallow and drop > bent:
+        text += f"; a later tenth falls {drop:.2g} times as fast as a straight line"
+    word = worse(below(share, watch=steep, bad=shallow if drop <= bent else -np.inf), above(back, watch=given_back, bad=np.inf))
     return Said(word=word, sentence=text, numbers=numbers)
 
 
@@ -226,38 +240,41 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int
     ),
 )  # fmt: skip
 def layers_contribute(
-    moved: Series,
-    share: Series | None,
-    facts: Manifest | None,
-    *,
-    least: float = layer_not_contributing.thresholds["lowest"],
-    few: float = 0.5,
-) -> Said:
+    moved: Series, share: Series | None, facts: Manifest | None, *,
+    least: float = layer_not_contributing.thresholds["lowest"], still: float = 0.02, few: float = 0.5, nothing: float = 1e-5,
+    early: int = 20,
+) -> Said:  # fmt: skip
     """Do all layers contribute?
 
     ## Looks at
-    How far the weights of each block have come from where they started: the median of its trainable tensors.
+    How far the weights of each block have come from where they started: the median of its trainable matrices.
     ## Good
     Every block came at least `least` as far as the one that came furthest (playbook D2.6; as in layer_not_contributing).
     ## Watch
     Some did not.
     ## Bad
-    Fewer than `few` did: a small part of the model does the work. `few` is a starting value.
+    Fewer than `few` came `still` as far: a small part of the model does the work (lab: what is cut off or frozen stays below
+    that). Or no block has moved by `nothing` of its start after `early` steps: a hundred roundings of float32 are no training.
+    `few` and `early` are starting values.
     """
     table = table_of(facts)
-    trainable = moved.only(table.is_trainable)
-    blocks = trainable.grouped(table.blocks(trainable.labels), _middle)
-    if len(blocks.labels) < 2:
+    matrices = moved.only(lambda name: table.is_trainable(name) and is_matrix(table, name))
+    blocks = matrices.grouped(table.blocks(matrices.labels), _middle) if matrices.labels else matrices
+    if len(blocks.labels) < 2 or not blocks.finite.any():
         return foreign("the model has fewer than two blocks")
     step, row = last_row(blocks)
     (low, value), (high, most) = smallest(row), largest(row)
     taking = [name for name, value in row.items() if value >= least * most and value > 0]
+    standing = [name for name, value in row.items() if value < still * most or value <= 0]
     text = f"by step {step} {len(taking)} of {len(row)} blocks moved; {high} by {most:.3g} of its start, {low} by {value:.3g}"
     numbers = {"blocks": float(len(row)), "moving": float(len(taking)), "largest": most, "smallest": value}
     if share is not None:
         numbers["moving_share"] = points(share).last[1]
         text += f"; {numbers['moving_share']:.0%} of all tensors moved"
-    return Said(word=below(len(taking) / len(row), watch=1.0, bad=few), sentence=text, numbers=numbers)
+    if most < nothing:
+        return Said(word=young("bad", step, early), sentence=f"{text}: none has moved by {nothing:.0e}", numbers=numbers)
+    word: Word = "bad" if 1 - len(standing) / len(row) < few else "good" if len(taking) == len(row) else "watch"
+    return Said(word=word, sentence=text, numbers=numbers)
 
 
 def _middle(values: Floats) -> Floats:

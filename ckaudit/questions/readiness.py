@@ -24,6 +24,7 @@ from ckaudit.questions.generalization import RISE
 from ckaudit.questions.learning import STANDS
 from ckaudit.questions.question import Said, above, below, question, unrecorded, worse
 from ckaudit.questions.values import Points, points
+from ckaudit.run.robust import sustained_rise
 from ckaudit.run.series import Series
 
 COHERENCE, FLUENCY, FOLLOWING = "coherence", "fluency", "instruction_following"
@@ -53,7 +54,8 @@ def pretraining_done(
     ## Watch
     It still falls: not yet. Or coherence is below `well`.
     ## Bad
-    It rose by more than `most` over its best (both limits are that of overfitting), or it is flat and coherence is `broken`.
+    It rose by more than `most` over its best (both limits are that of overfitting), in a rise that no evaluation makes by
+    chance, or it is flat and coherence is `broken`.
     `well` and `broken` are starting values. A plateau without a score of coherence is half an answer: not recorded.
     """
     step, end = points(val).last
@@ -66,7 +68,8 @@ def pretraining_done(
         numbers[COHERENCE] = coherent.last[1]
         text += f"; {COHERENCE} is {numbers[COHERENCE]:.2g}"
     if risen > most:
-        return Said(word="bad", sentence=f"{text}; it stands {risen:.1%} above its best", numbers=numbers)
+        word: Word = "bad" if sustained_rise(points(val).values) is not None else "watch"
+        return Said(word=word, sentence=f"{text}; it stands {risen:.1%} above its best", numbers=numbers)
     if share < -flat and p <= sure:
         return Said(word="watch", sentence=f"{text}: it still falls", numbers=numbers)
     if COHERENCE not in numbers:

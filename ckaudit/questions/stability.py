@@ -5,18 +5,22 @@ import inspect
 import numpy as np
 
 from ckaudit.causes.missing_warmup import missing_warmup
+from ckaudit.contract.interview import Word
+from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.activations import activation_outlier_rate, activation_std
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm, gradient_share
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
-from ckaudit.questions.question import Said, above, foreign, question, unrecorded, worse
-from ckaudit.questions.values import LOWEST, growth, largest, last_row, levels, points, row_of, smallest
+from ckaudit.questions.question import Said, above, foreign, question, unrecorded, worse, young
+from ckaudit.questions.values import LOWEST, apart_alike, growth, largest, last_row, levels, points, row_of, smallest
 from ckaudit.rules.activation_drift import activation_drift
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.rules.rule import FACTS
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.run.series import Series, at
+from ckaudit.run.tensors import table_of
 
 EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default
 
@@ -61,9 +65,10 @@ def spike_recovers(
     return Said(word="good", sentence=text, numbers=numbers)
 
 
-@question("D4.2", needs=[block_gradient_norm], rules=("vanishing_gradient", "starved_branch"))
+@question("D4.2", needs=[block_gradient_norm], wants=[FACTS], rules=("vanishing_gradient", "starved_branch"))
 def gradient_vanishes(
     norm: Series,
+    facts: Manifest | None,
     *,
     ordinary: float = vanishing_gradient.thresholds["note_ratio"],
     starved: float = vanishing_gradient.thresholds["max_ratio"],
@@ -77,7 +82,8 @@ def gradient_vanishes(
     ## Watch
     More, or it was `starved` at an earlier checkpoint.
     ## Bad
-    More than `starved` times at the last checkpoint, or none at all.
+    More than `starved` times less than a block of its build at the last checkpoint, the square of that less than one of
+    another build, or none at all.
     """
     if len(norm.labels) < 2:
         return foreign("the model has fewer than two blocks")
@@ -88,7 +94,9 @@ def gradient_vanishes(
     text = f"at step {step} {_weakest(row)}"
     if worst > now:
         text += f"; at the worst, step {when}, {_weakest(then)}"
-    word = worse(above(now, watch=ordinary, bad=starved), above(worst, watch=starved, bad=np.inf))
+    alike = apart_alike(row, table_of(facts).builds(list(row)))
+    word: Word = "bad" if alike > starved or now > starved**2 else above(now, watch=ordinary, bad=np.inf)
+    word = worse(word, above(worst, watch=starved, bad=np.inf))
     return Said(word=word, sentence=text, numbers={"ratio": now, "worst_ratio": worst})
 
 
@@ -197,7 +205,7 @@ def clipping_hides(
     "D4.5", needs=[activation_std], wants=[activation_outlier_rate],
     rules=(
         "nonfinite_values", "hidden_nonfinite", "activation_drift", "dead_units", "saturated_units", "logit_growth",
-        "input_scale_off", "weights_grow", "weight_scale_off",
+        "input_scale_off", "weights_grow", "weight_scale_off", "spectral_norm_runaway",
     ),
     causes=("normalization_missing", "saturating_activation"),
 )  # fmt: skip
@@ -208,6 +216,7 @@ def activations_healthy(
     watch: float = 1.5,
     bad: float = 4.0,
     tail: float = activation_drift.thresholds["outlier_rate"],
+    early: int = 100,
 ) -> Said:
     """Are the activations healthy?
 
@@ -219,7 +228,7 @@ def activations_healthy(
     ## Watch
     One does, or more than `tail` percent of a module's elements lie far outside (as activation_drift has it).
     ## Bad
-    One has grown by more than `bad` times altogether, a runaway as course has it.
+    One has grown by more than `bad` times altogether, a runaway as course has it, after `early` steps (a starting value).
     """
     grown = growth(spread, early=1)
     if not grown:
@@ -229,7 +238,7 @@ def activations_healthy(
     pace = times ** min(1.0, 100 / (end - middle))
     text = f"from about step {middle} to {end} the spread of {name} grew most, {times:.3g}x, or {pace:.3g}x in a hundred steps"
     word, numbers = (
-        worse(above(times, watch=np.inf, bad=bad), above(pace, watch=watch, bad=np.inf)),
+        worse(young(above(times, watch=np.inf, bad=bad), int(spread.steps[-1]), early), above(pace, watch=watch, bad=np.inf)),
         {"growth": times, "pace": pace},
     )
     if outliers is not None:

@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import UNSET
 
+from ckaudit.run.robust import begins_with_its_run, fall_of
 from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.tensors import TensorTable
 
 LOWEST = 1.005
 """A ratio below it is shown as 1x: nothing worth telling apart."""
@@ -61,6 +64,24 @@ def levels(values: Floats, count: int) -> Floats:
     return np.array([float(np.median(part)) for part in np.array_split(values, count)])
 
 
+def no_fall(steps: Steps, values: Floats, least: float) -> str | None:
+    """Return None where a curve falls, and else why that cannot be held against it; an empty string where nothing excuses it.
+
+    Args:
+        steps: Shape (N,).
+        values: Finite, shape (N,), five at least.
+        least: The share of the level that counts as a fall.
+    """
+    fall = fall_of(values)
+    if not fall.is_none:
+        return None
+    if not begins_with_its_run(steps):
+        return "the log begins in the middle of its run, where the fall may be over"
+    if fall.error > 0.5 * least * abs(fall.last):
+        return f"its noise, {fall.error:.2g}, would hide a fall of {least:.0%}"
+    return ""
+
+
 def growth(series: Series, *, early: int = 1, late: int = 2, of: int = 3) -> dict[str, float]:
     """Return by label how many times larger the median of one stretch is than that of an earlier one.
 
@@ -81,6 +102,27 @@ def growth(series: Series, *, early: int = 1, late: int = 2, of: int = 3) -> dic
         if level[early] > 0:
             found[label] = float(level[late] / level[early])
     return found
+
+
+def is_matrix(table: TensorTable, name: str) -> bool:
+    """Tell whether a tensor is a matrix, as far as is known: norms, biases and other vectors have a scale of their own."""
+    fact = table.facts.get(name)
+    if fact is not None and fact.shape is not UNSET and fact.shape:
+        return len(fact.shape) > 1
+    return table.kind(name) != "norm" and not name.endswith("bias")
+
+
+def apart_alike(row: dict[str, float], builds: Sequence[tuple[tuple[int, ...], ...]]) -> float:
+    """Return how many times apart blocks of one build are at most; where no shape is known all count as one build.
+
+    >>> apart_alike({"a": 1.0, "b": 2.0, "c": 900.0}, [((4, 4),), ((4, 4),), ((8, 8),)])
+    2.0
+    """
+    groups: dict[tuple[tuple[int, ...], ...], list[float]] = {}
+    for value, build in zip(row.values(), builds, strict=True):
+        groups.setdefault(build, []).append(value)
+    pairs = [(min(values), max(values)) for values in groups.values()]
+    return max((high / low if low > 0 else math.inf if high > 0 else 1.0) for low, high in pairs)
 
 
 def largest(found: dict[str, float]) -> tuple[str, float]:

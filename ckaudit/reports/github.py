@@ -19,7 +19,7 @@ def render(report: Report, view: View = PLAIN) -> str:
     ]
     if notes := [*words.advice(report), *accepted.sentences(report), *report.notes]:
         lines.append(_command("notice", {"title": f"{report.tool}: how it was judged"}, notes))
-    if not (report.findings or report.diagnoses or words.trouble(report.checks)):
+    if words.is_limited(report) or not (report.findings or report.diagnoses or words.trouble(report.checks)):
         said = [sentence for sentence in (report.verdict, words.not_judged(report)) if sentence]
         lines.insert(0, _command("notice", {"title": report.tool}, said))
     return "\n".join(lines) + "\n"

@@ -42,10 +42,10 @@ def _window(report: Report) -> Iterator[str]:
 
 def _badge(report: Report) -> str:
     """Return the severity in bold; a report that judged nothing is never OK."""
+    if words.is_limited(report) and any(check.outcome == "passed" for check in report.checks):
+        return "**LIMITED**"
     if report.severity:
         return f"**{report.severity.upper()}**"
-    if report.judged in ("limited", "nothing") and any(check.outcome == "passed" for check in report.checks):
-        return "**LIMITED**"
     return "**OK**" if any(check.outcome == "passed" for check in report.checks) else "**NOT JUDGED**"
 
 

@@ -103,6 +103,11 @@ def advice(report: Report) -> list[str]:
     return [f"to judge more: {report.to_judge_more}"] if report.judged != "all" and report.to_judge_more else []
 
 
+def is_limited(report: Report) -> bool:
+    """Tell whether a report found no illness, and not every vital check could look for one: notes do not make up for that."""
+    return report.severity in (None, "note") and report.judged in ("limited", "nothing")
+
+
 def limits(report: Report) -> list[str]:
     """Return a sentence for each vital check that could not judge."""
     return [

@@ -67,8 +67,7 @@ class ForeignWatcher(Teller):
             self._due = moment.now + max(SOON, (min(cost, FIRST) if self._due == float("-inf") else cost) / SHARE)
         yield from self._silences(moment)
         if self._has_ended() and not self._is_new and not self.ended:
-            self.ended = True
-            yield self._say("ended", "the run has ended", moment)
+            yield self._end(moment)
 
     def _has_grown(self, moment: Moment) -> bool:
         """Tell whether any file is not as it was at the last look."""

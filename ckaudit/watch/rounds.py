@@ -14,7 +14,7 @@ from ckaudit.contract.watch import VERSION, Snapshot, WatchEvent
 from ckaudit.errors import UnreadableError
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.watch.foreign import ForeignWatcher
-from ckaudit.watch.teller import Moment, Teller
+from ckaudit.watch.teller import Moment, Teller, Vital
 from ckaudit.watch.watcher import Watcher
 
 EVERY = 0.5  # seconds between two looks
@@ -32,7 +32,7 @@ class Rounds:
 
     def __init__(
         self, paths: Sequence[Path], *, gate: Gate = OPEN, until: Severity | None = None, stall_after: float | None = None,
-        notes: bool = False, choice: Choice = NOTHING_SAID,
+        notes: bool = False, choice: Choice = NOTHING_SAID, require_vital: bool = False,
     ) -> None:  # fmt: skip
         """Begin.
 
@@ -43,7 +43,9 @@ class Rounds:
             stall_after: Seconds without a line that are a stall; None: learned.
             notes: Whether notes are told too.
             choice: What logs of other programs do not say themselves.
+            require_vital: Whether a run of which a vital check could not judge is not clean at its end.
         """
+        self._vital = require_vital
         self._gate, self._stall_after, self._notes, self._choice = gate, stall_after, notes, choice
         self._watchers = [self._begun(path) for path in paths]
         self._grave = SEVERITIES[: SEVERITIES.index(until) + 1] if until else ()
@@ -57,7 +59,7 @@ class Rounds:
             after_look: Called after each look at all runs.
 
         Returns:
-            1 where a finding was grave enough, 0 where all runs ended.
+            1 where a finding was grave enough, 0 where all runs ended, 2 where not enough could be judged of one of them.
         """
         for watcher in self._watchers:
             say(watching(watcher.name))
@@ -71,8 +73,13 @@ class Rounds:
             if reached:
                 return FOUND
             if all(each.ended for each in self._watchers):
-                return CLEAN
+                return NOTHING if self._vital and any(each.limits for each in self.vital.values()) else CLEAN
             sleep(max(0.05, EVERY - (monotonic() - began)))
+
+    @property
+    def vital(self) -> dict[str, Vital]:
+        """How much could be judged of each run, by its name."""
+        return {each.name: each.vital for each in self._watchers}
 
     def _begun(self, path: Path) -> Teller:
         """Return what watches a run; of a folder in which nothing stands yet, a run folder is expected."""

@@ -3,14 +3,17 @@
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ckaudit.audit.diagnose import diagnose
 from ckaudit.audit.gated import clauses_of, settle_run
+from ckaudit.audit.vital_checks import Judged, judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
 from ckaudit.contract.watch import STALLED, VERSION, Event, Likely, State, WatchEvent
 from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.policy.settle import Settled
 from ckaudit.run.run import Run
 from ckaudit.watch.known import Known
 from ckaudit.watch.stall import Silence
@@ -24,6 +27,29 @@ class Moment(Struct, frozen=True):
     wall: float
 
 
+class Vital(Struct, frozen=True):
+    """How much could be judged of a run.
+
+    Attributes:
+        judged: all, limited or nothing; None: it was not judged yet.
+        limits: Which vital checks could not judge, in words.
+        to_judge_more: The one line that would let most of them judge.
+        is_ill: Whether anything graver than a note counts.
+    """
+
+    judged: Judged | None = None
+    limits: str = ""
+    to_judge_more: str | None = None
+    is_ill: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """What is to be said of it at the end; nothing where all that applies was judged."""
+        if not self.limits:
+            return ""
+        return self.limits if self.is_ill else f"no illness seen, but {self.limits}"
+
+
 class Teller:
     """One run under watch: what is new of it is said, each thing once.
 
@@ -33,6 +59,7 @@ class Teller:
         silence: The pauses between its lines.
         vitals: What the panel shows.
         ended: Whether its last session has ended, and all of it was judged.
+        vital: How much could be judged of it, at the last judgement.
         stalled: Whether it is silent for too long.
     """
 
@@ -50,6 +77,7 @@ class Teller:
         self.step: int | None = None
         self.ended = self.stalled = self._told_any = False
         self._known = Known()
+        self.vital = Vital()
 
     def look(self, moment: Moment) -> Iterator[WatchEvent]:
         """Read what is new, and yield what there is to say."""
@@ -77,6 +105,7 @@ class Teller:
         news = list(self._known.news(told, in_full=in_full))
         self.step = run.last_step if run.last_step is not None else self.step
         self.vitals.judged(run)
+        self.vital = _vital(run, settled)
         for check in settled.checks if not self._told_any else ():
             if check.outcome == "error":
                 yield self._say("error", f"{check.code} broke: {check.detail}", moment)
@@ -100,6 +129,14 @@ class Teller:
         finding = STALLED.at(None, message, where="log", value=round(lasts, 1), limit=round(limit, 1), unit="s", **step)
         return self._say("stall", message, moment, finding)
 
+    def _end(self, moment: Moment) -> WatchEvent:
+        """Return the word that the run has ended, with how much could be judged of it."""
+        self.ended = True
+        vital = self.vital
+        more = f"; {vital.sentence}" if vital.sentence else ""
+        ended = self._say("ended", f"the run has ended{more}", moment)
+        return replace(ended, judged=vital.judged, limits=vital.limits or None, to_judge_more=vital.to_judge_more)
+
     def _has_ended(self) -> bool:
         return self.manifest is not None and self.manifest.has_ended
 
@@ -110,6 +147,14 @@ class Teller:
             schema_version=VERSION, event=event, time=round(moment.wall, 3), run=self.name, message=message, step=self.step,
             severity=finding.severity if finding else None, finding=finding, likely=likely,
         )  # fmt: skip
+
+
+def _vital(run: Run, settled: Settled) -> Vital:
+    """Return how much could be judged of a run."""
+    checks = vital_checks(run, settled.checks)
+    word = judged(checks, settled.checks)
+    told = "" if word == "all" else limits(checks) if word == "limited" else "nothing could be judged"
+    return Vital(word, told, to_judge_more(run, checks), any(each.severity != "note" for each in settled.findings))
 
 
 def _likely(run: Run, findings: list[Finding]) -> dict[str, Likely]:

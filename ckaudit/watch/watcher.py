@@ -62,8 +62,7 @@ class Watcher(Teller):
             message = f"rank {rank} wrote no file for the newest checkpoint"
             yield self._say("heartbeat", message, moment, RANK_LOST.at(None, message, where=f"rank.{rank}"))
         if ending and not self._new:
-            self.ended = True
-            yield self._say("ended", "the run has ended", moment)
+            yield self._end(moment)
 
     def is_foreign(self) -> bool:
         """Tell whether what came into a folder that was empty is the log of another program."""

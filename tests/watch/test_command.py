@@ -32,10 +32,12 @@ def test_runs_that_ended_well_end_with_0_and_their_lines_are_stable() -> None:
     code, out, err = ended(watch(RUNS / "healthy", RUNS / "experts_two_ranks", "--until", "sev1"))
     assert code == 0
     name, other = RUNS / "healthy", RUNS / "experts_two_ranks"
+    replayed = "1 of 2 replays did not give every bit again; losses differ by up to 0.302; the first difference is at step 22"
     assert sorted(out.splitlines()) == sorted(
         [
             f"watching {name} step -: the run is watched from now on",
             f"watching {other} step -: the run is watched from now on",
+            f"sev2     {other} step 400: REPLAY001 {replayed} (since step 22, replay)",
             f"ended    {name} step 2000: the run has ended",
             f"ended    {other} step 400: the run has ended",
         ]

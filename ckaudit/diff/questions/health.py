@@ -16,8 +16,10 @@ def health(both: Both) -> Said:
     a public training differ by one.
     """
     gained, lost = gained_and_lost(both)
+    limited = [word for word, side in (("first", both.left), ("second", both.right)) if side.limits]
+    far = f", as far as could be judged: not every vital check could, of the {' and the '.join(limited)}" if limited else ""
     if not gained and not lost:
-        return Said(word="same", sentence="the same illnesses in both", left=0, right=0, band=0.0, unit="findings")
+        return Said(word="same", sentence=f"the same illnesses in both{far}", left=0, right=0, band=0.0, unit="findings")
     grave = [any(each.severity in GRAVE for each in found) for found in (gained, lost)]
     word: Word = "worse" if grave[0] or (gained and not grave[1]) else "better"
     parts = [
@@ -26,5 +28,5 @@ def health(both: Both) -> Said:
         if found
     ]
     return Said(
-        word=word, sentence="; ".join(parts), left=len(lost), right=len(gained), band=0.0, unit="findings", grave=any(grave)
+        word=word, sentence="; ".join(parts) + far, left=len(lost), right=len(gained), band=0.0, unit="findings", grave=any(grave)
     )  # fmt: skip

@@ -10,7 +10,7 @@ from ckaudit.reports.html.markup import Markup, join, tag
 from ckaudit.reports.html.overview import QUESTION, overview
 from ckaudit.reports.html.scripts import bodies, library, own, policy
 from ckaudit.reports.html.section import section, sign
-from ckaudit.reports.words import advice
+from ckaudit.reports.words import advice, is_limited
 
 SIGNATURE = '<!doctype html>\n<html lang="en"><!-- ckaudit report -->'  # by this a file is known as ours
 
@@ -41,8 +41,9 @@ def _header(report: Report, panels: Panels) -> Markup:
     named = [tag("code", panels.subjects[0])]
     named += [Markup(" beside "), tag("code", panels.subjects[1])] if len(panels.subjects) > 1 else []
     at = f" at step {report.step}" if report.step is not None else ""
-    clear = ("limited", "badge sev2") if report.judged in ("limited", "nothing") else ("no finding", "badge clear")
-    grave = badge(report.severity) if report.severity else tag("span", clear[0], class_=clear[1])
+    clear = tag("span", "no finding", class_="badge clear")
+    limited = tag("span", "limited", class_="badge sev2")
+    grave = limited if is_limited(report) else badge(report.severity) if report.severity else clear
     return tag(
         "header",
         tag("a", "To the answers", href="#main", class_="skip"),

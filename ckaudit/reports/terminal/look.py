@@ -7,6 +7,7 @@ from typing import TextIO
 from ckaudit.contract.report import Report
 from ckaudit.reports.escape import visible
 from ckaudit.reports.view import View
+from ckaudit.reports.words import is_limited
 
 # Only the sixteen colours that every terminal's theme defines (ECMA-48, select graphic rendition).
 COLOURS = {"sev0": "1;37;41", "sev1": "1;31", "sev2": "33", "note": "36", "ok": "32", "bold": "1", "dim": "2"}
@@ -44,12 +45,12 @@ def shown(text: str, view: View) -> str:
 
 def badge(report: Report) -> tuple[str, str]:
     """Return the word that sums a report up, and its colour; a report that judged nothing is never OK."""
-    if report.severity:
+    if report.severity and report.severity != "note":
         return report.severity.upper(), report.severity
     if any(check.outcome == "error" for check in report.checks):
         return "BROKEN", "sev1"
     if not any(check.outcome in ("passed", "failed") for check in report.checks):
-        return "NOT JUDGED", "sev2"
-    if report.judged in ("limited", "nothing"):
+        return ("NOTE", "note") if report.severity else ("NOT JUDGED", "sev2")
+    if is_limited(report):
         return "LIMITED", "sev2"
-    return "OK", "ok"
+    return ("NOTE", "note") if report.severity else ("OK", "ok")

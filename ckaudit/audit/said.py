@@ -1,0 +1,47 @@
+"""What the series of a run say to one question, before anything is weighed."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ckaudit.audit.applies import why_not_metric
+from ckaudit.causes.cause import Findings
+from ckaudit.metrics import Metric
+from ckaudit.questions.question import FindingsMarker, Input, Question, Said, unrecorded
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series
+
+BROKE = "the question broke: "
+
+
+def said(asked: Question, run: Run, found: Findings) -> Said:
+    """Return what the series say; an input that was recorded, but never as a number, is bad, and what is missing is named.
+
+    Args:
+        asked: The question.
+        run: The run.
+        found: Findings that are more than a note.
+    """
+    needed = [(each, each(run)) for each in asked.needs if isinstance(each, Metric)]
+    if missing := [metric.name for metric, series in needed if not series]:
+        foreign = next((reason for name in missing if (reason := why_not_metric(run, name))), "")
+        if foreign:
+            return Said(word="not_applicable", sentence=foreign)
+        return unrecorded(f"needs {', '.join(missing)}", *missing)
+    if broken := [metric.name for metric, series in needed if not series.finite.any()]:
+        return Said(word="bad", sentence=f"no value of {', '.join(broken)} is a number")
+    try:
+        return asked.function(*_values(asked.needs, run, found), *_values(asked.wants, run, found))
+    except Exception as error:  # noqa: BLE001  one broken question must not cost the answers of the others
+        return unrecorded(f"{BROKE}{type(error).__name__}: {error}")
+
+
+def _values(inputs: Iterable[Input], run: Run, found: Findings) -> Iterator[Any]:
+    """Yield each input's value in a run; a series without a single number counts as missing."""
+    for each in inputs:
+        if isinstance(each, Metric):
+            series: Series = each(run)
+            yield series if np.any(series.finite) else None
+        else:
+            yield found if isinstance(each, FindingsMarker) else run.manifest

@@ -1,0 +1,51 @@
+"""REPLAY001: the same steps from the same state do not give the same numbers again."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
+from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
+from ckaudit.run.series import Series, at
+
+
+@rule(
+    "REPLAY001", severity="sev2", needs=[], wants=[replay_identical, replay_loss_diff, replay_first_difference],
+    unit="nats/token", memory=1,
+)  # fmt: skip
+def replay_differs(same: Series | None, diff: Series | None, first: Series | None) -> Iterator[Hit | Skip]:
+    """The same steps from the same state do not give the same numbers again.
+
+    ## What it checks
+    Each replay of recorded steps: whether every bit came again, and whether the losses are equal (playbook D1.6). There is no
+    tolerance, for a difference of one bit grows with every step.
+    ## Why it matters
+    Something between the two runs is not determined: a seed, a kernel, the order of the data, or a state that a resume does
+    not restore. Until it is known, no incident can be replayed, and no small difference of two runs means anything.
+    ## False alarms
+    Kernels that add in any order differ in the last bits, and some trainings accept that: a policy ignores it with a reason.
+    """
+    if same is None and diff is None:
+        yield needs_one_of(replay_identical, replay_loss_diff)
+        return
+    steps = np.union1d(*(np.array([], np.int64) if each is None else each.steps for each in (same, diff)))
+    differs = [int(step) for step in steps if _differs(same, diff, int(step))]
+    if not differs:
+        return
+    apart = [] if diff is None else [float(value) for value in diff.values[diff.finite[:, 0], 0] if value]
+    since = None if first is None else int(first.values[first.finite].min())
+    told = f"{len(differs)} of {len(steps)} replays did not give every bit again"
+    told += "; losses differ by up to {value:.3g}" if apart else ""
+    yield Hit(
+        severity="sev2", where="replay", first=differs[0] if since is None else min(since, differs[0]), last=differs[-1],
+        worst=differs[0], value=max(map(abs, apart), default=None), points=len(differs),
+        message=told + ("" if since is None else f"; the first difference is at step {since}"),
+    )  # fmt: skip
+
+
+def _differs(same: Series | None, diff: Series | None, step: int) -> bool:
+    """Tell whether the replay that was recorded at a step differs."""
+    here = np.array([step], np.int64)
+    identical = 1.0 if same is None or at(same, here).age[0, 0] != 0 else float(at(same, here).values[0, 0])
+    apart = 0.0 if diff is None or at(diff, here).age[0, 0] != 0 else float(at(diff, here).values[0, 0])
+    return identical != 1.0 or apart != 0.0
