@@ -28,7 +28,7 @@ STANDS = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
 @question(
     "D2.1",
     needs=[train_loss_raw],
-    rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen"),
+    rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen", "loss_oscillates"),
 )
 def loss_decreasing(
     loss: Series, *, horizon: int = HORIZON, fewest: int = 6, least: float = 0.01, given_back: float = 0.25, lost: float = 0.5
