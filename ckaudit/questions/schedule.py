@@ -20,7 +20,8 @@ from ckaudit.questions.values import Points, points
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise
+from ckaudit.run.ends import MEDIAN_COST
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
 from ckaudit.run.series import Series, at
 
 EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.run.robust import begins_with_its_run, fall_of
+from ckaudit.run.ends import fall_of
+from ckaudit.run.robust import begins_with_its_run
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import TensorTable
 
