@@ -16,7 +16,7 @@ from ckaudit.diff.watched import EXACT, NAMES, WHOLE, is_of_machine, place_in_st
 from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.metrics.resolution import resolution
+from ckaudit.run.resolution import resolution
 from ckaudit.run.run import Run
 from ckaudit.run.series import Mask, Series
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.metric import Metric, metric
-from ckaudit.metrics.resolution import resolution
 from ckaudit.metrics.threads import on_each
+from ckaudit.run.resolution import resolution
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series
 

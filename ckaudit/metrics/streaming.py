@@ -11,8 +11,8 @@ from collections import deque
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.metrics.resolution import resolution
 from ckaudit.metrics.spikes import SIGMA, WINDOW
+from ckaudit.run.resolution import resolution
 
 Cell = float | None
 

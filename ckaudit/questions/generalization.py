@@ -36,7 +36,7 @@ MIN_EVALS: int = overfitting.thresholds["min_evals"]
 )  # fmt: skip
 def overfitted(
     val: Series, train: Series, gap: Series, rise: Series, *, most: float = RISE, evals: int = MIN_EVALS, wide: float = 0.1,
-    far: float = 0.15, solved: float = 0.1,
+    solved: float = 0.1,
 ) -> Said:  # fmt: skip
     """Does it overfit?
 
@@ -49,7 +49,7 @@ def overfitted(
     It stands above its best, or the gap is wide.
     ## Bad
     The training loss falls and the held-out loss rises or stands, as overfitting has it; or it ends above its best by more
-    than noise (sustained_rise) or `far` of it, with a wide gap, and above `solved` of its first: below that a task is solved.
+    than noise (sustained_rise), with a wide gap, and above `solved` of its first: below that a task is solved.
     """
     steps, values = points(val)
     if len(values) < evals:
@@ -63,8 +63,7 @@ def overfitted(
     since = len(values) - 1 - lowest
     is_wide = apart > wide * abs(end)
     rising = risen > most and since >= evals
-    clearly = sustained_rise(values) is not None or risen > far
-    rose = rising and is_wide and clearly and end > solved * float(values[0])
+    rose = rising and is_wide and sustained_rise(values) is not None and end > solved * float(values[0])
     word: Word = "bad" if rose else "watch" if rising or is_wide else "good"
     return Said(word=word, sentence=text, numbers={"val": end, "train": trained, "gap": apart, "rise": risen})
 

@@ -21,7 +21,9 @@ from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.ends import MEDIAN_COST
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
+from ckaudit.run.peaks import ROUNDED
+from ckaudit.run.resolution import decimal_step
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise, log_noise
 from ckaudit.run.series import Series, at
 
 EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default
@@ -134,7 +136,7 @@ def _spike(
         until: Last step that belongs to the peak.
         lost: Share of the way so far that a jump takes back.
         changes: Steps from which on the data are others.
-        noises: Standard deviations of the loss that no batch makes.
+        noises: Standard deviations of the loss that no batch makes, of a positive loss on a log scale too.
         least: Share of the level that way and jump must be.
         jump: The same for a point that is back at once.
         soon: Steps after a change of the data in which a jump is its own.
@@ -146,10 +148,11 @@ def _spike(
     before = np.concatenate([values[:1], np.minimum.accumulate(values)[:-1]])
     height, way, level = values - before, values[0] - before, np.abs(before)
     peaks = np.nan_to_num(at(over_peak, steps).values).max(axis=1, initial=0.0)
-    noise = difference_noise(values) if len(values) >= ENOUGH_FOR_NOISE else 0.0
+    noise, share = (difference_noise(values), log_noise(values)) if len(values) >= ENOUGH_FOR_NOISE else (0.0, 0.0)
+    rounding = ROUNDED * float(decimal_step(values).min())
     alone = smooth - before < height / 2
-    large = (height > lost * way) & (way > least * abs(values[0])) & (height > noises * noise)
-    large &= height > np.where(alone, jump, least) * level
+    large = (height > lost * way) & (way > least * abs(values[0])) & (height > max(noises * noise, rounding))
+    large &= height > np.maximum(np.where(alone, jump, least), np.expm1(min(noises * share, 700.0))) * level
     planned = np.array([any(0 <= step - change <= soon for change in changes) for step in steps])
     rows = np.flatnonzero(large & (peaks > near) & (steps <= until) & ~planned)
     if not len(rows):

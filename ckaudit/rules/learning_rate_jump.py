@@ -8,9 +8,9 @@ from msgspec import UNSET
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Severity
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.metrics.resolution import decimal_step
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.planned_rate import planned_range
+from ckaudit.run.resolution import decimal_step
 from ckaudit.run.seams import seams
 from ckaudit.run.series import Floats, Mask, Series, Steps
 

@@ -10,10 +10,10 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.robust import Fall, begins_with_its_run, largest_fall, looks_like_a_score, never_falls
+from ckaudit.run.robust import Fall, begins_with_its_run, largest_fall, looks_like_a_score, never_falls, smallest_visible_fall
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.standstill import standstill
-from ckaudit.run.tensors import loss_vocabulary, table_of
+from ckaudit.run.tensors import loss_kind_of, loss_vocabulary, table_of
 
 MIN_POINTS = 3
 """Two points make no course."""
@@ -26,6 +26,12 @@ MIN_POINTS_OF_LEVEL, MIN_STEPS_OF_LEVEL = 50, 200
 
 CHANNELS, HALF = 2.0, 0.5
 """A stream of fewer channels per bit of a token has no room for what came before; half of the bound shows that it needs it."""
+
+GUESSES = (math.log(400), math.log(1_200_000))
+"""What a uniform guess among the tokens of the smallest and the largest vocabularies in use costs, in nats."""
+
+SMALL_FALL = 0.05
+"""Share of the level that a fine-tuning may fall by in all: a log too noisy to show as much cannot tell it from a flat one."""
 
 BUCKETS = 256
 """A histogram of so many buckets holds one token each where the vocabulary is no larger."""
@@ -48,9 +54,10 @@ def loss_not_falling(
     vocabulary it knows nothing. A stream of fewer than two channels per bit of a token has no room for what came before, and a
     loss above half of either bound shows that it would be needed. Where that does not tell, the curve of a log that starts
     with the run, from three points and 100 steps on: it never falls (never_falls: no split of its points shows a fall beyond its
-    noise, nor one of a hundredth where there is none). Of 120 points and more also: it ends as high as it began; it fell by less
-    than a tenth while the held-out loss moved by a quarter of it; or it has stayed within 3 % of its first fall since the first
-    quarter, without a trend, and above half of what it began with.
+    noise, nor one of a hundredth where there is none), and either stands at what a uniform guess among hundreds to a million
+    tokens costs, or has so little noise that a fall of 5 % would be seen. Of 120 points and more also: it ends as high as it
+    began; it fell by less than a tenth while the held-out loss moved by a quarter of it; or it has stayed within 3 % of its first
+    fall since the first quarter, without a trend, and above half of what it began with.
     ## Why it matters
     A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1,
     D2.4).
@@ -59,7 +66,7 @@ def loss_not_falling(
     loss that rests lower than this may be as low as model and data allow, which cannot be told from the loss alone. A
     loss over `max_bound_ratio` times the bound is no mean over tokens, which is another illness. Healthy runs whose curve stands
     still for three quarters of their steps are at a third of their first loss by then (public logs). A fine-tuning falls by a few
-    parts in a hundred, which its noise may hide in few points: where the held-out loss falls, it is not called flat.
+    parts in a hundred: where its noise hides as much, or the held-out loss falls, it is not called flat.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -84,7 +91,10 @@ def loss_not_falling(
         first = _since(values, bound)
         yield _hit(steps, first, level, bound, "the loss has come to {value:.4g} and no lower; " + why)
     elif begins_with_its_run(steps) and (flat := never_falls(values)) is not None and not learnt:
-        yield _flat(steps, flat)
+        if _tells_flat_from_little(values, facts):
+            yield _flat(steps, flat)
+        else:
+            yield Skip("too_few_points", "the loss is too noisy to tell one that stands from one that falls by 5 %")
     elif (still := standstill(steps, values, val)) is not None and not (learnt and still.kind == "flat"):
         yield _hit(steps, still.row, still.level, still.limit, still.message)
     elif not begins_with_its_run(steps) and (bound is None or not has_level):
@@ -96,6 +106,12 @@ def _flat(steps: Steps, fall: Fall) -> Hit:
     few = "" if len(steps) >= MIN_POINTS_OF_LEVEL else f", in the {len(steps)} points that there are"
     message = "the loss stands at {value:.4g}, having begun at {limit:.4g}: nothing is learnt" + few
     return _hit(steps, 0, fall.last, fall.first, message)
+
+
+def _tells_flat_from_little(values: Floats, facts: Manifest | None) -> bool:
+    """Tell whether a curve that never falls stands where no model that has learnt anything is, or would show a small fall."""
+    guessing = loss_kind_of(facts) != "other" and GUESSES[0] < float(np.median(values)) < GUESSES[1]
+    return guessing or smallest_visible_fall(values) <= SMALL_FALL
 
 
 def _falls(val: Series | None) -> bool:

@@ -43,7 +43,7 @@ ZOOM_DEVIATIONS = 5.0
 """Neighbouring points of a long log share batches and rates, and scatter together: a rise of so few must stand out further."""
 
 
-FEW = 1.5
+FEW = 3.0
 """Few points tell their noise badly: what stands out of it must do so further, by this over their number (Student's t)."""
 
 
@@ -107,6 +107,17 @@ def difference_noise(values: Floats) -> float:
     if len(values) < 3:
         return math.nan
     return MAD_TO_SIGMA * float(np.median(np.abs(np.diff(values, 2)))) / math.sqrt(6)
+
+
+def log_noise(values: Floats) -> float:
+    """Return the noise of a positive curve as a share of its level, 0 of one that is not positive.
+
+    The noise of a loss shrinks with the loss, so that the calm end of a curve says little of how far its start scatters.
+
+    Args:
+        values: Finite, shape (N,), three at least.
+    """
+    return difference_noise(np.log(values)) if values.min() > 0 else 0.0
 
 
 def parts_of(values: Floats, parts: int = PARTS) -> tuple[Steps, Floats]:
@@ -271,10 +282,22 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
         enough = min_share * level if levels.min() > 0 else 1.5 * float(np.ptp(levels[:split]))
         if rises[place] <= 0 or end - level <= enough or rises[place] <= 1.3 * _taken_back(levels[:split], count - split):
             continue
-        noise = noise_around(np.concatenate([bends[: max(0, split - 2)], bends[split:]]), abs(level), prior=prior)
+        noise = noise_around(_bends_of_noise(bends, split), abs(level), prior=prior)
         lowest = float(low[: place + 1].min())
         found.append((float(scores[place]) / noise if noise > 0 else math.inf, split, int(widths[place]), lowest, end))
     return found
+
+
+def _bends_of_noise(bends: Floats, split: int) -> Floats:
+    """Return the second differences that noise makes: not the first ones, as long as they bend upwards like a decay.
+
+    Args:
+        bends: Second differences, shape (P - 2,).
+        split: First point of the second part.
+    """
+    before = bends[: max(0, split - 2)]
+    noisy = before[np.logical_or.accumulate(before <= 0)]
+    return np.concatenate([noisy, bends[split:]])
 
 
 def _middles_of_ends(levels: Floats) -> Floats:
@@ -352,6 +375,22 @@ def never_falls(
     if fall.first - fall.last > max(min_fall * level, min(by_noise, max_fall * level)):
         return None
     return fall if sustained_rise(values) is None else None
+
+
+def smallest_visible_fall(values: Floats, *, max_deviations: float = 3.3) -> float:
+    """Return the smallest fall, as a share of the level, that would stand out of the noise of a curve.
+
+    It is one that is over after a quarter of the curve, as a fine-tuning's often is: the first quarter is held against the rest.
+
+    Args:
+        values: Finite, in the order of steps, shape (N,), three at least.
+        max_deviations: As in never_falls; where few points tell the noise badly, more.
+    """
+    _, levels = parts_of(values)
+    noise = noise_around(np.diff(levels, 2) / math.sqrt(6), 0.0, weight=0.0)
+    level = abs(float(np.median(values)))
+    error = noise * math.sqrt(16 / (3 * len(levels)))
+    return max_deviations * (1 + 4 / len(values)) * error / level if level else math.inf
 
 
 def rank_trend(values: Floats) -> float:
