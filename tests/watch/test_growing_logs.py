@@ -30,7 +30,8 @@ FRAME = {".gz": partial(gzip.compress, mtime=0), ".zst": zstandard.ZstdCompresso
 
 def lines(steps: range, *, ill: int = -1) -> bytes:
     rows = (
-        {"step": step, "time": 1e9 + step, "train_loss_raw": "NaN" if step == ill else 2.0 + step % 7 / 100} for step in steps
+        {"step": step, "time": 1e9 + step, "train_loss_raw": "NaN" if step == ill else 2.0 + 20 / (10 + step) + step % 7 / 100}
+        for step in steps
     )
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 

@@ -25,7 +25,7 @@ RUNS = ROOT / "fixtures" / "runs"
 
 @pytest.fixture(scope="module")
 def rounds() -> Rounds:
-    watched = Rounds([RUNS / "lr_too_high", RUNS / "experts_two_ranks"], stall_after=1e9)
+    watched = Rounds([RUNS / "lr_too_high", RUNS / "healthy"], stall_after=1e9)
     for _ in range(3):
         list(watched.look())
     return watched
