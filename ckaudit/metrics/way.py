@@ -1,5 +1,6 @@
 """How far weights have come, as far as the statistics and the sampled elements in checkpoints show it."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -70,22 +71,24 @@ def by_tensor(series: Series) -> Series:
 
 def grid_movement(grids: Grids, since: Since) -> Series:
     """Return how far the sampled elements of each tensor have come since its first grid or the one before, relative to them."""
-    reference: dict[str, Floats] = {}
-    found: dict[tuple[int, str], float] = {}
-    for step, label, values in zip(grids.steps, grids.labels, grids.values, strict=True):
-        before = reference.get(label)
-        if before is None or since == "previous":
-            reference[label] = values
-        if before is not None and before.shape == values.shape:
-            moved, size = float(np.linalg.norm(values - before)), float(np.linalg.norm(before))
-            if size > 0 or not moved:
-                found[step, label] = moved / size if moved else 0.0
     steps, labels = np.array(sorted(set(grids.steps)), np.int64), tuple(dict.fromkeys(grids.labels))
     rows, columns = {int(step): row for row, step in enumerate(steps)}, {label: column for column, label in enumerate(labels)}
+    reference: dict[str, tuple[Floats, float]] = {}
     table = np.full((len(steps), len(labels)), np.nan)
-    for (step, label), moved in found.items():
-        table[rows[step], columns[label]] = moved
+    for step, label, values in zip(grids.steps, grids.labels, grids.values, strict=True):
+        before, size = reference.get(label, (None, 0.0))
+        if before is None or since == "previous":
+            reference[label] = values, _norm(values)
+        if before is not None and before.shape == values.shape:
+            moved = _norm(values - before)
+            if size > 0 or not moved:
+                table[rows[step], columns[label]] = moved / size if moved else 0.0
     return Series("sampled movement", "1", steps, labels, table, np.isfinite(table))
+
+
+def _norm(values: Floats) -> float:
+    flat = values.ravel()
+    return math.sqrt(flat.dot(flat))
 
 
 def largest_of(several: Sequence[Series]) -> Series:
