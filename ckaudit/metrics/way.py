@@ -44,20 +44,21 @@ def _scales(series: Series, size: Series) -> Floats:
     shown = np.fmax.accumulate(np.where(size.finite, size.values, np.nan), axis=0)
     place = {label: column for column, label in enumerate(size.labels)}
     row = np.searchsorted(size.steps, series.steps, side="right") - 1
-    found = [(column, place[name]) for column, label in enumerate(series.labels) if (name := _tensor(label)) in place]
+    found = [(column, place[name]) for column, label in enumerate(series.labels) if (name := tensor_of(label)) in place]
     if found:
         columns, own = np.array(found).T
         scales[:, columns] = np.where(row[:, None] >= 0, shown[np.ix_(row, own)], np.nan)
     return scales
 
 
-def _tensor(label: str) -> str:
+def tensor_of(label: str) -> str:
+    """Return the tensor that a label is of: itself, or the one whose percentile it is."""
     return label.partition("/percentile.")[0]
 
 
 def by_tensor(series: Series) -> Series:
     """Return the largest of each tensor's columns, such as its percentiles."""
-    names = [_tensor(label) for label in series.labels]
+    names = [tensor_of(label) for label in series.labels]
     place = {name: column for column, name in enumerate(dict.fromkeys(names))}
     if not place:
         return series
@@ -95,6 +96,9 @@ def largest_of(several: Sequence[Series]) -> Series:
     """Return the largest of several tables cell by cell, where any is recorded."""
     made = several[0] if several else empty("largest")
     for other in several[1:]:
+        if not made or not other:
+            made = made or other
+            continue
         made, beside = filled(made, other), filled(other, made)
         order = [beside.labels.index(label) for label in made.labels]
         values = np.fmax(made.values, beside.values[:, order])

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, ratio, together, total
-from ckaudit.metrics.way import by_tensor, cells_like, change, grid_movement, is_coarse, largest_of
+from ckaudit.metrics.way import by_tensor, cells_like, change, grid_movement, is_coarse, largest_of, tensor_of
 from ckaudit.run.run import Run
 from ckaudit.run.series import Mask, Series, at
 
@@ -143,7 +143,7 @@ def relative_movement(run: Run) -> Series:
 
 
 @metric(
-    unit="1", reads=[GRID, *(f"weights.*.{name}" for name in NUMBERS), "weights.*.percentiles", weight_rms],
+    unit="1", reads=[GRID, *(f"weights.*.{name}" for name in NUMBERS), "weights.*.percentiles", weight_rms, "weight_deltas.*.norm"],
     source="playbook D1.5",
 )  # fmt: skip
 def weight_statistics_change(run: Run) -> Series:
@@ -153,12 +153,13 @@ def weight_statistics_change(run: Run) -> Series:
 
     Shape (C, P): checkpoints by tensors; s are mean, deviation, minimum, maximum, percentiles and sampled elements. It is 0 where
     all of them are what they were; not recorded there where no element is shown and the numbers have five digits or fewer,
-    for then a small update would not show.
+    for then a small update would not show. Tensors whose update was measured are left out: `update_norm` says it of them.
     """
-    size = weight_rms(run)
-    sampled = grid_movement(run.grid("weights", "sampled_grid_32x32"), "previous")
-    numbers = [change(run.series("weights", name), size, "previous") for name in NUMBERS]
-    numbers.append(by_tensor(change(run.series("weights", "percentiles"), size, "previous")))
+    size, measured = weight_rms(run), frozenset(run.series("weight_deltas", "norm").labels)
+    sampled = grid_movement(run.grid("weights", "sampled_grid_32x32"), "previous").only(lambda label: label not in measured)
+    shown = [run.series("weights", name) for name in (*NUMBERS, "percentiles")]
+    numbers = [change(each.only(lambda label: tensor_of(label) not in measured), size, "previous") for each in shown]
+    numbers[-1] = by_tensor(numbers[-1])
     known = {label for each in numbers for label in each.labels}
     sampled = sampled.only(known.__contains__) if known else sampled
     made = largest_of([each for each in (*numbers, sampled) if each.labels])
