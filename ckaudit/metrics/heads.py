@@ -79,4 +79,3 @@ def head_kind_share(run: Run) -> Series:
     shares = [(kinds.recorded & (kinds.values == place)).sum(axis=1) / known for place in range(len(KINDS))]
     values = np.array(shares).reshape(len(KINDS), -1).T
     return Series("head_kind_share", "1", kinds.steps, KINDS, values, np.ones(values.shape, bool))
-

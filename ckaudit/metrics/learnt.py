@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ckaudit.metrics.medians import median_of
+from ckaudit.run.medians import median_of
 from ckaudit.run.series import Series
 
 

@@ -16,8 +16,6 @@ AT_ONCE = 1 << 17
 """Elements that are measured together: a megabyte, which a processor's cache holds."""
 
 
-
-
 def of_own_maps(run: Run, name: str) -> Series:
     """Return one of `Measures` for every sampled layer, and leave out the heads that contradict their map.
 

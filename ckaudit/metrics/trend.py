@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.metrics.medians import median_of
+from ckaudit.run.medians import median_of
 from ckaudit.run.series import Floats, Steps
 
 FEW = 64

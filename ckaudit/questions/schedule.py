@@ -21,9 +21,9 @@ from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.ends import MEDIAN_COST
+from ckaudit.run.medians import medians_of_three
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
 from ckaudit.run.series import Series, at
-from ckaudit.run.smooth import medians_of_three
 
 EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.metrics.medians import median_of
 from ckaudit.run.ends import fall_of
+from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.robust import begins_with_its_run
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import TensorTable
@@ -63,7 +63,7 @@ def levels(values: Floats, count: int) -> Floats:
     """
     if len(values) <= count:
         return values
-    return np.array([median_of(part) for part in np.array_split(values, count)])
+    return medians_of_parts(values, count)
 
 
 def no_fall(steps: Steps, values: Floats, least: float) -> str | None:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from ckaudit.run.medians import medians_of_three
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
 from ckaudit.run.series import Floats
-from ckaudit.run.smooth import medians_of_three
 
 
 def passing_peaks(
