@@ -12,7 +12,7 @@ from ckaudit.metrics.flags import spike_flags
 from ckaudit.metrics.gradients import grad_to_weight, gradient_norm
 from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, val_loss
 from ckaudit.metrics.overfitting_onset import last_divergence_step
-from ckaudit.metrics.slice_gap import slice_loss, tau, tau_trend
+from ckaudit.metrics.slice_gap import latest_tau_trend, slice_loss, tau, tau_trend
 from ckaudit.metrics.spikes import WINDOW
 from ckaudit.metrics.words import element_type
 from ckaudit.run.cancelled import cancelled
@@ -71,10 +71,10 @@ def _tau(run: Run) -> Tau | str:
         return named if missing else f"no step has a finite loss of both {easy} and {hard}"
     steps, values = gap.steps[rows].tolist(), gap.values[rows, 0].tolist()
     top = int(np.argmax(values))
-    trend = tau_trend(run)
+    trend = latest_tau_trend(run)
     return Tau(
         slices=(easy, hard), first=values[0], first_step=steps[0], last=values[-1], last_step=steps[-1], peak=values[top],
-        peak_step=steps[top], trend=to_word(float(trend.values[-1, 0])) if trend else None, points=len(rows),
+        peak_step=steps[top], trend=None if trend is None else to_word(trend), points=len(rows),
     )  # fmt: skip
 
 

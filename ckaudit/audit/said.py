@@ -3,14 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
 from ckaudit.audit.applies import why_not_metric
 from ckaudit.causes.cause import Findings
 from ckaudit.metrics import Metric
 from ckaudit.questions.question import FindingsMarker, Input, Question, Said, unrecorded
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series
 
 BROKE = "the question broke: "
 
@@ -29,7 +26,7 @@ def said(asked: Question, run: Run, found: Findings) -> Said:
         if foreign:
             return Said(word="not_applicable", sentence=foreign)
         return unrecorded(f"needs {', '.join(missing)}", *missing)
-    if broken := [metric.name for metric, series in needed if not series.finite.any()]:
+    if broken := [metric.name for metric, _ in needed if not _has_number(metric, run)]:
         return Said(word="bad", sentence=f"no value of {', '.join(broken)} is a number")
     try:
         return asked.function(*_values(asked.needs, run, found), *_values(asked.wants, run, found))
@@ -41,7 +38,10 @@ def _values(inputs: Iterable[Input], run: Run, found: Findings) -> Iterator[Any]
     """Yield each input's value in a run; a series without a single number counts as missing."""
     for each in inputs:
         if isinstance(each, Metric):
-            series: Series = each(run)
-            yield series if np.any(series.finite) else None
+            yield each(run) if _has_number(each, run) else None
         else:
             yield found if isinstance(each, FindingsMarker) else run.manifest
+
+
+def _has_number(metric: Metric, run: Run) -> bool:
+    return run.derived(("has a number", metric.name), lambda: bool(metric(run).finite.any()))

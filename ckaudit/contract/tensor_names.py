@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ckaudit.contract.manifest import AttentionDirection, NoGradient, TensorKind
 
+NAMES = 1 << 14
+"""Names of which what their words say is kept: those of one model."""
 NORM = re.compile(r"norm|^ln(_?\w{1,3})?$")
 EMBEDDING = re.compile(r"embed|(^|_)emb(_|$)|^w[tp]e$|^pos(ition)?s?$")
 ATTENTION = re.compile(r"attn|attention|^(q|k|v|o|qkv|kv|wq|wk|wv|wo|[qkvo]_proj|query|key|value|in_proj|out_proj)$")
@@ -32,6 +35,7 @@ def depth_of(name: str) -> int | None:
     return next((int(part) for part in name.split(".") if part.isdecimal()), None)
 
 
+@lru_cache(maxsize=NAMES)
 def block_of(name: str) -> str | None:
     """Return the name of the block's module that a tensor or module lies in; None outside the blocks.
 
@@ -72,6 +76,7 @@ def direction_by_name(name: str) -> AttentionDirection | None:
     return "bidirectional" if sides and ENCODER.search(sides[-1]) and not DECODER.search(sides[-1]) else None
 
 
+@lru_cache(maxsize=NAMES)
 def no_gradient_by_name(name: str, kind: TensorKind | str) -> NoGradient | None:
     """Return why a tensor's gradient is zero by mathematics, by its name; None where the name does not tell.
 

@@ -7,8 +7,8 @@ from msgspec import UNSET, Struct
 
 from ckaudit.metrics.claims import Bounds, claim
 from ckaudit.metrics.counters import increments, is_restart, shared_points
-from ckaudit.metrics.medians import median_of
 from ckaudit.metrics.optimizer import clip_coefficient, loss_scale, skipped_updates
+from ckaudit.run.medians import median_of
 from ckaudit.run.resolution import decimal_step
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, single

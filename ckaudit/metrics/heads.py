@@ -1,18 +1,14 @@
 """What attention heads do, and which of them do the same, from sampled maps where a checkpoint does not say."""
 
-from typing import get_args
-
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.behaviour import HeadKind
+from ckaudit.metrics.maps import KINDS
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
-from ckaudit.metrics.sampled_maps import GRIDS, OF_HEADS, UNIFORM_ABOVE, earlier, even_rows, evenness, of_own_maps
+from ckaudit.metrics.sampled_maps import GRIDS, OF_HEADS, of_own_maps
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, Steps
-
-KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
+from ckaudit.run.series import Series
 
 
 @metric(unit="1", reads=["attention.*.nearest_similarity_per_head", *GRIDS, *OF_HEADS], source="playbook D3.2", memory=1)
@@ -24,7 +20,7 @@ def head_similarity(run: Run) -> Series:
     Shape (C, H): checkpoints by query heads, 0 to 1. Of whole maps where the checkpoint says it, else of the sampled grids
     of 32 by 32. Not recorded for a single head.
     """
-    return filled(run.series("attention", "nearest_similarity_per_head"), of_own_maps(run, _nearest))
+    return filled(run.series("attention", "nearest_similarity_per_head"), of_own_maps(run, "nearest"))
 
 
 @metric(
@@ -40,7 +36,7 @@ def head_kind(run: Run) -> Series:
     sum to 1: first token and diagonal are the share of these columns, positional that of any other distance of up to 8
     samples. Of sequences longer than 32 a grid sees every n-th key, so that a head of the previous token looks like content.
     """
-    return filled(run.series("attention", "kind_per_head"), of_own_maps(run, _kinds))
+    return filled(run.series("attention", "kind_per_head"), of_own_maps(run, "kinds"))
 
 
 @metric(unit="1", reads=[*GRIDS, *OF_HEADS], source="playbook D2.5 and D3.1", memory=1)
@@ -52,7 +48,7 @@ def sampled_evenness(run: Run) -> Series:
     Shape (C, H): checkpoints by query heads, 0 to 1; K are the sampled keys that a query sees. It needs no number of keys, but
     sees every n-th key only. Not recorded where the head's own entropy and largest weight say that the map is not its own.
     """
-    return of_own_maps(run, evenness)
+    return of_own_maps(run, "evenness")
 
 
 @metric(unit="1", reads=[*GRIDS, *OF_HEADS], source="playbook, broken causal mask", memory=1)
@@ -63,7 +59,7 @@ def sampled_upper_mass(run: Run) -> Series:
 
     Shape (C, H): checkpoints by query heads, 0 to 1; of square maps alone, in which the n-th query is the n-th key.
     """
-    return of_own_maps(run, _later)
+    return of_own_maps(run, "later")
 
 
 @metric(unit="1", reads=[head_kind], source="playbook D3.1", memory=1)
@@ -83,57 +79,3 @@ def head_kind_share(run: Run) -> Series:
     shares = [(kinds.recorded & (kinds.values == place)).sum(axis=1) / known for place in range(len(KINDS))]
     values = np.array(shares).reshape(len(KINDS), -1).T
     return Series("head_kind_share", "1", kinds.steps, KINDS, values, np.ones(values.shape, bool))
-
-
-def _nearest(maps: Floats) -> Floats:
-    flat = maps.reshape(len(maps), -1)
-    with np.errstate(all="ignore"):
-        unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
-    cosine = unit @ unit.T
-    np.fill_diagonal(cosine, -np.inf)
-    return np.where(np.isneginf(nearest := cosine.max(axis=1)), np.nan, nearest)
-
-
-def _kinds(maps: Floats, *, mass: float = 0.5, uniform: float = UNIFORM_ABOVE, farthest: int = 8) -> Floats:
-    """Return the place among KINDS of each head, from its maps (H, q, k); NaN where a map is not finite or empty.
-
-    Args:
-        maps: Attention after softmax, sampled or whole.
-        mass: Share that makes a head follow one place (Voita et al. 2019), the recorder's own.
-        uniform: Normalized entropy of a uniform head, the recorder's own.
-        farthest: Distance that still is a position, in samples.
-    """
-    shares, rows, even = even_rows(maps)
-    index = np.flatnonzero(rows)
-    placed = _mass_at(shares, index + np.arange(-farthest, farthest + 1)[:, None])
-    near = np.delete(placed, farthest, axis=1).max(axis=1)
-    kinds = np.select(
-        [np.isnan(even), even > uniform, shares[:, :, 0].mean(axis=1) > mass, placed[:, farthest] > mass, near > mass],
-        [np.nan, 3.0, 1.0, 2.0, 0.0], 4.0,
-    )  # fmt: skip
-    return np.asarray(kinds) if rows.any() else np.full(len(maps), np.nan)
-
-
-def _mass_at(shares: Floats, columns: Steps) -> Floats:
-    """Return the mean share of some columns, one per query, over the queries that have it.
-
-    Args:
-        shares: Shape (H, q, k).
-        columns: Shape (n, q); outside 0 to k - 1: the query has none.
-
-    Returns:
-        Shape (H, n).
-    """
-    inside = (columns >= 0) & (columns < shares.shape[2])
-    taken = shares[:, np.arange(columns.shape[1]), np.where(inside, columns, 0)]
-    return np.asarray(np.where(inside, taken, 0.0).sum(axis=2) / np.maximum(1, inside.sum(axis=1)))
-
-
-def _later(maps: Floats) -> Floats:
-    """Return the share of each head's map (H, q, k) above the diagonal, NaN where it is not square, not finite or empty."""
-    _, queries, keys = maps.shape
-    if queries != keys or keys < 2:
-        return np.full(len(maps), np.nan)
-    with np.errstate(all="ignore"):
-        shares = maps / maps.sum(axis=2, keepdims=True)
-    return np.asarray(np.where(earlier(keys), 0.0, shares).sum(axis=2).mean(axis=1) + 0 * shares.sum(axis=(1, 2)))

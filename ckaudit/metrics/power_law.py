@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.metrics.medians import median_of
+from ckaudit.run.medians import median_of
 from ckaudit.run.series import Floats
 
 

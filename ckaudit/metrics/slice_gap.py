@@ -59,6 +59,12 @@ def tau_trend_p(run: Run) -> Series:
     return _trends(run, lambda trend: trend.p)
 
 
+def latest_tau_trend(run: Run) -> float | None:
+    """Return `tau_trend` at the last evaluation alone, None where there are too few."""
+    found = _trends(run, lambda trend: 1_000 * trend.slope, latest=True)
+    return float(found.values[-1, 0]) if found else None
+
+
 def slice_loss(run: Run, name: str) -> Series:
     """Return the loss of one slice by name: held-out, else of the training batches, else the scalar of just that name."""
     family, _, label = name.partition("/")
@@ -87,13 +93,13 @@ def _on_steps(series: Series, steps: Steps) -> Series:
     return single(series.name, series.unit, steps, np.where(known, series.values[rows, 0], np.nan), known)
 
 
-def _trends(run: Run, value: Callable[[Trend], float]) -> Series:
-    """Return a number of the trend through the last evaluations, at each of them."""
+def _trends(run: Run, value: Callable[[Trend], float], *, latest: bool = False) -> Series:
+    """Return a number of the trend through the last evaluations, at each of them, or at the latest alone."""
     gap = tau(run)
     known = np.flatnonzero(gap.finite[:, 0]) if gap else np.empty(0, np.int64)
     steps, values = gap.steps[known], gap.values[known, :1].ravel()
     found = np.full(len(known), np.nan)
-    for end in range(MIN_POINTS, len(known) + 1):
+    for end in range(max(MIN_POINTS, len(known)) if latest else MIN_POINTS, len(known) + 1):
         inside = slice(max(end - TREND_WINDOW, 0), end)
         found[end - 1] = value(theil_sen(steps[inside].astype(float), values[inside]))
     return single("tau", "1", steps, found, np.isfinite(found))

@@ -1,11 +1,16 @@
 """Trends that a few wild points cannot bend: the Theil-Sen slope and the Mann-Kendall test."""
 
 import math
+from functools import cache
 
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.run.series import Floats
+from ckaudit.run.medians import median_of
+from ckaudit.run.series import Floats, Steps
+
+FEW = 64
+"""Points of a series whose pairs are kept: a window's."""
 
 
 class Trend(Struct, frozen=True):
@@ -43,14 +48,24 @@ def theil_sen(x: Floats, y: Floats, *, max_points: int = 1_000) -> Trend:
     if len(known) > max_points:
         known = known[np.linspace(0, len(known) - 1, max_points).astype(np.int64)]
     x, y = x[known], y[known]
-    first, second = np.triu_indices(len(x), 1)
+    first, second = _pairs(len(x))
     run, rise = x[second] - x[first], y[second] - y[first]
     apart = run != 0
     if not apart.any():
         return Trend(math.nan, 1.0, len(x))
-    slope = float(np.median(rise[apart] / run[apart]))
+    slopes = rise / run if apart.all() else rise[apart] / run[apart]
     score = float(np.sum(np.sign(run) * np.sign(rise)))
-    return Trend(slope, _two_sided(score, _variance(x, y)), len(x))
+    return Trend(median_of(slopes), _two_sided(score, _variance(x, y)), len(x))
+
+
+def _pairs(count: int) -> tuple[Steps, Steps]:
+    """Return the places of both points of every pair; those of short series, which windows have, are kept."""
+    return _few_pairs(count) if count <= FEW else np.triu_indices(count, 1)
+
+
+@cache
+def _few_pairs(count: int) -> tuple[Steps, Steps]:
+    return np.triu_indices(count, 1)
 
 
 def _two_sided(score: float, variance: float) -> float:
@@ -63,6 +78,8 @@ def _two_sided(score: float, variance: float) -> float:
 def _variance(x: Floats, y: Floats) -> float:
     """Return the variance of Mann-Kendall's S where values may be tied in x and in y (Kendall 1970, section 4)."""
     n = len(x)
+    if n > 2 and not _has_ties(x) and not _has_ties(y):
+        return n * (n - 1) * (2 * n + 5) / 18
     t, u = (np.unique(values, return_counts=True)[1].astype(float) for values in (x, y))
     plain = n * (n - 1) * (2 * n + 5) - sum(float(np.sum(c * (c - 1) * (2 * c + 5))) for c in (t, u))
     pairs = float(np.sum(t * (t - 1))) * float(np.sum(u * (u - 1))) / (2 * n * (n - 1))
@@ -70,3 +87,8 @@ def _variance(x: Floats, y: Floats) -> float:
         return plain / 18
     triples = float(np.sum(t * (t - 1) * (t - 2))) * float(np.sum(u * (u - 1) * (u - 2))) / (9 * n * (n - 1) * (n - 2))
     return plain / 18 + triples + pairs
+
+
+def _has_ties(values: Floats) -> bool:
+    ordered = np.sort(values)
+    return bool((ordered[1:] == ordered[:-1]).any())

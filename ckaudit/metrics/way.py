@@ -1,5 +1,6 @@
 """How far weights have come, as far as the statistics and the sampled elements in checkpoints show it."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -41,22 +42,25 @@ def _scales(series: Series, size: Series) -> Floats:
     if not len(size.steps):
         return scales
     shown = np.fmax.accumulate(np.where(size.finite, size.values, np.nan), axis=0)
+    if size.labels == series.labels and np.array_equal(size.steps, series.steps) and (np.diff(size.steps) > 0).all():
+        return shown
     place = {label: column for column, label in enumerate(size.labels)}
     row = np.searchsorted(size.steps, series.steps, side="right") - 1
-    found = [(column, place[name]) for column, label in enumerate(series.labels) if (name := _tensor(label)) in place]
+    found = [(column, place[name]) for column, label in enumerate(series.labels) if (name := tensor_of(label)) in place]
     if found:
         columns, own = np.array(found).T
         scales[:, columns] = np.where(row[:, None] >= 0, shown[np.ix_(row, own)], np.nan)
     return scales
 
 
-def _tensor(label: str) -> str:
+def tensor_of(label: str) -> str:
+    """Return the tensor that a label is of: itself, or the one whose percentile it is."""
     return label.partition("/percentile.")[0]
 
 
 def by_tensor(series: Series) -> Series:
     """Return the largest of each tensor's columns, such as its percentiles."""
-    names = [_tensor(label) for label in series.labels]
+    names = [tensor_of(label) for label in series.labels]
     place = {name: column for column, name in enumerate(dict.fromkeys(names))}
     if not place:
         return series
@@ -70,28 +74,33 @@ def by_tensor(series: Series) -> Series:
 
 def grid_movement(grids: Grids, since: Since) -> Series:
     """Return how far the sampled elements of each tensor have come since its first grid or the one before, relative to them."""
-    reference: dict[str, Floats] = {}
-    found: dict[tuple[int, str], float] = {}
-    for step, label, values in zip(grids.steps, grids.labels, grids.values, strict=True):
-        before = reference.get(label)
-        if before is None or since == "previous":
-            reference[label] = values
-        if before is not None and before.shape == values.shape:
-            moved, size = float(np.linalg.norm(values - before)), float(np.linalg.norm(before))
-            if size > 0 or not moved:
-                found[step, label] = moved / size if moved else 0.0
     steps, labels = np.array(sorted(set(grids.steps)), np.int64), tuple(dict.fromkeys(grids.labels))
     rows, columns = {int(step): row for row, step in enumerate(steps)}, {label: column for column, label in enumerate(labels)}
+    reference: dict[str, tuple[Floats, float]] = {}
     table = np.full((len(steps), len(labels)), np.nan)
-    for (step, label), moved in found.items():
-        table[rows[step], columns[label]] = moved
+    for step, label, values in zip(grids.steps, grids.labels, grids.values, strict=True):
+        before, size = reference.get(label, (None, 0.0))
+        if before is None or since == "previous":
+            reference[label] = values, _norm(values)
+        if before is not None and before.shape == values.shape:
+            moved = _norm(values - before)
+            if size > 0 or not moved:
+                table[rows[step], columns[label]] = moved / size if moved else 0.0
     return Series("sampled movement", "1", steps, labels, table, np.isfinite(table))
+
+
+def _norm(values: Floats) -> float:
+    flat = values.ravel()
+    return math.sqrt(flat.dot(flat))
 
 
 def largest_of(several: Sequence[Series]) -> Series:
     """Return the largest of several tables cell by cell, where any is recorded."""
     made = several[0] if several else empty("largest")
     for other in several[1:]:
+        if not made or not other:
+            made = made or other
+            continue
         made, beside = filled(made, other), filled(other, made)
         order = [beside.labels.index(label) for label in made.labels]
         values = np.fmax(made.values, beside.values[:, order])

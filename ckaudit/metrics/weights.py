@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, ratio, together, total
-from ckaudit.metrics.way import by_tensor, cells_like, change, grid_movement, is_coarse, largest_of
+from ckaudit.metrics.way import by_tensor, cells_like, change, grid_movement, is_coarse, largest_of, tensor_of
 from ckaudit.run.run import Run
 from ckaudit.run.series import Mask, Series, at
 
@@ -143,8 +143,8 @@ def relative_movement(run: Run) -> Series:
 
 
 @metric(
-    unit="1", reads=[GRID, *(f"weights.*.{name}" for name in NUMBERS), "weights.*.percentiles", weight_rms],
-    source="playbook D1.5",
+    unit="1", source="playbook D1.5",
+    reads=[GRID, *(f"weights.*.{name}" for name in NUMBERS), "weights.*.percentiles", weight_rms, "weight_deltas.*.norm"],
 )  # fmt: skip
 def weight_statistics_change(run: Run) -> Series:
     r"""How far anything that checkpoints show of a weight tensor has changed since the one before, relative to its size.
@@ -153,12 +153,13 @@ def weight_statistics_change(run: Run) -> Series:
 
     Shape (C, P): checkpoints by tensors; s are mean, deviation, minimum, maximum, percentiles and sampled elements. It is 0 where
     all of them are what they were; not recorded there where no element is shown and the numbers have five digits or fewer,
-    for then a small update would not show.
+    for then a small update would not show. Of tensors whose update was measured, percentiles are left out.
     """
-    size = weight_rms(run)
+    size, measured = weight_rms(run), frozenset(run.series("weight_deltas", "norm").labels)
     sampled = grid_movement(run.grid("weights", "sampled_grid_32x32"), "previous")
     numbers = [change(run.series("weights", name), size, "previous") for name in NUMBERS]
-    numbers.append(by_tensor(change(run.series("weights", "percentiles"), size, "previous")))
+    shares = run.series("weights", "percentiles").only(lambda label: tensor_of(label) not in measured)
+    numbers.append(by_tensor(change(shares, size, "previous")))
     known = {label for each in numbers for label in each.labels}
     sampled = sampled.only(known.__contains__) if known else sampled
     made = largest_of([each for each in (*numbers, sampled) if each.labels])

@@ -213,10 +213,13 @@ def neurons_specialize(
 def _shape(size: Series, rms: Series, name: str) -> tuple[float, float] | None:
     """Return the ratio of a module at its first and its last checkpoint."""
     mean, root = points(size, name), points(rms, name)
-    steps, mine, others = np.intersect1d(mean.steps, root.steps, return_indices=True)
-    used = root.values[others] > 0
-    ratio = mean.values[mine][used] / root.values[others][used]
-    return (float(ratio[0]), float(ratio[-1])) if len(steps[used]) > 1 else None
+    above, below = mean.values, root.values
+    if not np.array_equal(mean.steps, root.steps):
+        _, mine, others = np.intersect1d(mean.steps, root.steps, return_indices=True)
+        above, below = above[mine], below[others]
+    used = below > 0
+    ratio = above[used] / below[used]
+    return (float(ratio[0]), float(ratio[-1])) if len(ratio) > 1 else None
 
 
 @question("D3.6", needs=[relative_movement], wants=[FACTS, FINDINGS], weighs=("barely_moving",))

@@ -21,6 +21,7 @@ from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.ends import MEDIAN_COST
+from ckaudit.run.medians import medians_of_three
 from ckaudit.run.peaks import ROUNDED
 from ckaudit.run.resolution import decimal_step
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise, log_noise
@@ -144,7 +145,7 @@ def _spike(
     steps, values = course
     if len(values) < 5:
         return None
-    smooth = np.array([np.median(values[max(0, row - 1) : row + 2]) for row in range(len(values))])
+    smooth = medians_of_three(values)
     before = np.concatenate([values[:1], np.minimum.accumulate(values)[:-1]])
     height, way, level = values - before, values[0] - before, np.abs(before)
     peaks = np.nan_to_num(at(over_peak, steps).values).max(axis=1, initial=0.0)

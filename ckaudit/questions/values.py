@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.run.ends import fall_of
+from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.robust import begins_with_its_run
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import TensorTable
@@ -62,7 +63,7 @@ def levels(values: Floats, count: int) -> Floats:
     """
     if len(values) <= count:
         return values
-    return np.array([float(np.median(part)) for part in np.array_split(values, count)])
+    return medians_of_parts(values, count)
 
 
 def no_fall(steps: Steps, values: Floats, least: float) -> str | None:
@@ -95,6 +96,11 @@ def growth(series: Series, *, early: int = 1, late: int = 2, of: int = 3) -> dic
         of: Into how many equal stretches the points are cut.
     """
     found: dict[str, float] = {}
+    if len(series.values) >= of and series.finite.all():
+        parts = np.array_split(series.values, of)
+        low, high = np.median(parts[early], axis=0), np.median(parts[late], axis=0)
+        ratios = zip(series.labels, low.tolist(), high.tolist(), strict=True)
+        return {label: after / before for label, before, after in ratios if before > 0}
     for label in series.labels:
         values = points(series, label).values
         if len(values) < of:

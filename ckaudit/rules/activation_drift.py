@@ -89,7 +89,8 @@ def _lasting(rms: Series, mask: Mask) -> Iterator[Span]:
 def _runaways(sizes: Series, limit: float) -> dict[str, tuple[int, int, float]]:
     """Return by module from when to when its level is high: of the last third over the middle one, where that is over a limit."""
     found = {}
-    for column, label in enumerate(sizes.labels):
+    for column in _grown(sizes, limit):
+        label = sizes.labels[column]
         rows = np.flatnonzero(sizes.finite_in(column))
         if len(rows) < 3:
             continue
@@ -100,6 +101,14 @@ def _runaways(sizes: Series, limit: float) -> dict[str, tuple[int, int, float]]:
             first = rows[min(int(still_low[-1]) + 1, len(rows) - 1)]
             found[label] = (int(sizes.steps[first]), int(sizes.steps[rows[-1]]), after / before)
     return found
+
+
+def _grown(sizes: Series, limit: float) -> list[int]:
+    """Return the columns that can have run away: where every cell is a number, those whose levels have; else all."""
+    if not sizes.finite.all() or len(sizes.steps) < 3:
+        return [*range(len(sizes.labels))]
+    _, middle, end = np.array_split(sizes.values, 3)
+    return np.flatnonzero(np.median(end, axis=0) > limit * np.median(middle, axis=0)).tolist()
 
 
 def _last_usual(rms: Series, span: Span, ratio: Floats, usual: float) -> int:

@@ -84,10 +84,11 @@ def _beside(left: Series, other: Series) -> Floats:
     """Return the values of another series at the same steps and heads, shape (C, H); NaN where it has none."""
     values = np.full(left.values.shape, np.nan)
     found = at(other, left.steps)
-    for column, label in enumerate(left.labels):
-        if label in other.labels:
-            place = other.labels.index(label)
-            values[:, column] = np.where(found.age[:, place] == 0, found.values[:, place], np.nan)
+    places = {label: place for place, label in enumerate(other.labels)}
+    shared = [(column, places[label]) for column, label in enumerate(left.labels) if label in places]
+    if shared:
+        own, theirs = np.array(shared).T
+        values[:, own] = np.where(found.age[:, theirs] == 0, found.values[:, theirs], np.nan)
     return values
 
 
@@ -108,8 +109,11 @@ def _last_soft(left: Series, wide: Floats, before: int) -> int:
 def _too_early(left: Series, share: Floats, told: Mask, loss: Series, *, early: float, learnt: float) -> Iterator[Hit]:
     """Yield the first steps at which the median head is sharp and nothing was learnt or told yet, at the sharpest layer."""
     first = int(left.steps[0])
-    young = np.array([learnt_since(loss, first, until=int(step)) <= learnt for step in left.steps])
-    young = np.logical_and.accumulate(young)
+    young = np.zeros(len(left.steps), bool)
+    for row, step in enumerate(left.steps.tolist()):
+        if learnt_since(loss, first, until=step) > learnt:
+            break
+        young[row] = True
     layers = np.array([layer_of(label) for label in left.labels])
     levels = {layer: row_medians(share[young][:, layers == layer]) for layer in dict.fromkeys(layers.tolist())}
     sharpest = min(levels, key=lambda layer: float(np.nan_to_num(levels[layer], nan=1.0).sum()))

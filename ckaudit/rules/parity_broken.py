@@ -58,7 +58,7 @@ def parity_broken(
 
 def coarsest_type(types: Series | None) -> str:
     """Return the coarsest element type that a run computes in, float32 where nobody says."""
-    seen = {_TYPES.get(int(number), "") for number in (types.values[types.finite] if types is not None else ())}
+    seen = {_TYPES.get(int(number), "") for number in (np.unique(types.values[types.finite]) if types is not None else ())}
     return next((name for name in _COARSEST if name in seen), "float32")
 
 

@@ -86,15 +86,19 @@ def _alike(blocks: Sequence[str], table: TensorTable, by_tensor: Series | None, 
     for name in by_tensor.labels:
         if (block := table.block(name)) in parts:
             parts[block][name.removeprefix(block)] = sizes[name]
-    return np.array([[_are_alike(one, parts[one], other, parts[other]) for other in blocks] for one in blocks])
+    groups: dict[tuple[str, frozenset[str]], list[int]] = {}
+    for place, block in enumerate(blocks):
+        groups.setdefault((block.rpartition(".")[0], frozenset(parts[block])), []).append(place)
+    alike = np.zeros((len(blocks), len(blocks)), bool)
+    for (_, names), places in groups.items():
+        alike[np.ix_(places, places)] = _are_alike(np.array([[parts[blocks[place]][name] for name in names] for place in places]))
+    return alike
 
 
-def _are_alike(one: str, its: dict[str, float], other: str, others: dict[str, float]) -> bool:
-    """Tell whether two blocks stand in one list, and have tensors of the same names with elements of a like size."""
-    if one.rpartition(".")[0] != other.rpartition(".")[0] or its.keys() != others.keys():
-        return False
-    pairs = [(its[part], others[part]) for part in its]
-    return all(not max(pair) > SCALE * min(pair) for pair in pairs if np.isfinite(pair).all())
+def _are_alike(rms: Floats) -> Mask:
+    """Tell which blocks with tensors of the same names have elements of a like size, shape (L, L), from sizes (L, P)."""
+    low, high = np.minimum(rms[:, None], rms), np.maximum(rms[:, None], rms)
+    return np.asarray(~((high > SCALE * low) & np.isfinite(low) & np.isfinite(high)).any(axis=2))
 
 
 def _other(span: Span, alike: Mask) -> str:

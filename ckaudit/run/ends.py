@@ -5,6 +5,7 @@ import math
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.run.medians import median_of
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
 from ckaudit.run.series import Floats, Steps
 
@@ -58,8 +59,7 @@ def lone_peaks(values: Floats, *, min_ratio: float = 1.5, min_deviations: float 
     noise = difference_noise(values) if len(values) >= ENOUGH_FOR_NOISE else 0.0
     rows = []
     for row in range(1, len(values) - 1):
-        sides = (np.median(values[max(0, row - around) : row]), np.median(values[row + 1 : row + 1 + around]))
-        level = float(max(sides))
+        level = max(median_of(values[max(0, row - around) : row]), median_of(values[row + 1 : row + 1 + around]))
         if level > 0 and values[row] > min_ratio * level and values[row] - level > min_deviations * noise:
             rows.append(row)
     return np.array(rows, np.int64)

@@ -4,6 +4,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.run.ends import BLOCKS
+from ckaudit.run.medians import median_of, medians_of_parts
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
 from ckaudit.run.series import Floats, Steps
 
@@ -49,7 +50,7 @@ def sustained_growth(values: Floats, *, min_ratio: float, min_errors: float = 4.
     if len(values) <= START:
         return None
     parts = np.array_split(np.arange(len(values)), min(len(values), BLOCKS))
-    levels = np.array([np.median(values[part]) for part in parts])
+    levels = medians_of_parts(values, len(parts))
     knows_noise = len(levels) >= ENOUGH_FOR_NOISE
     width = 3 if knows_noise else 2 if len(levels) >= ALONE else 1
     end = float(np.median(levels[-width:]) if knows_noise else levels[-width:].min())
@@ -61,7 +62,7 @@ def sustained_growth(values: Floats, *, min_ratio: float, min_errors: float = 4.
     noise = difference_noise(np.log(levels)) if knows_noise else 0.0
     for count in range(START, len(levels) - width + 1):
         highest = float(levels[:count].max())
-        low = float(np.median(levels[:count])) if knows_noise else highest
+        low = median_of(levels[:count]) if knows_noise else highest
         errors = noise * np.sqrt(1 / count + 1 / width)
         if end > highest and end >= min_ratio * low and np.log(end / low) > min_errors * errors:
             return _grown(parts, levels, count, width, end)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ckaudit.run.medians import medians_of_three
 from ckaudit.run.resolution import decimal_step
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise, log_noise
 from ckaudit.run.series import Floats
@@ -26,9 +27,7 @@ def passing_peaks(
     """
     if len(values) < 3 or values.min() < 0:  # what crosses zero has no level to stand above
         return []
-    middles = np.array(
-        [np.median(values[max(0, row - 1) : row + 2]) for row in range(len(values))]
-    )  # of each point and its neighbours
+    middles = medians_of_three(values)
     middles[[0, -1]] = values[[0, -1]]
     before = np.concatenate([[np.inf], np.minimum.accumulate(np.minimum(middles, _held_by_two(values)))[:-1]])
     after = np.concatenate([np.minimum.accumulate(middles[::-1])[::-1][1:], [np.inf]])

@@ -131,6 +131,9 @@ class Run(Struct, frozen=True, eq=False):
     @property
     def last_step(self) -> int | None:
         """The last step that anything was recorded of."""
+        return self.derived("last_step", self._last_step)
+
+    def _last_step(self) -> int | None:
         everything = (*self.sections.values(), *(each for name, each in self.scalars.items() if name not in FILE_FACTS))
         ends = [int(series.steps[-1]) for series in everything if len(series.steps)]
         return max([*ends, *map(int, self.checkpoint_steps[-1:])], default=None)

@@ -7,6 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.run.ends import BLOCKS, MEDIAN_COST, lone_peaks
+from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, PRIOR_NOISE, difference_noise, sustained_rise
 from ckaudit.run.series import Floats, Steps
 
@@ -33,7 +34,7 @@ class Turn(Struct, frozen=True):
 def levels_of(values: Floats) -> tuple[Floats, list[Steps]]:
     """Return the medians of at most `BLOCKS` equal parts, and the rows of each."""
     parts = np.array_split(np.arange(len(values)), max(1, min(len(values), BLOCKS)))
-    return np.array([np.median(values[part]) for part in parts]), parts
+    return medians_of_parts(values, len(parts)), parts
 
 
 def lasting_rise(values: Floats, *, share: float, share_alone: float | None = None) -> Turn | None:

@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.robust import begins_with_its_run, never_falls, rank_trend
 from ckaudit.run.series import Floats, Series, Steps
 
@@ -53,7 +54,7 @@ def standstill(
     if not is_whole(steps):
         return _resting_in_few(losses, high, least) if 8 <= len(losses) < WHOLE and begins_with_its_run(steps) else None
     parts = np.array_split(np.arange(len(losses)), BLOCKS)
-    middle = np.array([np.median(losses[part]) for part in parts])
+    middle = medians_of_parts(losses, len(parts))
     began, ends = float(np.median(losses[:10])), float(middle[-1])
     noise = 1.4826 * float(np.median(np.abs(np.diff(losses)))) / np.sqrt(2)
     if began <= 5 * noise:

@@ -3,13 +3,14 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 from msgspec import UNSET, Struct
 
 from ckaudit.contract.manifest import LossKind, Manifest, NoGradient, TensorFacts
-from ckaudit.contract.tensor_names import block_of, direction_by_name, no_gradient_by_name
+from ckaudit.contract.tensor_names import NAMES, block_of, direction_by_name, no_gradient_by_name
 from ckaudit.run.series import Floats
 
 NOT_OF_TOKENS = "the loss is not one of tokens"
@@ -47,7 +48,7 @@ class TensorTable(Struct, frozen=True):
         fact = self.facts.get(name)
         if fact is not None and fact.kind is not UNSET:
             return fact.kind
-        return next((kind for kind, pattern in _KINDS if pattern.search(name)), "other")
+        return _kind_by_name(name)
 
     def block(self, name: str) -> str | None:
         """Return the name of the block's module that a tensor lies in, None outside the blocks.
@@ -214,12 +215,19 @@ def last_beside(blocks: Sequence[str]) -> list[int]:
     return [max(place for place, side in enumerate(sides) if side == own) for own in sides]
 
 
+@lru_cache(maxsize=NAMES)
+def _kind_by_name(name: str) -> str:
+    return next((kind for kind, pattern in _KINDS if pattern.search(name)), "other")
+
+
+@lru_cache(maxsize=NAMES)
 def _stack(block: str) -> str:
     return _NUMBER.sub("#", block)
 
 
-def _numbers(block: str) -> list[int]:
-    return [int(each) for each in _NUMBER.findall(block)]
+@lru_cache(maxsize=NAMES)
+def _numbers(block: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in _NUMBER.findall(block))
 
 
 def loss_kind_of(manifest: Manifest | None) -> LossKind | Literal["unknown"]:

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from ckaudit.metrics.medians import median_of, over_past, row_medians
+from ckaudit.metrics.medians import over_past, row_medians
+from ckaudit.run.medians import median_of, medians_of_parts, medians_of_three
 from ckaudit.run.series import single
 
 
@@ -31,3 +32,17 @@ def test_the_past_of_a_cell_is_the_median_of_the_finite_ones_before_it():
 
 def test_a_row_of_infinities_has_no_median():
     assert np.isnan(row_medians(np.array([[np.inf, np.nan]]))).all()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 12, 24])
+@pytest.mark.parametrize("length", [24, 25, 47, 100])
+def test_medians_of_parts_are_those_of_numpy(count, length):
+    values = np.random.default_rng(length).normal(size=length)
+    assert medians_of_parts(values, count).tolist() == [np.median(part) for part in np.array_split(values, count)]
+
+
+@pytest.mark.parametrize("length", range(1, 9))
+def test_a_point_and_its_neighbours_have_the_median_of_numpy(length):
+    values = np.random.default_rng(length).normal(size=length)
+    around = [values[max(0, row - 1) : row + 2] for row in range(length)]
+    assert medians_of_three(values).tolist() == [np.median(each) for each in around]
