@@ -11,7 +11,7 @@ from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_medi
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.incidents import Incident, as_one_of_many, incidents
 from ckaudit.run.peaks import passing_peaks
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise, looks_like_a_score
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, looks_like_a_score
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 LEAD, APART = 3, 1.25
@@ -35,9 +35,6 @@ RESTART, BACK = 2.0, 0.5
 
 EARLY, GRAVE = 0.25, 2.0
 """In the first window a jump counts from a quarter of the first loss on, and is grave over twice of it."""
-
-FACTORS = 3.0
-"""A solved task's loss scatters by factors, not amounts: a peak of few points is so many deviations of the logarithm high."""
 
 OPENING, OPENING_STEPS = 0.05, 200
 """Share and number of the steps in which a warm-up may throw the loss up: a peak there is judged as an early jump only."""
@@ -164,15 +161,10 @@ def _early(loss: Series, window: int) -> Iterator[Hit]:
 def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
     """Yield the stretches of few points that stand above the levels before and after them, from a step on."""
     values = loss.values[rows, 0]
-    scatter = difference_noise(np.log(values)) if len(values) >= ENOUGH_FOR_NOISE and values.min() > 0 else 0.0
     for first, last, level in passing_peaks(values):
         worst = first + int(np.argmax(values[first : last + 1]))
         height = (HARD if level < SOLVED * values[0] else LEAST) * values[0]
-        if (
-            loss.steps[rows[first]] <= after
-            or values[worst] - level < height
-            or values[worst] < level * np.exp(FACTORS * scatter)
-        ):
+        if loss.steps[rows[first]] <= after or values[worst] - level < height:
             continue
         yield Hit(
             severity="sev2", where="loss", first=int(loss.steps[rows[first]]),
