@@ -58,7 +58,7 @@ def path_weakly_coupled(
     still = [each for each in found.of(barely_moving, dead_parameter) if each.value != 0 or each.code == barely_moving.code]
     places = places_of(still)
     if starved := found.first(starved_branch):
-        yield supports(strong, f"a whole branch gets little: {starved.message}", starved)
+        yield supports(strong, f"a part of a block gets little: {starved.message}", starved)
     if norm is not None and (weak := _weakest(norm, places, table_of(facts))):
         name, share = weak
         if share == 0:

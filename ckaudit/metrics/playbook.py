@@ -21,7 +21,7 @@ class BadShape(NamedTuple):
     Attributes:
         kind: What it does.
         size: How far: a share of its level for a rise or fall, a factor for a hump, slide or surge, else an amount in its unit.
-        floor: The least value at its end that matters, in its unit.
+        floor: The least value at its end that matters, in its unit: of the top words, all but a twentieth.
         unless: Names that say the same better; where one is logged, its own rules judge.
         note: Whether the playbook calls it no more than guidance.
         top: The value that cannot be exceeded, where what is left to it is judged instead.
@@ -35,6 +35,9 @@ class BadShape(NamedTuple):
     top: float | None = None
 
 
+DOUBLING = 2.0
+"""Growth over the second half of a run: what grows by the same amount all the time doubles in it at most."""
+
 _LOSSES = ("train_loss_raw", "train_loss_ema")
 BAD_SHAPES: dict[str, tuple[BadShape, ...]] = {
     "train_ppl": (BadShape("rises", 1.0, unless=_LOSSES),),
@@ -47,12 +50,12 @@ BAD_SHAPES: dict[str, tuple[BadShape, ...]] = {
     "update_to_weight": (BadShape("surges", 2.5),),
     "grad_noise_scale": (BadShape("humps", 4.0), BadShape("humps", 2.5, note=True)),
     "scaling_law_residual": (BadShape("shifts", 0.05),),
-    "curvature_trace_est": (BadShape("slides up", 2.0),),
-    "spectral_norm": (BadShape("slides up", 2.0),),
-    "residual_rms": (BadShape("slides up", 2.0),),
-    "activation_outlier_rate": (BadShape("slides up", 2.0),),
-    "logit_entropy_probe": (BadShape("slides down", 2.0),),
-    "topk_mass_probe": (BadShape("slides down", 2.0, top=100.0),),
+    "curvature_trace_est": (BadShape("slides up", DOUBLING),),
+    "spectral_norm": (BadShape("slides up", DOUBLING),),
+    "residual_rms": (BadShape("slides up", DOUBLING),),
+    "activation_outlier_rate": (BadShape("slides up", DOUBLING),),
+    "logit_entropy_probe": (BadShape("slides down", DOUBLING),),
+    "topk_mass_probe": (BadShape("slides down", DOUBLING, floor=95.0, top=100.0),),
     "output_kl_to_prev": (BadShape("spikes", 2.5),),
     "fixed_probe_loss": (BadShape("rises", 0.15), BadShape("is never back", 0.08)),
     "moe_load_balance_loss": (BadShape("rises", 0.5),),

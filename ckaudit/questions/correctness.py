@@ -9,7 +9,7 @@ from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.parity import gradient_check_error, parity_loss_diff, parity_param_diff
 from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
-from ckaudit.metrics.weights import update_norm, update_to_weight_global
+from ckaudit.metrics.weights import update_norm, update_to_weight_global, weight_rms
 from ckaudit.metrics.words import element_type
 from ckaudit.questions.question import Said, above, foreign, question, unrecorded, worse
 from ckaudit.questions.values import apart_alike, largest, last_row, listed, no_fall, points, row_of, smallest
@@ -18,6 +18,7 @@ from ckaudit.rules.parity_broken import PARAMETERS, coarsest_type, loss_limits, 
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.run.builds import alike_blocks
 from ckaudit.run.cancelled import cancelled
 from ckaudit.run.series import Series, Steps, at
 from ckaudit.run.tensors import table_of
@@ -79,10 +80,13 @@ def training_at_all(
 
 
 @question(
-    "D1.2", needs=[block_gradient_norm], wants=[FACTS],
+    "D1.2", needs=[block_gradient_norm], wants=[FACTS, gradient_norm, weight_rms],
     rules=("vanishing_gradient", "dead_parameter", "zero_gradients", "starved_branch", "nonfinite_values", "hidden_nonfinite"),
 )  # fmt: skip
-def gradient_reaches_all(norm: Series, facts: Manifest | None, *, near: float = NOTE_RATIO, far: float = MAX_RATIO) -> Said:
+def gradient_reaches_all(
+    norm: Series, facts: Manifest | None, tensors: Series | None, rms: Series | None, *,
+    near: float = NOTE_RATIO, far: float = MAX_RATIO,
+) -> Said:  # fmt: skip
     """Does the gradient reach every layer?
 
     ## Looks at
@@ -100,7 +104,7 @@ def gradient_reaches_all(norm: Series, facts: Manifest | None, *, near: float = 
     (low, least), (high, most) = smallest(row), largest(row)
     if least <= 0:
         return Said(word="bad", sentence=f"{low} gets no gradient at step {step}", numbers={"smallest": least, "largest": most})
-    alike = apart_alike(row, table_of(facts).builds(list(row)))
+    alike = apart_alike(row, norm.labels, alike_blocks(norm.labels, table_of(facts), tensors, rms))
     word: Word = "bad" if alike > far or most / least > far**2 else above(most / least, watch=near, bad=np.inf)
     text = f"at step {step} {high} gets the largest gradient, {most:.3g}, and {low} the smallest, {least:.3g}: "
     text += f"{most / least:.3g}x apart"

@@ -4,6 +4,7 @@ import numpy as np
 
 from ckaudit.contract.interview import Word
 from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.heads import head_kind_share
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.memorization import memorization_curve, probe_group_perplexity
@@ -17,7 +18,7 @@ from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.robust import sustained_rise
 from ckaudit.run.series import Floats, Series
-from ckaudit.run.tensors import table_of
+from ckaudit.run.tensors import TensorTable, table_of
 
 HORIZON = 100
 """Steps and points that a course of the loss is judged on (playbook D2.1: a hundred and more)."""
@@ -233,21 +234,22 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int
 
 
 @question(
-    "D2.6", needs=[relative_movement], wants=[moving_share, FACTS],
+    "D2.6", needs=[relative_movement], wants=[moving_share, gradient_norm, FACTS],
     rules=(
         "barely_moving", "layer_not_contributing", "missing_in_optimizer", "frozen_parameter", "router_imbalance", "weights_jump",
         "dead_units", "starved_branch",
     ),
 )  # fmt: skip
 def layers_contribute(
-    moved: Series, share: Series | None, facts: Manifest | None, *,
+    moved: Series, share: Series | None, gradient: Series | None, facts: Manifest | None, *,
     least: float = layer_not_contributing.thresholds["lowest"], still: float = 0.02, few: float = 0.5, nothing: float = 1e-5,
     early: int = 20,
 ) -> Said:  # fmt: skip
     """Do all layers contribute?
 
     ## Looks at
-    How far the weights of each block have come from where they started: the median of its trainable matrices.
+    How far the weights of each block have come from where they started: the median of its trainable matrices. Beside matrices
+    that get a gradient, those without one are frozen on purpose, as a LoRA's base is.
     ## Good
     Every block came at least `least` as far as the one that came furthest (playbook D2.6; as in layer_not_contributing).
     ## Watch
@@ -259,6 +261,7 @@ def layers_contribute(
     """
     table = table_of(facts)
     matrices = moved.only(lambda name: table.is_trainable(name) and is_matrix(table, name))
+    matrices = _with_gradient(matrices, gradient, table)
     blocks = matrices.grouped(table.blocks(matrices.labels), _middle) if matrices.labels else matrices
     if len(blocks.labels) < 2 or not blocks.finite.any():
         return foreign("the model has fewer than two blocks")
@@ -275,6 +278,13 @@ def layers_contribute(
         return Said(word=young("bad", step, early), sentence=f"{text}: none has moved by {nothing:.0e}", numbers=numbers)
     word: Word = "bad" if 1 - len(standing) / len(row) < few else "good" if len(taking) == len(row) else "watch"
     return Said(word=word, sentence=text, numbers=numbers)
+
+
+def _with_gradient(matrices: Series, gradient: Series | None, table: TensorTable) -> Series:
+    """Return the matrices without those that never had a gradient, where another matrix of their block has one."""
+    had = set(gradient.labels) if gradient is not None else set()
+    trained = {table.block(name) for name in matrices.labels if name in had}
+    return matrices.only(lambda name: name in had or table.block(name) not in trained)
 
 
 def _middle(values: Floats) -> Floats:

@@ -12,6 +12,7 @@ from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gra
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
+from ckaudit.metrics.weights import weight_rms
 from ckaudit.questions.question import Said, above, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import LOWEST, apart_alike, growth, largest, last_row, levels, points, row_of, smallest
 from ckaudit.rules.activation_drift import activation_drift
@@ -19,6 +20,7 @@ from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.frequent_clipping import frequent_clipping
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.run.builds import alike_blocks
 from ckaudit.run.series import Series, at
 from ckaudit.run.tensors import table_of
 
@@ -65,10 +67,14 @@ def spike_recovers(
     return Said(word="good", sentence=text, numbers=numbers)
 
 
-@question("D4.2", needs=[block_gradient_norm], wants=[FACTS], rules=("vanishing_gradient", "starved_branch"))
+@question(
+    "D4.2", needs=[block_gradient_norm], wants=[FACTS, gradient_norm, weight_rms], rules=("vanishing_gradient", "starved_branch")
+)
 def gradient_vanishes(
     norm: Series,
     facts: Manifest | None,
+    tensors: Series | None,
+    rms: Series | None,
     *,
     ordinary: float = vanishing_gradient.thresholds["note_ratio"],
     starved: float = vanishing_gradient.thresholds["max_ratio"],
@@ -94,7 +100,7 @@ def gradient_vanishes(
     text = f"at step {step} {_weakest(row)}"
     if worst > now:
         text += f"; at the worst, step {when}, {_weakest(then)}"
-    alike = apart_alike(row, table_of(facts).builds(list(row)))
+    alike = apart_alike(row, norm.labels, alike_blocks(norm.labels, table_of(facts), tensors, rms))
     word: Word = "bad" if alike > starved or now > starved**2 else above(now, watch=ordinary, bad=np.inf)
     word = worse(word, above(worst, watch=starved, bad=np.inf))
     return Said(word=word, sentence=text, numbers={"ratio": now, "worst_ratio": worst})

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from ckaudit.run.ends import fall_of
 from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.robust import begins_with_its_run
-from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.tensors import TensorTable
 
 LOWEST = 1.005
@@ -119,17 +119,22 @@ def is_matrix(table: TensorTable, name: str) -> bool:
     return table.kind(name) != "norm" and not name.endswith("bias")
 
 
-def apart_alike(row: dict[str, float], builds: Sequence[tuple[tuple[int, ...], ...]]) -> float:
-    """Return how many times apart blocks of one build are at most; where no shape is known all count as one build.
+def apart_alike(row: dict[str, float], blocks: Sequence[str], alike: Mask) -> float:
+    """Return how many times apart blocks of one build are at most; `alike` tells which of `blocks` are.
 
-    >>> apart_alike({"a": 1.0, "b": 2.0, "c": 900.0}, [((4, 4),), ((4, 4),), ((8, 8),)])
+    >>> mask = np.array([[True, True, False], [True, True, False], [False, False, True]])
+    >>> apart_alike({"a": 1.0, "b": 2.0, "c": 900.0}, ["a", "b", "c"], mask)
     2.0
     """
-    groups: dict[tuple[tuple[int, ...], ...], list[float]] = {}
-    for value, build in zip(row.values(), builds, strict=True):
-        groups.setdefault(build, []).append(value)
-    pairs = [(min(values), max(values)) for values in groups.values()]
-    return max((high / low if low > 0 else math.inf if high > 0 else 1.0) for low, high in pairs)
+    known = [(place, row[block]) for place, block in enumerate(blocks) if block in row]
+    ratios = [_ratio(one, other) for place, one in known for beside, other in known if alike[place, beside]]
+    return max(ratios, default=1.0)
+
+
+def _ratio(one: float, other: float) -> float:
+    """Return how many times the larger of two sizes is the smaller."""
+    low, high = sorted((one, other))
+    return high / low if low > 0 else math.inf if high > 0 else 1.0
 
 
 def largest(found: dict[str, float]) -> tuple[str, float]:

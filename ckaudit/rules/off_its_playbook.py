@@ -5,15 +5,20 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.playbook import BAD_SHAPES, BadShape, playbook_numbers
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.series import Floats, Series
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
+from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.shapes import Turn, hump, lasting_fall, lasting_rise, never_back, shift, slide, spike, surge, warms_up_again
 
+HELD = 0.2
+"""Share of the way from one level to the other from which on a point holds the other: a slow rise has points on its way."""
 
-@rule("PLAY001", severity="sev2", needs=[playbook_numbers], wants=[train_loss_raw], unit="1")
+
+@rule("PLAY001", severity="sev2", needs=[playbook_numbers], wants=[train_loss_raw, learning_rate], unit="1")
 def off_its_playbook(
-    numbers: Series, loss: Series | None, *, few: float = 0.3, learnt: float = 0.5, min_points: int = 3
+    numbers: Series, loss: Series | None, rate: Series | None, *, few: float = 0.3, learnt: float = 0.5, min_points: int = 3
 ) -> Iterator[Hit | Skip]:
     """A logged number takes the bad shape of its playbook.
 
@@ -31,7 +36,8 @@ def off_its_playbook(
     ## False alarms
     Warm-ups and what is learnt change fast at first and slow down: neither is a slide nor a second rise. A probe's answers
     become surer as the loss falls: where the training loss fell by `learnt` of what the entropy fell by, it was learnt.
-    Batches that grow as planned do not fall.
+    Batches that grow as planned do not fall, and one that is cut short is no level: two points of few and most of the last three
+    hold it. An update follows the learning rate: it must surge over that as well. A residual that comes to nothing is better.
     """
     short = []
     for column, label in enumerate(numbers.labels):
@@ -43,6 +49,8 @@ def off_its_playbook(
         for shape in BAD_SHAPES[label.partition("/")[0]]:
             turn = _turn(values, shape, few)
             if turn is None or (shape.kind == "slides down" and _is_learnt(loss, numbers.steps[known], turn, learnt)):
+                continue
+            if shape.kind in ("surges", "spikes") and not _surges_per_rate(rate, numbers.steps[known], values, shape, few):
                 continue
             rows = known[turn.first : turn.last + 1]
             yield Hit(
@@ -57,17 +65,41 @@ def off_its_playbook(
 
 def _turn(values: Floats, shape: BadShape, few: float) -> Turn | None:
     """Return where values take a bad shape; one whose end is below its floor does not matter."""
+    left = values if shape.top is None else np.maximum(shape.top - values, 1e-9)
+    turn = _JUDGES[shape.kind](left, shape.size, few)
+    if turn is None or not _is_held(left, turn, shape.kind):
+        return None
     if shape.top is not None:
-        turn = _JUDGES[shape.kind](np.maximum(shape.top - values, 1e-9), shape.size, few)
-        return turn and Turn(turn.first, turn.last, shape.top - turn.before, shape.top - turn.after)
-    turn = _JUDGES[shape.kind](values, shape.size, few)
-    return turn if turn is not None and turn.after >= shape.floor else None
+        turn = Turn(turn.first, turn.last, shape.top - turn.before, shape.top - turn.after)
+    return turn if turn.after >= shape.floor else None
+
+
+def _is_held(values: Floats, turn: Turn, kind: str) -> bool:
+    """Tell whether enough points hold both levels of a turn, or a peak stands out of what scatters by factors.
+
+    A first or last point by itself, as a batch cut short or a save without its optimizer, is no level.
+    """
+    many = len(values) >= ENOUGH_FOR_NOISE
+    if kind in _LEVELS:
+        side = np.sign(turn.after - turn.before)
+        is_after = side * (values - turn.before) > HELD * abs(turn.after - turn.before)
+        return bool(not is_after[1:].all() and (is_after[-3:].sum() >= 2 if many else is_after[-2:].all()))
+    if kind in _PEAKS:
+        scatter = difference_noise(np.log(values)) if many and values.min() > 0 else 0.0
+        return turn.after > turn.before * np.exp(3 * scatter) and (kind == "humps" or turn.first >= 2)
+    return True
 
 
 def _inverted(judge: Callable[[Floats, float], Turn | None], values: Floats, size: float) -> Turn | None:
     """Return what a judge of rises says of the fall of a positive curve."""
     turn = judge(1 / values, size) if values.min() > 0 else None
     return turn and Turn(turn.first, turn.last, 1 / turn.before, 1 / turn.after)
+
+
+def _leaves(values: Floats, least: float) -> Turn | None:
+    """Return where a difference from what is expected changes its level, and not towards nothing."""
+    turn = shift(values, least=least)
+    return turn if turn is not None and abs(turn.after) > abs(turn.before) else None
 
 
 def _goes_back(values: Floats, share: float) -> Turn | None:
@@ -95,7 +127,7 @@ _JUDGES: dict[str, Callable[[Floats, float, float], Turn | None]] = {
     "falls": lambda values, size, few: lasting_fall(values, share=size, share_alone=max(size, few)),
     "is never back": lambda values, size, _: never_back(values, share=size),
     "is never back up": lambda values, size, _: _inverted(lambda each, share: never_back(each, share=share), values, size),
-    "shifts": lambda values, size, _: shift(values, least=size),
+    "shifts": lambda values, size, _: _leaves(values, size),
     "humps": lambda values, size, _: hump(values, times=size),
     "slides up": lambda values, size, _: slide(values, times=size),
     "slides down": lambda values, size, _: _inverted(lambda each, times: slide(each, times=times), values, size),
@@ -106,6 +138,8 @@ _JUDGES: dict[str, Callable[[Floats, float, float], Turn | None]] = {
     "differs": lambda values, size, _: _differs(values, size),
     "stays high": lambda values, size, _: _stays_high(values, size),
 }
+_LEVELS = ("rises", "falls", "is never back", "is never back up")
+_PEAKS = ("humps", "surges", "spikes")
 _SENTENCES = {
     "rises": "{where} rises to {value:.4g} and stays there; it was {limit:.4g}",
     "falls": "{where} falls to {value:.4g} and stays there; it was {limit:.4g}",
@@ -124,7 +158,14 @@ _SENTENCES = {
 }
 
 
-def _is_learnt(loss: Series | None, steps: np.ndarray[tuple[int], np.dtype[np.int64]], turn: Turn, share: float) -> bool:
+def _surges_per_rate(rate: Series | None, steps: Steps, values: Floats, shape: BadShape, few: float) -> bool:
+    """Tell whether what surges does so over the learning rate as well: an update, and what it changes, follow the schedule."""
+    planned = at(rate, steps).values[:, 0] if rate is not None else np.full(len(steps), np.nan)
+    known = planned > 0
+    return known.sum() < len(steps) // 2 or _turn(values[known] / planned[known], shape, few) is not None
+
+
+def _is_learnt(loss: Series | None, steps: Steps, turn: Turn, share: float) -> bool:
     """Tell whether the training loss fell over a slide as the surprise of the answers did, by a share of it at least."""
     if loss is None or min(turn.before, turn.after) <= 0:
         return False

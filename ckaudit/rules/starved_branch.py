@@ -1,4 +1,4 @@
-"""GRAD009: attention or MLP of a block gets hardly any gradient beside the other."""
+"""GRAD009: attention, MLP or one matrix of a block gets hardly any gradient beside its like."""
 
 from collections.abc import Iterator
 
@@ -7,28 +7,37 @@ from msgspec.structs import replace
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.builds import alike_blocks
 from ckaudit.run.series import Series, root_sum_square
 from ckaudit.run.spans import spans
-from ckaudit.run.tensors import BRANCHES, table_of
+from ckaudit.run.tensors import BRANCHES, TensorTable, table_of
+
+LIKE = 3
+"""Blocks of one build, of which the median is that of healthy ones where a single one is ill."""
+
+NO_MATRIX = ("bias", ".b")
+"""Ends of the names of biases, whose gradients differ a thousandfold by what follows them."""
 
 
-@rule("GRAD009", severity="sev2", needs=[gradient_norm], wants=[FACTS], unit="1")
+@rule("GRAD009", severity="sev2", needs=[gradient_norm], wants=[weight_rms, FACTS], unit="1")
 def starved_branch(
-    norm: Series, facts: Manifest | None, *, max_ratio: float = 100.0, warmup: int = 20, min_points: int = 2
+    norm: Series, rms: Series | None, facts: Manifest | None, *, max_ratio: float = 100.0, warmup: int = 20, min_points: int = 2
 ) -> Iterator[Hit | Skip]:
-    """Attention or MLP of a block gets hardly any gradient beside the other.
+    """Attention, MLP or one matrix of a block gets hardly any gradient beside its like.
 
     ## What it checks
     The gradient norm over all attention parameters of a block, and over all of its MLP: one over the other, from `max_ratio`
     on (from where on the playbook calls a block starved, D4.2; healthy blocks of the lab stay between 0.05 and 7), at
-    `min_points` checkpoints in a row after `warmup` steps.
+    `min_points` checkpoints in a row after `warmup` steps. So is a matrix whose share of its block's gradient is so many times
+    below the median share of the same matrix in all blocks of one build, of which there are three (healthy families: within 4).
     ## Why it matters
     What a branch adds to the stream does not count: a model without attention predicts from single tokens, and its loss
     stands still far above what the context would tell.
     ## False alarms
     Gradients that are exactly zero are a dead parameter's, frozen parameters have none, and branches that begin at zero are
-    young: all three are left out.
+    young: all three are left out. Blocks that are built differently, as the stages of a convolutional network, are not compared.
     """
     table = table_of(facts)
     branches = norm.grouped([table.branch(name) for name in norm.labels], root_sum_square)
@@ -50,6 +59,31 @@ def starved_branch(
             span, "sev2", f"{{where}} gets {{value:.3g}}x less gradient than the {other} beside it; the limit is {{limit:.0f}}x",
             badness=ratio, limit=max_ratio,
         )  # fmt: skip
+    lone = _beside_its_like(norm, rms, table, blocks)
+    low = np.isfinite(lone.values) & (lone.values > max_ratio) & (lone.steps > warmup)[:, None]
+    for span in spans(lone, low, min_points=min_points):
+        yield Hit.over(
+            span, "sev2", "{where} gets {value:.3g}x less of its block's gradient than the same matrix in other blocks; "
+            "the limit is {limit:.0f}x", badness=lone.values, limit=max_ratio,
+        )  # fmt: skip
+
+
+def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, blocks: list[str]) -> Series:
+    """Return how many times less of its block's gradient a matrix has than the median of its like, shape (T, N)."""
+    alike = alike_blocks(blocks, table, norm, rms)
+    whole = norm.grouped([table.block(name) for name in norm.labels], root_sum_square)
+    matrices = norm.only(lambda name: table.block(name) in blocks and bool(table.branch(name)) and not name.endswith(NO_MATRIX))
+    places = {name: column for column, name in enumerate(matrices.labels)}
+    homes = [str(table.block(name)) for name in places]
+    ratio = np.full(matrices.values.shape, np.nan)
+    with np.errstate(all="ignore"):
+        own = matrices.values / whole.values[:, [whole.labels.index(home) for home in homes]]
+        for (name, column), home in zip(places.items(), homes, strict=True):
+            beside = [blocks[place] + name.removeprefix(home) for place in np.flatnonzero(alike[blocks.index(home)])]
+            columns = [places[each] for each in beside if each in places]
+            if len(columns) >= LIKE:
+                ratio[:, column] = np.median(own[:, columns], axis=1) / own[:, column]
+    return replace(matrices, values=ratio)
 
 
 def _block(label: str) -> str:

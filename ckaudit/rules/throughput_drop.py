@@ -11,7 +11,7 @@ from ckaudit.metrics.tumbling import windows
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
 from ckaudit.run.seams import seams
-from ckaudit.run.series import Series, Steps, single
+from ckaudit.run.series import Floats, Series, Steps, single
 from ckaudit.run.shapes import lasting_fall
 from ckaudit.run.spans import spans
 
@@ -35,8 +35,9 @@ def throughput_drop(
     ## Why it matters
     The same budget buys fewer tokens, and only this number shows it.
     ## False alarms
-    Noise of the clock is in the deviations. Shorter rows or smaller batches use the hardware less, rightly. A run that was taken
-    up again may have other hardware: each of its sessions is judged by itself.
+    Noise of the clock is in the deviations, and on a shared machine single points are far out. Shorter rows or smaller batches
+    use the hardware less, rightly. A run that was taken up again may have other hardware: each of its sessions is judged by
+    itself.
     """
     is_made_of_clock = time is not None and tokens is not None
     series = used if used is not None else None if is_made_of_clock else speed
@@ -66,7 +67,11 @@ def _falls(series: Series, rows: Steps, drop: float, alone: float, collapse: flo
     inside[rows] = True
     low = (series.values < usual - max(drop * usual, spread)) & inside
     found = [(span.rows, usual) for span in spans(series, low, min_points=lasting)] if len(rows) >= 2 * lasting else []
-    if not found and (turn := lasting_fall(values, share=drop, share_alone=alone)) is not None:
+    if (
+        not found
+        and (turn := lasting_fall(values, share=drop, share_alone=alone)) is not None
+        and _is_level(values, turn.first, lasting)
+    ):
         found = [(rows[turn.first :], turn.before)]
     for place, before in found:
         last = series.values[place, 0]
@@ -78,3 +83,12 @@ def _falls(series: Series, rows: Steps, drop: float, alone: float, collapse: flo
             last=int(series.steps[place[-1]]), worst=int(series.steps[worst]), value=float(last.min()), limit=before,
             points=len(place), message=series.name + " falls to {value:.4g}, from {limit:.4g}",
         )  # fmt: skip
+
+
+def _is_level(values: Floats, turn: int, lasting: int) -> bool:
+    """Tell whether the medians before and after a row differ by three standard errors, where points enough tell the noise."""
+    before, after = values[:turn], values[turn:]
+    if len(values) < ENOUGH_FOR_NOISE:
+        return True
+    error = difference_noise(values) * float(np.sqrt(1 / len(before) + 1 / len(after)))
+    return len(after) >= lasting and float(np.median(before) - np.median(after)) > 3 * error

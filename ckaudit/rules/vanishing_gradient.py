@@ -1,6 +1,6 @@
 """GRAD001: the gradient shrinks on its way back to the early blocks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -9,12 +9,10 @@ from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
 from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.builds import alike_blocks
 from ckaudit.run.series import Floats, Mask, Series
 from ckaudit.run.spans import Span, spans
-from ckaudit.run.tensors import TensorTable, last_beside, table_of
-
-SCALE = 2.0
-"""Tensors of one name whose elements are as large as each other's, within this, have as many inputs: a width doubles or more."""
+from ckaudit.run.tensors import last_beside, table_of
 
 
 @rule("GRAD001", severity="sev2", needs=[block_gradient_norm], wants=[gradient_norm, weight_rms, FACTS], unit="1")
@@ -44,7 +42,7 @@ def vanishing_gradient(
         yield Skip("not_applicable", "the model has fewer than two blocks")
         return
     ends = last_beside(norm.labels)
-    alike = _alike(norm.labels, table_of(facts), by_tensor, rms) & (np.array(ends)[:, None] == np.array(ends))
+    alike = alike_blocks(norm.labels, table_of(facts), by_tensor, rms) & (np.array(ends)[:, None] == np.array(ends))
     with np.errstate(all="ignore"):
         ratio = _usual(norm, alike) / norm.values  # (T, L)
         apart = norm.values[:, ends] / norm.values
@@ -72,33 +70,6 @@ def _usual(norm: Series, alike: Mask) -> Floats:
     for block, others in enumerate(alike):
         usual[:, block] = np.fmax(known[:, np.flatnonzero(others)[-1]], row_medians(known[:, others]))
     return usual
-
-
-def _alike(blocks: Sequence[str], table: TensorTable, by_tensor: Series | None, rms: Series | None) -> Mask:
-    """Tell which blocks are built like which, shape (L, L): by shapes where any is known, else by names and sizes of elements."""
-    builds = table.builds(blocks)
-    if any(builds) or by_tensor is None:
-        return np.array([[one == other for other in builds] for one in builds])
-    sizes = dict.fromkeys(by_tensor.labels, np.nan)
-    if rms is not None and len(rms.steps):
-        sizes |= dict(zip(rms.labels, rms.values[-1].tolist(), strict=True))
-    parts: dict[str, dict[str, float]] = {block: {} for block in blocks}
-    for name in by_tensor.labels:
-        if (block := table.block(name)) in parts:
-            parts[block][name.removeprefix(block)] = sizes[name]
-    groups: dict[tuple[str, frozenset[str]], list[int]] = {}
-    for place, block in enumerate(blocks):
-        groups.setdefault((block.rpartition(".")[0], frozenset(parts[block])), []).append(place)
-    alike = np.zeros((len(blocks), len(blocks)), bool)
-    for (_, names), places in groups.items():
-        alike[np.ix_(places, places)] = _are_alike(np.array([[parts[blocks[place]][name] for name in names] for place in places]))
-    return alike
-
-
-def _are_alike(rms: Floats) -> Mask:
-    """Tell which blocks with tensors of the same names have elements of a like size, shape (L, L), from sizes (L, P)."""
-    low, high = np.minimum(rms[:, None], rms), np.maximum(rms[:, None], rms)
-    return np.asarray(~((high > SCALE * low) & np.isfinite(low) & np.isfinite(high)).any(axis=2))
 
 
 def _other(span: Span, alike: Mask) -> str:

@@ -130,7 +130,7 @@ def never_back(values: Floats, *, share: float) -> Turn | None:
     lowest = int(np.flatnonzero(levels <= (1 + share / 4) * low)[-1]) if low > 0 else len(levels)
     behind = levels[lowest + 1 + len(levels) // 8 :]  # a rise takes its time
     noise = difference_noise(levels[len(levels) // 2 :]) if len(levels) >= ENOUGH_FOR_NOISE else 0.0
-    if len(behind) < max(2, len(levels) // 4) or behind.min() < low + max(share * low, 1.5 * noise):
+    if len(behind) < max(2, len(levels) // 4) or behind.min() < low + max(share * low, 2.5 * noise):
         return None
     near = np.flatnonzero(values < (low + float(behind.min())) / 2)
     return Turn(int(near[-1]) + 1, len(values) - 1, low, float(behind[-1]))

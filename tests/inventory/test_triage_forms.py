@@ -167,9 +167,10 @@ def test_tri_5_a_dead_path(part: str, recorded: bool, tmp_path: Path) -> None:
     assert_first(report, "dead_path", ("upstream gradients", "mask logic"), ("relative movement", "gradient"))
 
 
-# What is weak, and not zero, shows by its movement or by the other branch of its block: a lone matrix of the seed's by neither.
+# What is weak, and not zero, shows by its movement or by its like in other blocks: the embedding of the seed's by neither.
 @pytest.mark.parametrize(
-    ("part", "recorded"), [("a branch", False), ("a branch", True), ("one matrix", True), ("the embedding", True)]
+    ("part", "recorded"),
+    [("a branch", False), ("a branch", True), ("one matrix", False), ("one matrix", True), ("the embedding", True)],
 )
 def test_tri_5_a_weakly_coupled_path(part: str, recorded: bool, tmp_path: Path) -> None:
     model = Model(
