@@ -27,7 +27,7 @@ MIN_POINTS_OF_LEVEL, MIN_STEPS_OF_LEVEL = 50, 200
 CHANNELS, HALF = 2.0, 0.5
 """A stream of fewer channels per bit of a token has no room for what came before; half of the bound shows that it needs it."""
 
-GUESSES = (math.log(400), math.log(1_200_000))
+GUESSES = (math.log(1_000), math.log(1_200_000))
 """What a uniform guess among the tokens of the smallest and the largest vocabularies in use costs, in nats."""
 
 SMALL_FALL = 0.05
@@ -54,7 +54,7 @@ def loss_not_falling(
     vocabulary it knows nothing. A stream of fewer than two channels per bit of a token has no room for what came before, and a
     loss above half of either bound shows that it would be needed. Where that does not tell, the curve of a log that starts
     with the run, from three points and 100 steps on: it never falls (never_falls: no split of its points shows a fall beyond its
-    noise, nor one of a hundredth where there is none), and either stands at what a uniform guess among hundreds to a million
+    noise, nor one of a hundredth where there is none), and either stands at what a uniform guess among a thousand to a million
     tokens costs, or has so little noise that a fall of 5 % would be seen. Of 120 points and more also: it ends as high as it
     began; it fell by less than a tenth while the held-out loss moved by a quarter of it; or it has stayed within 3 % of its first
     fall since the first quarter, without a trend, and above half of what it began with.
