@@ -14,7 +14,7 @@ from msgspec import Struct
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Steps, single
 
-Illness = Literal["climb", "jump", "flat", "zero", "validation rise"]
+Illness = Literal["climb", "jump", "flat at a guess", "flat elsewhere", "zero", "validation rise"]
 ILLNESSES: tuple[Illness, ...] = get_args(Illness)
 LENGTHS = (5, 7, 10, 15, 20, 30, 49, 50, 100, 1_000, 10_000)
 NOISES = (0.01, 0.03, 0.1)
@@ -104,8 +104,11 @@ def ill(rng: np.random.Generator, illness: Illness, count: int, noise: float) ->
     if illness == "validation rise":
         train = noisy(rng, values, noise) if rng.random() < 0.5 else None
         return Draw(steps, train, noisy(rng, risen(rng, values, onset, noise, "climb"), noise))
-    if illness == "flat":
-        return Draw(steps, noisy(rng, np.full(count, values[0]), noise))
+    if illness == "flat at a guess":
+        return Draw(steps, noisy(rng, np.full(count, rng.choice(GUESSES[2:])), noise))
+    if illness == "flat elsewhere":
+        level = values[0] / (4 if GUESSES[2] <= values[0] <= 14 else 1)
+        return Draw(steps, noisy(rng, np.full(count, level), noise))
     if illness == "zero":
         made = noisy(rng, values, noise)
         made[onset:] = 0.0

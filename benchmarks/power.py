@@ -29,7 +29,8 @@ CODES = ("LOSS001", "LOSS002", "LOSS003", "LOSS004", "LOSS005", "LOSS006", "LOSS
 ON_ILLNESS = {
     "climb": {"LOSS001", "LOSS003", "LOSS004"},
     "jump": {"LOSS001", "LOSS003", "LOSS004"},
-    "flat": {"LOSS003"},
+    "flat at a guess": {"LOSS003"},
+    "flat elsewhere": {"LOSS003"},
     "zero": {"LOSS007"},
     "validation rise": {"LOSS002"},
 }
