@@ -69,11 +69,10 @@ def update_norm(run: Run) -> Series:
 
 def _where_taken_part(norms: Series, run: Run) -> Series:
     """Return updates without those of zero of tensors that got no gradient at that step, and have moved in others."""
-    moved = run.series("weight_deltas", "moved")
+    moved, gradients = run.series("weight_deltas", "moved"), run.series("gradients", "norm")
     idle = norms.recorded & (norms.values == 0)
     if not moved or not np.any(np.any(idle, axis=1) & np.any(norms.values > 0, axis=1)):
         return norms
-    gradients = run.series("gradients", "norm")
     way, part = at(moved, norms.steps), at(gradients, norms.steps)
     for column, label in enumerate(norms.labels):
         if label not in moved.labels:

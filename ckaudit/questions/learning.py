@@ -274,6 +274,8 @@ def layers_contribute(
     if share is not None:
         numbers["moving_share"] = points(share).last[1]
         text += f"; {numbers['moving_share']:.0%} of all tensors moved"
+    if most == 0:  # of a loss that falls, the record stands still: MOVE001 says which it is
+        return Said(word="watch", sentence=f"{text}: none has moved at all", numbers=numbers)
     if most < nothing:
         return Said(word=young("bad", step, early), sentence=f"{text}: none has moved by {nothing:.0e}", numbers=numbers)
     word: Word = "bad" if 1 - len(standing) / len(row) < few else "good" if len(taking) == len(row) else "watch"

@@ -182,7 +182,8 @@ def clipping_hides(
     """Does clipping hide a cause?
 
     ## Looks at
-    The share of clipped steps in the last hundred, after the first `warmup` steps; how much clipping leaves; and which
+    The share of clipped steps in the last hundred, after the first `warmup` steps; how much clipping leaves at their median
+    (a coefficient of exactly 0 belongs to an infinite norm, whose update the loss scaler skips: it does not count); and which
     tensor has the largest part of the gradient, how often.
     ## Good
     At most `often` (playbook D4.4; the limits are those of frequent_clipping).
@@ -195,8 +196,9 @@ def clipping_hides(
     if steps[-1] <= warmup:
         return unrecorded(f"the first {warmup} steps are not judged; the run has {steps[-1]}", "grad_clip_rate")
     step, share = int(steps[-1]), float(values[-1])
-    left = float(np.nanmin(at(factor, steps[-1:]).values)) if factor.finite.any() else 1.0
-    text = f"{share:.0%} of the last hundred steps up to {step} were clipped, the last to {left:.2g} of its length"
+    inside = factor.values[factor.finite & (factor.steps > step - 100)[:, None]]
+    left = float(np.median(inside[inside > 0])) if (inside > 0).any() else 1.0
+    text = f"{share:.0%} of the last hundred steps up to {step} were clipped, at the median to {left:.2g} of the gradient"
     numbers = {"rate": share, "left": left}
     if shares is not None:
         tops = [largest(row_of(shares, int(row)))[0] for row in np.flatnonzero(shares.finite.any(axis=1))]

@@ -13,6 +13,8 @@ from ckaudit.run.series import Floats, Steps
 
 LARGE = 0.5
 """A rise by so much of the level that three standard errors are enough, where hardly a point of the two ends is mixed."""
+SETTLED = 1.2
+"""A curve has settled where it comes no higher than by so much over all before; a warm-up does so at each point."""
 
 
 class Turn(Struct, frozen=True):
@@ -203,7 +205,7 @@ def surge(values: Floats, *, times: float) -> Turn | None:
     """
     levels, parts = levels_of(values)
     highest, reach = np.maximum.accumulate(levels), max(2, len(levels) // 8)
-    for place in np.flatnonzero(levels[1:] <= 1.2 * highest[:-1]) + 1:
+    for place in np.flatnonzero(levels[1:] <= SETTLED * highest[:-1]) + 1:
         is_flat = levels[place] <= 1.05 * highest[place - 1]
         later = levels[place:] if is_flat else levels[place : place + 1 + reach]
         above = np.flatnonzero(later > times * highest[place])
@@ -215,11 +217,16 @@ def surge(values: Floats, *, times: float) -> Turn | None:
 
 
 def spike(values: Floats, *, times: float) -> Turn | None:
-    """Return where a positive curve that had settled jumps, for a while or at a single point; None: nowhere."""
+    """Return where a positive curve that had settled jumps, for a while or at a single point; None: nowhere.
+
+    A single point counts after the first that rose no more over those before it: what climbs from the start is a warm-up.
+    """
     found = surge(values, times=times)
     if found is not None:
         return found
+    is_settled = np.append(False, values[1:] <= SETTLED * np.maximum.accumulate(values)[:-1])
     peaks = lone_peaks(values, min_ratio=times)
+    peaks = peaks[peaks > (np.argmax(is_settled) if is_settled.any() else len(values))]
     if not len(peaks):
         return None
     worst = int(peaks[np.argmax(values[peaks])])
