@@ -7,6 +7,7 @@ import pytest
 
 from ckaudit.causes import causes
 from ckaudit.metrics import metrics
+from ckaudit.metrics.catalogue import categories, entries
 from ckaudit.rules import rules
 from ckaudit.run.paths import unknown_paths
 from tests.cases import load
@@ -56,3 +57,13 @@ def test_metric_says_unit_source_and_reads_what_exists(name: str) -> None:
     assert metric.reads
     assert metric.title.endswith(".")
     assert not unknown_paths(metric.paths)
+
+
+def test_an_entry_read_alone_is_the_one_of_its_file() -> None:
+    whole = {name: entry for category in categories() for name, entry in category.entries.items()}
+    assert list(entries()) == list(whole)
+    assert dict(entries()) == whole
+    for name, entry in whole.items():
+        assert entries().field(name, "action") == entry.action
+        assert (entries().field(name, "only_with") or "") == entry.only_with
+        assert tuple(entries().field(name, "covers") or ()) == entry.covers

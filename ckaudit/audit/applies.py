@@ -33,9 +33,9 @@ def why_not_metric(run: Run, name: str) -> str:
 
 def why_not_entry(run: Run, name: str) -> str:
     """Return why an entry makes no sense for a run, has no line there, or was looked for in vain; empty: it is asked for."""
-    entry = entries()[name]
-    with_trainer = actions()[entry.action].way(trainer_of(run)).only_with
-    return why_not(run, entry.only_with) or why_not(run, with_trainer) or why_absent(run, name)
+    action, only_with = (entries().field(name, key) for key in ("action", "only_with"))
+    with_trainer = actions()[action].way(trainer_of(run)).only_with
+    return why_not(run, only_with or "") or why_not(run, with_trainer) or why_absent(run, name)
 
 
 def _attention(run: Run) -> str:
