@@ -38,6 +38,7 @@ def off_its_playbook(
     become surer as the loss falls: where the training loss fell by `learnt` of what the entropy fell by, it was learnt.
     Batches that grow as planned do not fall, and one that is cut short is no level: two points of few and most of the last three
     hold it. An update follows the learning rate: it must surge over that as well. A residual that comes to nothing is better.
+    Fewer than eight points of a rate with restarts may look like a second warm-up.
     """
     short = []
     for column, label in enumerate(numbers.labels):
@@ -133,7 +134,7 @@ _JUDGES: dict[str, Callable[[Floats, float, float], Turn | None]] = {
     "slides down": lambda values, size, _: _inverted(lambda each, times: slide(each, times=times), values, size),
     "surges": lambda values, size, _: surge(values, times=size),
     "spikes": lambda values, size, _: spike(values, times=size),
-    "warms up again": lambda values, *_: warms_up_again(values),
+    "warms up again": lambda values, *_: warms_up_again(values) if len(values) >= ENOUGH_FOR_NOISE else None,
     "goes back": lambda values, size, _: _goes_back(values, size),
     "differs": lambda values, size, _: _differs(values, size),
     "stays high": lambda values, size, _: _stays_high(values, size),
