@@ -19,7 +19,8 @@ FILLED = {
 ARGUMENTS, BEFORE = "Beside what the arguments hold", "Once, before trainer.train()"
 MADE, SETS, TWO = "Where the callback is made", "Each set becomes", "The sets of regular"
 EVERY, BEGUN, EVALUATED, LATER = "In any event", "In on_step_begin", "In on_evaluate", "In an event"
-PLACES = (ARGUMENTS, BEFORE, MADE, SETS, TWO, EVERY, BEGUN, EVALUATED, LATER)
+VALIDATES = "With an eval_dataset"
+PLACES = (ARGUMENTS, BEFORE, MADE, SETS, TWO, EVERY, BEGUN, EVALUATED, LATER, VALIDATES)
 BEST = {"load_best_model_at_end": True, "save_strategy": "steps", "save_steps": 10, "save_total_limit": 1}
 
 
