@@ -32,7 +32,7 @@ from ckaudit.rules.source_drift import source_drift
 from ckaudit.rules.target_equals_input import target_equals_input
 from ckaudit.rules.target_misalignment import target_misalignment
 from ckaudit.rules.token_drift import token_drift
-from ckaudit.run.series import Series, at
+from ckaudit.run.series import Series
 
 OTHERS = (
     repeated_batch, token_drift, source_drift, target_misalignment, target_equals_input, evaluation_artifact_changed,
@@ -92,12 +92,18 @@ def too_little_data(
         yield contradicts(medium, f"the tokens have changed, by {now[1]:.2g} nats since step {now[2]}", tokens.name)
 
 
+def _level(train: Series, step: int | None) -> float:
+    """Return the training loss by a step: the median of a twentieth of its points, so that no single batch or jump counts."""
+    known = train.values[train.finite[:, 0] & (train.steps <= (step or 0)), 0]
+    return float(np.median(known[-max(1, train.points // 20) :])) if len(known) else np.nan
+
+
 def _by_gap(
     first: Finding, train: Series, val: Series, *, wide: float, decisive: float, strong: float, medium: float
 ) -> Iterator[Evidence | Advice]:
     """Judge by how far the training loss has run away from the held-out one."""
     is_whole = first.code == overfitting.code
-    start, end = at(train, np.array([first.first_step, first.last_step])).values[:, 0]
+    start, end = (_level(train, step) for step in (first.first_step, first.last_step))
     last = float(val.values[val.finite[:, 0], 0][-1])
     is_far = last > 0 and (last - end) / last > wide
     if is_whole:
@@ -111,7 +117,7 @@ def _by_gap(
             decisive, "the training loss does not run away from validation, as it does where data is learnt by heart"
         )
         return
-    if end < start:
+    if end < 0.98 * start:  # noise of the level is below that
         behind = "validation does not" if is_whole else "that of a slice has turned"
         yield supports(strong, f"the training loss goes on falling, from {start:.3g} to {end:.3g}, and {behind}", first)
     elif end > start * 1.05:

@@ -12,6 +12,7 @@ MEANINGS = {
     r"\bMP-\d": "MP-2: step 2 of the playbook's protocol for memorization",
     r"\bMPC-\d": "MPC-3: point 3 of the playbook's curve of memorization",
     r"\bMAP-\d": "MAP-2: row 2 of the playbook's map from questions to tools",
+    r"\bFX-\d": "FX-1: example 1 of the dashboard, a series with numbers",
     r"\bDR-\d": "DR-2: worked example 2 on the dashboard, with numbers",
     r"\bPAN-\d": "PAN-1: panel 1 of the dashboard",
     r"\bSEV\d-\d": "SEV1-3: condition 3 of those that call for sev1",

@@ -16,17 +16,17 @@ def divergence_step(run: Run) -> Series:
     $$t^* = \min \{ t : g(t_2) > g(t_1) \; \text{for all evaluations} \; t \le t_1 < t_2 \}, \quad t \ge t_{best}$$
 
     Shape (E, 1): at each evaluation the step that is known by then; of more than 500 evaluations, at some of them. Noise of
-    the gap does not end a widening, and the held-out loss must have risen, as `divergence.divergence_step` says. Not recorded
-    where the losses have not parted, nor without a training loss.
+    the gap does not end a widening, and the held-out loss must have risen, as `divergence.divergence_step` says. NaN
+    where the losses have not parted; not recorded without a training loss.
     """
     evals, level = val_loss(run), train_loss_at_evals(run)
     if not evals or not level:
         return empty("divergence_step")
-    found = np.full(len(evals.steps), np.nan)
-    for row in _looked_at(len(found)):
+    found, looked_at = np.full(len(evals.steps), np.nan), _looked_at(len(evals.steps))
+    for row in looked_at:
         step = onset(evals.steps[: row + 1], level.values[: row + 1, 0], evals.values[: row + 1, 0])
         found[row] = np.nan if step is None else step
-    return single("divergence_step", "steps", evals.steps, found, np.isfinite(found))
+    return single("divergence_step", "steps", evals.steps, found, np.isin(np.arange(len(found)), looked_at))
 
 
 def last_divergence_step(run: Run) -> int | None:

@@ -40,7 +40,7 @@ DOUBLING = 2.0
 
 _LOSSES = ("train_loss_raw", "train_loss_ema")
 BAD_SHAPES: dict[str, tuple[BadShape, ...]] = {
-    "train_ppl": (BadShape("rises", 1.0, unless=_LOSSES),),
+    "train_ppl": (BadShape("rises", 1.0, unless=_LOSSES), BadShape("is never back", 0.5)),
     "val_ppl": (BadShape("rises", 0.3, unless=("val_loss",)), BadShape("is never back", 0.15)),
     "train_val_gap": (BadShape("rises", 1.0, floor=0.5, unless=("val_loss",)),),
     "learning_rate": (BadShape("warms up again", 0.0),),

@@ -197,7 +197,8 @@ def implementation_right(
             continue
         allowed = loss_limits(series, level, types, plain)[series.finite[:, 0]] if what == "losses" else plain
         steps, values = points(series)
-        over = np.abs(values) / allowed
+        with np.errstate(over="ignore", divide="ignore"):
+            over = np.abs(values) / allowed
         worst = int(np.argmax(over))
         value = float(abs(values[worst]))
         limit = value / float(over[worst]) if value else plain

@@ -13,6 +13,8 @@ from ckaudit.run.series import Floats, Steps
 
 LARGE = 0.5
 """A rise by so much of the level that three standard errors are enough, where hardly a point of the two ends is mixed."""
+BEGUN = 0.1
+"""Share of a rise from which on it has begun: rows before it still stand at the low level."""
 SETTLED = 1.2
 """A curve has settled where it comes no higher than by so much over all before; a warm-up does so at each point."""
 
@@ -54,7 +56,8 @@ def lasting_rise(values: Floats, *, share: float, share_alone: float | None = No
         prior=0.1 if few else PRIOR_NOISE,
     )  # fmt: skip
     if found is not None:
-        return Turn(found.onset, len(values) - 1, found.low, found.end)
+        has_begun = values[found.onset :] > found.low + BEGUN * (found.end - found.low)
+        return Turn(found.onset + int(np.argmax(has_begun)), len(values) - 1, found.low, found.end)
     return _rise_of_thirds(values, share, max(share, LARGE))
 
 

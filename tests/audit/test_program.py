@@ -229,10 +229,10 @@ def test_a_rule_that_one_line_would_feed_is_told_by_its_number():
 def test_a_check_with_too_few_points_is_told_and_not_waited_for():
     found = coverage(FIXTURES / "runs" / "nan_batch")
     young = [(each.name, each.detail) for each in found.young]
-    assert ("overfitting", "2 evaluations; 5 are needed") in young
+    assert ("overfitting", "2 evaluations; 3 are needed") in young
     assert ("slice_regression", "at most 2 evaluations; 5 are needed") in young
     told = words_of(found)
-    assert "2 evaluations; 5 are needed" in told
+    assert "2 evaluations; 3 are needed" in told
     assert "at most 2 evaluations; 5 are needed" in told
 
 

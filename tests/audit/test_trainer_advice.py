@@ -19,7 +19,8 @@ FILLED = {
 ARGUMENTS, BEFORE = "Beside what the arguments hold", "Once, before trainer.train()"
 MADE, SETS, TWO = "Where the callback is made", "Each set becomes", "The sets of regular"
 EVERY, BEGUN, EVALUATED, LATER = "In any event", "In on_step_begin", "In on_evaluate", "In an event"
-PLACES = (ARGUMENTS, BEFORE, MADE, SETS, TWO, EVERY, BEGUN, EVALUATED, LATER)
+VALIDATES = "With an eval_dataset"
+PLACES = (ARGUMENTS, BEFORE, MADE, SETS, TWO, EVERY, BEGUN, EVALUATED, LATER, VALIDATES)
 BEST = {"load_best_model_at_end": True, "save_strategy": "steps", "save_steps": 10, "save_total_limit": 1}
 
 
@@ -117,7 +118,7 @@ def test_the_other_lines_keep_their_promises(recorded, tmp_path):
     trained(tmp_path, callback=callback, own=[follower(lines, callback)], evaluated=sets, **arguments)
     numbers = {found.remedies.index(each) + 1 for each in python}
     promised = [each.name for each in found.waiting if each.places and {*each.places} <= numbers]
-    assert {"probe_jump", "curvature_jump", "slice_regression", "throughput_drop", "tokens_stand_still"} <= {*promised}
+    assert {"probe_jump", "curvature_jump", "slice_regression", "spectral_norm_runaway", "tokens_stand_still"} <= {*promised}
     assert not unkept(promised, tmp_path / "run")
     run = read_run(tmp_path / "run")
     assert not [name for each in python for name in each.names if not metrics()[name](run)]

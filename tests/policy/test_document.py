@@ -22,6 +22,7 @@ def test_the_example_changes_what_it_says(told):
         "COST001 off",
         "ignore GRAD003, unknown_field",
         "slices regular, irregular",
+        "tau of irregular over regular",
         "fail on sev2",
     ]
 

@@ -26,7 +26,7 @@ def test_rules_that_are_not_selected_are_skipped_as_disabled(told):
     assert all(code.startswith("GRAD") or code == "LOSS001" for code in codes(report))
     assert "LOSS001" in codes(report)
     assert outcome(report, "ATTN001") == ("skipped", "disabled")
-    assert outcome(report, "GRAD001") == ("passed", None)
+    assert outcome(report, "GRAD006") == ("passed", None)
 
 
 def test_a_rule_that_is_off_is_disabled_and_leaves_the_others(told):
