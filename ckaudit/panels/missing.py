@@ -16,14 +16,14 @@ def why_missing(run: Run, name: str) -> str:
     if reason := why_not_metric(run, name):
         return f"{name} makes no sense here: {reason}"
     entry = entry_of(name)
-    if entry in entries() and (reason := unusable(run, entry)):
+    if entry is not None and entry in entries() and (reason := unusable(run, entry)):
         return f"{name} could not be computed: {reason}"
     return f"{name} was not recorded{_line(run, name)}"
 
 
 def _line(run: Run, name: str) -> str:
     owner = owner_of(name)
-    if owner not in entries():
+    if owner is None or owner not in entries():
         return ""
     lacks = missing_inputs(run, owner)
     lines = dict.fromkeys(line.strip() for each in lacks or (owner,) for line in lines_for(each))

@@ -17,7 +17,7 @@ EVALS_PER_QUARTER = 3
 @rule("LOSS002", severity="sev2", needs=[val_loss], wants=[train_loss_at_evals], unit="nats/token")
 def overfitting(
     val: Series, train: Series | None, *, min_evals: int = 3, rise: float = 0.01, gain: float = 0.02, fall: float = 0.15,
-    apart: float = 0.5,
+    apart: float = 0.5, solved: float = 0.01,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The validation loss rises while the training loss does not.
 
@@ -27,7 +27,7 @@ def overfitting(
     Where no training loss was recorded the rise alone counts, and the message says so. The first step is that of the
     first evaluation after the divergence step: in between it began. A validation loss that stands is as bad: it gains less
     than `gain` from the third quarter of the evaluations to the last, while the training loss falls by `fall` and ends more
-    than `apart` of the validation loss below it.
+    than `apart` of the validation loss below it. A validation loss below `solved` of its first is one of a task that is solved.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
@@ -39,6 +39,8 @@ def overfitting(
         yield Skip("too_few_points", f"{int(known.sum())} evaluations; {min_evals} are needed")
         return
     steps, losses = val.steps[known], val.values[known, 0]
+    if losses[-1] < solved * losses[0]:
+        return
     level = None if train is None else train.values[known, 0]
     risen = sustained_rise(losses, min_share=rise)
     if risen is None or falls_on(losses[risen.onset :], risen):

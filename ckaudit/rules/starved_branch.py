@@ -31,7 +31,7 @@ def starved_branch(
     The gradient norm over all attention parameters of a block, and over all of its MLP: one over the other, from `max_ratio`
     on (from where on the playbook calls a block starved, D4.2; healthy blocks of the lab stay between 0.05 and 7), at
     `min_points` checkpoints in a row after `warmup` steps. So is a matrix whose share of its block's gradient is so many times
-    below the median share of the same matrix in all blocks of one build, of which there are three (healthy families: within 4).
+    below the median share of the same matrix in all blocks of one build, of which there are three (tensors of healthy families stay within 36).
     ## Why it matters
     What a branch adds to the stream does not count: a model without attention predicts from single tokens, and its loss
     stands still far above what the context would tell.
