@@ -83,7 +83,12 @@ def _known(run: Run) -> Known:
 
 
 def _labels(run: Run, sections: Collection[str]) -> set[str]:
-    found = (series.labels for path, series in run.sections.items() if path.partition(".")[0] in sections)
+    """Return the places that some sections name; percentiles name numbers of a place."""
+    found = (
+        series.labels
+        for path, series in run.sections.items()
+        if path.partition(".")[0] in sections and not path.endswith(".percentiles")
+    )
     return {label for labels in found for label in labels}
 
 
