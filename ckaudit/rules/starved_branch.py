@@ -6,6 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.tensor_names import beside_in_attention
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
@@ -31,7 +32,8 @@ def starved_branch(
     The gradient norm over all attention parameters of a block, and over all of its MLP: one over the other, from `max_ratio`
     on (from where on the playbook calls a block starved, D4.2; healthy blocks of the lab stay between 0.05 and 7), at
     `min_points` checkpoints in a row after `warmup` steps. So is a matrix whose share of its block's gradient is so many times
-    below the median share of the same matrix in all blocks of one build, of which there are three (tensors of healthy families stay within 36).
+    below the median share of the same matrix in all blocks of one build, of which there are three (tensors of healthy
+    families stay within 36); queries and keys are left out.
     ## Why it matters
     What a branch adds to the stream does not count: a model without attention predicts from single tokens, and its loss
     stands still far above what the context would tell.
@@ -72,7 +74,7 @@ def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, block
     """Return how many times less of its block's gradient a matrix has than the median of its like, shape (T, N)."""
     alike = alike_blocks(blocks, table, norm, rms)
     whole = norm.grouped([table.block(name) for name in norm.labels], root_sum_square)
-    matrices = norm.only(lambda name: table.block(name) in blocks and bool(table.branch(name)) and not name.endswith(NO_MATRIX))
+    matrices = norm.only(lambda name: table.block(name) in blocks and _is_comparable(name, table))
     places = {name: column for column, name in enumerate(matrices.labels)}
     homes = [str(table.block(name)) for name in places]
     ratio = np.full(matrices.values.shape, np.nan)
@@ -84,6 +86,11 @@ def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, block
             if len(columns) >= LIKE:
                 ratio[:, column] = np.median(own[:, columns], axis=1) / own[:, column]
     return replace(matrices, values=ratio)
+
+
+def _is_comparable(name: str, table: TensorTable) -> bool:
+    """Tell whether a matrix has the gradient of its like: queries and keys wait for each other, block by block."""
+    return bool(table.branch(name)) and not name.endswith(NO_MATRIX) and beside_in_attention(name) is None
 
 
 def _block(label: str) -> str:

@@ -52,7 +52,7 @@ def lasting_rise(values: Floats, *, share: float, share_alone: float | None = No
     alone = share if share_alone is None else share_alone
     few = len(values) < ENOUGH_FOR_NOISE  # any quantity may scatter by a tenth: of few points, that is what is held against it
     found = sustained_rise(
-        values, min_share=alone if few else share, min_share_alone=2 * alone, min_deviations=4.0 if few else 5.0,
+        values, min_share=alone if few else share, min_share_alone=2 * alone, min_deviations=3.4 if few else 5.0,
         prior=0.1 if few else PRIOR_NOISE,
     )  # fmt: skip
     if found is not None:
