@@ -27,8 +27,8 @@ MIN_POINTS_OF_LEVEL, MIN_STEPS_OF_LEVEL = 50, 200
 CHANNELS, HALF = 2.0, 0.5
 """A stream of fewer channels per bit of a token has no room for what came before; half of the bound shows that it needs it."""
 
-GUESSES = (math.log(1_000), math.log(1_200_000))
-"""What a uniform guess among the tokens of the smallest and the largest vocabularies in use costs, in nats."""
+GUESSES = (0.95 * math.log(1_000), 1.05 * math.log(1_200_000))
+"""What a uniform guess among the tokens of the smallest and the largest vocabularies in use costs, in nats, and 5 % about it."""
 
 SMALL_FALL = 0.05
 """Share of the level that a fine-tuning may fall by in all: a log too noisy to show as much cannot tell it from a flat one."""

@@ -8,7 +8,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.oscillation import oscillation
-from ckaudit.run.robust import Rise, falls_on, looks_like_a_score, sustained_rise
+from ckaudit.run.robust import FEW, Rise, falls_on, looks_like_a_score, sustained_rise
 from ckaudit.run.series import Floats, Series, Steps
 
 MIN_POINTS = 3
@@ -27,11 +27,11 @@ def loss_rises(
 
     ## What it checks
     From three points on: whether the loss ends above its own lowest level, by more than its noise allows and by more than
-    `min_rise` of that level (sustained_rise). sev1 where it ends `sev1_share` above it, by `sev1_deviations` standard errors, in
-    eight points or more; else sev2. Where fewer points tell no noise, the size of the rise speaks, and the finding says so. Of
-    long logs also the medians of `blocks` equal parts: `climbs` of them in a row each above the one before, by more than
-    `min_rise` of where it began and `min_deviations` robust deviations of such medians: sev1 where half of it is not given back
-    at the end (D4.1: no recovery), else sev2.
+    `min_rise` of that level (sustained_rise). sev1 where it ends `sev1_share` above it, by `sev1_deviations` standard errors and
+    more of few points, in eight points or more; else sev2. Where fewer points tell no noise, the size of the rise speaks, and the
+    finding says so. Of long logs also the medians of `blocks` equal parts: `climbs` of them in a row each above the one before, by
+    more than `min_rise` of where it began and `min_deviations` robust deviations of such medians: sev1 where half of it is not
+    given back at the end (D4.1: no recovery), else sev2.
     ## Why it matters
     A spike comes from a batch; a climb comes from the training itself, and goes on until somebody stops it.
     ## False alarms
@@ -55,7 +55,7 @@ def loss_rises(
     wave = oscillation(values)
     if wave is not None and rise.end <= 1.1 * wave.high:
         return  # it ends on the way up of a wave, which has a rule of its own
-    grave = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
+    grave = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations * (1 + FEW / len(values))
     yield _stays(steps, values, rise, grave=grave, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
 
 
