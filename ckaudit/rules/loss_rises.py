@@ -29,7 +29,7 @@ def loss_rises(
     From three points on: whether the loss ends above its own lowest level, by more than its noise allows and by more than
     `min_rise` of that level (sustained_rise). sev1 where it ends `sev1_share` above it, by `sev1_deviations` standard errors and
     more of few points, in eight points or more; else sev2. Where fewer tell no noise, the size of the rise speaks, and the
-    finding says so. Of long logs also the medians of `blocks` equal parts: `climbs` of them in a row each above the one before, by
+    finding says so. Of long logs also the medians of `blocks` equal parts: `climbs` of them in a row each above the last, by
     more than `min_rise` of where it began and `min_deviations` robust deviations of such medians: sev1 where half of it is not
     given back at the end (D4.1: no recovery), else sev2.
     ## Why it matters
