@@ -16,6 +16,7 @@ from ckaudit.questions.question import Said, above, below, foreign, question, un
 from ckaudit.questions.values import is_matrix, largest, last_row, levels, no_fall, points, smallest
 from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.rule import FACTS
+from ckaudit.run.oscillation import oscillation
 from ckaudit.run.robust import sustained_rise
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import TensorTable, table_of
@@ -46,8 +47,8 @@ def loss_decreasing(
     course): it oscillates. Or it does not fall in a log that begins in the middle of its run, or one so noisy that a fall of
     `least` would not be seen.
     ## Bad
-    It does not fall, or gave back `lost` of its fall in a rise that no batch makes (as loss_rises has it). `least` and `lost`
-    are starting values.
+    It oscillates and does not fall (as loss_oscillates has it), does not fall, or gave back `lost` of its fall in a rise that
+    no batch makes (as loss_rises has it). `least` and `lost` are starting values.
     """
     steps, values = points(loss)
     if len(values) < fewest or steps[-1] - steps[0] < horizon - 1:
@@ -62,6 +63,8 @@ def loss_decreasing(
     numbers = {"first": first, "last": end, "lowest": lowest, "up": up}
     if max(back, up) > given_back and first > lowest:
         text += f", after {lowest:.4g} at its lowest; {up:.0%} of its way goes up"
+    if first - end <= least * abs(first) and oscillation(values) is not None:
+        return Said(word="bad", sentence=f"{text}; it oscillates, and gets no lower", numbers=numbers)
     if first - end <= least * abs(first) and (why := no_fall(steps, values, least)) is not None:
         return Said(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
     stays = back > lost and sustained_rise(values) is not None
@@ -126,7 +129,7 @@ def memorizing_fast(
     few = max(3, round(len(values) * early / 3))
     cut = max(few, round(len(values) * early))
     start, soon, end = float(np.median(values[:3])), float(np.median(values[cut - few : cut])), float(np.median(values[-few:]))
-    if start <= end:
+    if start - end <= shallow * early * abs(start):
         numbers, why = {"first": start, "last": end}, no_fall(steps, values, shallow * early)
         text = f"the loss does not fall: {start:.4g} at first, {end:.4g} at last" + (f"; {why}" if why else "")
         return Said(word="watch" if why or why is None else "bad", sentence=text, numbers=numbers)

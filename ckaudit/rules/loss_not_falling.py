@@ -10,7 +10,8 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.robust import Fall, begins_with_its_run, largest_fall, looks_like_a_score, never_falls, smallest_visible_fall
+from ckaudit.run.falls import Fall, largest_fall, never_falls, smallest_visible_fall
+from ckaudit.run.robust import begins_with_its_run, looks_like_a_score
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.standstill import standstill
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary, table_of

@@ -6,7 +6,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.tensor_names import beside_in_attention
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
@@ -31,9 +30,9 @@ def starved_branch(
     ## What it checks
     The gradient norm over all attention parameters of a block, and over all of its MLP: one over the other, from `max_ratio`
     on (from where on the playbook calls a block starved, D4.2; healthy blocks of the lab stay between 0.05 and 7), at
-    `min_points` checkpoints in a row after `warmup` steps. So is a matrix whose share of its block's gradient is so many times
-    below the median share of the same matrix in all blocks of one build, of which there are three (tensors of healthy
-    families stay within 36); queries and keys are left out.
+    `min_points` checkpoints in a row after `warmup` steps. So is a matrix of an MLP whose share of its block's gradient is so
+    many times below the median share of the same matrix in all blocks of one build, of which there are three (tensors of
+    healthy families stay within 36).
     ## Why it matters
     What a branch adds to the stream does not count: a model without attention predicts from single tokens, and its loss
     stands still far above what the context would tell.
@@ -75,22 +74,21 @@ def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, block
     alike = alike_blocks(blocks, table, norm, rms)
     whole = norm.grouped([table.block(name) for name in norm.labels], root_sum_square)
     matrices = norm.only(lambda name: table.block(name) in blocks and _is_comparable(name, table))
-    places = {name: column for column, name in enumerate(matrices.labels)}
-    homes = [str(table.block(name)) for name in places]
+    homes, roles = [str(table.block(name)) for name in matrices.labels], table.roles(matrices.labels)
     ratio = np.full(matrices.values.shape, np.nan)
     with np.errstate(all="ignore"):
         own = matrices.values / whole.values[:, [whole.labels.index(home) for home in homes]]
-        for (name, column), home in zip(places.items(), homes, strict=True):
-            beside = [blocks[place] + name.removeprefix(home) for place in np.flatnonzero(alike[blocks.index(home)])]
-            columns = [places[each] for each in beside if each in places]
+        for column, (home, role) in enumerate(zip(homes, roles, strict=True)):
+            like = {blocks[place] for place in np.flatnonzero(alike[blocks.index(home)])}
+            columns = [other for other, place in enumerate(homes) if place in like and roles[other] == role]
             if len(columns) >= LIKE:
                 ratio[:, column] = np.median(own[:, columns], axis=1) / own[:, column]
     return replace(matrices, values=ratio)
 
 
 def _is_comparable(name: str, table: TensorTable) -> bool:
-    """Tell whether a matrix has the gradient of its like: queries and keys wait for each other, block by block."""
-    return bool(table.branch(name)) and not name.endswith(NO_MATRIX) and beside_in_attention(name) is None
+    """Tell whether a matrix has the gradient of its like: an MLP's has, queries and keys wait for each other block by block."""
+    return table.kind(name) == "mlp" and not name.endswith(NO_MATRIX)
 
 
 def _block(label: str) -> str:

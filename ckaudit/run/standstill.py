@@ -5,8 +5,9 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.run.falls import never_falls
 from ckaudit.run.medians import medians_of_parts
-from ckaudit.run.robust import begins_with_its_run, never_falls, rank_trend
+from ckaudit.run.robust import begins_with_its_run, rank_trend
 from ckaudit.run.series import Floats, Series, Steps
 
 BLOCKS = 24

@@ -151,7 +151,7 @@ def test_tri_4_attention_collapses(onset: int, recorded: bool, keys: bool, logit
 
 PARTS = {
     "a branch": lambda name: depth_of(name) == 2 and name.endswith(("w1", "w2")),
-    "one matrix": lambda name: name == "layer.2.wo",
+    "one matrix": lambda name: name == "layer.2.w2",
     "the embedding": lambda name: name == "embedding",
 }
 

@@ -1,0 +1,89 @@
+"""How far a curve falls, whether it ever does, and how small a fall its noise would let anybody see."""
+
+import math
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, noise_around, parts_of, rank_trend, sustained_rise
+from ckaudit.run.series import Floats
+
+
+class Fall(Struct, frozen=True):
+    """How far a curve comes down, at the split of its points where that stands out most.
+
+    Attributes:
+        first: Mean level before the split.
+        last: Mean level after it.
+        error: Standard error of their difference.
+    """
+
+    first: float
+    last: float
+    error: float
+
+    @property
+    def deviations(self) -> float:
+        """The fall over its standard error."""
+        return (self.first - self.last) / self.error if self.error > 0 else math.inf if self.first > self.last else 0.0
+
+
+def largest_fall(values: Floats) -> Fall:
+    """Return how far a curve comes down at the split of its points where that stands out most.
+
+    Args:
+        values: Finite, in the order of steps, shape (N,), three at least.
+    """
+    _, levels = parts_of(values)
+    noise = noise_around(np.diff(levels, 2) / math.sqrt(6), 0.0, weight=0.0)
+    splits = np.arange(1, len(levels))
+    sums = np.cumsum(levels)
+    first, last = sums[:-1] / splits, (sums[-1] - sums[:-1]) / (len(levels) - splits)
+    errors = np.sqrt(1 / splits + 1 / (len(levels) - splits))
+    place = int(np.argmax((first - last) / errors))
+    return Fall(float(first[place]), float(last[place]), noise * float(errors[place]))
+
+
+def never_falls(
+    values: Floats, *, min_fall: float = 0.01, max_fall: float = 0.3, max_deviations: float = 3.3, max_noise: float = 0.2
+) -> Fall | None:
+    """Return how little a curve comes down that never does, None where it falls, rises or cannot be judged.
+
+    Args:
+        values: Finite, in the order of steps, shape (N,).
+        min_fall: Share of the level; what falls by less has not fallen.
+        max_fall: Share of the level; what falls by more has fallen, whatever its noise.
+        max_deviations: Fall over its standard error; the largest of all splits of pure noise stays below that. Where few points
+            tell the noise badly, more.
+        max_noise: Share of the level; a curve of more noise, as of a policy gradient, has no level to fall from.
+    """
+    if len(values) < 3:
+        return None
+    fall = largest_fall(values)
+    level = abs(float(np.median(values)))
+    noise = noise_around(np.diff(parts_of(values)[1], 2) / math.sqrt(6), 0.0, weight=0.0)
+    if noise > max_noise * level or level == 0:
+        return None
+    # Steadier than one curve of pure noise in twenty where few points tell little else, than one in a hundred where they do.
+    if rank_trend(parts_of(values)[1]) < (-1.6 if len(values) < ENOUGH_FOR_NOISE else -2.3):
+        return None
+    by_noise = max_deviations * (1 + 4 / len(values)) * fall.error if len(values) >= 5 else 0.0
+    if fall.first - fall.last > max(min_fall * level, min(by_noise, max_fall * level)):
+        return None
+    return fall if sustained_rise(values) is None else None
+
+
+def smallest_visible_fall(values: Floats, *, max_deviations: float = 3.3) -> float:
+    """Return the smallest fall, as a share of the level, that would stand out of the noise of a curve.
+
+    It is one that is over after a quarter of the curve, as a fine-tuning's often is: the first quarter is held against the rest.
+
+    Args:
+        values: Finite, in the order of steps, shape (N,), three at least.
+        max_deviations: As in never_falls; where few points tell the noise badly, more.
+    """
+    _, levels = parts_of(values)
+    noise = noise_around(np.diff(levels, 2) / math.sqrt(6), 0.0, weight=0.0)
+    level = abs(float(np.median(values)))
+    error = noise * math.sqrt(16 / (3 * len(levels)))
+    return max_deviations * (1 + 4 / len(values)) * error / level if level else math.inf
