@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
+from ckaudit.run.falls import largest_fall, never_falls, smallest_visible_fall
 from ckaudit.run.peaks import passing_peaks
 from ckaudit.run.robust import (
     begins_with_its_run,
     difference_noise,
     falls_on,
-    largest_fall,
     looks_like_a_score,
-    never_falls,
     rank_trend,
     sustained_rise,
 )
@@ -141,3 +140,22 @@ def test_the_point_at_which_a_walk_ends_does_not_seem_to_rise_more_often_than_it
         waves = 2 + 0.3 * np.sin(np.arange(count) * 2 * np.pi / max(4, count / 6)) + 0.01 * rng.standard_normal(count)
         found += sustained_rise(waves) is not None and count >= 30
     assert found <= 5
+
+
+def test_the_smallest_visible_fall_is_that_of_the_first_quarter_against_the_rest():
+    rng = np.random.default_rng(0)
+    values = 4 * (1 + 0.03 * rng.standard_normal(48))
+    by_hand = 3.3 * (1 + 4 / 48) * 0.03 * (1 / 12 + 1 / 36) ** 0.5
+    assert abs(smallest_visible_fall(values) / by_hand - 1) < 0.3  # the noise is an estimate
+    assert smallest_visible_fall(np.full(10, 2.0)) == 0
+
+
+def test_two_peaks_among_twelve_points_do_not_hide_each_other():
+    values = np.array([4.0, 3.3, 3.0, 2.8, 2.7, 2.6, 7.6, 2.55, 2.5, 7.5, 2.45, 2.4])
+    assert [(first, last) for first, last, _ in passing_peaks(values)] == [(6, 6), (9, 9)]
+
+
+def test_noise_that_grows_with_the_loss_makes_no_peaks():
+    rng = np.random.default_rng(1)
+    found = [passing_peaks(2.3 * np.exp(-5 * np.linspace(0, 1, 49)) * np.exp(0.3 * rng.standard_normal(49))) for _ in range(100)]
+    assert sum(map(bool, found)) <= 3
