@@ -51,7 +51,7 @@ def training_at_all(
     stands. A loss below `solved` of its start has nowhere to fall. Both are starting values. Or it does not fall in fewer than
     `long` steps, in a log that begins in the middle of its run, or one so noisy that a fall of `least` would not be seen.
     ## Bad
-    It stays where it was, ends higher, or is no number; or is the same number from the first step on.
+    It stays where it was, ends higher, or is no number.
     """
     steps, values = points(loss)
     if len(values) < fewest:
@@ -73,7 +73,7 @@ def training_at_all(
         text += f"; at step {steps[few - 1]} it was {soon:.4g} already, and has not fallen since"
     word: Word = "good" if stayed and not stands else "watch"
     if not stayed and (why := no_fall(steps, values, least)) is not None:
-        begun = "it has only begun" if steps[-1] - steps[0] < long - 1 and np.ptp(values) > 0 else ""
+        begun = "it has only begun" if steps[-1] - steps[0] < long - 1 else ""
         why = why or begun
         return Said(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
     return Said(word=word, sentence=text, numbers=numbers)
