@@ -101,7 +101,11 @@ def whole(text):
 
 
 OPTIONS = settings(
-    max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture, *HealthCheck]
+    derandomize=True,
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, *HealthCheck],
 )
 
 
