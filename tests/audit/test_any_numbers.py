@@ -101,11 +101,7 @@ def whole(text):
 
 
 OPTIONS = settings(
-    derandomize=True,
-    max_examples=12,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, *HealthCheck],
+    max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture, *HealthCheck]
 )
 
 
