@@ -1,19 +1,19 @@
 """Bad answers become findings: what a question calls bad and no rule has found is a finding of its own.
 
 It is judged beside the rules, so that the headline, `--questions`, `gate`, `watch`, `diff` and the report draw from the same
-findings. The table of what is bad, and how grave, is `ckaudit/questions/bad.py`.
+findings. The table of what is bad, and how grave, is `ckaudit/questions/bad_answer_table.py`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from ckaudit.audit.answer_from_series import BROKE, said
 from ckaudit.audit.judge import Judgement, judge
-from ckaudit.audit.said import BROKE, said
 from ckaudit.causes.cause import Findings
 from ckaudit.contract.report import SEVERITIES, Check, Finding, Outcome, Severity, SkipReason
 from ckaudit.contract.violations import Kind
 from ckaudit.policy.clauses import Clauses
 from ckaudit.questions import questions
-from ckaudit.questions.bad import BAD, Bad
+from ckaudit.questions.bad_answer_table import BAD, Bad
 from ckaudit.questions.question import Question, Said
 from ckaudit.rules import rules
 from ckaudit.run.run import Run

@@ -19,8 +19,8 @@ from ckaudit.audit.program import is_recorded
 from ckaudit.audit.remedies import Remedy, remedies
 from ckaudit.audit.whose import source_of
 from ckaudit.causes.links import causes_reading, rules_reading
-from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
+from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.missed import needs_of
 from ckaudit.contract.report import Check
 from ckaudit.metrics import metrics

@@ -14,7 +14,7 @@ from ckaudit.policy.clauses import Clauses
 from ckaudit.policy.gate import Gate
 from ckaudit.policy.settle import Settled, settle
 from ckaudit.policy.tailor import tailored
-from ckaudit.questions.bad import BAD
+from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.rules import rules
 from ckaudit.run.run import Run
 

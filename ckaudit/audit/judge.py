@@ -8,12 +8,12 @@ from msgspec import Struct
 from ckaudit.audit.applies import why_not_metric
 from ckaudit.audit.arguments import says
 from ckaudit.audit.fold import fold, told
-from ckaudit.contract.arithmetic import takes_any_numbers
+from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.missed import needed
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import SEVERITIES, Check, Finding
 from ckaudit.metrics import Metric
-from ckaudit.questions.bad import BAD
+from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.rules.rule import Hit, Input, Rule, Skip
 from ckaudit.run.places import known_places
 from ckaudit.run.run import Run

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.folder import list_folder, shown_name
 from ckaudit.errors import UnreadableError
 from ckaudit.run.read import Progress, read_run

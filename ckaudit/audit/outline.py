@@ -5,7 +5,7 @@ from msgspec import Struct
 
 from ckaudit.audit.measure import Measured
 from ckaudit.audit.pictures import shape_preserving
-from ckaudit.contract.arithmetic import takes_any_numbers
+from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.metrics import Trend
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.metrics.trend import theil_sen

@@ -22,10 +22,10 @@ from ckaudit.audit.ranking import first_causes, of_record, ranked
 from ckaudit.audit.response import from_the_start, response
 from ckaudit.audit.vital_checks import judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes
-from ckaudit.contract.alike import across_files, same_kind
-from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.contradictions import is_of_other_unit
+from ckaudit.contract.float_overflow import takes_any_numbers
+from ckaudit.contract.fold_findings import across_files, same_kind
 from ckaudit.contract.report import VERSION, Check, Diagnosis, Finding, Report, VitalCheck, worst
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
@@ -34,7 +34,7 @@ from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.words import element_type
 from ckaudit.policy.gate import OPEN, Gate, over
 from ckaudit.questions import questions as all_questions
-from ckaudit.questions.bad import BAD
+from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.rules import rules
 from ckaudit.run.cancelled import left_out
 from ckaudit.run.read import Progress

@@ -10,7 +10,7 @@ from ckaudit.causes.void import likely, voided
 from ckaudit.contract.interview import Word
 from ckaudit.contract.report import Diagnosis, Finding
 from ckaudit.metrics import Metric
-from ckaudit.questions.bad import BAD
+from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.questions.question import Question, Said, questions, worse
 from ckaudit.rules import Rule, rules
 from ckaudit.run.run import Run

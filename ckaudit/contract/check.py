@@ -15,9 +15,9 @@ from ckaudit.contract.columns import Table, count_colons, table
 from ckaudit.contract.decode import BOM, Decoded, decode, decode_whole
 from ckaudit.contract.locate import with_lines
 from ckaudit.contract.meaning import Subject, judge
-from ckaudit.contract.open_words import MAX_LISTED, opened, unknown_words, word_finding
 from ckaudit.contract.report import Finding
 from ckaudit.contract.unknown import duplicate_findings, unknown_fields, unknown_findings
+from ckaudit.contract.unknown_words import MAX_LISTED, opened, unknown_words, word_finding
 
 SECTIONS = ("weights", "gradients", "weight_deltas", "activations", "attention")
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from ckaudit.audit.open import is_ours
 from ckaudit.audit.report import at_step, open_judged, triage_reads, triage_run
 from ckaudit.audit.vital_checks import limited
-from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.diff import Axis, Comparison, Drift, Noise, Pair, Unlike
+from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.report import Report
 from ckaudit.diff.align import Axes, axes
 from ckaudit.diff.both import Both, Side

@@ -8,8 +8,8 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.audit.open import is_ours, open_run
-from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.diff import Answer, Departure, Noise, Pair, Word
+from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.folder import CheckpointFile, list_folder
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.diff.bits import apart

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from ckaudit.audit.judge import judge
 from ckaudit.audit.open import open_run
-from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.diff import Answer, Noise, Pair, Word
+from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.diff.around import AROUND, Seam
 from ckaudit.diff.comparable import unlike
 from ckaudit.diff.joined import joined, seam_between

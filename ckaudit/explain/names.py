@@ -28,7 +28,7 @@ from ckaudit.material import faults
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.questions import questions
-from ckaudit.questions.bad import BAD
+from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.questions.phases import MAP
 from ckaudit.resume import catalogue as resume_catalogue
 from ckaudit.rules import rules

@@ -6,7 +6,7 @@ from ckaudit.explain.docstring import sections, sentences_about, thresholds
 from ckaudit.explain.judgement_pages import SEVERITY
 from ckaudit.explain.page import Page
 from ckaudit.metrics import Metric
-from ckaudit.questions.bad import BAD, Bad
+from ckaudit.questions.bad_answer_table import BAD, Bad
 from ckaudit.questions.phases import MAP, PHASES
 from ckaudit.questions.question import Input, Question
 from ckaudit.rules import rules

@@ -8,8 +8,8 @@ from pkgutil import iter_modules
 from typing import cast
 
 from ckaudit.contract.archives import UNPACK, archive_of
-from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
+from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers import formats
 from ckaudit.importers.imported import Imported, Importer

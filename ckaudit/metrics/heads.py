@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.maps import KINDS
+from ckaudit.metrics.attention_maps import KINDS
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
 from ckaudit.metrics.sampled_maps import GRIDS, OF_HEADS, of_own_maps

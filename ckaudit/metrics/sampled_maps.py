@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.maps import UNIFORM_ABOVE, Measures, are_causal, are_shares, measure
+from ckaudit.metrics.attention_maps import UNIFORM_ABOVE, Measures, are_causal, are_shares, measure
 from ckaudit.metrics.pairs import filled
 from ckaudit.run.run import Grids, Run
 from ckaudit.run.series import Floats, Series, Steps, at, empty

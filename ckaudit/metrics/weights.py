@@ -3,9 +3,9 @@
 import numpy as np
 from msgspec.structs import replace
 
+from ckaudit.metrics.estimated_movement import by_tensor, cells_like, change, grid_movement, is_coarse, largest_of, tensor_of
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, ratio, together, total
-from ckaudit.metrics.way import by_tensor, cells_like, change, grid_movement, is_coarse, largest_of, tensor_of
 from ckaudit.run.run import Run
 from ckaudit.run.series import Mask, Series, at
 

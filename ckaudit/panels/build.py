@@ -5,8 +5,8 @@ from pathlib import Path
 
 from ckaudit.audit.interview import interview_reads
 from ckaudit.audit.report import triage_reads
-from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.diff import Comparison
+from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.panels import VERSION, Panels, Tab
 from ckaudit.contract.report import Report
 from ckaudit.diff.watched import reads as comparison_reads

@@ -18,7 +18,7 @@ from ckaudit.rules.parity_broken import PARAMETERS, coarsest_type, loss_limits, 
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
-from ckaudit.run.builds import alike_blocks
+from ckaudit.run.alike_blocks import alike_blocks
 from ckaudit.run.cancelled import cancelled
 from ckaudit.run.series import Series, Steps, at
 from ckaudit.run.tensors import table_of

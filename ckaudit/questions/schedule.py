@@ -20,11 +20,10 @@ from ckaudit.questions.values import Points, points
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
-from ckaudit.run.ends import MEDIAN_COST
 from ckaudit.run.medians import medians_of_three
 from ckaudit.run.peaks import ROUNDED
 from ckaudit.run.resolution import decimal_step
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise, log_noise
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, log_noise
 from ckaudit.run.series import Series, at
 
 EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default

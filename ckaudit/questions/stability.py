@@ -20,7 +20,7 @@ from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.frequent_clipping import frequent_clipping
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
-from ckaudit.run.builds import alike_blocks
+from ckaudit.run.alike_blocks import alike_blocks
 from ckaudit.run.series import Series, at
 from ckaudit.run.tensors import table_of
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.run.ends import fall_of
+from ckaudit.run.falls import fall_of_thirds
 from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.robust import begins_with_its_run
 from ckaudit.run.series import Floats, Mask, Series, Steps
@@ -74,7 +74,7 @@ def no_fall(steps: Steps, values: Floats, least: float) -> str | None:
         values: Finite, shape (N,), five at least.
         least: The share of the level that counts as a fall.
     """
-    fall = fall_of(values)
+    fall = fall_of_thirds(values)
     if not fall.is_none:
         return None
     if not begins_with_its_run(steps):

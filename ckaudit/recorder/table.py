@@ -14,9 +14,9 @@ from ckaudit.recorder.arrays import dense, dtype_name, is_sharded, local
 from ckaudit.recorder.dropout import dropout_facts
 from ckaudit.recorder.guard import logger
 from ckaudit.recorder.hooks import Hook
+from ckaudit.recorder.no_gradient import is_table_of_sinusoids, without_use
 from ckaudit.recorder.paths import PathTrace
 from ckaudit.recorder.spread import stride_of
-from ckaudit.recorder.untrained import is_table_of_sinusoids, without_use
 
 T = TypeVar("T", bound=Tensor)
 

@@ -7,17 +7,17 @@ from msgspec.structs import replace
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Severity
+from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
-from ckaudit.metrics.way import cells_like
 from ckaudit.metrics.weights import relative_movement, update_norm, update_to_weight, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type, optimizer_adapts
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.cancelled import cancelled, waiting_factors
-from ckaudit.run.ends import fall_of
+from ckaudit.run.falls import fall_of_thirds
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensors import TensorTable, table_of
@@ -193,7 +193,7 @@ def _falls(loss: Series, steps: Steps) -> bool:
     """Tell whether the loss has come down while the checkpoints were taken."""
     within = loss.finite[:, 0] & (loss.steps >= steps[0]) & (loss.steps <= steps[-1])
     values = loss.values[within, 0]
-    return len(values) >= 3 and not fall_of(values).is_none
+    return len(values) >= 3 and not fall_of_thirds(values).is_none
 
 
 def _told_of_record(name: str, first: int, last: int, gradient: Series | None) -> tuple[Severity, str]:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import grad_to_weight, gradient_share, top_gradient_share
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate
-from ckaudit.metrics.way import cells_like
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.series import Mask, Series, at
 from ckaudit.run.spans import spans

@@ -8,9 +8,20 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.playbook import BAD_SHAPES, BadShape, playbook_numbers
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.curve_shapes import (
+    Turn,
+    hump,
+    lasting_fall,
+    lasting_rise,
+    never_back,
+    shift,
+    slide,
+    spike,
+    surge,
+    warms_up_again,
+)
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
 from ckaudit.run.series import Floats, Series, Steps, at
-from ckaudit.run.shapes import Turn, hump, lasting_fall, lasting_rise, never_back, shift, slide, spike, surge, warms_up_again
 
 HELD = 0.2
 """Share of the way from one level to the other from which on a point holds the other: a slow rise has points on its way."""

@@ -8,8 +8,8 @@ import numpy as np
 from ckaudit.metrics.speed import step_time, tokens_per_sec
 from ckaudit.metrics.tumbling import windows
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.curve_shapes import Turn, lasting_rise
 from ckaudit.run.series import Floats, Mask, Series, Steps
-from ckaudit.run.shapes import Turn, lasting_rise
 
 QUANTILES = 2000
 MIN_LINES = 3

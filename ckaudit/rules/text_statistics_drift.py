@@ -6,9 +6,9 @@ import numpy as np
 
 from ckaudit.metrics.corpus import bytes_per_token, filter_reject_rate, pad_fraction, seq_len_p50_p95
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
+from ckaudit.run.curve_shapes import lasting_change
 from ckaudit.run.departures import departures
 from ckaudit.run.series import Series
-from ckaudit.run.shapes import lasting_change
 from ckaudit.run.spans import spans
 
 LEAST = {"filter_reject_rate": 2.0, "bytes_per_token": 0.1, "seq_len_p50_p95": 8.0, "pad_fraction": 0.05}

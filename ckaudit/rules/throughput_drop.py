@@ -9,10 +9,10 @@ from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.speed import mfu, step_time, tokens_per_sec
 from ckaudit.metrics.tumbling import windows
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.curve_shapes import lasting_fall
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
 from ckaudit.run.seams import seams
 from ckaudit.run.series import Floats, Series, Steps, single
-from ckaudit.run.shapes import lasting_fall
 from ckaudit.run.spans import spans
 
 MIN_POINTS = 3

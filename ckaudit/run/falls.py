@@ -5,17 +5,17 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, noise_around, parts_of, rank_trend, sustained_rise
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, noise_around, parts_of, rank_trend, sustained_rise
 from ckaudit.run.series import Floats
 
 
 class Fall(Struct, frozen=True):
-    """How far a curve comes down, at the split of its points where that stands out most.
+    """How far a curve comes down from an earlier part to a later one.
 
     Attributes:
-        first: Mean level before the split.
-        last: Mean level after it.
-        error: Standard error of their difference.
+        first: Level of the earlier part.
+        last: Level of the later one.
+        error: Standard error of their difference; NaN where there are too few points.
     """
 
     first: float
@@ -23,9 +23,26 @@ class Fall(Struct, frozen=True):
     error: float
 
     @property
+    def is_none(self) -> bool:
+        """Whether the fall is within two standard errors of nothing, or below one part in a hundred of the level."""
+        return self.first - self.last <= max(0.01 * abs(self.first), 2 * self.error)
+
+    @property
     def deviations(self) -> float:
         """The fall over its standard error."""
         return (self.first - self.last) / self.error if self.error > 0 else math.inf if self.first > self.last else 0.0
+
+
+def fall_of_thirds(values: Floats) -> Fall:
+    """Return how far a curve has come down from its first third to its last; the error is NaN of fewer than five points.
+
+    Args:
+        values: Finite, in the order of steps, shape (N,), three at least.
+    """
+    third = max(1, len(values) // 3)
+    noise = difference_noise(values) if len(values) >= 5 else math.nan
+    error = noise * math.sqrt(2 / third) * (MEDIAN_COST if third > 2 else 1.0)
+    return Fall(float(np.median(values[:third])), float(np.median(values[-third:])), error)
 
 
 def largest_fall(values: Floats) -> Fall:

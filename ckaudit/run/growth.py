@@ -3,9 +3,8 @@
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.run.ends import BLOCKS
 from ckaudit.run.medians import median_of, medians_of_parts
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
+from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, difference_noise
 from ckaudit.run.series import Floats, Steps
 
 ALONE = 5

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.open_words import opened
+from ckaudit.contract.unknown_words import opened
 
 ALWAYS = ("loss", "scalars.*")
 WEIGHT_GRID = "weights.*.sampled_grid_32x32"

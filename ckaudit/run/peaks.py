@@ -1,13 +1,13 @@
-"""Peaks of a short curve: what stands above the levels before and after it, and is back."""
+"""Peaks of a curve: what stands above the levels before and after it, and is back."""
 
 import math
 
 import numpy as np
 
-from ckaudit.run.medians import medians_of_three
+from ckaudit.run.medians import median_of, medians_of_three
 from ckaudit.run.resolution import decimal_step
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise, log_noise
-from ckaudit.run.series import Floats
+from ckaudit.run.series import Floats, Steps
 
 ROUNDED = 3.0
 """A jump by no more units of the last decimal that a log writes may be one of rounding."""
@@ -38,6 +38,24 @@ def passing_peaks(
     high &= after < values - given_back * (values - before)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], high, [False]]).astype(np.int8)))
     return [(int(first), int(end) - 1, float(before[first])) for first, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def lone_peaks(values: Floats, *, min_ratio: float = 1.5, min_deviations: float = 8.0, around: int = 3) -> Steps:
+    """Return the rows that stand above the levels before and after them alike: jumps that are back.
+
+    Args:
+        values: Finite, in the order of steps, shape (N,).
+        min_ratio: Over the higher of the two levels.
+        min_deviations: Above it, in standard deviations of the noise, where there are points enough to know it.
+        around: Points on each side whose median is the level; one is needed at least.
+    """
+    noise = difference_noise(values) if len(values) >= ENOUGH_FOR_NOISE else 0.0
+    rows = []
+    for row in range(1, len(values) - 1):
+        level = max(median_of(values[max(0, row - around) : row]), median_of(values[row + 1 : row + 1 + around]))
+        if level > 0 and values[row] > min_ratio * level and values[row] - level > min_deviations * noise:
+            rows.append(row)
+    return np.array(rows, np.int64)
 
 
 def _noise_of_the_rest(values: Floats, above: Floats, min_ratio: float, *, max_share: float = 0.25) -> tuple[float, float]:

@@ -21,6 +21,12 @@ MAD_TO_SIGMA = 1.4826
 PARTS = 48
 """A curve is reduced to the medians of at most so many parts."""
 
+BLOCKS = 24
+"""The same of a curve that is judged by its whole course, in which single parts count less."""
+
+MEDIAN_COST = 1.2533
+"""The standard error of a median over that of a mean, of normal values: the square root of pi / 2."""
+
 ENOUGH_FOR_NOISE = 8
 """Of fewer points even pure noise often falls and then rises without a step back: so do 13 % of all orders of 5, 0.3 % of 8."""
 

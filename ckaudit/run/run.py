@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
-from ckaudit.contract.arithmetic import takes_any_numbers
+from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
 from ckaudit.run.series import Floats, Series, Steps, empty

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.contradictions import is_of_other_unit
+from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.folder import RunFolder, shown_name
 from ckaudit.contract.report import Finding, Report
 from ckaudit.policy.gate import OPEN, Gate

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ckaudit import __version__
-from ckaudit.contract.alike import across_files, same_place
+from ckaudit.contract.fold_findings import across_files, same_place
 from ckaudit.contract.report import SEVERITIES, VERSION, Finding, Report, worst
 from ckaudit.material.counts import plural
 from ckaudit.policy.gate import OPEN, Gate, over

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ckaudit.contract.arithmetic import takes_any_numbers
+from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.watch import Gauge

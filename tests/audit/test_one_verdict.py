@@ -25,7 +25,7 @@ from ckaudit.policy.check import check
 from ckaudit.policy.clauses import Clauses, Ignore, Policy
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.questions import questions
-from ckaudit.questions.bad import BAD
+from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.questions.question import Said
 from ckaudit.reports import render
 from ckaudit.rules import rules

@@ -15,8 +15,8 @@ from ckaudit.audit.drop.result import Advice, Drop, Evidence, Fall, Gate, Outcom
 from ckaudit.audit.drop.watched import amount
 from ckaudit.audit.measure import notes_on_files
 from ckaudit.audit.open import open_run
-from ckaudit.contract.arithmetic import takes_any_numbers
 from ckaudit.contract.choice import NOTHING_SAID, Choice
+from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.metrics import metrics
 from ckaudit.policy.gate import OPEN
 from ckaudit.policy.gate import Gate as Policed

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.shapes import hump, lasting_fall, lasting_rise, never_back, shift, slide, spike, surge, warms_up_again
+from ckaudit.run.curve_shapes import hump, lasting_fall, lasting_rise, never_back, shift, slide, spike, surge, warms_up_again
 
 LENGTHS = (6, 15, 24, 60, 600, 5000)
 

@@ -6,9 +6,9 @@ Many points are reduced to the medians of equal parts, so that 15, 60 and 600 po
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.run.ends import BLOCKS, MEDIAN_COST, lone_peaks
 from ckaudit.run.medians import medians_of_parts
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, PRIOR_NOISE, difference_noise, sustained_rise
+from ckaudit.run.peaks import lone_peaks
+from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, PRIOR_NOISE, difference_noise, sustained_rise
 from ckaudit.run.series import Floats, Steps
 
 LARGE = 0.5
