@@ -13,7 +13,6 @@ from ckaudit.contract.report import Evidence
 from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
 from ckaudit.metrics.gradients import block_gradient_norm
 from ckaudit.metrics.weights import weight_max_abs
-from ckaudit.metrics.words import element_type
 from ckaudit.rules.activation_drift import activation_drift
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.dead_parameter import dead_parameter
@@ -35,9 +34,6 @@ from ckaudit.rules.weights_shrink import weights_shrink
 from ckaudit.rules.zero_gradients import zero_gradients
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import TensorTable, table_of
-
-FLOAT16 = 2
-"""The number of float16 in `element_type`."""
 
 OTHERS = (
     weights_alike, weight_scale_off, weights_jump, dead_units, saturated_units, entropy_collapse, logit_growth, loss_spike,
@@ -68,14 +64,14 @@ class Pinch(Struct, frozen=True):
     prior=-0.5,
     explains=[vanishing_gradient],
     follows=[starved_branch, activation_drift, barely_moving, dead_parameter, layer_not_contributing, zero_gradients],
-    wants=[block_gradient_norm, weight_max_abs, activation_max_abs, activation_mean_abs, element_type, FACTS],
+    wants=[block_gradient_norm, weight_max_abs, activation_max_abs, activation_mean_abs, FACTS],
     knob="Check the residual path at the block named: does it add to its input; then initial scale and norm parameters.",
     inspect="Activation statistics of what enters and leaves that block, beside the gradient norm per layer.",
     runbook="Save one checkpoint with activations; on a fixed batch, print the gradient on either side of that block.",
 )
 def path_pinched(
     found: Findings, norm: Series | None, weights: Series | None, largest: Series | None, usual: Series | None,
-    types: Series | None, facts: Manifest | None, *,
+    facts: Manifest | None, *,
     local: float = 0.6, thin: float = 0.1, strong: float = 2.0, medium: float = 1.0,
 ) -> Iterator[Evidence | Advice]:  # fmt: skip
     """One block lets little gradient through: the path around it is closed, or its norm is a bottleneck.
@@ -109,11 +105,6 @@ def path_pinched(
         yield contradicts(medium, f"the weights shrink: {shrunk[0].message}", shrunk[0])
     if (dead := found.first(dead_parameter)) is not None and dead.value == 0:
         yield contradicts(strong, f"{dead.where} gets no gradient at all: it is cut off, not pinched", dead)
-    zeros = found.first(zero_gradients)
-    if zeros is not None and types is not None and bool((types.values[types.finite] == FLOAT16).any()):
-        yield contradicts(
-            strong, f"in float16 small gradients become zero, the first blocks' before others: {zeros.message}", zeros
-        )
     if largest is not None and usual is not None and (flat := bounded(largest, usual)):
         yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)
 

@@ -7,6 +7,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.interview import Word
 from ckaudit.contract.manifest import Manifest
+from ckaudit.material.counts import plural
 from ckaudit.metrics.divergence import val_rise
 from ckaudit.metrics.loss import slice_val_loss, train_loss_at_evals, train_loss_raw, train_val_gap, val_loss
 from ckaudit.metrics.memorization import forgetting
@@ -203,15 +204,15 @@ def forgets(
         return unrecorded("no early probe and no slice was followed", "probe_perplexity", "slice_val_loss")
     step, ratios = row
     name, times = largest(ratios)
-    what = "probes" if probes is not None else "slices"
-    text = f"at step {step} {name} has {times:.3g}x its lowest perplexity, the most of {len(ratios)} {what}"
+    noun = "probe" if probes is not None else "slice"
+    text = f"at step {step} {name} has {times:.3g}x its lowest perplexity, the most of {plural(len(ratios), noun)}"
     if times < LOWEST:
-        text = f"at step {step} no perplexity of {len(ratios)} {what} is above its lowest"
+        text = f"at step {step} no perplexity of {plural(len(ratios), noun)} is above its lowest"
     planned = [change for change in changes_of_data(facts) if 1 < change <= step]
     if planned and times > bad:
         text += f"; other data were planned from step {planned[-1]} on"
     word = above(times, watch=watch, bad=np.inf if planned else bad)
-    return Said(word=word, sentence=text, numbers={"forgetting": times, what: float(len(ratios))})
+    return Said(word=word, sentence=text, numbers={"forgetting": times, f"{noun}s": float(len(ratios))})
 
 
 def _over_lowest(slices: Series) -> tuple[int, dict[str, float]] | None:
