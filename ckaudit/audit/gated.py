@@ -6,6 +6,7 @@ from ckaudit.audit.bad_answers import judge_answers
 from ckaudit.audit.judge import judge
 from ckaudit.audit.outlook import scale_of, stage_of
 from ckaudit.audit.ranking import ranked
+from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.report import Check, PolicyUsed
 from ckaudit.contract.violations import kind
 from ckaudit.metrics.loss import slice_val_loss
@@ -35,6 +36,7 @@ def clauses_of(run: Run, gate: Gate) -> tuple[Clauses, PolicyUsed | None]:
     return gate.at(scale_of(run).word, stage_of(run).word)
 
 
+@takes_any_numbers
 def settle_run(run: Run, clauses: Clauses, gate: Gate) -> Settled:
     """Apply the rules that a policy wants, put the questions, and sort what is found into what counts and what is accepted.
 

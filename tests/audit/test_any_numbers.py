@@ -7,7 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ckaudit.cli.run import run
@@ -107,6 +107,7 @@ OPTIONS = settings(
 
 @OPTIONS
 @given(curves=columns(), files=st.just([]) | checkpoints())
+@example(curves={"train_loss_raw": [1e308] * 12}, files=[])  # a sum of two overflows
 def test_any_numbers_of_one_run_end_in_a_verdict(capsysbinary, curves, files):
     with tempfile.TemporaryDirectory() as folder:
         path = written(Path(folder) / "run", curves, files)
