@@ -11,16 +11,22 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps, at, empty, single
 from ckaudit.run.tensors import loss_vocabulary
 
+LOGGED_AS = ("train_loss_raw", "loss", "train_loss_ema")
+"""Names of the training loss, the one that says most first."""
 
-@metric(unit="nats/token", reads=["train_loss_raw"], source="catalogue M03, F11", memory=1)
+
+@metric(unit="nats/token", reads=LOGGED_AS, source="catalogue M03, F11", memory=1)
 def train_loss_raw(run: Run) -> Series:
     r"""Training loss of each step, mean over non-pad targets.
 
     $$L = -\tfrac1N \sum_i \log p(y_i \mid x_{<i})$$
 
-    Shape (T, 1): logged steps; checkpoints fill what the log lacks.
+    Shape (T, 1): logged steps; checkpoints fill what the log lacks. Where it was not logged, what went by the name of "loss",
+    as in checkpoints, or else its moving average.
     """
-    return run.scalar("train_loss_raw")
+    logged = next(filter(None, map(run.scalar, LOGGED_AS)), empty("train_loss_raw"))
+    labels = ("train_loss_raw",) if logged.labels == (logged.name,) else logged.labels
+    return replace(logged, name="train_loss_raw", labels=labels)
 
 
 @metric(
@@ -92,7 +98,7 @@ def val_loss(run: Run) -> Series:
     return run.scalar("val_loss")
 
 
-@metric(unit="nats/token", reads=[val_loss, "train_loss_raw", "train_loss_ema"], source="F12")
+@metric(unit="nats/token", reads=[val_loss, train_loss_raw, "train_loss_ema"], source="F12")
 def train_loss_at_evals(run: Run) -> Series:
     r"""Training loss around each evaluation.
 

@@ -21,7 +21,7 @@ from ckaudit.questions.values import LOWEST, largest, last_row, points
 from ckaudit.rules.overfitting import overfitting
 from ckaudit.rules.probes_forgotten import probes_forgotten
 from ckaudit.rules.rule import FACTS
-from ckaudit.run.robust import sustained_rise
+from ckaudit.run.rises import sustained_rise
 from ckaudit.run.series import Series
 
 RISE: float = overfitting.thresholds["rise"]

@@ -17,7 +17,7 @@ from ckaudit.questions.values import is_matrix, largest, last_row, levels, no_fa
 from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.oscillation import oscillation
-from ckaudit.run.robust import sustained_rise
+from ckaudit.run.rises import sustained_rise
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import TensorTable, table_of
 

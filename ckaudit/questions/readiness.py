@@ -24,7 +24,7 @@ from ckaudit.questions.generalization import RISE
 from ckaudit.questions.learning import STANDS
 from ckaudit.questions.question import Said, above, below, question, unrecorded, worse
 from ckaudit.questions.values import Points, points
-from ckaudit.run.robust import sustained_rise
+from ckaudit.run.rises import sustained_rise
 from ckaudit.run.series import Series
 
 COHERENCE, FLUENCY, FOLLOWING = "coherence", "fluency", "instruction_following"

@@ -8,7 +8,8 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.oscillation import oscillation
-from ckaudit.run.robust import FEW, Rise, falls_on, looks_like_a_score, sustained_rise
+from ckaudit.run.rises import Rise, falls_on, sustained_rise
+from ckaudit.run.robust import looks_like_a_score
 from ckaudit.run.series import Floats, Series, Steps
 
 MIN_POINTS = 3
@@ -55,7 +56,7 @@ def loss_rises(
     wave = oscillation(values)
     if wave is not None and rise.end <= 1.1 * wave.high:
         return  # it ends on the way up of a wave, which has a rule of its own
-    grave = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations * (1 + FEW / len(values))
+    grave = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
     yield _stays(steps, values, rise, grave=grave, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.metrics.divergence import divergence_step
 from ckaudit.metrics.loss import train_loss_at_evals, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.robust import Rise, falls_on, sustained_rise
+from ckaudit.run.rises import Rise, falls_on, sustained_rise
 from ckaudit.run.series import Floats, Series, Steps
 
 EVALS_PER_QUARTER = 3
@@ -27,7 +27,8 @@ def overfitting(
     Where no training loss was recorded the rise alone counts, and the message says so. The first step is that of the
     first evaluation after the divergence step: in between it began. A validation loss that stands is as bad: it gains less
     than `gain` from the third quarter of the evaluations to the last, while the training loss falls by `fall` and ends more
-    than `apart` of the validation loss below it. A validation loss below `solved` of its first is one of a task that is solved.
+    than `apart` of the validation loss below it. A validation loss below `solved` of its first ones is one of a task that is
+    solved: of the middle of three, for an untrained model may cost anything.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
@@ -39,7 +40,7 @@ def overfitting(
         yield Skip("too_few_points", f"{int(known.sum())} evaluations; {min_evals} are needed")
         return
     steps, losses = val.steps[known], val.values[known, 0]
-    if losses[-1] < solved * losses[0]:
+    if losses[-1] < solved * float(np.median(losses[:3])):
         return
     level = None if train is None else train.values[known, 0]
     risen = sustained_rise(losses, min_share=rise)

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.peaks import lone_peaks
-from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, PRIOR_NOISE, difference_noise, sustained_rise
+from ckaudit.run.rises import PRIOR_NOISE, sustained_rise
+from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise
 from ckaudit.run.series import Floats, Steps
 
 LARGE = 0.5
@@ -52,13 +53,18 @@ def lasting_rise(values: Floats, *, share: float, share_alone: float | None = No
     alone = share if share_alone is None else share_alone
     few = len(values) < ENOUGH_FOR_NOISE  # any quantity may scatter by a tenth: of few points, that is what is held against it
     found = sustained_rise(
-        values, min_share=alone if few else share, min_share_alone=2 * alone, min_deviations=3.4 if few else 5.0,
+        values, min_share=alone if few else share, min_share_alone=2 * alone, min_deviations=4.5 if few else 6.0,
         prior=0.1 if few else PRIOR_NOISE,
     )  # fmt: skip
-    if found is not None:
+    if found is not None and not _begins_at_a_dip(values[: found.onset], (found.low + found.end) / 2):
         has_begun = values[found.onset :] > found.low + BEGUN * (found.end - found.low)
         return Turn(found.onset + int(np.argmax(has_begun)), len(values) - 1, found.low, found.end)
     return _rise_of_thirds(values, share, max(share, LARGE))
+
+
+def _begins_at_a_dip(before: Floats, middle: float) -> bool:
+    """Tell whether a single point lies below a middle level, after one that lies above it: that is no level to rise from."""
+    return len(before) > 1 and int((before < middle).sum()) == 1
 
 
 def _rise_of_thirds(values: Floats, share: float, large: float) -> Turn | None:

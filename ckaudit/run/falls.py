@@ -5,7 +5,8 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, noise_around, parts_of, rank_trend, sustained_rise
+from ckaudit.run.rises import sustained_rise
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, parts_of, rank_trend, trimmed_noise
 from ckaudit.run.series import Floats
 
 
@@ -52,7 +53,7 @@ def largest_fall(values: Floats) -> Fall:
         values: Finite, in the order of steps, shape (N,), three at least.
     """
     _, levels = parts_of(values)
-    noise = noise_around(np.diff(levels, 2) / math.sqrt(6), 0.0, weight=0.0)
+    noise = trimmed_noise(levels)
     splits = np.arange(1, len(levels))
     sums = np.cumsum(levels)
     first, last = sums[:-1] / splits, (sums[-1] - sums[:-1]) / (len(levels) - splits)
@@ -78,7 +79,7 @@ def never_falls(
         return None
     fall = largest_fall(values)
     level = abs(float(np.median(values)))
-    noise = noise_around(np.diff(parts_of(values)[1], 2) / math.sqrt(6), 0.0, weight=0.0)
+    noise = trimmed_noise(parts_of(values)[1])
     if noise > max_noise * level or level == 0:
         return None
     # Steadier than one curve of pure noise in twenty where few points tell little else, than one in a hundred where they do.
@@ -100,7 +101,7 @@ def smallest_visible_fall(values: Floats, *, max_deviations: float = 3.3) -> flo
         max_deviations: As in never_falls; where few points tell the noise badly, more.
     """
     _, levels = parts_of(values)
-    noise = noise_around(np.diff(levels, 2) / math.sqrt(6), 0.0, weight=0.0)
+    noise = trimmed_noise(levels)
     level = abs(float(np.median(values)))
     error = noise * math.sqrt(16 / (3 * len(levels)))
     return max_deviations * (1 + 4 / len(values)) * error / level if level else math.inf

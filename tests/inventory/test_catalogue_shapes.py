@@ -40,7 +40,7 @@ FOUND_BY = {
 }  # fmt: skip
 """Rules of one of which a finding is expected; of the other rows PLAY001, or the rules on losses, gradients and attention."""
 
-ELSEWHERE = ("M04", "M09", "M53")
+ELSEWHERE = ("M04",)
 """Rows of the rules on losses, gradients and attention, which do not see every length yet."""
 
 LEAST = {"M12": "sev0", "M60": "sev0", "M61": "sev0", "M14": "sev1", "M19": "sev1", "M26": "sev1", "M67": "sev1"}

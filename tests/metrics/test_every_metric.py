@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ckaudit.metrics import metrics
+from ckaudit.metrics.loss import LOGGED_AS
 from ckaudit.run.run import Grids, Run
 from tests.metrics.samples import random_run
 
@@ -76,17 +77,21 @@ def test_it_reads_only_what_it_declares(metric):
 @each_metric
 def test_it_asks_for_all_that_it_declares_sooner_or_later(metric):
     asked = set()
-    for missing in (None, *metric.reads):
+    singles = [(path,) for path in metric.reads]
+    losses = [LOGGED_AS[:2], LOGGED_AS]  # a loss that goes by three names
+    for missing in ((), *singles, *losses, metric.reads):
         run = guarded(without(random_run(), missing), set(metric.reads))
         metric(run)
         asked |= run.sections.asked | run.scalars.asked | run.texts.asked | run.grids.asked
     assert asked == set(metric.reads)
 
 
-def without(run, path):
-    sections = {key: series for key, series in run.sections.items() if key != path}
-    scalars = {key: series for key, series in run.scalars.items() if key != path}
-    return replace(run, sections=sections, scalars=scalars, grids={key: each for key, each in run.grids.items() if key != path})
+def without(run, paths):
+    sections = {key: series for key, series in run.sections.items() if key not in paths}
+    scalars = {key: series for key, series in run.scalars.items() if key not in paths}
+    return replace(
+        run, sections=sections, scalars=scalars, grids={key: each for key, each in run.grids.items() if key not in paths}
+    )
 
 
 def test_an_undeclared_path_is_caught():

@@ -1,0 +1,280 @@
+"""How a curve ends above its own lowest level: a climb that goes on to the end, or a jump that stays.
+
+Two stories of the same curve are held against each other: that it only ever falls, at any pace and with rests, and that it falls
+up to some point, from which on it stands higher, climbs in a straight line, or falls again from higher up. The better the second
+explains what the first cannot, over the noise that is left, the surer is the rise (a likelihood ratio; the first story is the
+isotonic regression of Robertson, Wright & Dykstra 1988). Of a positive curve logarithms are compared, for the noise of a loss
+shrinks with the loss. Where few points tell little of the noise, what logged losses usually scatter stands in (`PRIOR_NOISE`):
+the size of a change then carries the verdict, and `noise_is_known` says so.
+"""
+
+import math
+from bisect import insort
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, PARTS, parts_of, rank_trend, trimmed_noise
+from ckaudit.run.series import Floats, Steps
+
+PRIOR_NOISE = 0.02
+"""Noise of a logged loss as a share of its level: between the 1 and 10 % that public logs have, nearer to the lower end."""
+
+PRIOR_POINTS = 2.0
+"""How many points that prior weighs as much as."""
+
+POINTS_PER_LEVEL = 1.2
+"""What each level of a fitted fall costs in degrees of freedom, between one for its height and two with its place."""
+
+NOTHING = 1e-3
+"""Share of the middle level below which a curve is at zero for all that matters; a logarithm would make much of it."""
+
+MIN_POINTS_OF_LINE = 4
+"""A straight line fits two points, and three nearly, whatever they are."""
+
+ZOOM = 8
+"""The last part of a long curve is looked at once more by itself: an eighth, in which 48 parts are 400 of the whole."""
+
+ZOOM_DEVIATIONS = 6.0
+"""Neighbouring points of a long log share batches and rates, and scatter together: a rise of so few must stand out further."""
+
+
+class Rise(Struct, frozen=True):
+    """A level at the end that is higher than one before, and stays so.
+
+    Attributes:
+        lowest: Row of the middle of the level before.
+        onset: First row of the higher level.
+        low: Level before.
+        end: Level of the end.
+        deviations: How far the rise stands out of the noise: the root of twice the log likelihood ratio.
+        noise_is_known: Whether there are points enough to know the noise; if not, the size of the rise speaks.
+    """
+
+    lowest: int
+    onset: int
+    low: float
+    end: float
+    deviations: float
+    noise_is_known: bool
+
+    @property
+    def share(self) -> float:
+        """The rise over the level before, infinite where that is not positive."""
+        return (self.end - self.low) / self.low if self.low > 0 else math.inf
+
+
+class FallingFits(Struct, frozen=True):
+    """The best falling curves through the first points of a curve, for each number of points from none to all, shape (N + 1,).
+
+    Attributes:
+        squares: Sum of the squared differences.
+        levels: How many levels the falling curve has.
+        low: The last of them.
+        width: Points of that last one.
+    """
+
+    squares: Floats
+    levels: Floats
+    low: Floats
+    width: Steps
+
+
+class _Split(Struct, frozen=True, order=True):
+    """A place where a curve may have turned, with how far it rises there."""
+
+    deviations: float
+    row: int
+    width: int
+    low: float
+    end: float
+
+
+def sustained_rise(
+    values: Floats, *, min_share: float = 0.1, min_deviations: float = 4.7, min_share_alone: float = 0.5,
+    prior: float = PRIOR_NOISE,
+) -> Rise | None:  # fmt: skip
+    """Return how a curve ends above its own lowest level, None where it does not.
+
+    The mean of what comes after the turn counts for no more than twice its middle and twice its last three points, for no single
+    point makes a level; and a rise as large as one that the curve took back before is none.
+
+    Args:
+        values: Finite, in the order of steps, shape (N,).
+        min_share: Rise over the lowest level; of a curve that is not positive throughout, half as much again as its range before.
+        min_deviations: How far it must stand out; three of a hundred falling curves of noise of 10 % come so far, of 3 % none.
+        min_share_alone: The least share of a log of three or four points, whose end may be a single one.
+        prior: Noise as a share of the level, where few points tell little of it.
+    """
+    if len(values) < 3:
+        return None
+    with np.errstate(all="ignore"):
+        rise = _rise_of_parts(values, min_share, min_deviations, min_share_alone, prior)
+        if rise is None and len(values) > ZOOM * PARTS:
+            first = len(values) - len(values) // ZOOM
+            late = _rise_of_parts(values[first:], min_share, ZOOM_DEVIATIONS, min_share_alone, prior)
+            if late and late.end - late.low > 1.3 * _taken_back(values[: first + late.onset], len(values) - first - late.onset):
+                rise = replace(late, lowest=first + late.lowest, onset=first + late.onset)
+    return rise
+
+
+def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:
+    """Tell whether a curve falls steadily again from where it jumped to, by `given_back` of its rise at least.
+
+    Args:
+        after: The curve from the onset of its rise on, finite, shape (N,).
+        rise: How it rose.
+        given_back: Share of the way from the level before to the highest level after.
+    """
+    if len(after) < 6:
+        return False
+    _, levels = parts_of(after, PARTS // 4)
+    top = int(np.argmax(levels))
+    peak, end = float(levels[top]), float(np.median(levels[-2:]))
+    return top <= len(levels) // 3 and rank_trend(levels) < -2.6 and peak - end >= given_back * (peak - rise.low)
+
+
+def falling_fits(values: Floats) -> FallingFits:
+    """Return how well falling curves fit the first points of a curve: pools of adjacent violators, one point at a time.
+
+    Args:
+        values: Finite, shape (N,).
+
+    >>> falling_fits(np.array([3.0, 1.0, 2.0])).squares.tolist()
+    [0.0, 0.0, 0.0, 0.5]
+    """
+    count = len(values)
+    squares, levels, low, width = np.zeros(count + 1), np.zeros(count + 1), np.zeros(count + 1), np.zeros(count + 1, np.int64)
+    pools: list[tuple[float, int, float]] = []  # mean, points, squared differences within
+    total = 0.0
+    for row, value in enumerate(values.tolist(), start=1):
+        mean, points, within = value, 1, 0.0
+        while pools and pools[-1][0] <= mean:
+            before, others, theirs = pools.pop()
+            total -= theirs
+            within += theirs + (mean - before) ** 2 * points * others / (points + others)
+            mean, points = (mean * points + before * others) / (points + others), points + others
+        pools.append((mean, points, within))
+        total += within
+        squares[row], levels[row], low[row], width[row] = total, len(pools), mean, points
+    return FallingFits(squares, levels, low, width)
+
+
+def fits_after(values: Floats, low: Floats) -> tuple[Floats, Floats]:
+    """Return how well the points from each row on fit a level, a straight climb from the level before, and a straight fall.
+
+    Args:
+        values: Shape (N,).
+        low: Level before each row, shape (N,).
+
+    Returns:
+        The squared differences, shape (3, N), infinite where a kind of fit is none or has too few points; and what each kind
+        costs in degrees of freedom, shape (3, 1).
+    """
+    points = np.arange(len(values), 0, -1.0)
+    sums, squares = (np.cumsum(each[::-1])[::-1] for each in (values, np.square(values)))
+    by_place = np.cumsum(sums[::-1])[::-1]  # from each row on, the first value once, the second twice, ...
+    level = squares - sums**2 / points
+    climb = np.maximum(0.0, by_place - low * points * (points + 1) / 2)
+    climbing = squares - 2 * low * sums + points * low**2 - climb**2 / (points * (points + 1) * (2 * points + 1) / 6)
+    spread = points * (points**2 - 1) / 12
+    slope = (by_place - (points + 1) / 2 * sums) / np.maximum(spread, 1.0)
+    falling = np.where((slope < 0) & (points >= MIN_POINTS_OF_LINE), level - slope**2 * spread, np.inf)
+    return np.maximum(0.0, np.stack([level, climbing, falling])), np.array([[1.0], [1.0], [2.0]])
+
+
+def _rise_of_parts(values: Floats, min_share: float, min_deviations: float, min_share_alone: float, prior: float) -> Rise | None:
+    starts, levels = parts_of(values)
+    scale = float(np.abs(levels).max())
+    if scale == 0 or not math.isfinite(scale) or (len(values) < ENOUGH_FOR_NOISE and levels.min() <= 0 < levels.max()):
+        return None
+    alone = len(values) < 5 or len(values) >= 3 * PARTS  # a part of three points and more is no single point
+    levels = levels / scale
+    best = max(_splits(levels, min_share_alone if len(values) < 5 else min_share, alone, prior), default=None)
+    if best is None or best.deviations < min_deviations:
+        return None
+    noise_is_known = len(values) >= ENOUGH_FOR_NOISE
+    lowest, onset, low = best.row - (best.width + 1) // 2, best.row - 1, best.low
+    if not noise_is_known:  # any point may count, so the rise begins right after the lowest
+        lowest = onset = int(np.argmin(levels[: best.row]))
+        low = float(levels[lowest])
+    elif len(below := np.flatnonzero(levels <= low + (best.end - low) / 4)):
+        onset = int(below[-1])
+    return Rise(
+        lowest=int(starts[lowest]), onset=_first_above(values, starts, onset, scale * (low + (best.end - low) / 4)),
+        low=scale * low, end=scale * best.end, deviations=best.deviations, noise_is_known=noise_is_known,
+    )  # fmt: skip
+
+
+def _first_above(values: Floats, starts: Steps, part: int, limit: float) -> int:
+    """Return the row after the last one of a part that is not above a limit, the part after it where it has one row."""
+    end = int(starts[part + 1]) if part + 1 < len(starts) else len(values)
+    below = np.flatnonzero(values[starts[part] : end] <= limit)
+    return min(int(starts[part]) + (int(below[-1]) if len(below) else 0) + 1, len(values) - 1)
+
+
+def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list[_Split]:
+    """Return the places where a curve may have turned upwards for good.
+
+    Args:
+        levels: From -1 to 1, shape (P,).
+        min_share: See sustained_rise.
+        alone: Whether there may be a second part of one level.
+        prior: See sustained_rise.
+    """
+    count, positive = len(levels), bool(levels.min() > 0)
+    compared = np.log(levels + NOTHING * float(np.median(levels))) if positive else levels
+    before = falling_fits(compared)
+    sums = np.concatenate([[0.0], np.cumsum(levels)])
+    lows = (sums[:-1] - sums[np.arange(count) - before.width[:-1]]) / np.maximum(before.width[:-1], 1)
+    after, costs = fits_after(compared, before.low[:-1])
+    left = before.squares[:-1] + after
+    freedom = np.maximum(0.0, count - POINTS_PER_LEVEL * before.levels[:-1] - costs)
+    usual = PRIOR_POINTS * np.square(prior if positive else prior * lows)
+    bends = (count - 2) / 2  # neighbours share points, so each second difference counts half
+    bent = (usual + bends * trimmed_noise(compared) ** 2) / (PRIOR_POINTS + bends)
+    variances = np.minimum((usual + left) / (PRIOR_POINTS + freedom), bent)
+    deviations = np.sqrt(np.maximum(0.0, before.squares[-1] - left) / variances).max(axis=0)
+    found, middles = [], _middles_of_ends(levels)
+    rows = np.arange(1, count if alone else count - 1)
+    for row in rows[np.argsort(-deviations[rows])][:8].tolist():
+        low, end = float(lows[row]), _end(levels[row:])
+        middle = min(float(middles[row]), float(np.median(levels[max(row, count - 3) :])))
+        rise = min(float(levels[row:].mean()) - low, 2 * (middle - low))
+        enough = min_share * low if positive else 1.5 * float(np.ptp(levels[:row]))
+        if rise > 0 and end - low > enough and rise > 1.3 * _taken_back(levels[:row], count - row):
+            found.append(_Split(float(deviations[row]), row, int(before.width[row]), low, end))
+    return found
+
+
+def _middles_of_ends(levels: Floats) -> Floats:
+    """Return the median of the points from each one on; of two the lower, for neither makes a level by itself."""
+    seen: list[float] = []
+    middles = np.empty(len(levels))
+    for row in range(len(levels) - 1, -1, -1):
+        insort(seen, float(levels[row]))
+        half = len(seen) // 2
+        middles[row] = seen[0] if len(seen) <= 2 else (seen[half] + seen[-half - 1]) / 2
+    return middles
+
+
+def _taken_back(before: Floats, width: int) -> float:
+    """Return the largest rise of a level that a curve took back before: noise of neighbours that go together comes to that.
+
+    Args:
+        before: Shape (N,).
+        width: Points of the level that is asked about; a third of `before` at most.
+    """
+    width = min(width, len(before) // 3)
+    if width == 0:
+        return 0.0
+    sums = np.cumsum(np.concatenate([[0.0], before]))
+    means = (sums[width:] - sums[:-width]) / width
+    lowest = np.minimum.accumulate(means[:-width])
+    return max(0.0, float((means[width:] - lowest).max()))
+
+
+def _end(after: Floats) -> float:
+    """Return the level at the end of a part that may climb: the mean of two points, else the median of its last third."""
+    return float(after.mean() if len(after) < 3 else np.median(after[-max(3, len(after) // 3) :]))
