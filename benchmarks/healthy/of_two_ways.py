@@ -277,7 +277,9 @@ FAMILIES = {
     "prefix_lm": LOOP,
     "translator": replace(LOOP, model=Translator, rows=two_languages, loss=translated, through="lightning", lr=1e-3, clip=1.0),
     "bert_with_a_head": replace(LOOP, model=Pooled, rows=sorted_texts, loss=classified, facts={}, lr=5e-4),
-    "bert_by_sgd": replace(LOOP, model=Pooled, rows=sorted_texts, loss=classified, facts={}, optimizer="sgd", lr=0.1, batch=32),
+    "bert_by_sgd": replace(
+        LOOP, model=Pooled, rows=sorted_texts, loss=classified, facts={}, optimizer="sgd", lr=0.03, batch=32, warmup=20
+    ),
     "mixtral": replace(TEXT, model=mixtral),
     "gemma": replace(TEXT, model=gemma),
     "electra": replace(TEXT, model=electra, rows=masked_tokens, lr=1e-3),

@@ -135,7 +135,7 @@ def content_or_position(
 
 @question("D3.4", needs=[relative_movement], wants=[FACTS], rules=("weights_grow", "weights_shrink", "weights_jump"))
 def weights_changed_most(
-    moved: Series, facts: Manifest | None, *, top: float = 1 / 3, watch: float = 0.5, least: float = 0.1
+    moved: Series, facts: Manifest | None, *, top: float = 1 / 3, watch: float = 0.5, least: float = 0.1, hardly: float = 0.01
 ) -> Said:
     """Which weights changed most?
 
@@ -146,8 +146,9 @@ def weights_changed_most(
     ## Watch
     Fewer.
     ## Bad
-    No projection came `least` as far as an embedding or a norm did: only these moved. A head that starts anew moves far in
-    every fine-tuning, and is not compared. The three are starting values.
+    No projection came `least` as far as an embedding or a norm did, nor `hardly` of where it started (as in D3.6): only these
+    moved. A head that starts anew moves far in every fine-tuning, and is not compared. Under plain SGD embeddings move further
+    than all else, for nothing evens their gradients out. The others are starting values.
     """
     table = table_of(facts)
     step, row = last_row(moved)
@@ -160,7 +161,7 @@ def weights_changed_most(
     text = f"by step {step} furthest from where they started: {told}; {core:.0%} of the first {len(first)} are core weights"
     furthest = max(row[name] for name in ranked if table.kind(name) in CORE)
     beside = max((row[name] for name in ranked if table.kind(name) in BESIDE), default=0.0)
-    stands = furthest < least * beside
+    stands = furthest < min(least * beside, hardly)
     numbers = {"core_share": core, "furthest": row[ranked[0]], "furthest_core": furthest}
     return Said(word="bad" if stands else below(core, watch=watch, bad=0), sentence=text, numbers=numbers)
 

@@ -127,12 +127,12 @@ def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:
         rise: How it rose.
         given_back: Share of the way from the level before to the highest level after.
     """
-    if len(after) < 6:
+    if len(after) < 5:
         return False
     _, levels = parts_of(after, PARTS // 4)
     top = int(np.argmax(levels))
     peak, end = float(levels[top]), float(np.median(levels[-2:]))
-    return top <= len(levels) // 3 and rank_trend(levels) < -2.6 and peak - end >= given_back * (peak - rise.low)
+    return top <= len(levels) // 3 and rank_trend(levels) < -2.2 and peak - end >= given_back * (peak - rise.low)
 
 
 def falling_fits(values: Floats) -> FallingFits:
