@@ -22,7 +22,7 @@ POINTS_PER_BLOCK = 10
 @rule("LOSS004", severity="sev1", needs=[train_loss_raw], wants=[learning_rate], unit="nats/token")
 def loss_rises(
     loss: Series, rate: Series | None, *, blocks: int = 40, climbs: int = 4, min_rise: float = 0.1, min_deviations: float = 6.0,
-    sev1_share: float = 0.25, sev1_deviations: float = 8.0,
+    sev1_share: float = 0.25, sev1_deviations: float = 10.0,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The loss climbs, or stays where it jumped to.
 

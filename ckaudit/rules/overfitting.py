@@ -13,6 +13,9 @@ from ckaudit.run.series import Floats, Series, Steps
 EVALS_PER_QUARTER = 3
 """A validation loss that stands is told from the medians of quarters of so many evaluations."""
 
+SMALL_DEVIATIONS = 6.0
+"""A rise of less than a tenth must stand out of the noise further than sustained_rise asks of a larger one."""
+
 
 @rule("LOSS002", severity="sev2", needs=[val_loss], wants=[train_loss_at_evals], unit="nats/token")
 def overfitting(
@@ -43,7 +46,7 @@ def overfitting(
     if losses[-1] < solved * float(np.median(losses[:3])):
         return
     level = None if train is None else train.values[known, 0]
-    risen = sustained_rise(losses, min_share=rise)
+    risen = sustained_rise(losses) or sustained_rise(losses, min_share=rise, min_deviations=SMALL_DEVIATIONS)
     if risen is None or falls_on(losses[risen.onset :], risen):
         yield from _stands(steps, losses, level, gain, fall, apart)
         return
