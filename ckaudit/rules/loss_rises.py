@@ -18,6 +18,9 @@ MIN_POINTS = 3
 POINTS_PER_BLOCK = 10
 """A median of fewer is no level of a long log."""
 
+SMALL_DEVIATIONS = 6.0
+"""A rise by half of what is asked for counts where it stands out of the noise so far, which a larger one need not."""
+
 
 @rule("LOSS004", severity="sev1", needs=[train_loss_raw], wants=[learning_rate], unit="nats/token")
 def loss_rises(
@@ -28,7 +31,7 @@ def loss_rises(
 
     ## What it checks
     From three points on: whether the loss ends above its own lowest level, by more than its noise allows and by more than
-    `min_rise` of that level (sustained_rise). sev1 where it ends `sev1_share` above it, by `sev1_deviations` standard errors and
+    `min_rise` of that level, or half of it where that stands out further (sustained_rise). sev1 where it ends `sev1_share` above it, by `sev1_deviations` standard errors and
     more of few points, in eight points or more; else sev2. Where fewer tell no noise, the size of the rise speaks, and the
     finding says so. Of long logs also the medians of `blocks` equal parts: `climbs` of them in a row each above the last, by
     more than `min_rise` of where it began and `min_deviations` robust deviations of such medians: sev1 where half of it is not
@@ -51,13 +54,19 @@ def loss_rises(
         return
     climbing = list(_in_blocks(steps, values, blocks, climbs, min_rise, min_deviations))
     yield from climbing
-    if any(hit.severity == "sev1" for hit in climbing) or (rise := sustained_rise(values, min_share=min_rise)) is None:
+    if any(hit.severity == "sev1" for hit in climbing) or (rise := _rise(values, min_rise, alone=not climbing)) is None:
         return
     wave = oscillation(values)
     if wave is not None and rise.end <= 1.1 * wave.high:
         return  # it ends on the way up of a wave, which has a rule of its own
     grave = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
     yield _stays(steps, values, rise, grave=grave, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
+
+
+def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:
+    """Return how the loss ends above its lowest level; where nothing else is told, by half of `min_rise` if it stands out further."""
+    found = sustained_rise(values, min_share=min_rise)
+    return found or (sustained_rise(values, min_share=min_rise / 2, min_deviations=SMALL_DEVIATIONS) if alone else None)
 
 
 def _score(steps: Steps, values: Floats) -> Hit:

@@ -40,8 +40,8 @@ FOUND_BY = {
 }  # fmt: skip
 """Rules of one of which a finding is expected; of the other rows PLAY001, or the rules on losses, gradients and attention."""
 
-ELSEWHERE = ("M04",)
-"""Rows of the rules on losses, gradients and attention, which do not see every length yet."""
+TOO_SMALL = {("M04", "printed"), ("M04", 15)}
+"""A drift of a moving average by 9 %, which so few points do not tell from what losses usually scatter."""
 
 LEAST = {"M12": "sev0", "M60": "sev0", "M61": "sev0", "M14": "sev1", "M19": "sev1", "M26": "sev1", "M67": "sev1"}
 """Severities that the mission's policy asks for; sev2 elsewhere."""
@@ -84,16 +84,12 @@ def gap_of(points: int) -> int:
     return {600: 1, 60: 20}.get(points, 100)
 
 
-def ill_rows() -> list[object]:
-    """Return every row; those of other rules may be missed."""
-    missed = pytest.mark.xfail(reason="not at every length yet", strict=False)
-    return [pytest.param(row, marks=missed) if row in ELSEWHERE else row for row in sorted(ROWS)]
-
-
 @pytest.mark.parametrize("form", ["scalars", "csv"])
 @pytest.mark.parametrize("length", ["printed", *STRETCHED])
-@pytest.mark.parametrize("row", ill_rows())
-def test_the_bad_shape_is_found(tmp_path: Path, row: str, length: int | str, form: str) -> None:
+@pytest.mark.parametrize("row", sorted(ROWS))
+def test_the_bad_shape_is_found(tmp_path: Path, request: pytest.FixtureRequest, row: str, length: int | str, form: str) -> None:
+    if (row, length) in TOO_SMALL:
+        request.applymarker(pytest.mark.xfail(strict=True, reason="a drift of 9 % in few points"))
     name, entry = ROWS[row]
     points = len(entry.bad_shape) if isinstance(length, str) else length
     report = verdict(tmp_path, name, stretched(name, entry.bad_shape, points), gap=gap_of(points), form=form)
