@@ -14,14 +14,14 @@ from ckaudit.run.spans import Span, spans
 @rule("ATTN002", severity="sev1", needs=[max_attn_logit], wants=[FACTS], unit="logit")
 def logit_growth(
     logit: Series, facts: Manifest | None = None, *,
-    runaway: float = 1000.0, high: float = 100.0, growth: float = 1.5, min_points: int = 2, few: int = 6,
+    runaway: float = 1000.0, high: float = 100.0, note_high: float = 60.0, growth: float = 1.5, min_points: int = 2, few: int = 6,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """Attention logits are too large.
 
     ## What it checks
     Each head's largest logit before softmax. Over `runaway` at `min_points` points in a row is sev1 (M19, SEV1-2). Over
-    `high` (where Kimi K2 caps them) and `growth` times what it was at the first is sev2. Of fewer than `few` points the last
-    one alone tells.
+    `high` (where Kimi K2 caps them) and `growth` times what it was at the first is sev2, over `note_high` a note (lab: healthy
+    heads of full trainings at most 28, adapters 72). Of fewer than `few` points the last one alone tells.
     ## Why it matters
     Softmax of such logits is one key and nothing else: no gradient comes back to queries and keys, and bfloat16 has no
     digits left for the difference of two logits.
@@ -39,11 +39,16 @@ def logit_growth(
             span, "sev1", "attention logits of {where} reach {value:.4g}; over {limit:.0f} softmax is saturated",
             badness=values, limit=runaway,
         )  # fmt: skip
-    first = _first(logit)
-    for span in _lasting(logit, (values > high) & ~far & (values > growth * first), min_points, few):
+    has_grown = values > growth * _first(logit)
+    for span in _lasting(logit, (values > high) & ~far & has_grown, min_points, few):
         yield Hit.over(
             span, "sev2", "attention logits of {where} have grown to {value:.4g}; over {limit:.0f} softmax begins to saturate",
             badness=values, limit=high,
+        )  # fmt: skip
+    for span in _lasting(logit, (values > note_high) & (values <= high) & has_grown, min_points, few):
+        yield Hit.over(
+            span, "note", "attention logits of {where} have grown to {value:.4g}; {limit:.0f} and more saturates some heads",
+            badness=values, limit=note_high,
         )  # fmt: skip
 
 

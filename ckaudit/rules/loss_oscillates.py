@@ -25,7 +25,8 @@ def loss_oscillates(
     The loss after its first fall, at any number of points: it swings by `min_swing` of its level, one period holds `min_power`
     of its variance (three cycles at least), which chance gives with a probability below `max_chance` (Fisher's g test, 1929),
     and from its first third to its last it falls by less than `max_progress` of a swing. Of fewer than eight points, the last
-    four go down and up three times, each time by 0.85 of `min_swing`.
+    four go down and up three times, each time by 0.85 of `min_swing`; so do the last turning points of a curve of hardly any
+    noise.
     ## Why it matters
     Steps that are too large, or two batches that pull against each other, cost all progress though nothing diverges (FX-1, D2.1).
     ## False alarms

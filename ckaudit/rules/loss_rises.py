@@ -31,11 +31,11 @@ def loss_rises(
 
     ## What it checks
     From three points on: whether the loss ends above its own lowest level, by more than its noise allows and by more than
-    `min_rise` of that level, or half of it where that stands out further (sustained_rise). sev1 where it ends `sev1_share` above it, by `sev1_deviations` standard errors and
-    more of few points, in eight points or more; else sev2. Where fewer tell no noise, the size of the rise speaks, and the
-    finding says so. Of long logs also the medians of `blocks` equal parts: `climbs` of them in a row each above the last, by
-    more than `min_rise` of where it began and `min_deviations` robust deviations of such medians: sev1 where half of it is not
-    given back at the end (D4.1: no recovery), else sev2.
+    `min_rise` of that level, or half of it where that stands out further (sustained_rise). sev1 where it ends `sev1_share`
+    above it, by `sev1_deviations` standard errors and more, in eight points or more; else sev2. Where fewer tell no noise, the
+    size of the rise speaks, and the finding says so. Of long logs also the medians of `blocks` equal parts: `climbs` of them in
+    a row each above the last, by more than `min_rise` of where it began and `min_deviations` robust deviations of such medians:
+    sev1 where half of it is not given back at the end (D4.1: no recovery), else sev2.
     ## Why it matters
     A spike comes from a batch; a climb comes from the training itself, and goes on until somebody stops it.
     ## False alarms
@@ -64,7 +64,7 @@ def loss_rises(
 
 
 def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:
-    """Return how the loss ends above its lowest level; where nothing else is told, by half of `min_rise` if it stands out further."""
+    """Return how the loss ends above its lowest level; where nothing else is told, half of `min_rise` may do."""
     found = sustained_rise(values, min_share=min_rise)
     return found or (sustained_rise(values, min_share=min_rise / 2, min_deviations=SMALL_DEVIATIONS) if alone else None)
 

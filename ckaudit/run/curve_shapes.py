@@ -6,10 +6,9 @@ Many points are reduced to the medians of equal parts, so that 15, 60 and 600 po
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.peaks import lone_peaks
 from ckaudit.run.rises import PRIOR_NOISE, sustained_rise
-from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise
+from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, parts_of
 from ckaudit.run.series import Floats, Steps
 
 LARGE = 0.5
@@ -38,8 +37,8 @@ class Turn(Struct, frozen=True):
 
 def levels_of(values: Floats) -> tuple[Floats, list[Steps]]:
     """Return the medians of at most `BLOCKS` equal parts, and the rows of each."""
-    parts = np.array_split(np.arange(len(values)), max(1, min(len(values), BLOCKS)))
-    return medians_of_parts(values, len(parts)), parts
+    starts, levels = parts_of(values, BLOCKS)
+    return levels, np.split(np.arange(len(values)), starts[1:])
 
 
 def lasting_rise(values: Floats, *, share: float, share_alone: float | None = None) -> Turn | None:

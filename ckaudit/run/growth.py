@@ -3,8 +3,8 @@
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.run.medians import median_of, medians_of_parts
-from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, difference_noise
+from ckaudit.run.medians import median_of
+from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, difference_noise, parts_of
 from ckaudit.run.series import Floats, Steps
 
 ALONE = 5
@@ -48,14 +48,13 @@ def sustained_growth(values: Floats, *, min_ratio: float, min_errors: float = 4.
     """
     if len(values) <= START:
         return None
-    parts = np.array_split(np.arange(len(values)), min(len(values), BLOCKS))
-    levels = medians_of_parts(values, len(parts))
+    starts, levels = parts_of(values, BLOCKS)
     knows_noise = len(levels) >= ENOUGH_FOR_NOISE
     width = 3 if knows_noise else 2 if len(levels) >= ALONE else 1
     end = float(np.median(levels[-width:]) if knows_noise else levels[-width:].min())
     others = levels[:-1]
     if len(levels) <= FEW and levels[-1] >= max(min_ratio**2 * np.median(others), min_ratio * others.max()):
-        return _grown(parts, levels, len(others), 1, float(levels[-1]))
+        return _grown(starts, levels, len(others), 1, float(levels[-1]))
     if len(levels) < ALONE and end < min_ratio**2 * levels[:START].min():
         return None
     noise = difference_noise(np.log(levels)) if knows_noise else 0.0
@@ -64,12 +63,12 @@ def sustained_growth(values: Floats, *, min_ratio: float, min_errors: float = 4.
         low = median_of(levels[:count]) if knows_noise else highest
         errors = noise * np.sqrt(1 / count + 1 / width)
         if end > highest and end >= min_ratio * low and np.log(end / low) > min_errors * errors:
-            return _grown(parts, levels, count, width, end)
+            return _grown(starts, levels, count, width, end)
     return None
 
 
-def _grown(parts: list[Steps], levels: Floats, count: int, width: int, end: float) -> Growth:
+def _grown(starts: Steps, levels: Floats, count: int, width: int, end: float) -> Growth:
     """Return the growth from the first `count` levels to the end, made of the last `width`."""
     lowest = float(levels[:count].min())
     near = np.flatnonzero(levels[: len(levels) - width] < np.sqrt(lowest * end))
-    return Growth(int(parts[near[-1] + 1][0]), float(np.median(levels[:count])), lowest, end)
+    return Growth(int(starts[near[-1] + 1]), float(np.median(levels[:count])), lowest, end)

@@ -4,15 +4,22 @@ import math
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ckaudit.run.robust import parts_of
+from ckaudit.run.robust import difference_noise, parts_of
 from ckaudit.run.series import Floats
 
 RESOLUTIONS = (24, 96, 384, 1536, 6144)
-"""Parts that a curve is reduced to, one after the other: slow swings show in few, fast ones in many."""
+"""Parts that a curve is reduced to at least, one after the other: slow swings show in few, fast ones in many."""
 
 MIN_POINTS = 8
 """Points of which a periodogram says anything; fewer must swing widely."""
+
+MIN_DEVIATIONS = 8.0
+"""Swings of a curve without a period must stand out of its noise so far."""
+
+TIP = 0.75
+"""A swing between the medians of parts is less than one between points: a median cuts the tip of a turn."""
 
 MIN_CYCLES = 3
 """Fewer are a valley, or a hump."""
@@ -53,6 +60,7 @@ def oscillation(
         return None
     if len(values) < MIN_POINTS:
         return _of_few(values, min_swing)
+    max_chance /= 1 + sum(len(values) >= 2 * parts for parts in RESOLUTIONS)  # one look for each resolution
     for parts in RESOLUTIONS:
         starts, levels = parts_of(values, parts)
         rest = _after_first_fall(levels)
@@ -60,9 +68,9 @@ def oscillation(
         if found is not None:
             low, high, cycles = found
             return Oscillation(int(starts[rest]), cycles, low, high)
-        if len(values) <= parts:
+        if len(values) < 2 * parts:
             break
-    return None
+    return _of_turns(values, min_swing)
 
 
 def _after_first_fall(levels: Floats) -> int:
@@ -79,7 +87,7 @@ def _of_one_period(
     if count < MIN_POINTS:
         return None
     low, high = (float(np.quantile(levels, share)) for share in (0.1, 0.9))
-    third = count // 3
+    third = count // 6 * 2  # an even number: the median of an odd one of what alternates is one of its two levels
     progress = float(np.median(levels[:third]) - np.median(levels[-third:]))
     if high - low < min_swing * abs(high + low) / 2 or abs(progress) > max_progress * (high - low) or low <= 0:
         return None
@@ -98,6 +106,33 @@ def _of_one_period(
 def _chance(share: float, frequencies: int) -> float:
     """Return an upper bound of the probability that the largest of so many frequencies of pure noise holds that share."""
     return 2 * frequencies * max(0.0, 1 - share) ** (frequencies - 1)
+
+
+def _of_turns(values: Floats, min_swing: float) -> Oscillation | None:
+    """Return how the turning points of a smooth curve go up and down, as those of a short log; None of one that is noisy."""
+    starts, levels = parts_of(values, RESOLUTIONS[0])
+    swing = TIP * min_swing
+    least = max(swing * float(np.median(levels[len(levels) // 2 :])), MIN_DEVIATIONS * difference_noise(levels))
+    rows = _turning_points(levels, least)
+    found = _of_few(levels[rows], swing) if len(rows) >= 4 else None
+    return replace(found, first=int(starts[rows[found.first]]), cycles=1.5) if found is not None else None
+
+
+def _turning_points(levels: Floats, least: float) -> list[int]:
+    """Return the rows where a curve turns, between which it goes `least` far each time, the last one with them.
+
+    >>> _turning_points(np.array([5.0, 3.0, 3.1, 4.0, 2.0, 2.1, 3.5]), 0.8)
+    [0, 1, 3, 4, 6]
+    """
+    rows, far = [0], 0  # where it turned, and the farthest since then
+    for row in range(1, len(levels)):
+        way = np.sign(levels[far] - levels[rows[-1]])
+        if way * (levels[far] - levels[row]) >= least and far != rows[-1]:
+            rows.append(far)
+            far = row
+        elif abs(levels[row] - levels[rows[-1]]) > abs(levels[far] - levels[rows[-1]]):
+            far = row
+    return [*rows, far] if far != rows[-1] and abs(levels[far] - levels[rows[-1]]) >= least else rows
 
 
 def _of_few(values: Floats, min_swing: float) -> Oscillation | None:

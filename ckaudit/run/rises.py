@@ -30,6 +30,9 @@ POINTS_PER_LEVEL = 1.2
 NOTHING = 1e-3
 """Share of the middle level below which a curve is at zero for all that matters; a logarithm would make much of it."""
 
+MORE = 1.1
+"""A rise counts where it is larger by a tenth than any that the curve took back before."""
+
 MIN_POINTS_OF_LINE = 4
 """A straight line fits two points, and three nearly, whatever they are."""
 
@@ -114,7 +117,7 @@ def sustained_rise(
         if rise is None and len(values) > ZOOM * PARTS:
             first = len(values) - len(values) // ZOOM
             late = _rise_of_parts(values[first:], min_share, ZOOM_DEVIATIONS, min_share_alone, prior)
-            if late and late.end - late.low > 1.3 * _taken_back(values[: first + late.onset], len(values) - first - late.onset):
+            if late and late.end - late.low > MORE * _taken_back(values[: first + late.onset], len(values) - first - late.onset):
                 rise = replace(late, lowest=first + late.lowest, onset=first + late.onset)
     return rise
 
@@ -243,7 +246,8 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
         middle = min(float(middles[row]), float(np.median(levels[max(row, count - 3) :])))
         rise = min(float(levels[row:].mean()) - low, 2 * (middle - low))
         enough = min_share * low if positive else 1.5 * float(np.ptp(levels[:row]))
-        if rise > 0 and end - low > enough and rise > 1.3 * _taken_back(levels[:row], count - row):
+        enough = max(enough, MORE * _taken_back(levels[:row], int(before.width[row])))
+        if end - low > enough and rise > max(0.0, MORE * _taken_back(levels[:row], count - row)):
             found.append(_Split(float(deviations[row]), row, int(before.width[row]), low, end))
     return found
 

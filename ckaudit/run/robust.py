@@ -15,7 +15,7 @@ MAD_TO_SIGMA = 1.4826
 """Median absolute deviation times this is the standard deviation of normal values (Rousseeuw & Croux 1993)."""
 
 PARTS = 48
-"""A curve is reduced to the medians of at most so many parts."""
+"""A curve of twice as many points and more is reduced to the medians of so many parts, or up to twice as many."""
 
 BLOCKS = 24
 """The same of a curve that is judged by its whole course, in which single parts count less."""
@@ -63,20 +63,23 @@ def log_noise(values: Floats) -> float:
 
 
 def parts_of(values: Floats, parts: int = PARTS) -> tuple[Steps, Floats]:
-    """Return the first row of each of at most `parts` equal parts of a curve, and their medians.
+    """Return the first row of each of `parts` parts of a curve, or up to twice as many, and their medians.
+
+    All have the same number of points, for a part of fewer scatters more; the first has those that are left over as well.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
-        parts: Most parts.
+        parts: A curve of less than twice as many points stays as it is.
+
+    >>> parts_of(np.array([9.0, 4.0, 3.0, 2.0, 1.0]), 2)
+    (array([0, 3]), array([4. , 1.5]))
     """
-    if len(values) <= parts:
+    width = max(1, len(values) // parts)
+    if width == 1:
         return np.arange(len(values)), np.asarray(values, np.float64)
-    width, longer = divmod(len(values), parts)  # the first parts are one point longer
-    cut = longer * (width + 1)
-    levels = [np.median(values[:cut].reshape(-1, width + 1), axis=1)] if longer else []
-    levels.append(np.median(values[cut:].reshape(-1, width), axis=1))
-    starts = np.concatenate([np.arange(longer) * (width + 1), cut + np.arange(parts - longer) * width])
-    return starts, np.concatenate(levels)
+    first = width + len(values) % width
+    levels = np.median(values[first:].reshape(-1, width), axis=1)
+    return np.append(0, np.arange(first, len(values), width)), np.append(np.median(values[:first]), levels)
 
 
 def trimmed_noise(values: Floats) -> float:
