@@ -32,6 +32,7 @@ from ckaudit.rules.activation_drift import activation_drift
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.frequent_clipping import frequent_clipping
 from ckaudit.rules.loss_rises import loss_rises
+from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.run.alike_blocks import alike_blocks
@@ -48,7 +49,8 @@ EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].defa
     rules=("loss_spike", "seam_jump", "optimizer_state_reset", "nonfinite_values", "hidden_nonfinite"), weighs=("loss_rises",),
 )  # fmt: skip
 def spike_recovers(
-    loss: Series, relative: Series | None, gradient: Series | None, rate: Series | None, shares: Series | None, found: Findings
+    loss: Series, relative: Series | None, gradient: Series | None, rate: Series | None, shares: Series | None, found: Findings,
+    *, jump: float = loss_spike.thresholds["jump"],
 ) -> Said:  # fmt: skip
     """Why did the loss spike?
 
@@ -58,14 +60,15 @@ def spike_recovers(
     ## Good
     No incident, as loss_spike counts them: isolated points are none (playbook D4.1).
     ## Watch
-    An incident that came back, or a loss that rises without a jump.
+    An incident that came back, or a loss that rises and stays (loss_rises).
     ## Bad
-    Incidents that did not come back, or came again and again: go back to an earlier checkpoint. So does a rise that lasts to the
-    end (as loss_rises has it) and makes half of its height from one point to the next.
+    Incidents that did not come back, or came again and again: go back to an earlier checkpoint. In fewer than fifty points, of
+    which loss_spike knows only the peaks that are back, a loss that rises and stays, and makes half of the way at once, to `jump`
+    times the level before (that of loss_spike).
     """
     course = points(loss)
     rises = found.of(loss_rises)
-    stays = next((each for each in rises if is_a_jump(course, each)), None)
+    stays = None if relative is not None else next((each for each in rises if is_a_jump(course, each, least=jump)), None)
     if relative is None and stays is None and len(course.values) < ENOUGH_FOR_NOISE:
         return unrecorded(f"{len(course.values)} points of train_loss_raw; {ENOUGH_FOR_NOISE} are needed", "train_loss_raw")
     (steps, heights), level = (points(relative), "median") if relative is not None else (over_lowest(course), "lowest level")
@@ -80,7 +83,8 @@ def spike_recovers(
         text += f", {height:.3g}x the {level} before it"
     told, others = _at_jump(here, gradient, rate, shares)
     word: Word = "bad" if stays else "watch" if rises else "good"
-    return Said(word=word, sentence=text + told + ("; it stays there" if stays else ""), numbers=numbers | others)
+    told += "; it stays there" if stays else f"; {rises[0].code} tells of a rise that stays" if rises else ""
+    return Said(word=word, sentence=text + told, numbers=numbers | others)
 
 
 def _at_jump(

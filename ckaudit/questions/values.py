@@ -97,19 +97,21 @@ def over_lowest(found: Points) -> Points:
     return Points(found.steps[1:], found.values[1:] / lowest)
 
 
-def is_a_jump(found: Points, rise: Finding) -> bool:
+def is_a_jump(found: Points, rise: Finding, *, least: float) -> bool:
     """Tell whether a curve makes half of a lasting rise from the two points before where it begins to the three from there on.
 
     Args:
         found: The curve.
         rise: A finding of loss_rises: its first step, and as its limit the level before.
+        least: How many times the level before those three must be.
     """
     row = int(np.searchsorted(found.steps, rise.first_step or 0))
     if not 0 < row < len(found.values) or not isinstance(rise.limit, float):
         return False
     before, after = found.values[max(0, row - 2) : row], found.values[row : row + 3]
     end = float(np.median(found.values[row:][-max(3, (len(found.values) - row) // 3) :]))
-    return median_of(after) - median_of(before) >= 0.5 * (end - rise.limit)
+    is_at_once = median_of(after) - median_of(before) >= 0.5 * (end - rise.limit)
+    return is_at_once and median_of(after) > least * rise.limit > 0
 
 
 def growth(series: Series, *, early: int = 1, late: int = 2, of: int = 3) -> dict[str, float]:
