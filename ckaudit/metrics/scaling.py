@@ -13,6 +13,9 @@ from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 FIRST = 50
 """Points that a first fit needs: three parameters, and a decade of steps behind the warm-up."""
 
+FEW = 12
+"""Points from which on a record that ends before has one fit, of all of them: four for each parameter. Its error says more."""
+
 Fits = list[tuple[int, PowerLaw]]
 
 
@@ -59,8 +62,9 @@ def scaling_law_exponent(run: Run) -> Series:
 
     $$L = E + A\,x^{-\alpha}$$
 
-    Shape (F, 2): "exponent" and "error", at each doubling of the points from 50 on. An error as large as the exponent
-    says that the record is too short to tell. The error is not recorded where the fit stands at the edge of its search.
+    Shape (F, 2): "exponent" and "error", at each doubling of the points from 50 on, or at the end of fewer. An error as large as
+    the exponent says that the record is too short to tell. The error is not recorded where the fit stands at the edge of its
+    search.
     """
     steps, laws = _laws(run)
     return _with_error("exponent", steps, [(law.exponent, law.exponent_error) for law in laws])
@@ -74,9 +78,9 @@ def entropy_floor(run: Run) -> Series:
 
     $$E \text{ of } L = E + A\,x^{-\alpha}$$
 
-    Shape (F, 2): "floor" and "error", at each doubling of the points from 50 on. It holds the entropy of the text and what
-    a model of this size cannot learn. The error is not recorded where the floor is 0, the least it can be, or the exponent
-    is at the edge of its search: the fit is held there, and its scatter says nothing.
+    Shape (F, 2): "floor" and "error", at each doubling of the points from 50 on, or at the end of fewer. It holds the entropy of
+    the text and what a model of this size cannot learn. The error is not recorded where the floor is 0, the least it can be, or
+    the exponent is at the edge of its search: the fit is held there, and its scatter says nothing.
     """
     steps, laws = _laws(run)
     return _with_error("floor", steps, [(law.offset, law.offset_error) for law in laws])
@@ -88,7 +92,7 @@ def loss_above_floor(run: Run) -> Series:
 
     $$\bar L_t - E$$
 
-    Shape (F, 1): at each doubling of the points from 50 on; the loss is train_level.
+    Shape (F, 1): at each doubling of the points from 50 on, or at the end of fewer; the loss is train_level.
     """
     steps, laws = _laws(run)
     return single("loss_above_floor", "nats/token", steps, train_level(run, steps) - np.array([law.offset for law in laws]))
@@ -141,9 +145,9 @@ def _points(run: Run) -> tuple[Steps, Floats, Floats]:
     return steps[counted], amounts[counted], values[counted]
 
 
-def _fits(x: Floats, y: Floats, growth: float, groups: int) -> Fits:
+def _fits(x: Floats, y: Floats, growth: float, groups: int, *, first: int = FIRST) -> Fits:
     """Return each fit with the number of points that were there; those it saw lie after a tenth of the way."""
-    fits, count = [], FIRST
+    fits, count = [], first
     while count <= len(y):
         seen = slice(0, count)
         use = np.isfinite(y[seen]) & (x[seen] >= x[count - 1] / 10)
@@ -154,11 +158,12 @@ def _fits(x: Floats, y: Floats, growth: float, groups: int) -> Fits:
 
 
 def _laws(run: Run, *, groups: int = 8) -> tuple[Steps, list[PowerLaw]]:
-    """Return the laws at each doubling of the points, and the steps where they were made."""
+    """Return the laws at each doubling of the points, or at the end of few, and the steps where they were made."""
     if not train_loss_raw(run):
         return np.empty(0, np.int64), []
     steps, x, y = _points(run)
-    fits = run.derived("power laws with errors", lambda: _fits(x, y, 2.0, groups))
+    first = FIRST if len(y) >= FIRST else max(FEW, len(y))
+    fits = run.derived("power laws with errors", lambda: _fits(x, y, 2.0, groups, first=first))
     return steps[[count - 1 for count, _ in fits]], [law for _, law in fits]
 
 

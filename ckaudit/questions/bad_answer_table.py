@@ -40,7 +40,7 @@ BAD: Mapping[str, Bad] = {
     "D1.2": Bad("gradient_stops_short", "sev2", "the gradient does not reach every layer", (), ("D4.2",)),
     "D1.3": Bad("parameters_dead", "sev2", "parameters get no gradient"),
     "D1.4": Bad("implementation_wrong", "sev1", "the implementation is not that of the reference", ("parity_broken",)),
-    "D1.5": Bad("weights_not_updated", "sev2", "weights with a gradient are not updated"),
+    "D1.5": Bad("weights_not_updated", "sev2", "weights are not updated"),
     "D1.6": Bad("not_deterministic", "sev2", "the training is not deterministic", ("replay_differs",)),
     "D2.1": Bad("no_downward_trend", "sev2", "the loss has no downward trend", ("loss_not_falling", "loss_frozen", "loss_rises")),
     "D2.2": Bad("seen_text_not_learnt", "note", "what training sees is not learnt"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ckaudit.causes.cause import Findings
 from ckaudit.contract.interview import Word
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
@@ -9,9 +10,10 @@ from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.parity import gradient_check_error, parity_loss_diff, parity_param_diff
 from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
-from ckaudit.metrics.weights import update_norm, update_to_weight_global, weight_rms
+from ckaudit.metrics.weights import update_norm, update_to_weight_global, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type
-from ckaudit.questions.question import Said, above, foreign, question, unrecorded, worse
+from ckaudit.questions.question import FINDINGS, Said, above, foreign, question, unrecorded, worse
+from ckaudit.questions.updates import as_checkpoints_show, has_rate, last_with_rate, none_is_updated, still_at_last_update
 from ckaudit.questions.values import apart_alike, largest, last_row, listed, no_fall, points, row_of, smallest
 from ckaudit.rules.dead_parameter import dead_parameter
 from ckaudit.rules.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
@@ -20,7 +22,7 @@ from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.run.alike_blocks import alike_blocks
 from ckaudit.run.cancelled import cancelled
-from ckaudit.run.series import Series, Steps, at
+from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
 NOTE_RATIO: float = vanishing_gradient.thresholds["note_ratio"]
@@ -213,7 +215,11 @@ def implementation_right(
 
 
 @question(
-    "D1.5", wants=[update_norm, update_to_weight_global, gradient_norm, learning_rate, FACTS, element_type],
+    "D1.5",
+    wants=[
+        update_norm, update_to_weight_global, weight_statistics_change, gradient_norm, learning_rate, FINDINGS, FACTS,
+        element_type,
+    ],
     rules=(
         "barely_moving", "missing_in_optimizer", "frozen_parameter", "dead_parameter", "layer_not_contributing",
         "learning_rate_zero", "update_out_of_band", "skipped_updates", "overflow", "weights_jump", "weights_not_as_saved",
@@ -221,35 +227,44 @@ def implementation_right(
     ),
 )  # fmt: skip
 def weights_updated(
-    norm: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, facts: Manifest | None,
-    types: Series | None, *, lowest: float = update_out_of_band.thresholds["lowest"], near: float = 0.1,
+    norm: Series | None, relative: Series | None, seen: Series | None, gradient: Series | None,
+    rate: Series | None, found: Findings, facts: Manifest | None, types: Series | None, *,
+    lowest: float = update_out_of_band.thresholds["lowest"], near: float = 0.1,
 ) -> Said:  # fmt: skip
     """Are the weights updated?
 
     ## Looks at
     The last update of every trainable tensor while the learning rate was at least `near` of its peak, beside its
     gradient; where updates were not recorded by tensor, all weights together. At the end of a schedule rounding leaves weights
-    where they are, and nothing is wrong.
+    where they are, and nothing is wrong. Where no update was measured at all, what checkpoints show of the weights.
     ## Good
     No update is zero, and together they are at least `lowest` of the weights (the band of update_out_of_band).
     ## Watch
     Together they are less than that, or a tensor without a gradient is not updated.
     ## Bad
-    A tensor that gets a gradient is not updated (playbook D1.5). `near` is a starting value.
+    A tensor that gets a gradient is not updated (playbook D1.5), or looks the same at all checkpoints. Or the updates of all
+    weights together are zero at all steps, and the loss stands where it began. `near` is a starting value.
     """
-    still, text, numbers = ([], "", {}) if norm is None else _still(_judged(norm, gradient, facts, types), rate, near)
+    still, text, numbers = (
+        ([], "", {}) if norm is None else still_at_last_update(_judged(norm, gradient, facts, types), rate, near)
+    )
     if norm is None and relative is None:
-        return unrecorded("no update was measured", "update_norm", "update_to_weight_global")
+        if seen is None:
+            return unrecorded("no update was measured", "update_norm", "update_to_weight_global")
+        dense = _judged(seen, gradient, facts, types).only(lambda name: not table_of(facts).is_expert(name))
+        return as_checkpoints_show(dense, gradient, found)
     word: Word = "good"
     if still:
         fed = last_row(gradient)[1] if gradient is not None else {}
         starved = [name for name in still if fed.get(name) == 0]
         word = "watch" if len(starved) == len(still) else "bad"
-    if relative is not None and (share := _last_with_rate(relative, rate)) is not None:
+    if relative is not None and (share := last_with_rate(relative, rate)) is not None:
         step, value = share
         numbers["relative"] = value
         text += ("; " if text else "") + f"the update of step {step} is {value:.3g} of all weights"
-        word = worse(word, "watch" if value < lowest else "good")
+        none = norm is None and none_is_updated(relative, has_rate(points(relative).steps, rate, near), found)
+        text += ", as those of all steps after the warm-up are, and the loss stands where it began" if none else ""
+        word = worse(word, "bad" if none else "watch" if value < lowest else "good")
     if not numbers:
         return foreign("the learning rate is zero throughout")
     return Said(word=word, sentence=text, numbers=numbers)
@@ -260,35 +275,6 @@ def _judged(series: Series, gradient: Series | None, facts: Manifest | None, typ
     tensors = table_of(facts)
     by_nature = cancelled(gradient, tensors, types)
     return series.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
-
-
-def _still(trainable: Series, rate: Series | None, near: float) -> tuple[list[str], str, dict[str, float]]:
-    """Return the trainable tensors that the last update left as they were, and the words on it."""
-    known = trainable.finite.any(axis=1)
-    rows = np.flatnonzero(known & _on(trainable.steps, rate, near))
-    if not len(rows):
-        rows = np.flatnonzero(known & _on(trainable.steps, rate))
-    if not len(rows):
-        return [], "", {}
-    row, step = row_of(trainable, int(rows[-1])), int(trainable.steps[rows[-1]])
-    still = [name for name, value in row.items() if value == 0]
-    text = f"step {step} updates {len(row) - len(still)} of {len(row)} trainable tensors"
-    return still, text + (f", not {listed(still)}" if still else ""), {"tensors": float(len(row)), "still": float(len(still))}
-
-
-def _last_with_rate(series: Series, rate: Series | None) -> tuple[int, float] | None:
-    steps, values = points(series)
-    known = np.flatnonzero(_on(steps, rate))
-    return (int(steps[known[-1]]), float(values[known[-1]])) if len(known) else None
-
-
-def _on(steps: Steps, rate: Series | None, near: float = 0.0) -> np.ndarray:
-    """Mark the steps that had a learning rate, of at least a share of its peak, as far as nobody said otherwise."""
-    if rate is None:
-        return steps > 0
-    least = near * float(rate.values[rate.finite].max(initial=0.0))
-    rates: np.ndarray = np.nan_to_num(at(rate, steps).values, nan=np.inf)
-    return np.logical_and(steps > 0, ((rates > 0) & (rates >= least)).any(axis=1))
 
 
 @question(

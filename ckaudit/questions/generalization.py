@@ -15,14 +15,16 @@ from ckaudit.metrics.plateau import steps_since_improvement, train_loss_slope, v
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
 from ckaudit.questions.learning import STANDS, against_floor
-from ckaudit.questions.question import Said, above, question, unrecorded
+from ckaudit.questions.question import Said, above, question, unrecorded, young
 from ckaudit.questions.schedule import changes_of_data
 from ckaudit.questions.values import LOWEST, largest, last_row, points
 from ckaudit.rules.overfitting import overfitting
 from ckaudit.rules.probes_forgotten import probes_forgotten
 from ckaudit.rules.rule import FACTS
+from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.rises import sustained_rise
-from ckaudit.run.series import Series
+from ckaudit.run.robust import MEDIAN_COST, difference_noise
+from ckaudit.run.series import Floats, Series, Steps
 
 RISE: float = overfitting.thresholds["rise"]
 MIN_EVALS: int = overfitting.thresholds["min_evals"]
@@ -129,38 +131,35 @@ def capacity_sufficient(
 
 
 @question(
-    "D5.4", needs=[train_loss_slope], wants=[tokens_seen, FACTS],
+    "D5.4", needs=[train_loss_raw], wants=[train_loss_slope, tokens_seen, FACTS],
     rules=(
         "overfitting", "repeated_batch", "repeated_documents", "tokens_stand_still", "text_statistics_drift", "loss_rises",
         *STANDS,
     ),
 )  # fmt: skip
 def data_enough(
-    slope: Series,
-    tokens: Series | None,
-    facts: Manifest | None,
-    *,
-    returns: float = 0.1,
-    steep: float = 0.5,
-    least: int = 2,
-    enough: int = 3,
-) -> Said:
+    loss: Series, slope: Series | None, tokens: Series | None, facts: Manifest | None, *,
+    returns: float = 0.1, steep: float = 0.5, enough: int = 3, early: int = 300,
+) -> Said:  # fmt: skip
     """Is there enough data?
 
     ## Looks at
-    The slope of the training loss in its last hundred points over the steepest, and the tokens seen for each parameter.
+    The slope of the training loss in its last hundred points over the steepest, and the tokens seen for each parameter. Of fewer
+    than `enough` hundreds the slopes between the medians of equal parts count, of three points each at least.
     ## Good
     At most `returns` of the steepest: returns diminish (playbook D5.4).
     ## Watch
     More.
     ## Bad
-    More than `steep`: the data ends, or the run does, while the loss still falls as fast as ever. Of fewer than `enough`
-    windows that cannot be told. The three are starting values; `least` windows of a hundred points are needed.
+    More than `steep`, and of few points by two standard errors more: the data ends, or the run does, while the loss still falls
+    as fast as ever. Of fewer than `enough` slopes, or before step `early`, that cannot be told: every run begins so. The four are
+    starting values.
     """
-    steps, values = points(slope)
+    steps, values, error = _slopes(loss, slope, enough)
     falls = np.maximum(-values, 0.0)
-    if len(falls) < least:
-        return unrecorded(f"{len(falls)} windows of a hundred points of the loss; {least} are needed", "train_loss_raw")
+    if len(falls) < enough:
+        least = 3 * (enough + 1)
+        return unrecorded(f"{points(loss).values.size} points of the loss; {least} are needed", "train_loss_raw")
     steepest, end = int(np.argmax(falls)), float(falls[-1])
     share = end / float(falls[steepest]) if falls[steepest] > 0 else 0.0
     text = f"the loss falls by {end:.3g} in 1,000 steps at step {steps[-1]}, by {falls[steepest]:.3g} at its steepest,"
@@ -172,7 +171,32 @@ def data_enough(
         if facts is not None and facts.parameters is not UNSET and facts.parameters:
             numbers["tokens_per_parameter"] = numbers["tokens"] / facts.parameters
             text += f", {numbers['tokens_per_parameter']:.3g} for each parameter"
-    return Said(word=above(share, watch=returns, bad=steep if len(falls) >= enough else np.inf), sentence=text, numbers=numbers)
+    is_steep = end - 2 * error > steep * falls[steepest]
+    word = young("bad", int(steps[-1]), early) if is_steep else above(share, watch=returns, bad=np.inf)
+    return Said(word=word, sentence=text, numbers=numbers)
+
+
+def _slopes(loss: Series, slope: Series | None, enough: int, *, parts: int = 10, fewest: int = 3) -> tuple[Steps, Floats, float]:
+    """Return steps and slopes of the loss in 1,000 steps, and the standard error of the last slope.
+
+    Args:
+        loss: The training loss.
+        slope: Its slopes in windows of a hundred points, without an error worth speaking of.
+        enough: How many windows will do; of fewer the slopes between equal parts of the record are taken.
+        parts: Most parts.
+        fewest: Points in a part.
+    """
+    if slope is not None and slope.points >= enough:
+        return *points(slope), 0.0
+    steps, values = points(loss)
+    count = min(parts, len(values) // fewest)
+    if count < 2:
+        return steps[:0], values[:0], 0.0
+    places, stages = medians_of_parts(steps.astype(float), count), medians_of_parts(values, count)
+    way = np.diff(places) / 1000
+    noise = difference_noise(values)
+    error = MEDIAN_COST * noise * math.sqrt(2 / (len(values) // count)) / float(way[-1])
+    return places[1:].astype(np.int64), np.diff(stages) / way, error
 
 
 @question(

@@ -16,6 +16,7 @@ from ckaudit.questions.question import Said, above, below, foreign, question, un
 from ckaudit.questions.values import is_matrix, largest, last_row, levels, no_fall, points, smallest
 from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.rule import FACTS
+from ckaudit.run.early_fall import early_fall, steepest_tenth
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.series import Floats, Series
@@ -105,49 +106,48 @@ def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, 
     rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen"),
 )
 def memorizing_fast(
-    loss: Series, *, fewest: int = 6, horizon: int = HORIZON, tenths: int = 30, early: float = 0.1, steep: float = 0.25,
-    shallow: float = 0.1, bent: float = 1.5, given_back: float = 0.25,
+    loss: Series, *, fewest: int = 6, horizon: int = HORIZON, early: float = 0.1, steep: float = 0.25,
+    shallow: float = 1.3, bent: float = 1.5, given_back: float = 0.25, least: float = 0.01,
 ) -> Said:  # fmt: skip
     """How fast does it memorize?
 
     ## Looks at
-    How much of the whole fall of the loss is made in the first `early` of the record, once it goes over `horizon` steps and
-    has `tenths` points, three for each tenth. That it does not fall at all is seen from `fewest` on.
+    How much of the whole fall of the loss is made in the first `early` of the record's steps, once it goes over `horizon` of
+    them and has `fewest` points. Where fewer than three lie in there, the loss at their end is read off the line between its
+    neighbours.
     ## Good
     `steep` of it: the drop at first is steep (playbook D2.3).
     ## Watch
     Less than that, or `given_back` of what was made is lost again (as in D2.1). Or hardly any of it, and the drop comes later:
-    a tenth of the record falls `bent` times as fast as a straight line, as behind a long warm-up.
+    a tenth of the record falls `bent` times as fast as a straight line, as behind a long warm-up. Or a steep drop might be
+    hidden in the noise.
     ## Bad
-    Less than `shallow`, and no such drop: no faster than a straight line, so the learning rate, the capacity or the data hold
-    it back; or the loss does not fall at all. `steep`, `shallow` and `bent` are starting values.
+    Less than `shallow` times what a straight line would make of it, and no such drop: the learning rate, the capacity or the data
+    hold it back; or it does not fall by `least` at all. `steep`, `shallow`, `bent` and `least` are starting values.
     """
     steps, values = points(loss)
     if len(values) < fewest or steps[-1] - steps[0] < horizon - 1:
         wanted = f"{fewest}, over {horizon} steps, are needed"
         return unrecorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")
-    few = max(3, round(len(values) * early / 3))
-    cut = max(few, round(len(values) * early))
-    start, soon, end = float(np.median(values[:3])), float(np.median(values[cut - few : cut])), float(np.median(values[-few:]))
-    if start - end <= shallow * early * abs(start):
-        numbers, why = {"first": start, "last": end}, no_fall(steps, values, shallow * early)
+    start, soon, end, error, line = early_fall(steps, values, early)
+    if start - end <= least * abs(start):
+        numbers, why = {"first": start, "last": end}, no_fall(steps, values, least)
         text = f"the loss does not fall: {start:.4g} at first, {end:.4g} at last" + (f"; {why}" if why else "")
         return Said(word="watch" if why or why is None else "bad", sentence=text, numbers=numbers)
-    if len(values) < tenths:
-        short = f"it falls, from {start:.4g} to {end:.4g}; how fast at first is seen from {tenths} points on"
-        return unrecorded(short, "train_loss_raw")
-    share = min(1.0, (start - soon) / (start - end))
+    share, hidden = min(1.0, (start - soon) / (start - end)), 2 * error / (start - end)
     back = (end - soon) / (start - min(soon, end))
-    text = f"{share:.0%} of the fall from {start:.4g} to {end:.4g} is made by step {steps[cut - 1]} of {steps[-1]}"
+    cut = int(steps[0] + early * (steps[-1] - steps[0]))
+    text = f"{share:.0%} of the fall from {start:.4g} to {end:.4g} is made by step {cut} of {steps[-1]}"
     if back > 0:
         text += f", where it was {soon:.4g}"
-    stages = levels(values, 10)
-    drop = float(-np.diff(stages).min()) * (len(stages) - 1) / (start - end)  # 1 for a straight line
+    drop = steepest_tenth(steps, values) / (start - end)  # 1 for a straight line
     numbers = {"first": start, "soon": soon, "last": end, "share": share}
-    if share < shallow and drop > bent:
+    is_shallow = share < shallow * line
+    if is_shallow and drop > bent:
         text += f"; a later tenth falls {drop:.2g} times as fast as a straight line"
-    word = worse(below(share, watch=steep, bad=shallow if drop <= bent else -np.inf), above(back, watch=given_back, bad=np.inf))
-    return Said(word=word, sentence=text, numbers=numbers)
+    is_bad = is_shallow and drop <= bent and share + hidden < steep
+    word: Word = "bad" if is_bad else below(share, watch=steep, bad=-np.inf)
+    return Said(word=worse(word, above(back, watch=given_back, bad=np.inf)), sentence=text, numbers=numbers)
 
 
 @question(

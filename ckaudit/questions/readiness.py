@@ -24,6 +24,7 @@ from ckaudit.questions.generalization import RISE
 from ckaudit.questions.learning import STANDS
 from ckaudit.questions.question import Said, above, below, question, unrecorded, worse
 from ckaudit.questions.values import Points, points
+from ckaudit.run.falls import comes_down
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.series import Series
 
@@ -115,9 +116,9 @@ def fine_tuning_works(slices: Series | None, scores: Series | None, *, least: fl
 
     ## Looks at
     `slice_val_loss/instruction`, and whether `microbench_score/format_adherence` and, where it is logged,
-    `microbench_score/instruction_following` rise with it; first against last evaluation.
+    `microbench_score/instruction_following` rise with it, from the first evaluation to the last.
     ## Good
-    The loss falls and the scores rise, each by more than `least` of its first value (playbook D6.3).
+    The loss falls and the scores rise, each by more than `least` of its first value and than noise (playbook D6.3).
     ## Watch
     Scores rise and the loss does not fall, or following stays where it was.
     ## Bad
@@ -139,12 +140,12 @@ def fine_tuning_works(slices: Series | None, scores: Series | None, *, least: fl
         "format_first": formed.first[1],
         "format_last": formed.last[1],
     }
-    falls, rises = _rises(loss, least, -1), _rises(formed, least)
+    falls, rises = comes_down(loss.values, min_fall=least), comes_down(-formed.values, min_fall=least)
     word: Word = "good" if falls and rises else "watch" if rises else "bad"
     if len(following.values) > 1:
         numbers |= {"following_first": following.first[1], "following_last": following.last[1]}
         text += f", that of following them from {following.first[1]:.2g} to {following.last[1]:.2g}"
-        if word == "good" and not _rises(following, least):
+        if word == "good" and not comes_down(-following.values, min_fall=least):
             word = "watch"
     return Said(word=word, sentence=text, numbers=numbers)
 
@@ -214,7 +215,3 @@ def _scores(scores: Series | None, name: str) -> Points:
         return Points(np.empty(0, np.int64), np.empty(0))
     found = points(scores, name)
     return Points(found.steps, found.values / 100) if len(found.values) and found.values.max() > 1 else found
-
-
-def _rises(found: Points, least: float, sign: int = 1) -> bool:
-    return sign * (found.last[1] - found.first[1]) > least * abs(found.first[1])

@@ -1,7 +1,7 @@
 """Phase 4, its last question: warm-up, peak and decay of the learning rate, and what they did to the loss."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from ckaudit.causes.missing_warmup import missing_warmup
 from ckaudit.contract.interview import Word
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
+from ckaudit.metrics.corpus import language_share, seq_len_p50_p95, source_mix_share
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import learning_rate_over_peak
@@ -20,13 +21,18 @@ from ckaudit.questions.values import Points, points
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
-from ckaudit.run.medians import medians_of_three
-from ckaudit.run.peaks import ROUNDED
-from ckaudit.run.resolution import decimal_step
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, log_noise
-from ckaudit.run.series import Series, at
+from ckaudit.rules.source_drift import source_drift
+from ckaudit.rules.text_statistics_drift import LEAST
+from ckaudit.run.departures import departures
+from ckaudit.run.falls import largest_fall, never_falls, smallest_visible_fall
+from ckaudit.run.peaks import passing_peaks
+from ckaudit.run.rises import falling_fits, sustained_rise
+from ckaudit.run.series import Floats, Series, at
 
 EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default
+SHARE: float = source_drift.thresholds["least"]
+RELATIVE: float = source_drift.thresholds["relative"]
+TOKENS: float = LEAST["seq_len_p50_p95"]
 
 
 class _Schedule(NamedTuple):
@@ -40,7 +46,8 @@ class _Schedule(NamedTuple):
 
 
 @question(
-    "D4.6", needs=[learning_rate, learning_rate_over_peak, train_loss_raw], wants=[FINDINGS, FACTS],
+    "D4.6", needs=[learning_rate, learning_rate_over_peak, train_loss_raw],
+    wants=[source_mix_share, language_share, seq_len_p50_p95, FINDINGS, FACTS],
     rules=(
         "update_out_of_band", "initialization_lost", "learning_rate_jump", "learning_rate_zero", "schedule_off_plan",
         "curvature_jump", "updates_held_back", "gradient_noise_too_high",
@@ -53,9 +60,9 @@ class _Schedule(NamedTuple):
     ),
 )  # fmt: skip
 def schedule_right(
-    rate: Series, over_peak: Series, loss: Series, found: Findings, facts: Manifest | None, *,
-    near: float = 0.9, early: int = EARLY, lost: float = 0.3, decayed: float = 0.5, gain: float = 0.005, few: int = 20,
-    solved: float = 0.1,
+    rate: Series, over_peak: Series, loss: Series, sources: Series | None, languages: Series | None, lengths: Series | None,
+    found: Findings, facts: Manifest | None, *, near: float = 0.9, early: int = EARLY, lost: float = 0.3, decayed: float = 0.5,
+    gain: float = 0.005, ordinary: float = 0.037, few: int = 20, solved: float = 0.1,
 ) -> Said:  # fmt: skip
     """Is the learning-rate schedule right?
 
@@ -65,14 +72,16 @@ def schedule_right(
     ## Good
     No spike there, and once the rate has fallen below `decayed` of its peak, the loss fell by more than `gain` of itself
     since the decay began (medians of `few` points, or of a third of what there is; playbook D4.6; healthy decays of public
-    logs and the lab gain 3.7 % and more). A run that does not decay is judged by its peak alone.
+    logs and the lab gain `ordinary` and more). A run that does not decay is judged by its peak alone.
     ## Watch
     A spike that came back, while the rate was above `near` of its highest so far and the peak at most `early` steps old
-    (as in missing_warmup). Or a decay that gained nothing where the loss is below `solved` of its first, or too noisy to tell.
+    (as in missing_warmup). Or a decay that gained nothing where the loss is below `solved` of its first, or so noisy that a gain
+    of `ordinary` would not be seen.
     ## Bad
-    A graver spike, or one that took back `lost` of all that had been gained, but where run.json says that other data begin
-    there; or a decay that gained nothing. `near`, `lost`, `decayed` (as the late stage of coverage), `solved` and `few` are
-    starting values.
+    A graver spike, or one that took back `lost` of all that had been gained (as passing_peaks and sustained_rise have it), but
+    where it begins with other data, as run.json plans them or the log shows by shares of sources and languages or by lengths; or
+    a decay in which the loss never falls by `gain`. `near`, `lost`, `decayed` (as the late stage of coverage), `solved` and `few`
+    are starting values.
     """
     plan = _schedule(rate, over_peak)
     if plan is None:
@@ -87,14 +96,18 @@ def schedule_right(
         numbers["trouble"] = float(trouble[0].first_step or 0)
         text += f"; {trouble[0].code} is the first spike at the peak, at step {trouble[0].first_step}"
     course = points(loss)
-    if (spike := _spike(course, over_peak, near, plan.reached + early, lost, changes_of_data(facts))) is not None:
+    spike = _spike(course, over_peak, near, plan.reached + early, lost, _planned(facts))
+    if spike is not None:  # what the log tells costs more than the spike, and is only asked where there is one
+        changes = [*_planned(facts), *_told((sources, SHARE), (languages, SHARE), (lengths, TOKENS))]
+        spike = _spike(course, over_peak, near, plan.reached + early, lost, changes)
+    if spike is not None:
         word, numbers["spike"] = "bad", spike.height
         text += f"; at step {spike.step}, at the peak, the loss is {spike.height:.3g} above the {spike.low:.4g} before"
-    if plan.end < decayed and (decay := _decay(course, plan.left, few)) is not None:
+    if plan.end < decayed and (decay := _decay(course, plan.left, few, gain)) is not None:
         numbers["gain"] = (decay.before - decay.after) / abs(decay.before) if decay.before else 0.0
         text += f"; in the decay the loss goes from {decay.before:.4g} to {decay.after:.4g}"
-        if numbers["gain"] <= gain:
-            is_open = abs(decay.after) <= solved * abs(float(course.values[0])) or decay.is_hidden
+        if numbers["gain"] <= gain and decay.never_falls:
+            is_open = abs(decay.after) <= solved * abs(float(course.values[0])) or decay.visible > ordinary
             word = worse(word, "watch" if is_open else "bad")
     return Said(word=word, sentence=text, numbers=numbers)
 
@@ -108,24 +121,51 @@ class _Spike(NamedTuple):
 
 
 class _Decay(NamedTuple):
-    """The level of the loss before a decay and at its end, and whether noise hides what it gained."""
+    """The level of the loss before a decay and at its end, whether it ever falls, and the smallest fall that would be seen."""
 
     before: float
     after: float
-    is_hidden: bool
+    never_falls: bool
+    visible: float
+
+
+class _Change(NamedTuple):
+    """Two steps between which the data became others: the last of the old, and the first that shows the new."""
+
+    old: int
+    new: int
 
 
 def changes_of_data(facts: Manifest | None) -> list[int]:
     """Return the steps from which on other data were planned, as run.json says them in its data manifest."""
-    plan = facts.data_manifest if facts is not None else UNSET
+    return _stages(facts.data_manifest if facts is not None else UNSET)
+
+
+def _stages(plan: object) -> list[int]:
     stages = plan.get("stages") if isinstance(plan, dict) else None
     steps = [each.get("first_step") for each in stages if isinstance(each, dict)] if isinstance(stages, list) else []
     return [int(step) for step in steps if isinstance(step, int | float)]
 
 
+def _planned(facts: Manifest | None) -> list[_Change]:
+    """Return where the data manifest or the configuration lists another stage."""
+    return [_Change(step - 1, step) for step in [*changes_of_data(facts), *_stages(facts.config if facts is not None else UNSET)]]
+
+
+def _told(*logged: tuple[Series | None, float]) -> Iterator[_Change]:
+    """Yield where logged shares or lengths leave what they were (as source_drift has it), each by `least` at the least."""
+    for series, least in logged:
+        if series is None:
+            continue
+        away, _ = departures(series, least=least, relative=RELATIVE)
+        is_away = np.any(np.abs(np.nan_to_num(away)) > 1, axis=1).astype(np.int8)
+        for row in np.flatnonzero(np.diff(is_away) > 0) + 1:
+            yield _Change(int(series.steps[row - 1]), int(series.steps[row]))
+
+
 def _spike(
-    course: Points, over_peak: Series, near: float, until: int, lost: float, changes: Sequence[int], *,
-    noises: float = 8.0, least: float = 0.15, jump: float = 0.4, soon: int = 10,
+    course: Points, over_peak: Series, near: float, until: int, lost: float, changes: Sequence[_Change], *,
+    least: float = 0.15, jump: float = 0.4, soon: int = 10,
 ) -> _Spike | None:  # fmt: skip
     """Return the highest jump of the loss while the rate was near its peak.
 
@@ -135,43 +175,52 @@ def _spike(
         near: From which share of it on the rate is at its peak.
         until: Last step that belongs to the peak.
         lost: Share of the way so far that a jump takes back.
-        changes: Steps from which on the data are others.
-        noises: Standard deviations of the loss that no batch makes, of a positive loss on a log scale too.
-        least: Share of the level that way and jump must be.
-        jump: The same for a point that is back at once.
+        changes: Where the data become others: a jump that begins there is the data's.
+        least: Share of the level that a jump must be, and of the first loss that the way must be.
+        jump: The same of the level for a point that is back at once.
         soon: Steps after a change of the data in which a jump is its own.
     """
     steps, values = course
     if len(values) < 5:
         return None
-    smooth = medians_of_three(values)
-    before = np.concatenate([values[:1], np.minimum.accumulate(values)[:-1]])
-    height, way, level = values - before, values[0] - before, np.abs(before)
-    peaks = np.nan_to_num(at(over_peak, steps).values).max(axis=1, initial=0.0)
-    noise, share = (difference_noise(values), log_noise(values)) if len(values) >= ENOUGH_FOR_NOISE else (0.0, 0.0)
-    rounding = ROUNDED * float(decimal_step(values).min())
-    alone = smooth - before < height / 2
-    large = (height > lost * way) & (way > least * abs(values[0])) & (height > max(noises * noise, rounding))
-    large &= height > np.maximum(np.where(alone, jump, least), np.expm1(min(noises * share, 700.0))) * level
-    planned = np.array([any(0 <= step - change <= soon for change in changes) for step in steps])
-    rows = np.flatnonzero(large & (peaks > near) & (steps <= until) & ~planned)
-    if not len(rows):
-        return None
-    row = int(rows[np.argmax(height[rows])])
-    return _Spike(int(steps[row]), float(height[row]), float(before[row]))
+    at_peak = (np.nan_to_num(at(over_peak, steps).values).max(axis=1, initial=0.0) > near) & (steps <= until)
+    found = []
+    for first, last, low in _stretches(values, least):
+        rows = first + np.flatnonzero(at_peak[first : last + 1])
+        if not len(rows) or any(steps[first] > each.old and steps[first - 1] < each.new + soon for each in changes):
+            continue
+        row = int(rows[np.argmax(values[rows])])
+        height, way = float(values[row] - low), float(values[0] - low)
+        enough = max((jump if first == last else least) * abs(low), lost * way)
+        if way > least * abs(values[0]) and height > enough:
+            found.append(_Spike(int(steps[row]), height, low))
+    return max(found, key=lambda each: each.height, default=None)
 
 
-def _decay(course: Points, left: int, few: int) -> _Decay | None:
-    """Return what a decay did to the loss; None where fewer than three points lie before it, or after."""
+def _stretches(values: Floats, least: float) -> Iterator[tuple[int, int, float]]:
+    """Yield first row, last row and level before, of what stands above its level and is back, and of what stays there."""
+    yield from passing_peaks(values, min_ratio=1 + least)
+    if (rise := sustained_rise(values, min_share=least)) is not None:
+        yield rise.onset, len(values) - 1, rise.low
+
+
+def _decay(course: Points, left: int, few: int, gain: float) -> _Decay | None:
+    """Return what a decay did to the loss; None where fewer than three points lie before it, or six after.
+
+    The level before is that of the last points that make one, as the falling curve that fits best has it: a loss may fall
+    steeply as long as the rate rises.
+    """
     steps, values = course
     before, after = values[steps <= left], values[steps > left]
-    few = min(few, len(after) // 3) if len(after) < 3 * few else few
+    few = min(few, len(after) // 3)
     if len(before) < 3 or few < 2:
         return None
-    start, end = float(np.median(before[-few:])), float(np.median(after[-few:]))
-    noise = difference_noise(values)
-    error = MEDIAN_COST * noise * (1 / len(before[-few:]) + 1 / few) ** 0.5
-    return _Decay(start, end, bool(2 * error > 0.01 * abs(start) and end < start + 2 * error))
+    level = before[-min(few, int(falling_fits(before).width[-1])) :]
+    part = np.concatenate([level, after])
+    rises, fall = sustained_rise(part) is not None, largest_fall(part)
+    never = rises or fall.first - fall.last <= gain * abs(fall.first) or never_falls(part, min_fall=gain) is not None
+    visible = 0.0 if rises else smallest_visible_fall(part)
+    return _Decay(float(np.median(level)), float(np.median(after[-few:])), never, visible)
 
 
 def _schedule(rate: Series, over_peak: Series) -> _Schedule | None:

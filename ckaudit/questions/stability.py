@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 
+from ckaudit.causes.cause import Findings
 from ckaudit.causes.missing_warmup import missing_warmup
 from ckaudit.contract.interview import Word
 from ckaudit.contract.manifest import Manifest
@@ -13,47 +14,84 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.metrics.weights import weight_rms
-from ckaudit.questions.question import Said, above, foreign, question, unrecorded, worse, young
-from ckaudit.questions.values import LOWEST, apart_alike, growth, largest, last_row, levels, points, row_of, smallest
+from ckaudit.questions.question import FINDINGS, Said, above, foreign, question, unrecorded, worse, young
+from ckaudit.questions.values import (
+    LOWEST,
+    apart_alike,
+    growth,
+    is_a_jump,
+    largest,
+    last_row,
+    levels,
+    over_lowest,
+    points,
+    row_of,
+    smallest,
+)
 from ckaudit.rules.activation_drift import activation_drift
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.frequent_clipping import frequent_clipping
+from ckaudit.rules.loss_rises import loss_rises
+from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.run.alike_blocks import alike_blocks
-from ckaudit.run.series import Series, at
+from ckaudit.run.growth import sustained_growth
+from ckaudit.run.robust import ENOUGH_FOR_NOISE
+from ckaudit.run.series import Series, Steps, at
 from ckaudit.run.tensors import table_of
 
 EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default
 
 
 @question(
-    "D4.1", needs=[train_loss_raw, loss_over_median], wants=[grad_norm_over_median, learning_rate, gradient_share],
-    rules=("loss_spike", "seam_jump", "optimizer_state_reset", "nonfinite_values", "hidden_nonfinite"),
+    "D4.1", needs=[train_loss_raw], wants=[loss_over_median, grad_norm_over_median, learning_rate, gradient_share, FINDINGS],
+    rules=("loss_spike", "seam_jump", "optimizer_state_reset", "nonfinite_values", "hidden_nonfinite"), weighs=("loss_rises",),
 )  # fmt: skip
 def spike_recovers(
-    loss: Series, relative: Series, gradient: Series | None, rate: Series | None, shares: Series | None
+    loss: Series, relative: Series | None, gradient: Series | None, rate: Series | None, shares: Series | None, found: Findings,
+    *, jump: float = loss_spike.thresholds["jump"],
 ) -> Said:  # fmt: skip
     """Why did the loss spike?
 
     ## Looks at
-    The largest jump of the loss over the median of the points before it, and at that step the gradient norm, the learning
-    rate and the tensor with the largest share of the gradient.
+    The largest jump of the loss over the median of the points before it, in fewer than fifty points over the lowest level
+    before it; and at that step the gradient norm, the learning rate and the tensor with the largest share of the gradient.
     ## Good
     No incident, as loss_spike counts them: isolated points are none (playbook D4.1).
     ## Watch
-    An incident that came back.
+    An incident that came back, or a loss that rises and stays (loss_rises).
     ## Bad
-    Incidents that did not come back, or came again and again: go back to an earlier checkpoint.
+    Incidents that did not come back, or came again and again: go back to an earlier checkpoint. In fewer than fifty points, of
+    which loss_spike knows only the peaks that are back, a loss that rises and stays, and makes half of the way at once, to `jump`
+    times the level before (that of loss_spike).
     """
-    steps, values = points(relative)
-    worst = int(np.argmax(values))
-    step, height = int(steps[worst]), float(values[worst])
+    course = points(loss)
+    rises = found.of(loss_rises)
+    stays = None if relative is not None else next((each for each in rises if is_a_jump(course, each, least=jump)), None)
+    if relative is None and stays is None and len(course.values) < ENOUGH_FOR_NOISE:
+        return unrecorded(f"{len(course.values)} points of train_loss_raw; {ENOUGH_FOR_NOISE} are needed", "train_loss_raw")
+    (steps, heights), level = (points(relative), "median") if relative is not None else (over_lowest(course), "lowest level")
+    if stays is None and heights.max(initial=0.0) <= 1:
+        return Said(word="watch" if rises else "good", sentence=f"no loss stands above the {level} of those before it")
+    step = int(steps[int(np.argmax(heights))]) if stays is None else int(stays.first_step or 0)
     here = np.array([step], np.int64)
-    numbers = {"step": float(step), "over_median": height, "loss": float(at(loss, here).values[0, 0])}
-    if height <= 1:
-        return Said(word="good", sentence="no loss stands above the median of those before it", numbers=numbers)
-    text = f"the largest jump is at step {step}: {numbers['loss']:.4g}, {height:.3g}x the median before it"
+    numbers = {"step": float(step), "loss": float(at(loss, here).values[0, 0])}
+    text = f"the largest jump is at step {step}: {numbers['loss']:.4g}"
+    for height in heights[steps == step].tolist():
+        numbers[f"over_{level.partition(' ')[0]}"] = height
+        text += f", {height:.3g}x the {level} before it"
+    told, others = _at_jump(here, gradient, rate, shares)
+    word: Word = "bad" if stays else "watch" if rises else "good"
+    told += "; it stays there" if stays else f"; {rises[0].code} tells of a rise that stays" if rises else ""
+    return Said(word=word, sentence=text + told, numbers=numbers | others)
+
+
+def _at_jump(
+    here: Steps, gradient: Series | None, rate: Series | None, shares: Series | None
+) -> tuple[str, dict[str, float]]:  # fmt: skip
+    """Return in words and numbers what gradient norm, learning rate and tensor there were at a step, shape (1,)."""
+    text, numbers = "", {}
     if gradient is not None and (at_step := at(gradient, here)).age[0, 0] == 0:
         numbers["gradient_over_median"] = float(at_step.values[0, 0])
         text += f"; the gradient norm is {numbers['gradient_over_median']:.3g}x its own"
@@ -64,7 +102,7 @@ def spike_recovers(
         column = int(np.nanargmax(known.values[0]))
         text += f"; {shares.labels[column]} has {known.values[0, column]:.0%} of the gradient"
         text += f" {known.age[0, column]} steps before" if known.age[0, column] else ""
-    return Said(word="good", sentence=text, numbers=numbers)
+    return text, numbers
 
 
 @question(
@@ -128,27 +166,28 @@ def _weakest(row: dict[str, float]) -> str:
 def gradient_explodes(
     norm: Series, tensors: Series | None, *,
     watch: float = exploding_gradient.thresholds["note_ratio"], bad: float = exploding_gradient.thresholds["max_ratio"],
-    least: int = 20, early: int = 50, shoots: float = 20.0,
+    fewest: int = 8, early: int = 50, shoots: float = 20.0,
 ) -> Said:  # fmt: skip
     """Does the gradient explode?
 
     ## Looks at
-    The level of the global gradient norm in the last of ten stretches over its lowest before, from `least` points on;
-    beside it the tensor that grew most, by thirds of the record. And how far it shot up in the first `early` steps, over the
-    median of its first three points.
+    The level of the global gradient norm in the last of ten stretches, or of as many as have two points each, over its lowest
+    before, from `fewest` points on; beside it the tensor that grew most, by thirds of the record. And how far it shot up in the
+    first `early` steps, over the median of its first three points.
     ## Good
     It is stable, or falls slowly (playbook D4.3).
     ## Watch
     It is more than `watch` times as large (the limits are those of exploding_gradient), or shot up at first by more than
     `shoots` times and came back.
     ## Bad
-    More than `bad` times. `least` is two points a stretch; `early` and `shoots` are starting values (healthy runs of the
-    lab stay at 11 and below, one without warm-up comes to 35).
+    More than `bad` times, and in stretches of two points each in a growth that lasts (sustained_growth, as in
+    exploding_gradient). `early` and `shoots` are starting values (healthy runs of the lab stay at 11 and below, one without
+    warm-up comes to 35).
     """
     steps, values = points(norm)
-    if len(values) < least:
-        return unrecorded(f"{len(values)} points of grad_global_norm; {least} are needed", "grad_global_norm")
-    stages = levels(values, 10)
+    if len(values) < fewest:
+        return unrecorded(f"{len(values)} points of grad_global_norm; {fewest} are needed", "grad_global_norm")
+    stages = levels(values, min(10, len(values) // 2))
     low, end = float(stages.min()), float(stages[-1])
     if low <= 0:
         low = float(values[values > 0].min(initial=np.inf))
@@ -163,7 +202,8 @@ def gradient_explodes(
     at_first = values[steps <= steps[0] + early]
     peak, first = int(np.argmax(at_first)), float(np.median(values[:3]))
     shot = float(at_first[peak]) / first if first > 0 else 0.0
-    word = above(ratio, watch=watch, bad=bad)
+    lasts = len(values) >= 20 or sustained_growth(values[values > 0], min_ratio=bad) is not None
+    word = above(ratio, watch=watch, bad=bad if lasts else np.inf)
     if shot > shoots:
         numbers["shot"] = shot
         text += f"; it shot up to {at_first[peak]:.3g} at step {steps[peak]}, {shot:.3g}x its first level"

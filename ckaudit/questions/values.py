@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import UNSET
 
+from ckaudit.contract.report import Finding
 from ckaudit.run.falls import fall_of_thirds
-from ckaudit.run.medians import medians_of_parts
+from ckaudit.run.medians import median_of, medians_of_parts, medians_of_three
 from ckaudit.run.robust import begins_with_its_run
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.tensors import TensorTable
@@ -82,6 +83,35 @@ def no_fall(steps: Steps, values: Floats, least: float) -> str | None:
     if fall.error > 0.5 * least * abs(fall.last):
         return f"its noise, {fall.error:.2g}, would hide a fall of {least:.0%}"
     return ""
+
+
+def over_lowest(found: Points) -> Points:
+    """Return each point of a curve over the lowest level before it, a median of three; none of a curve that is not positive.
+
+    >>> over_lowest(Points(np.array([1, 2, 3, 4]), np.array([4.0, 2.0, 2.0, 6.0]))).values.tolist()
+    [0.6666666666666666, 1.0, 3.0]
+    """
+    if len(found.values) < 2 or found.values.min() <= 0:
+        return Points(found.steps[:0], found.values[:0])
+    lowest = np.minimum.accumulate(medians_of_three(found.values))[:-1]
+    return Points(found.steps[1:], found.values[1:] / lowest)
+
+
+def is_a_jump(found: Points, rise: Finding, *, least: float) -> bool:
+    """Tell whether a curve makes half of a lasting rise from the two points before where it begins to the three from there on.
+
+    Args:
+        found: The curve.
+        rise: A finding of loss_rises: its first step, and as its limit the level before.
+        least: How many times the level before those three must be.
+    """
+    row = int(np.searchsorted(found.steps, rise.first_step or 0))
+    if not 0 < row < len(found.values) or not isinstance(rise.limit, float):
+        return False
+    before, after = found.values[max(0, row - 2) : row], found.values[row : row + 3]
+    end = float(np.median(found.values[row:][-max(3, (len(found.values) - row) // 3) :]))
+    is_at_once = median_of(after) - median_of(before) >= 0.5 * (end - rise.limit)
+    return is_at_once and median_of(after) > least * rise.limit > 0
 
 
 def growth(series: Series, *, early: int = 1, late: int = 2, of: int = 3) -> dict[str, float]:

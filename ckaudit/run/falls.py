@@ -62,6 +62,23 @@ def largest_fall(values: Floats) -> Fall:
     return Fall(float(first[place]), float(last[place]), noise * float(errors[place]))
 
 
+def comes_down(values: Floats, *, min_fall: float, max_deviations: float = 3.3) -> bool:
+    """Tell whether a curve of two points or more ends below its first by a share of it, in a fall that no noise makes.
+
+    Args:
+        values: Finite, in the order of steps, shape (N,).
+        min_fall: The share.
+        max_deviations: As in never_falls; of fewer than five points the noise is not known.
+
+    >>> comes_down(np.array([1.0, 0.4, 0.4]), min_fall=0.01), comes_down(np.array([1.0, 0.4, 1.0]), min_fall=0.01)
+    (True, False)
+    """
+    fall, enough = largest_fall(values), min_fall * abs(float(values[0]))
+    by_noise = max_deviations * (1 + 4 / len(values)) * fall.error if len(values) >= 5 else 0.0
+    end = min(float(values[-1]), float(np.median(values[-max(1, len(values) // 3) :])))
+    return fall.first - fall.last > max(enough, by_noise) and float(values[0]) - end > enough
+
+
 def never_falls(
     values: Floats, *, min_fall: float = 0.01, max_fall: float = 0.3, max_deviations: float = 3.3, max_noise: float = 0.2
 ) -> Fall | None:

@@ -1,0 +1,103 @@
+"""Which weights are updated: by their updates, by what checkpoints show of them, or by one number for them all."""
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings
+from ckaudit.questions.question import Said, unrecorded
+from ckaudit.questions.values import last_row, listed, points, row_of
+from ckaudit.rules.barely_moving import barely_moving
+from ckaudit.rules.loss_frozen import loss_frozen
+from ckaudit.rules.loss_not_falling import loss_not_falling
+from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.run.series import Floats, Mask, Series, Steps, at
+
+CHECKPOINTS: int = barely_moving.thresholds["min_points"]
+SMALL: float = barely_moving.thresholds["slow"]
+WARMUP: int = update_out_of_band.thresholds["warmup"]
+
+
+def still_at_last_update(trainable: Series, rate: Series | None, near: float) -> tuple[list[str], str, dict[str, float]]:
+    """Return the trainable tensors that the last update left as they were, and the words on it."""
+    known = trainable.finite.any(axis=1)
+    rows = np.flatnonzero(known & has_rate(trainable.steps, rate, near))
+    if not len(rows):
+        rows = np.flatnonzero(known & has_rate(trainable.steps, rate))
+    if not len(rows):
+        return [], "", {}
+    row, step = row_of(trainable, int(rows[-1])), int(trainable.steps[rows[-1]])
+    still = [name for name, value in row.items() if value == 0]
+    text = f"step {step} updates {len(row) - len(still)} of {len(row)} trainable tensors"
+    return still, text + (f", not {listed(still)}" if still else ""), {"tensors": float(len(row)), "still": float(len(still))}
+
+
+def last_with_rate(series: Series, rate: Series | None) -> tuple[int, float] | None:
+    """Return the last step that had a learning rate, and the value there."""
+    steps, values = points(series)
+    known = np.flatnonzero(has_rate(steps, rate))
+    return (int(steps[known[-1]]), float(values[known[-1]])) if len(known) else None
+
+
+def has_rate(steps: Steps, rate: Series | None, near: float = 0.0) -> Mask:
+    """Mark the steps that had a learning rate, of at least a share of its peak, as far as nobody said otherwise."""
+    if rate is None:
+        return steps > 0
+    least = near * float(rate.values[rate.finite].max(initial=0.0))
+    rates: Floats = np.nan_to_num(at(rate, steps).values, nan=np.inf)
+    return np.logical_and(steps > 0, ((rates > 0) & (rates >= least)).any(axis=1))
+
+
+def as_checkpoints_show(seen: Series, gradient: Series | None, found: Findings) -> Said:
+    """Say which tensors change from one checkpoint to the next: "bad" where one never does that gets a gradient like others.
+
+    One without a gradient beside others that have one is frozen on purpose, as a LoRA's base is. Of plain descent a small
+    gradient makes an update that rounding swallows, so that one below a hundredth of the median tensor's does not count (as in
+    barely_moving). Where no tensor at all changes and the loss does not stand, other weights are trained than those shown.
+
+    Args:
+        seen: weight_statistics_change of the tensors that count.
+        gradient: Gradient norm of each tensor.
+        found: Findings that are more than a note.
+    """
+    trained = set(gradient.labels if gradient is not None else ()) & set(seen.labels) or set(seen.labels)
+    columns = {name: seen.values[seen.finite_in(place), place] for place, name in enumerate(seen.labels) if name in trained}
+    shown = {name: values for name, values in columns.items() if len(values) >= CHECKPOINTS - 1}
+    if not shown:
+        return unrecorded(f"weights are shown at fewer than {CHECKPOINTS} checkpoints, and no update was measured", "update_norm")
+    still = [name for name, values in shown.items() if not values.any()]
+    fed = _with_gradient(still, gradient)
+    numbers = {"tensors": float(len(shown)), "still": float(len(still))}
+    text = f"by step {seen.steps[-1]} {len(shown) - len(still)} of {len(shown)} trainable tensors have changed in what "
+    text += "checkpoints show of them" + (f", not {listed(fed or still)}" if still else "")
+    if len(still) == len(shown) and not _loss_stands(found):
+        text += ": unless the loss stands, these are not the weights that train"
+        fed = []
+    return Said(word="bad" if fed else "watch" if still else "good", sentence=text, numbers=numbers)
+
+
+def none_is_updated(relative: Series, rate_is_on: Mask, found: Findings) -> bool:
+    """Tell whether all updates after the warm-up are zero though there is a rate, and the loss stands where it began.
+
+    A log that rounds a ratio to nothing looks the same, but its loss falls.
+
+    Args:
+        relative: The update of all weights over them.
+        rate_is_on: Whether each of its finite points had a learning rate.
+        found: Findings that are more than a note.
+    """
+    steps, values = points(relative)
+    late = values[rate_is_on & (steps > WARMUP)]
+    return len(late) >= CHECKPOINTS and not late.any() and _loss_stands(found)
+
+
+def _loss_stands(found: Findings) -> bool:
+    """Tell whether the loss stands where it began, as LOSS003 and LOSS007 have it: not where it came to rest later."""
+    return any((each.first_step or 0) <= WARMUP for each in found.of(loss_not_falling, loss_frozen))
+
+
+def _with_gradient(names: list[str], gradient: Series | None) -> list[str]:
+    """Return the tensors whose last gradient is at least a small share of the median tensor's."""
+    if gradient is None or not names:
+        return []
+    _, last = last_row(gradient)
+    least = SMALL * float(np.median(list(last.values())))
+    return [name for name in names if last.get(name, 0.0) > max(0.0, least)]
