@@ -278,7 +278,7 @@ FAMILIES = {
     "translator": replace(LOOP, model=Translator, rows=two_languages, loss=translated, through="lightning", lr=1e-3, clip=1.0),
     "bert_with_a_head": replace(LOOP, model=Pooled, rows=sorted_texts, loss=classified, facts={}, lr=5e-4),
     "bert_by_sgd": replace(
-        LOOP, model=Pooled, rows=sorted_texts, loss=classified, facts={}, optimizer="sgd", lr=0.03, batch=32, warmup=20
+        LOOP, model=Pooled, rows=sorted_texts, loss=classified, facts={}, optimizer="sgd", lr=0.01, batch=32, warmup=20
     ),
     "mixtral": replace(TEXT, model=mixtral),
     "gemma": replace(TEXT, model=gemma),

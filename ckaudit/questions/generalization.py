@@ -133,7 +133,8 @@ def capacity_sufficient(
 @question(
     "D5.4", needs=[train_loss_raw], wants=[train_loss_slope, tokens_seen, FACTS],
     rules=(
-        "overfitting", "repeated_batch", "repeated_documents", "tokens_stand_still", "text_statistics_drift", "loss_rises",
+        "nonfinite_values", "overfitting", "repeated_batch", "repeated_documents", "tokens_stand_still", "text_statistics_drift",
+        "loss_rises",
         *STANDS,
     ),
 )  # fmt: skip

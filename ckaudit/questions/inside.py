@@ -135,7 +135,7 @@ def content_or_position(
 
 @question("D3.4", needs=[relative_movement], wants=[FACTS], rules=("weights_grow", "weights_shrink", "weights_jump"))
 def weights_changed_most(
-    moved: Series, facts: Manifest | None, *, top: float = 1 / 3, watch: float = 0.5, least: float = 0.1, hardly: float = 0.01
+    moved: Series, facts: Manifest | None, *, top: float = 1 / 3, watch: float = 0.5, least: float = 0.1, hardly: float = 0.02
 ) -> Said:
     """Which weights changed most?
 
@@ -146,7 +146,7 @@ def weights_changed_most(
     ## Watch
     Fewer.
     ## Bad
-    No projection came `least` as far as an embedding or a norm did, nor `hardly` of where it started (as in D3.6): only these
+    No projection came `least` as far as an embedding or a norm did, nor `hardly` of where it started: only these
     moved. A head that starts anew moves far in every fine-tuning, and is not compared. Under plain SGD embeddings move further
     than all else, for nothing evens their gradients out. The others are starting values.
     """

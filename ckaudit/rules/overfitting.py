@@ -13,7 +13,7 @@ from ckaudit.run.series import Floats, Series, Steps
 EVALS_PER_QUARTER = 3
 """A validation loss that stands is told from the medians of quarters of so many evaluations."""
 
-SMALL_DEVIATIONS = 6.0
+LARGE, SMALL_DEVIATIONS = 0.1, 6.0
 """A rise of less than a tenth must stand out of the noise further than sustained_rise asks of a larger one."""
 
 
@@ -46,7 +46,9 @@ def overfitting(
     if losses[-1] < solved * float(np.median(losses[:3])):
         return
     level = None if train is None else train.values[known, 0]
-    risen = sustained_rise(losses) or sustained_rise(losses, min_share=rise, min_deviations=SMALL_DEVIATIONS)
+    risen = sustained_rise(losses, min_share=max(rise, LARGE)) or sustained_rise(
+        losses, min_share=rise, min_deviations=SMALL_DEVIATIONS
+    )
     if risen is None or falls_on(losses[risen.onset :], risen):
         yield from _stands(steps, losses, level, gain, fall, apart)
         return

@@ -67,8 +67,10 @@ def train_val_inverted(
             span, "sev2", "the training loss lies above {where} by {value:.0%} of what the run began with; "
             "no dropout or smoothing makes more than {limit:.0%}", badness=steady, limit=limit,
         )  # fmt: skip
-    drops = facts is None or facts.dropout is UNSET or facts.dropout > 0
-    wider = late <= START and not drops and _widens(val, gap[:, 0], widens, chance, -(-2 * AROUND * len(val.steps) // len(known)))
+    drops_nothing = facts is not None and facts.dropout == 0
+    wider = (
+        late <= START and drops_nothing and _widens(val, gap[:, 0], widens, chance, -(-2 * AROUND * len(val.steps) // len(known)))
+    )
     for span in spans(val, rest, min_points=min_evals):
         yield Hit.over(
             span, "sev2" if wider else "note", "the training loss lies above {where} by {value:.0%} of what the run began with"

@@ -13,7 +13,7 @@ from ckaudit.audit.report import triage_run
 from ckaudit.contract.interview import Answer, Phase
 from ckaudit.contract.report import Diagnosis, Finding
 from ckaudit.metrics.gradients import gradient_norm
-from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw
+from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, val_loss
 from ckaudit.questions.question import Question, Said
 from tests.cases import run_of
 
@@ -137,7 +137,8 @@ def test_a_wrong_number_voids_what_is_made_of_it_and_nothing_else():
     wrong = Finding(code="CLM001", name="contradicted_claim", severity="sev2", message="it is wrong", where="train_loss_ema")
     levels = {"val_loss": {"steps": "10..100:10", "value": 2.0}, "train_loss_ema": {"steps": "1..100", "value": 2.0}}
     run = run_of({"name": "a", "scalars": LOSS | levels})
-    assert answer(made(well), run, [wrong], []).word == "good"
+    of_val = msgspec.structs.replace(made(well), needs=(val_loss,))
+    assert answer(of_val, run, [wrong], []).word == "good"
     level = msgspec.structs.replace(made(well), needs=(train_loss_at_evals,))
     assert answer(level, run, [wrong], []).word == "watch"
 
