@@ -30,8 +30,8 @@ def overfitting(
     Where no training loss was recorded the rise alone counts, and the message says so. The first step is that of the
     first evaluation after the divergence step: in between it began. A validation loss that stands is as bad: it gains less
     than `gain` from the third quarter of the evaluations to the last, while the training loss falls by `fall` and ends more
-    than `apart` of the validation loss below it. A validation loss below `solved` of its first ones is one of a task that is
-    solved: of the middle of three, for an untrained model may cost anything.
+    than `apart` of the validation loss below it. A validation loss below `solved` of the first losses is one of a task that
+    is solved: of the middle of three, for an untrained model may cost anything, or of the training loss there.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
@@ -43,9 +43,9 @@ def overfitting(
         yield Skip("too_few_points", f"{int(known.sum())} evaluations; {min_evals} are needed")
         return
     steps, losses = val.steps[known], val.values[known, 0]
-    if losses[-1] < solved * float(np.median(losses[:3])):
-        return
     level = None if train is None else train.values[known, 0]
+    if losses[-1] < solved * _first(losses, level):
+        return
     risen = sustained_rise(losses, min_share=max(rise, LARGE)) or sustained_rise(
         losses, min_share=rise, min_deviations=SMALL_DEVIATIONS
     )
@@ -65,6 +65,12 @@ def overfitting(
         + ("" if risen.noise_is_known else f", in the {len(losses)} evaluations that there are")
         + ("; no training loss was recorded beside it" if train is None else ""),
     )  # fmt: skip
+
+
+def _first(losses: Floats, train: Floats | None) -> float:
+    """Return the level that the losses begin at."""
+    known = train[np.isfinite(train)] if train is not None else np.empty(0)
+    return max(float(np.median(losses[:3])), float(known[0]) if len(known) else 0.0)
 
 
 def _rises_along(train: Floats, val: Rise, min_share: float, *, max_ratio: float = 0.1) -> bool:
