@@ -69,7 +69,10 @@ def learn(texts: list[str], merges: int) -> list[Pair]:
     for index in range(len(words)):
         enter(index, 1)
     found: list[Pair] = []
-    while len(found) < merges and (best := max(pairs, key=lambda pair: (pairs[pair], -pair[0], -pair[1]))) and pairs[best] > 0:
+    while len(found) < merges:
+        best = max(pairs, key=lambda pair: (pairs[pair], -pair[0], -pair[1]))
+        if pairs[best] <= 0:
+            break
         for index in places.pop(best):
             enter(index, -1)
             words[index] = merged(words[index][0], best, Characters.count + len(found)), words[index][1]
