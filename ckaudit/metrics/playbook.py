@@ -46,7 +46,6 @@ BAD_SHAPES: dict[str, tuple[BadShape, ...]] = {
     "learning_rate": (BadShape("warms up again", 0.0),),
     "lr_phase": (BadShape("goes back", 0.2),),
     "tokens_per_update": (BadShape("falls", 0.15), BadShape("is never back up", 0.1)),
-    "grad_global_norm": (BadShape("slides up", 2.5),),
     "grad_clip_rate": (BadShape("rises", 0.5, floor=0.5), BadShape("stays high", 0.5, note=True)),
     "update_to_weight": (BadShape("surges", 2.5),),
     "grad_noise_scale": (BadShape("humps", 4.0), BadShape("humps", 2.5, note=True)),

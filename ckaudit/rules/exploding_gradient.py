@@ -10,6 +10,7 @@ from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.curve_shapes import slide
 from ckaudit.run.growth import Growth, sustained_growth
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spans import Span, spans
@@ -28,6 +29,7 @@ HOLDER_SHARE = 0.9
 def exploding_gradient(
     norm: Series, box: Series | None, loss: Series | None, *,
     note_ratio: float = 4.0, max_ratio: float = 10.0, min_points: int = 3, shock: float = 1000.0, felt: float = 0.05,
+    slide_ratio: float = 2.5,
 ) -> Iterator[Hit | Skip]:  # fmt: skip
     """The gradient norm leaves its usual size by an order of magnitude and stays there.
 
@@ -38,6 +40,8 @@ def exploding_gradient(
     bit 650,000. What is shorter but over `note_ratio` is noted, all of it once.
     And from three points on, whatever their number: a norm whose end lies `max_ratio` times above what it was before, and
     above all of it, for one that grows slowly takes the running median with it; sev2 where its last point alone says so.
+    One that grows to `slide_ratio` over the second half and no more slowly than over the first (a curve that is straight on a log
+    axis, M09) is sev2: none of 115 healthy recordings and public logs comes to twice.
     Where a black box holds the step of a short one, and a tensor has most of the squared norm, that is the place.
     An explosion is only noted where the norm stays below its own median over the first ten points, or has grown by less than
     `max_ratio` to the power of 1.5, and the loss stays within `felt` of its range above the lowest.
@@ -74,7 +78,15 @@ def exploding_gradient(
         yield _placed(hit, box)
         ratio[span.rows] = np.nan
     if not exploded and (growth := sustained_growth(norm.values[positive, 0], min_ratio=max_ratio)) is not None:
+        exploded = True
         yield _grown(norm, positive, growth, loss, felt, max_ratio)
+    if not exploded and (turn := slide(norm.values[positive, 0], times=slide_ratio)) is not None:
+        rows = positive[turn.first : turn.last + 1]
+        yield Hit(
+            severity="sev2", where=norm.labels[0], first=int(norm.steps[rows[0]]), last=int(norm.steps[rows[-1]]),
+            value=turn.after, limit=turn.before, points=len(rows),
+            message="the gradient norm grows and does not slow down, from {limit:.3g} in the middle of the run to {value:.3g}",
+        )  # fmt: skip
     yield from _isolated(norm, np.nan_to_num(ratio[:, 0]), note_ratio)
 
 
