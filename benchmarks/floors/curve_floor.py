@@ -43,7 +43,7 @@ def designs(count: int) -> tuple[Floats, Floats]:
     return np.array([np.stack([ones, form], axis=1) for form in forms]), np.array(ill)
 
 
-def best(tables: Floats, values: Floats, weights: Floats) -> float:
+def best_log_likelihood(tables: Floats, values: Floats, weights: Floats) -> float:
     """Return the best log likelihood of all designs whose coefficients but the floor are not negative, or of a constant."""
     weighted, target = tables * weights[None, :, None], values * weights
     products = np.einsum("kni,knj->kij", weighted, weighted) + 1e-9 * np.eye(tables.shape[2])
@@ -55,19 +55,19 @@ def best(tables: Floats, values: Floats, weights: Floats) -> float:
     return max(-len(values) * math.log(noise) - least / (2 * noise**2) for noise in NOISES)
 
 
-def ratio(healthy: Floats, ill: Floats, values: Floats, levels: Floats) -> float:
+def log_likelihood_ratio(healthy: Floats, ill: Floats, values: Floats, levels: Floats) -> float:
     """Return the log likelihood ratio of an illness anywhere over none, where the noise is a share of `levels`."""
     unit = float(levels.mean())
-    return best(ill, values / unit, unit / levels) - best(healthy, values / unit, unit / levels)
+    return best_log_likelihood(ill, values / unit, unit / levels) - best_log_likelihood(healthy, values / unit, unit / levels)
 
 
-def rows_of_rises(count: int, draws: int) -> list[str]:
+def rise_rows(count: int, draws: int) -> list[str]:
     """Return how often a climb and a jump are found in so many points, by noise."""
     rng, (healthy, ill) = np.random.default_rng(count), designs(count)
     limits = []
     for noise in curves.NOISES:
         clean = [curves.clean(rng, count, noise) for _ in range(draws)]
-        ratios = [ratio(healthy, ill, curves.noisy(rng, each, noise), each) for each in clean]
+        ratios = [log_likelihood_ratio(healthy, ill, curves.noisy(rng, each, noise), each) for each in clean]
         limits.append(float(np.quantile(ratios, 1 - FALSE_ALARMS)))
     rows = []
     kinds: tuple[curves.Illness, ...] = ("climb", "jump")
@@ -78,13 +78,13 @@ def rows_of_rises(count: int, draws: int) -> list[str]:
                 curves.risen(rng, curves.clean(rng, count, noise), curves.onset_of(rng, count), noise, illness)
                 for _ in range(draws)
             ]
-            hits = sum(ratio(healthy, ill, curves.noisy(rng, each, noise), each) > max(limits) for each in risen)
+            hits = sum(log_likelihood_ratio(healthy, ill, curves.noisy(rng, each, noise), each) > max(limits) for each in risen)
             cells.append(f"{100 * hits / draws:.1f}")
         rows.append(f"| {count} | {illness} | " + " | ".join(cells) + " |")
     return rows
 
 
-def row_of_flat(count: int) -> str:
+def flat_row(count: int) -> str:
     """Return how often a flat curve is told from a fine-tuning, by noise."""
     normal, first = NormalDist(), count / 4
     apart = [FINE_TUNING / (noise * math.sqrt(1 / first + 1 / (count - first))) for noise in curves.NOISES]
@@ -100,9 +100,9 @@ def main() -> None:
     print("| points | illness | noise 1% | 3% | 10% |")
     print("|---|---|---|---|---|")
     for count in (5, 7, 10, 15, 20):
-        print(*rows_of_rises(count, draws), sep="\n", flush=True)
+        print(*rise_rows(count, draws), sep="\n", flush=True)
     for count in curves.LENGTHS:
-        print(row_of_flat(count))
+        print(flat_row(count))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,14 @@ from ckaudit.metrics.replay import replay_first_difference, replay_identical, re
 from ckaudit.metrics.weights import update_norm, update_to_weight_global, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type
 from ckaudit.questions.question import FINDINGS, Said, above, foreign, question, unrecorded, worse
-from ckaudit.questions.updates import as_checkpoints_show, has_rate, last_with_rate, none_is_updated, still_at_last_update
 from ckaudit.questions.values import apart_alike, largest, last_row, listed, no_fall, points, row_of, smallest
+from ckaudit.questions.weight_updates import (
+    answer_from_checkpoints,
+    last_with_learning_rate,
+    learning_rate_is_on,
+    no_weight_is_updated,
+    unchanged_by_last_update,
+)
 from ckaudit.rules.dead_parameter import dead_parameter
 from ckaudit.rules.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
 from ckaudit.rules.rule import FACTS
@@ -246,23 +252,23 @@ def weights_updated(
     weights together are zero at all steps, and the loss stands where it began. `near` is a starting value.
     """
     still, text, numbers = (
-        ([], "", {}) if norm is None else still_at_last_update(_judged(norm, gradient, facts, types), rate, near)
+        ([], "", {}) if norm is None else unchanged_by_last_update(_judged(norm, gradient, facts, types), rate, near)
     )
     if norm is None and relative is None:
         if seen is None:
             return unrecorded("no update was measured", "update_norm", "update_to_weight_global")
         dense = _judged(seen, gradient, facts, types).only(lambda name: not table_of(facts).is_expert(name))
-        return as_checkpoints_show(dense, gradient, found)
+        return answer_from_checkpoints(dense, gradient, found)
     word: Word = "good"
     if still:
         fed = last_row(gradient)[1] if gradient is not None else {}
         starved = [name for name in still if fed.get(name) == 0]
         word = "watch" if len(starved) == len(still) else "bad"
-    if relative is not None and (share := last_with_rate(relative, rate)) is not None:
+    if relative is not None and (share := last_with_learning_rate(relative, rate)) is not None:
         step, value = share
         numbers["relative"] = value
         text += ("; " if text else "") + f"the update of step {step} is {value:.3g} of all weights"
-        none = norm is None and none_is_updated(relative, has_rate(points(relative).steps, rate, near), found)
+        none = norm is None and no_weight_is_updated(relative, learning_rate_is_on(points(relative).steps, rate, near), found)
         text += ", as those of all steps after the warm-up are, and the loss stands where it began" if none else ""
         word = worse(word, "bad" if none else "watch" if value < lowest else "good")
     if not numbers:

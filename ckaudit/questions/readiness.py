@@ -24,7 +24,7 @@ from ckaudit.questions.generalization import RISE
 from ckaudit.questions.learning import STANDS
 from ckaudit.questions.question import Said, above, below, question, unrecorded, worse
 from ckaudit.questions.values import Points, points
-from ckaudit.run.falls import comes_down
+from ckaudit.run.falls import ends_lower
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.series import Series
 
@@ -140,12 +140,12 @@ def fine_tuning_works(slices: Series | None, scores: Series | None, *, least: fl
         "format_first": formed.first[1],
         "format_last": formed.last[1],
     }
-    falls, rises = comes_down(loss.values, min_fall=least), comes_down(-formed.values, min_fall=least)
+    falls, rises = ends_lower(loss.values, min_fall=least), ends_lower(-formed.values, min_fall=least)
     word: Word = "good" if falls and rises else "watch" if rises else "bad"
     if len(following.values) > 1:
         numbers |= {"following_first": following.first[1], "following_last": following.last[1]}
         text += f", that of following them from {following.first[1]:.2g} to {following.last[1]:.2g}"
-        if word == "good" and not comes_down(-following.values, min_fall=least):
+        if word == "good" and not ends_lower(-following.values, min_fall=least):
             word = "watch"
     return Said(word=word, sentence=text, numbers=numbers)
 

@@ -26,13 +26,16 @@ from ckaudit.rules.text_statistics_drift import LEAST
 from ckaudit.run.departures import departures
 from ckaudit.run.falls import largest_fall, never_falls, smallest_visible_fall
 from ckaudit.run.peaks import passing_peaks
-from ckaudit.run.rises import falling_fits, sustained_rise
+from ckaudit.run.rises import isotonic_fits, sustained_rise
 from ckaudit.run.series import Floats, Series, at
 
 EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default
 SHARE: float = source_drift.thresholds["least"]
 RELATIVE: float = source_drift.thresholds["relative"]
 TOKENS: float = LEAST["seq_len_p50_p95"]
+
+ORDINARY_GAIN = 0.037
+"""Share of the loss that the least of the healthy decays of public logs and the lab gained."""
 
 
 class _Schedule(NamedTuple):
@@ -62,7 +65,7 @@ class _Schedule(NamedTuple):
 def schedule_right(
     rate: Series, over_peak: Series, loss: Series, sources: Series | None, languages: Series | None, lengths: Series | None,
     found: Findings, facts: Manifest | None, *, near: float = 0.9, early: int = EARLY, lost: float = 0.3, decayed: float = 0.5,
-    gain: float = 0.005, ordinary: float = 0.037, few: int = 20, solved: float = 0.1,
+    gain: float = 0.005, few: int = 20, solved: float = 0.1,
 ) -> Said:  # fmt: skip
     """Is the learning-rate schedule right?
 
@@ -72,11 +75,11 @@ def schedule_right(
     ## Good
     No spike there, and once the rate has fallen below `decayed` of its peak, the loss fell by more than `gain` of itself
     since the decay began (medians of `few` points, or of a third of what there is; playbook D4.6; healthy decays of public
-    logs and the lab gain `ordinary` and more). A run that does not decay is judged by its peak alone.
+    logs and the lab gain 3.7 % and more). A run that does not decay is judged by its peak alone.
     ## Watch
     A spike that came back, while the rate was above `near` of its highest so far and the peak at most `early` steps old
     (as in missing_warmup). Or a decay that gained nothing where the loss is below `solved` of its first, or so noisy that a gain
-    of `ordinary` would not be seen.
+    of 3.7 % would not be seen.
     ## Bad
     A graver spike, or one that took back `lost` of all that had been gained (as passing_peaks and sustained_rise have it), but
     where it begins with other data, as run.json plans them or the log shows by shares of sources and languages or by lengths; or
@@ -107,7 +110,7 @@ def schedule_right(
         numbers["gain"] = (decay.before - decay.after) / abs(decay.before) if decay.before else 0.0
         text += f"; in the decay the loss goes from {decay.before:.4g} to {decay.after:.4g}"
         if numbers["gain"] <= gain and decay.never_falls:
-            is_open = abs(decay.after) <= solved * abs(float(course.values[0])) or decay.visible > ordinary
+            is_open = abs(decay.after) <= solved * abs(float(course.values[0])) or decay.visible > ORDINARY_GAIN
             word = worse(word, "watch" if is_open else "bad")
     return Said(word=word, sentence=text, numbers=numbers)
 
@@ -215,7 +218,7 @@ def _decay(course: Points, left: int, few: int, gain: float) -> _Decay | None:
     few = min(few, len(after) // 3)
     if len(before) < 3 or few < 2:
         return None
-    level = before[-min(few, int(falling_fits(before).width[-1])) :]
+    level = before[-min(few, int(isotonic_fits(before).width[-1])) :]
     part = np.concatenate([level, after])
     rises, fall = sustained_rise(part) is not None, largest_fall(part)
     never = rises or fall.first - fall.last <= gain * abs(fall.first) or never_falls(part, min_fall=gain) is not None

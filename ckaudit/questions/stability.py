@@ -19,12 +19,12 @@ from ckaudit.questions.values import (
     LOWEST,
     apart_alike,
     growth,
-    is_a_jump,
     largest,
     last_row,
     levels,
-    over_lowest,
     points,
+    ratio_to_lowest_before,
+    rises_at_once,
     row_of,
     smallest,
 )
@@ -68,10 +68,11 @@ def spike_recovers(
     """
     course = points(loss)
     rises = found.of(loss_rises)
-    stays = None if relative is not None else next((each for each in rises if is_a_jump(course, each, least=jump)), None)
+    stays = None if relative is not None else next((each for each in rises if rises_at_once(course, each, least=jump)), None)
     if relative is None and stays is None and len(course.values) < ENOUGH_FOR_NOISE:
         return unrecorded(f"{len(course.values)} points of train_loss_raw; {ENOUGH_FOR_NOISE} are needed", "train_loss_raw")
-    (steps, heights), level = (points(relative), "median") if relative is not None else (over_lowest(course), "lowest level")
+    steps, heights = points(relative) if relative is not None else ratio_to_lowest_before(course)
+    level = "median" if relative is not None else "lowest level"
     if stays is None and heights.max(initial=0.0) <= 1:
         return Said(word="watch" if rises else "good", sentence=f"no loss stands above the {level} of those before it")
     step = int(steps[int(np.argmax(heights))]) if stays is None else int(stays.first_step or 0)

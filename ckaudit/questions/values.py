@@ -8,8 +8,9 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.report import Finding
-from ckaudit.run.falls import fall_of_thirds
+from ckaudit.run.falls import fall_between_thirds
 from ckaudit.run.medians import median_of, medians_of_parts, medians_of_three
+from ckaudit.run.rises import end_level
 from ckaudit.run.robust import begins_with_its_run
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.tensors import TensorTable
@@ -75,7 +76,7 @@ def no_fall(steps: Steps, values: Floats, least: float) -> str | None:
         values: Finite, shape (N,), five at least.
         least: The share of the level that counts as a fall.
     """
-    fall = fall_of_thirds(values)
+    fall = fall_between_thirds(values)
     if not fall.is_none:
         return None
     if not begins_with_its_run(steps):
@@ -85,10 +86,10 @@ def no_fall(steps: Steps, values: Floats, least: float) -> str | None:
     return ""
 
 
-def over_lowest(found: Points) -> Points:
+def ratio_to_lowest_before(found: Points) -> Points:
     """Return each point of a curve over the lowest level before it, a median of three; none of a curve that is not positive.
 
-    >>> over_lowest(Points(np.array([1, 2, 3, 4]), np.array([4.0, 2.0, 2.0, 6.0]))).values.tolist()
+    >>> ratio_to_lowest_before(Points(np.array([1, 2, 3, 4]), np.array([4.0, 2.0, 2.0, 6.0]))).values.tolist()
     [0.6666666666666666, 1.0, 3.0]
     """
     if len(found.values) < 2 or found.values.min() <= 0:
@@ -97,7 +98,7 @@ def over_lowest(found: Points) -> Points:
     return Points(found.steps[1:], found.values[1:] / lowest)
 
 
-def is_a_jump(found: Points, rise: Finding, *, least: float) -> bool:
+def rises_at_once(found: Points, rise: Finding, *, least: float) -> bool:
     """Tell whether a curve makes half of a lasting rise from the two points before where it begins to the three from there on.
 
     Args:
@@ -109,8 +110,7 @@ def is_a_jump(found: Points, rise: Finding, *, least: float) -> bool:
     if not 0 < row < len(found.values) or not isinstance(rise.limit, float):
         return False
     before, after = found.values[max(0, row - 2) : row], found.values[row : row + 3]
-    end = float(np.median(found.values[row:][-max(3, (len(found.values) - row) // 3) :]))
-    is_at_once = median_of(after) - median_of(before) >= 0.5 * (end - rise.limit)
+    is_at_once = median_of(after) - median_of(before) >= 0.5 * (end_level(found.values[row:]) - rise.limit)
     return is_at_once and median_of(after) > least * rise.limit > 0
 
 

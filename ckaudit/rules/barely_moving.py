@@ -17,7 +17,7 @@ from ckaudit.metrics.weights import relative_movement, update_norm, update_to_we
 from ckaudit.metrics.words import element_type, optimizer_adapts
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.cancelled import cancelled, waiting_factors
-from ckaudit.run.falls import fall_of_thirds
+from ckaudit.run.falls import fall_between_thirds
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensors import TensorTable, table_of
@@ -193,7 +193,7 @@ def _falls(loss: Series, steps: Steps) -> bool:
     """Tell whether the loss has come down while the checkpoints were taken."""
     within = loss.finite[:, 0] & (loss.steps >= steps[0]) & (loss.steps <= steps[-1])
     values = loss.values[within, 0]
-    return len(values) >= 3 and not fall_of_thirds(values).is_none
+    return len(values) >= 3 and not fall_between_thirds(values).is_none
 
 
 def _told_of_record(name: str, first: int, last: int, gradient: Series | None) -> tuple[Severity, str]:

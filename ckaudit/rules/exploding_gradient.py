@@ -10,9 +10,8 @@ from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.curve_shapes import Turn, slide
+from ckaudit.run.curve_shapes import slide
 from ckaudit.run.growth import Growth, sustained_growth
-from ckaudit.run.robust import BLOCKS, parts_of, rank_trend
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spans import Span, spans
 
@@ -21,9 +20,6 @@ WINDOW = 50
 
 MIN_HISTORY = 10
 """Points before the first that is held against a running median: fewer are no usual size."""
-
-STEADY = 2.5
-"""Standard deviations of pure noise, by ranks, from which on a norm grows steadily: one in a hundred and sixty does by chance."""
 
 HOLDER_SHARE = 0.9
 """Share of the squared norm from which a tensor is the place: it has more than nine others together."""
@@ -45,7 +41,7 @@ def exploding_gradient(
     And from three points on, whatever their number: a norm whose end lies `max_ratio` times above what it was before, and
     above all of it, for one that grows slowly takes the running median with it; sev2 where its last point alone says so.
     One that grows to `slide_ratio` over the second half and no more slowly than over the first (a curve that is straight on a log
-    axis, M09) is sev2: none of 115 healthy recordings and public logs comes to twice.
+    axis, M09) is sev2: none of 114 healthy recordings and public logs comes to twice.
     Where a black box holds the step of a short one, and a tensor has most of the squared norm, that is the place.
     An explosion is only noted where the norm stays below its own median over the first ten points, or has grown by less than
     `max_ratio` to the power of 1.5, and the loss stays within `felt` of its range above the lowest.
@@ -84,7 +80,7 @@ def exploding_gradient(
     if not exploded and (growth := sustained_growth(norm.values[positive, 0], min_ratio=max_ratio)) is not None:
         exploded = True
         yield _grown(norm, positive, growth, loss, felt, max_ratio)
-    if not exploded and (turn := _slides(norm.values[positive, 0], slide_ratio)) is not None:
+    if not exploded and (turn := slide(norm.values[positive, 0], times=slide_ratio)) is not None:
         rows = positive[turn.first : turn.last + 1]
         yield Hit(
             severity="sev2", where=norm.labels[0], first=int(norm.steps[rows[0]]), last=int(norm.steps[rows[-1]]),
@@ -92,13 +88,6 @@ def exploding_gradient(
             message="the gradient norm grows and does not slow down, from {limit:.3g} in the middle of the run to {value:.3g}",
         )  # fmt: skip
     yield from _isolated(norm, np.nan_to_num(ratio[:, 0]), note_ratio)
-
-
-def _slides(values: Floats, ratio: float) -> Turn | None:
-    """Return the second half of a norm that grows by a ratio in it, from its lowest level on more steadily than chance does."""
-    _, levels = parts_of(values, BLOCKS)
-    after = levels[int(np.argmin(levels)) :]
-    return slide(values, times=ratio) if len(after) >= 5 and rank_trend(after) > STEADY else None
 
 
 def _is_harmless(span: Span, norm: Series, loss: Series | None, felt: float) -> bool:

@@ -8,7 +8,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.oscillation import oscillation
-from ckaudit.run.rises import Rise, falls_on, sustained_rise
+from ckaudit.run.rises import Rise, falls_on, large_or_clear_rise, sustained_rise
 from ckaudit.run.robust import looks_like_a_score
 from ckaudit.run.series import Floats, Series, Steps
 
@@ -17,9 +17,6 @@ MIN_POINTS = 3
 
 POINTS_PER_BLOCK = 10
 """A median of fewer is no level of a long log."""
-
-SMALL_DEVIATIONS = 6.0
-"""A rise by half of what is asked for counts where it stands out of the noise so far, which a larger one need not."""
 
 
 @rule("LOSS004", severity="sev1", needs=[train_loss_raw], wants=[learning_rate], unit="nats/token")
@@ -65,8 +62,9 @@ def loss_rises(
 
 def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:
     """Return how the loss ends above its lowest level; where nothing else is told, half of `min_rise` may do."""
-    found = sustained_rise(values, min_share=min_rise)
-    return found or (sustained_rise(values, min_share=min_rise / 2, min_deviations=SMALL_DEVIATIONS) if alone else None)
+    return (
+        large_or_clear_rise(values, large=min_rise, small=min_rise / 2) if alone else sustained_rise(values, min_share=min_rise)
+    )
 
 
 def _score(steps: Steps, values: Floats) -> Hit:

@@ -7,14 +7,14 @@ import numpy as np
 from ckaudit.metrics.divergence import divergence_step
 from ckaudit.metrics.loss import train_loss_at_evals, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.rises import Rise, falls_on, sustained_rise
+from ckaudit.run.rises import Rise, falls_on, large_or_clear_rise, sustained_rise
 from ckaudit.run.series import Floats, Series, Steps
 
 EVALS_PER_QUARTER = 3
 """A validation loss that stands is told from the medians of quarters of so many evaluations."""
 
-LARGE, SMALL_DEVIATIONS = 0.1, 6.0
-"""A rise of less than a tenth must stand out of the noise further than sustained_rise asks of a larger one."""
+LARGE = 0.1
+"""A rise of less than a tenth must stand out of the noise further than a larger one."""
 
 
 @rule("LOSS002", severity="sev2", needs=[val_loss], wants=[train_loss_at_evals], unit="nats/token")
@@ -46,9 +46,7 @@ def overfitting(
     level = None if train is None else train.values[known, 0]
     if losses[-1] < solved * _first(losses, level):
         return
-    risen = sustained_rise(losses, min_share=max(rise, LARGE)) or sustained_rise(
-        losses, min_share=rise, min_deviations=SMALL_DEVIATIONS
-    )
+    risen = large_or_clear_rise(losses, large=max(rise, LARGE), small=rise)
     if risen is None or falls_on(losses[risen.onset :], risen):
         yield from _stands(steps, losses, level, gain, fall, apart)
         return

@@ -8,13 +8,15 @@ from msgspec import Struct
 
 from ckaudit.run.peaks import lone_peaks
 from ckaudit.run.rises import PRIOR_NOISE, sustained_rise
-from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, parts_of
+from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, parts_of, rank_trend
 from ckaudit.run.series import Floats, Steps
 
 LARGE = 0.5
 """A rise by so much of the level that three standard errors are enough, where hardly a point of the two ends is mixed."""
 BEGUN = 0.1
 """Share of a rise from which on it has begun: rows before it still stand at the low level."""
+STEADY = 2.5
+"""Standard deviations of pure noise, by ranks, from which on a slide is steady: one in a hundred and sixty is so by chance."""
 SETTLED = 1.2
 """A curve has settled where it comes no higher than by so much over all before; a warm-up does so at each point."""
 
@@ -198,9 +200,11 @@ def slide(values: Floats, *, times: float, slowing: float = 0.6) -> Turn | None:
         return None
     smooth = _middles(np.log(levels))
     half = len(smooth) // 2
+    since_lowest = levels[int(np.argmin(levels)) :]
+    is_steady = len(since_lowest) >= 5 and rank_trend(since_lowest) > STEADY
     early, late = smooth[half] - smooth[0], smooth[-1] - smooth[half]
     rates = early / half, late / (len(smooth) - 1 - half)
-    if late < np.log(times) or rates[1] < slowing * rates[0]:
+    if not is_steady or late < np.log(times) or rates[1] < slowing * rates[0]:
         return None
     return Turn(int(parts[half][0]), len(values) - 1, float(levels[half]), float(levels[-1]))
 

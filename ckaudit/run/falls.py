@@ -34,7 +34,7 @@ class Fall(Struct, frozen=True):
         return (self.first - self.last) / self.error if self.error > 0 else math.inf if self.first > self.last else 0.0
 
 
-def fall_of_thirds(values: Floats) -> Fall:
+def fall_between_thirds(values: Floats) -> Fall:
     """Return how far a curve has come down from its first third to its last; the error is NaN of fewer than five points.
 
     Args:
@@ -62,7 +62,12 @@ def largest_fall(values: Floats) -> Fall:
     return Fall(float(first[place]), float(last[place]), noise * float(errors[place]))
 
 
-def comes_down(values: Floats, *, min_fall: float, max_deviations: float = 3.3) -> bool:
+def _limit_by_noise(error: float, points: int, max_deviations: float) -> float:
+    """Return how far a fall must go to stand out of its standard error; where few points tell the noise badly, further."""
+    return max_deviations * (1 + 4 / points) * error
+
+
+def ends_lower(values: Floats, *, min_fall: float, max_deviations: float = 3.3) -> bool:
     """Tell whether a curve of two points or more ends below its first by a share of it, in a fall that no noise makes.
 
     Args:
@@ -70,11 +75,11 @@ def comes_down(values: Floats, *, min_fall: float, max_deviations: float = 3.3) 
         min_fall: The share.
         max_deviations: As in never_falls; of fewer than five points the noise is not known.
 
-    >>> comes_down(np.array([1.0, 0.4, 0.4]), min_fall=0.01), comes_down(np.array([1.0, 0.4, 1.0]), min_fall=0.01)
+    >>> ends_lower(np.array([1.0, 0.4, 0.4]), min_fall=0.01), ends_lower(np.array([1.0, 0.4, 1.0]), min_fall=0.01)
     (True, False)
     """
     fall, enough = largest_fall(values), min_fall * abs(float(values[0]))
-    by_noise = max_deviations * (1 + 4 / len(values)) * fall.error if len(values) >= 5 else 0.0
+    by_noise = _limit_by_noise(fall.error, len(values), max_deviations) if len(values) >= 5 else 0.0
     end = min(float(values[-1]), float(np.median(values[-max(1, len(values) // 3) :])))
     return fall.first - fall.last > max(enough, by_noise) and float(values[0]) - end > enough
 
@@ -96,13 +101,13 @@ def never_falls(
         return None
     fall = largest_fall(values)
     level = abs(float(np.median(values)))
-    noise = trimmed_noise(parts_of(values)[1])
-    if noise > max_noise * level or level == 0:
+    _, levels = parts_of(values)
+    if level == 0 or trimmed_noise(levels) > max_noise * level:
         return None
     # Steadier than one curve of pure noise in twenty where few points tell little else, than one in a hundred where they do.
-    if rank_trend(parts_of(values)[1]) < (-1.6 if len(values) < ENOUGH_FOR_NOISE else -2.3):
+    if rank_trend(levels) < (-1.6 if len(values) < ENOUGH_FOR_NOISE else -2.3):
         return None
-    by_noise = max_deviations * (1 + 4 / len(values)) * fall.error if len(values) >= 5 else 0.0
+    by_noise = _limit_by_noise(fall.error, len(values), max_deviations) if len(values) >= 5 else 0.0
     if fall.first - fall.last > max(min_fall * level, min(by_noise, max_fall * level)):
         return None
     return fall if sustained_rise(values) is None else None
@@ -121,4 +126,4 @@ def smallest_visible_fall(values: Floats, *, max_deviations: float = 3.3) -> flo
     noise = trimmed_noise(levels)
     level = abs(float(np.median(values)))
     error = noise * math.sqrt(16 / (3 * len(levels)))
-    return max_deviations * (1 + 4 / len(values)) * error / level if level else math.inf
+    return _limit_by_noise(error, len(values), max_deviations) / level if level else math.inf

@@ -27,17 +27,20 @@ PRIOR_POINTS = 2.0
 POINTS_PER_LEVEL = 1.2
 """What each level of a fitted fall costs in degrees of freedom, between one for its height and two with its place."""
 
-NOTHING = 1e-3
+CLEAR_DEVIATIONS = 6.0
+"""Of falling curves of noise of 20 % one in a hundred comes so far, whatever the size of its rise."""
+
+NEGLIGIBLE_SHARE = 1e-3
 """Share of the middle level below which a curve is at zero for all that matters; a logarithm would make much of it."""
 
-MORE = 1.1
+OVER_EARLIER_RISES = 1.1
 """A rise counts where it is larger by a tenth than any that the curve took back before."""
 
 MIN_POINTS_OF_LINE = 4
 """A straight line fits two points, and three nearly, whatever they are."""
 
 ZOOM = 8
-"""The last part of a long curve is looked at once more by itself: an eighth, in which 48 parts are 400 of the whole."""
+"""The last part of a long curve is looked at once more by itself: an eighth, in which 48 parts and more are 400 of the whole."""
 
 ZOOM_DEVIATIONS = 6.0
 """Neighbouring points of a long log share batches and rates, and scatter together: a rise of so few must stand out further."""
@@ -68,7 +71,7 @@ class Rise(Struct, frozen=True):
         return (self.end - self.low) / self.low if self.low > 0 else math.inf
 
 
-class FallingFits(Struct, frozen=True):
+class IsotonicFits(Struct, frozen=True):
     """The best falling curves through the first points of a curve, for each number of points from none to all, shape (N + 1,).
 
     Attributes:
@@ -117,9 +120,22 @@ def sustained_rise(
         if rise is None and len(values) > ZOOM * PARTS:
             first = len(values) - len(values) // ZOOM
             late = _rise_of_parts(values[first:], min_share, ZOOM_DEVIATIONS, min_share_alone, prior)
-            if late and late.end - late.low > MORE * _taken_back(values[: first + late.onset], len(values) - first - late.onset):
+            earlier = _taken_back(values[: first + late.onset], len(values) - first - late.onset) if late else 0.0
+            if late and late.end - late.low > OVER_EARLIER_RISES * earlier:
                 rise = replace(late, lowest=first + late.lowest, onset=first + late.onset)
     return rise
+
+
+def large_or_clear_rise(values: Floats, *, large: float, small: float) -> Rise | None:
+    """Return a rise by the share `large`, or one by `small` that stands out of the noise by `CLEAR_DEVIATIONS`; else None.
+
+    Args:
+        values: Finite, in the order of steps, shape (N,).
+        large: Share of the lowest level from which on a rise need stand out no further than sustained_rise asks.
+        small: The least share that matters.
+    """
+    found = sustained_rise(values, min_share=large)
+    return found or sustained_rise(values, min_share=small, min_deviations=CLEAR_DEVIATIONS)
 
 
 def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:
@@ -138,13 +154,13 @@ def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:
     return top <= len(levels) // 3 and rank_trend(levels) < -2.2 and peak - end >= given_back * (peak - rise.low)
 
 
-def falling_fits(values: Floats) -> FallingFits:
-    """Return how well falling curves fit the first points of a curve: pools of adjacent violators, one point at a time.
+def isotonic_fits(values: Floats) -> IsotonicFits:
+    """Return the falling isotonic regressions of the first points of a curve, by pooling adjacent violators one point at a time.
 
     Args:
         values: Finite, shape (N,).
 
-    >>> falling_fits(np.array([3.0, 1.0, 2.0])).squares.tolist()
+    >>> isotonic_fits(np.array([3.0, 1.0, 2.0])).squares.tolist()
     [0.0, 0.0, 0.0, 0.5]
     """
     count = len(values)
@@ -161,7 +177,7 @@ def falling_fits(values: Floats) -> FallingFits:
         pools.append((mean, points, within))
         total += within
         squares[row], levels[row], low[row], width[row] = total, len(pools), mean, points
-    return FallingFits(squares, levels, low, width)
+    return IsotonicFits(squares, levels, low, width)
 
 
 def fits_after(values: Floats, low: Floats) -> tuple[Floats, Floats]:
@@ -227,8 +243,8 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
         prior: See sustained_rise.
     """
     count, positive = len(levels), bool(levels.min() > 0)
-    compared = np.log(levels + NOTHING * float(np.median(levels))) if positive else levels
-    before = falling_fits(compared)
+    compared = np.log(levels + NEGLIGIBLE_SHARE * float(np.median(levels))) if positive else levels
+    before = isotonic_fits(compared)
     sums = np.concatenate([[0.0], np.cumsum(levels)])
     lows = (sums[:-1] - sums[np.arange(count) - before.width[:-1]]) / np.maximum(before.width[:-1], 1)
     after, costs = fits_after(compared, before.low[:-1])
@@ -242,12 +258,12 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
     found, middles = [], _middles_of_ends(levels)
     rows = np.arange(1, count if alone else count - 1)
     for row in rows[np.argsort(-deviations[rows])][:8].tolist():
-        low, end = float(lows[row]), _end(levels[row:])
+        low, end = float(lows[row]), end_level(levels[row:])
         middle = min(float(middles[row]), float(np.median(levels[max(row, count - 3) :])))
         rise = min(float(levels[row:].mean()) - low, 2 * (middle - low))
         enough = min_share * low if positive else 1.5 * float(np.ptp(levels[:row]))
-        enough = max(enough, MORE * _taken_back(levels[:row], int(before.width[row])))
-        if end - low > enough and rise > max(0.0, MORE * _taken_back(levels[:row], count - row)):
+        enough = max(enough, OVER_EARLIER_RISES * _taken_back(levels[:row], int(before.width[row])))
+        if end - low > enough and rise > max(0.0, OVER_EARLIER_RISES * _taken_back(levels[:row], count - row)):
             found.append(_Split(float(deviations[row]), row, int(before.width[row]), low, end))
     return found
 
@@ -279,6 +295,6 @@ def _taken_back(before: Floats, width: int) -> float:
     return max(0.0, float((means[width:] - lowest).max()))
 
 
-def _end(after: Floats) -> float:
+def end_level(after: Floats) -> float:
     """Return the level at the end of a part that may climb: the mean of two points, else the median of its last third."""
     return float(after.mean() if len(after) < 3 else np.median(after[-max(3, len(after) // 3) :]))

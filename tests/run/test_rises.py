@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.rises import falling_fits, fits_after, sustained_rise
+from ckaudit.run.rises import fits_after, isotonic_fits, sustained_rise
 
 
 def _falling(values):
@@ -15,7 +15,7 @@ def _falling(values):
 @pytest.mark.parametrize("count", [1, 2, 5, 20])
 def test_falling_fits_are_the_isotonic_regressions_of_all_first_points(count):
     values = np.random.default_rng(count).standard_normal(count)
-    fits = falling_fits(values)
+    fits = isotonic_fits(values)
     for points in range(1, count + 1):
         best = _falling(values[:points])
         assert fits.squares[points] == pytest.approx(float(np.square(values[:points] - best).sum()), abs=1e-12)

@@ -16,12 +16,12 @@ SMALL: float = barely_moving.thresholds["slow"]
 WARMUP: int = update_out_of_band.thresholds["warmup"]
 
 
-def still_at_last_update(trainable: Series, rate: Series | None, near: float) -> tuple[list[str], str, dict[str, float]]:
+def unchanged_by_last_update(trainable: Series, rate: Series | None, near: float) -> tuple[list[str], str, dict[str, float]]:
     """Return the trainable tensors that the last update left as they were, and the words on it."""
     known = trainable.finite.any(axis=1)
-    rows = np.flatnonzero(known & has_rate(trainable.steps, rate, near))
+    rows = np.flatnonzero(known & learning_rate_is_on(trainable.steps, rate, near))
     if not len(rows):
-        rows = np.flatnonzero(known & has_rate(trainable.steps, rate))
+        rows = np.flatnonzero(known & learning_rate_is_on(trainable.steps, rate))
     if not len(rows):
         return [], "", {}
     row, step = row_of(trainable, int(rows[-1])), int(trainable.steps[rows[-1]])
@@ -30,14 +30,14 @@ def still_at_last_update(trainable: Series, rate: Series | None, near: float) ->
     return still, text + (f", not {listed(still)}" if still else ""), {"tensors": float(len(row)), "still": float(len(still))}
 
 
-def last_with_rate(series: Series, rate: Series | None) -> tuple[int, float] | None:
+def last_with_learning_rate(series: Series, rate: Series | None) -> tuple[int, float] | None:
     """Return the last step that had a learning rate, and the value there."""
     steps, values = points(series)
-    known = np.flatnonzero(has_rate(steps, rate))
+    known = np.flatnonzero(learning_rate_is_on(steps, rate))
     return (int(steps[known[-1]]), float(values[known[-1]])) if len(known) else None
 
 
-def has_rate(steps: Steps, rate: Series | None, near: float = 0.0) -> Mask:
+def learning_rate_is_on(steps: Steps, rate: Series | None, near: float = 0.0) -> Mask:
     """Mark the steps that had a learning rate, of at least a share of its peak, as far as nobody said otherwise."""
     if rate is None:
         return steps > 0
@@ -46,7 +46,7 @@ def has_rate(steps: Steps, rate: Series | None, near: float = 0.0) -> Mask:
     return np.logical_and(steps > 0, ((rates > 0) & (rates >= least)).any(axis=1))
 
 
-def as_checkpoints_show(seen: Series, gradient: Series | None, found: Findings) -> Said:
+def answer_from_checkpoints(seen: Series, gradient: Series | None, found: Findings) -> Said:
     """Say which tensors change from one checkpoint to the next: "bad" where one never does that gets a gradient like others.
 
     One without a gradient beside others that have one is frozen on purpose, as a LoRA's base is. Of plain descent a small
@@ -74,7 +74,7 @@ def as_checkpoints_show(seen: Series, gradient: Series | None, found: Findings) 
     return Said(word="bad" if fed else "watch" if still else "good", sentence=text, numbers=numbers)
 
 
-def none_is_updated(relative: Series, rate_is_on: Mask, found: Findings) -> bool:
+def no_weight_is_updated(relative: Series, rate_is_on: Mask, found: Findings) -> bool:
     """Tell whether all updates after the warm-up are zero though there is a rate, and the loss stands where it began.
 
     A log that rounds a ratio to nothing looks the same, but its loss falls.
