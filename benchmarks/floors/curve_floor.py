@@ -7,15 +7,15 @@ of benchmarks/curves.py: a floor, a height, a pace and a form that it has to fit
 lies between 1 and 10 % of the level. It does not know the place. It compares the best likelihoods with and without an illness;
 its limit is such that one healthy curve in a hundred is accused, at the noise where that is most.
 
-Of a flat curve it knows the noise, and that a healthy one falls by 5 % within its first quarter, as a fine-tuning may: it tells
-the mean of the first quarter from that of the rest, and takes for flat what one healthy curve in a hundred looks like.
+Of a flat curve it knows the same of the noise, and that a healthy one falls by 5 % within its first quarter, as a fine-tuning
+may: it compares the best likelihoods of a level and of such a fall, and takes for flat what one healthy curve in a hundred looks
+like.
 """
 
 import argparse
 import math
 import sys
 from pathlib import Path
-from statistics import NormalDist
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from ckaudit.run.series import Floats  # noqa: E402
 
 NOISES = np.geomspace(0.01, 0.1, 11)
 PACES, POWERS = np.geomspace(0.015, 0.7, 24), (0.25, 0.4, 0.6, 0.8, 1.0, 1.25)
-FINE_TUNING, FALSE_ALARMS = 0.05, 0.01
+FINE_TUNING, FIRST_QUARTER, FALSE_ALARMS = 0.05, 0.25, 0.01
 
 
 def designs(count: int) -> tuple[Floats, Floats]:
@@ -84,12 +84,25 @@ def rise_rows(count: int, draws: int) -> list[str]:
     return rows
 
 
-def flat_row(count: int) -> str:
+def flat_log_likelihood(values: Floats, shape: Floats) -> float:
+    """Return the best log likelihood of a level times a shape, where the noise is a share of the level."""
+    level = float(shape @ values) / float(shape @ shape)
+    squares = float(np.square(values / (level * shape) - 1).sum())
+    return max(-len(values) * math.log(noise) - squares / (2 * noise**2) for noise in NOISES)
+
+
+def flat_row(count: int, draws: int) -> str:
     """Return how often a flat curve is told from a fine-tuning, by noise."""
-    normal, first = NormalDist(), count / 4
-    apart = [FINE_TUNING / (noise * math.sqrt(1 / first + 1 / (count - first))) for noise in curves.NOISES]
-    limit = normal.inv_cdf(FALSE_ALARMS)
-    return f"| {count:,} | flat | " + " | ".join(f"{100 * normal.cdf(each + limit):.1f}" for each in apart) + " |"
+    rng, ones = np.random.default_rng(count), np.ones(count)
+    tuned = 1 - FINE_TUNING * np.minimum(1, np.linspace(0, 1, count) / FIRST_QUARTER)
+
+    def ratios(shape: Floats, noise: float) -> Floats:
+        made = (curves.noisy(rng, shape, noise) for _ in range(draws))
+        return np.array([flat_log_likelihood(each, ones) - flat_log_likelihood(each, tuned) for each in made])
+
+    limit = max(float(np.quantile(ratios(tuned, noise), 1 - FALSE_ALARMS)) for noise in curves.NOISES)
+    cells = [f"{100 * float(np.mean(ratios(ones, noise) > limit)):.1f}" for noise in curves.NOISES]
+    return f"| {count:,} | flat | " + " | ".join(cells) + " |"
 
 
 def main() -> None:
@@ -99,10 +112,10 @@ def main() -> None:
     draws = parser.parse_args().draws
     print("| points | illness | noise 1% | 3% | 10% |")
     print("|---|---|---|---|---|")
-    for count in (5, 7, 10, 15, 20):
+    for count in (5, 7, 10, 15, 20, 30):
         print(*rise_rows(count, draws), sep="\n", flush=True)
     for count in curves.LENGTHS:
-        print(flat_row(count))
+        print(flat_row(count, draws), flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ckaudit.run.learning_curves import rise_ratio
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, PARTS, parts_of, rank_trend, trimmed_noise
 from ckaudit.run.series import Floats, Steps
 
@@ -35,6 +36,15 @@ NEGLIGIBLE_SHARE = 1e-3
 
 OVER_EARLIER_RISES = 1.1
 """A rise counts where it is larger by a tenth than any that the curve took back before."""
+
+POINTS_FOR_A_LAW = 7
+"""A law of learning takes a floor, a height, a pace and a form, a rise its place and its size: six numbers."""
+
+MIN_LAW_RATIO = 6.0
+"""Log likelihood ratio; two of a hundred falling curves of noise of 10 % come so far, of 3 % none."""
+
+ALLOWED_BY_LAW = 1.0
+"""Deviations that a rise of few points may lack where no law of learning explains it."""
 
 MIN_POINTS_OF_LINE = 4
 """A straight line fits two points, and three nearly, whatever they are."""
@@ -99,7 +109,7 @@ class _Split(Struct, frozen=True, order=True):
 
 def sustained_rise(
     values: Floats, *, min_share: float = 0.1, min_deviations: float = 4.7, min_share_alone: float = 0.5,
-    prior: float = PRIOR_NOISE,
+    prior: float = PRIOR_NOISE, is_a_loss: bool = True,
 ) -> Rise | None:  # fmt: skip
     """Return how a curve ends above its own lowest level, None where it does not.
 
@@ -112,14 +122,15 @@ def sustained_rise(
         min_deviations: How far it must stand out; three of a hundred falling curves of noise of 10 % come so far, of 3 % none.
         min_share_alone: The least share of a log of three or four points, whose end may be a single one.
         prior: Noise as a share of the level, where few points tell little of it.
+        is_a_loss: Whether it falls as learning curves do where nothing is wrong, or may be any number.
     """
     if len(values) < 3:
         return None
     with np.errstate(all="ignore"):
-        rise = _rise_of_parts(values, min_share, min_deviations, min_share_alone, prior)
+        rise = _rise_of_parts(values, min_share, min_deviations, min_share_alone, prior, is_a_loss)
         if rise is None and len(values) > ZOOM * PARTS:
             first = len(values) - len(values) // ZOOM
-            late = _rise_of_parts(values[first:], min_share, ZOOM_DEVIATIONS, min_share_alone, prior)
+            late = _rise_of_parts(values[first:], min_share, ZOOM_DEVIATIONS, min_share_alone, prior, is_a_loss)
             earlier = _taken_back(values[: first + late.onset], len(values) - first - late.onset) if late else 0.0
             if late and late.end - late.low > OVER_EARLIER_RISES * earlier:
                 rise = replace(late, lowest=first + late.lowest, onset=first + late.onset)
@@ -203,7 +214,9 @@ def fits_after(values: Floats, low: Floats) -> tuple[Floats, Floats]:
     return np.maximum(0.0, np.stack([level, climbing, falling])), np.array([[1.0], [1.0], [2.0]])
 
 
-def _rise_of_parts(values: Floats, min_share: float, min_deviations: float, min_share_alone: float, prior: float) -> Rise | None:
+def _rise_of_parts(
+    values: Floats, min_share: float, min_deviations: float, min_share_alone: float, prior: float, is_a_loss: bool
+) -> Rise | None:  # fmt: skip
     starts, levels = parts_of(values)
     scale = float(np.abs(levels).max())
     if scale == 0 or not math.isfinite(scale) or (len(values) < ENOUGH_FOR_NOISE and levels.min() <= 0 < levels.max()):
@@ -211,7 +224,7 @@ def _rise_of_parts(values: Floats, min_share: float, min_deviations: float, min_
     alone = len(values) < 5 or len(values) >= 3 * PARTS  # a part of three points and more is no single point
     levels = levels / scale
     best = max(_splits(levels, min_share_alone if len(values) < 5 else min_share, alone, prior), default=None)
-    if best is None or best.deviations < min_deviations:
+    if best is None or not _stands_out(levels, best.deviations, min_deviations, is_a_loss):
         return None
     noise_is_known = len(values) >= ENOUGH_FOR_NOISE
     lowest, onset, low = best.row - (best.width + 1) // 2, best.row - 1, best.low
@@ -224,6 +237,16 @@ def _rise_of_parts(values: Floats, min_share: float, min_deviations: float, min_
         lowest=int(starts[lowest]), onset=_first_above(values, starts, onset, scale * (low + (best.end - low) / 4)),
         low=scale * low, end=scale * best.end, deviations=best.deviations, noise_is_known=noise_is_known,
     )  # fmt: skip
+
+
+def _stands_out(levels: Floats, deviations: float, min_deviations: float, is_a_loss: bool) -> bool:
+    """Tell whether a rise is clear by itself, or no law of learning curves explains it either."""
+    if not is_a_loss or len(levels) < POINTS_FOR_A_LAW or levels.min() <= 0:
+        return deviations >= min_deviations
+    if deviations >= max(min_deviations, CLEAR_DEVIATIONS):
+        return True
+    allowed = ALLOWED_BY_LAW if len(levels) < PARTS else 0.0
+    return deviations >= min_deviations - allowed and rise_ratio(levels) >= MIN_LAW_RATIO
 
 
 def _first_above(values: Floats, starts: Steps, part: int, limit: float) -> int:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.falls import largest_fall, never_falls, smallest_visible_fall
+from ckaudit.run.falls import largest_fall, never_falls, smallest_visible_fall, stands
 from ckaudit.run.peaks import passing_peaks
 from ckaudit.run.rises import falls_on, sustained_rise
 from ckaudit.run.robust import (
@@ -158,3 +158,22 @@ def test_noise_that_grows_with_the_loss_makes_no_peaks():
     rng = np.random.default_rng(1)
     found = [passing_peaks(2.3 * np.exp(-5 * np.linspace(0, 1, 49)) * np.exp(0.3 * rng.standard_normal(49))) for _ in range(100)]
     assert sum(map(bool, found)) <= 3
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.1])
+@pytest.mark.parametrize("count", [5, 10, 48, 1000])
+def test_a_curve_of_pure_noise_stands_at_any_noise_and_length(count, noise):
+    rng = np.random.default_rng(count)
+    assert sum(stands(10.8 * (1 + noise * rng.standard_normal(count))) is not None for _ in range(200)) >= 190
+
+
+@pytest.mark.parametrize("count", [10, 48, 1000])
+@pytest.mark.parametrize("change", [-0.5, 0.5])
+def test_a_curve_that_halves_or_rises_by_half_does_not_stand(count, change):
+    rng, course = np.random.default_rng(count), np.linspace(0, 1, count)
+    assert sum(stands((1 + change * course) * (1 + 0.02 * rng.standard_normal(count))) is not None for _ in range(200)) <= 2
+
+
+def test_five_points_that_fall_one_after_the_other_do_not_stand():
+    assert stands(np.array([10.8, 10.4, 9.9, 9.7, 9.3])) is None
+    assert stands(np.array([10.8, 10.9, 10.8, 10.85, 10.8])) is not None
