@@ -106,13 +106,16 @@ class Run(Struct, frozen=True, eq=False):
         return loss_kind_of(self.manifest)
 
     def shown_unit(self, unit: str) -> str:
-        """Return a unit as it holds for this run: what counts no tokens has no nats per token.
+        """Return a unit as it holds for this run: nats per token only where something says that the loss is of tokens.
+
+        Checkpoints by themselves do, for their contract has no other loss.
 
         >>> from ckaudit.contract.manifest import Manifest
-        >>> Run("run", Manifest(schema_version="ck.run.v1", loss_kind="other")).shown_unit("nats/token")
+        >>> Run("run", Manifest(schema_version="ck.run.v1")).shown_unit("nats/token")
         '1'
         """
-        return "1" if unit.startswith("nats/token") and self.loss_kind == "other" else unit
+        is_of_tokens = self.loss_kind == "nats_per_token" or (self.manifest is None and len(self.checkpoint_steps) > 0)
+        return unit if is_of_tokens or not unit.startswith("nats/token") else "1"
 
     @property
     def names_no_slices(self) -> bool:
