@@ -42,7 +42,10 @@ BAD: Mapping[str, Bad] = {
     "D1.4": Bad("implementation_wrong", "sev1", "the implementation is not that of the reference", ("parity_broken",)),
     "D1.5": Bad("weights_not_updated", "sev2", "weights are not updated"),
     "D1.6": Bad("not_deterministic", "sev2", "the training is not deterministic", ("replay_differs",)),
-    "D2.1": Bad("no_downward_trend", "sev2", "the loss has no downward trend", ("loss_not_falling", "loss_frozen", "loss_rises")),
+    "D2.1": Bad(
+        "no_downward_trend", "sev2", "the loss has no downward trend",
+        ("loss_not_falling", "loss_frozen", "loss_rises", "loss_oscillates"),
+    ),
     "D2.2": Bad("seen_text_not_learnt", "note", "what training sees is not learnt"),
     "D2.3": Bad("no_early_fall", "note", "the loss does not fall at first", (), ("D2.1",)),
     "D2.4": Bad("plateau_above_frequencies", "sev2", "the loss stands above what word frequencies give", by_rules=True),

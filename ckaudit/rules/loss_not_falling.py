@@ -10,7 +10,8 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.falls import Fall, largest_fall, never_falls, smallest_visible_fall, stands
+from ckaudit.run.falls import Fall, largest_fall, stands, would_show
+from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.standstill import standstill
@@ -54,11 +55,11 @@ def loss_not_falling(
     be counted) the model knows how often each token occurs and nothing of their order; above `guess` of the log of the
     vocabulary it knows nothing. A stream of fewer than two channels per bit of a token has no room for what came before, and a
     loss above half of either bound shows that it would be needed. Where that does not tell, the curve of a log that starts
-    with the run, from three points and 100 steps on: it stands at what a uniform guess among a thousand to a million tokens costs
-    (stands: no split of its points shows a fall or a rise beyond its noise, nor one of a hundredth where there is none), or it
-    never falls anywhere else (never_falls), with so little noise that a fall of 5 % would be seen. Of 120 points and more also:
-    it ends as high as it began; it fell by less than a tenth while the held-out loss moved by a quarter of it; or it has stayed
-    within 3 % of its first fall since the first quarter, without a trend, and above half of what it began with.
+    with the run, from three points and 100 steps on: it stands (no law of learning explains it better than a level), either at
+    what a uniform guess among a thousand to a million tokens costs, or anywhere else with so little noise that a fall of 5 % in
+    its first quarter would be seen. Of 120 points and more also: it ends as high as it began; it fell by less than a tenth while
+    the held-out loss moved by a quarter of it; or it has stayed within 3 % of its first fall since the first quarter, without a
+    trend, and above half of what it began with.
     ## Why it matters
     A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1,
     D2.4).
@@ -87,12 +88,12 @@ def loss_not_falling(
         bound, why = bound * HALF, f"{width} channels have no room for more"
     has_level = len(values) >= MIN_POINTS_OF_LEVEL and steps[-1] >= MIN_STEPS_OF_LEVEL
     level = float(np.median(values[-max(10, int(tail * len(values))) :]))
-    learnt, at_a_guess = _falls(val), _stands_at_a_guess(values, facts)
+    learnt = _falls(val)
     if bound is not None and has_level and bound < level <= max_bound_ratio * bound:
         first = _since(values, bound)
         yield _hit(steps, first, level, bound, "the loss has come to {value:.4g} and no lower; " + why)
-    elif begins_with_its_run(steps) and (flat := at_a_guess or never_falls(values)) and not learnt:
-        if at_a_guess or smallest_visible_fall(values) <= SMALL_FALL:
+    elif begins_with_its_run(steps) and (flat := _flat_course(values, facts)) and not learnt:
+        if _is_a_guess(values, facts) or would_show(values, SMALL_FALL):
             yield _flat(steps, flat)
         else:
             yield Skip("too_few_points", "the loss is too noisy to tell one that stands from one that falls by 5 %")
@@ -109,12 +110,17 @@ def _flat(steps: Steps, fall: Fall) -> Hit:
     return _hit(steps, 0, fall.last, fall.first, message)
 
 
-def _stands_at_a_guess(values: Floats, facts: Manifest | None) -> Fall | None:
-    """Return the fall of a curve that stands where no model of tokens is that has learnt anything, but for its noise."""
+def _flat_course(values: Floats, facts: Manifest | None) -> Fall | None:
+    """Return the fall of a curve that stands; one that rises is not flat, but where it never came below a guess."""
+    flat = stands(values)
+    return flat if flat is None or _is_a_guess(values, facts) or sustained_rise(values) is None else None
+
+
+def _is_a_guess(values: Floats, facts: Manifest | None) -> bool:
+    """Tell whether the level of a curve is that of no model of tokens that has learnt anything, but for its noise."""
     error = MEDIAN_COST * difference_noise(values) / math.sqrt(len(values))
     level = float(np.median(values))
-    guessing = GUESSES[0] - 2 * error < level < GUESSES[1] + 2 * error
-    return stands(values) if guessing and loss_kind_of(facts) != "other" else None
+    return loss_kind_of(facts) != "other" and GUESSES[0] - 2 * error < level < GUESSES[1] + 2 * error
 
 
 def _falls(val: Series | None) -> bool:

@@ -5,9 +5,13 @@ import math
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.run.learning_curves import fall_ratio, level_ratio
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, parts_of, rank_trend, trimmed_noise
 from ckaudit.run.series import Floats
+
+POINTS_OF_A_COURSE = 5
+"""A law of learning takes four numbers."""
 
 
 class Fall(Struct, frozen=True):
@@ -107,42 +111,41 @@ def never_falls(
     # Steadier than one curve of pure noise in twenty where few points tell little else, than one in a hundred where they do.
     if rank_trend(levels) < (-1.6 if len(values) < ENOUGH_FOR_NOISE else -2.3):
         return None
-    if _is_a_change(fall, level, len(values), min_fall, max_fall, max_deviations):
+    by_noise = _limit_by_noise(fall.error, len(values), max_deviations) if len(values) >= 5 else 0.0
+    if fall.first - fall.last > max(min_fall * level, min(by_noise, max_fall * level)):
         return None
     return fall if sustained_rise(values) is None else None
 
 
-def stands(
-    values: Floats, *, min_change: float = 0.01, max_change: float = 0.35, max_deviations: float = 5.0, max_noise: float = 0.2
-) -> Fall | None:
-    """Return how little a curve comes down that neither falls nor rises by more than its noise makes; None of any other.
-
-    One curve of pure noise in forty is taken for one that moves, of any length: never_falls lets more of them go.
+def stands(values: Floats, *, max_ratio: float = 4.5, max_scatter: float = 0.2) -> Fall | None:
+    """Return how little a curve comes down that does not fall as a learning curve does; None of any other. It may rise.
 
     Args:
-        values: Finite, in the order of steps, shape (N,).
-        min_change: Share of the level; what changes by less stands.
-        max_change: Share of the level; what changes by more does not stand, whatever its noise.
-        max_deviations: Fall or rise over its standard error; where few points tell the noise badly, more.
-        max_noise: Share of the level, as in never_falls; more where few points tell it badly.
+        values: Finite, in the order of steps, shape (N,). Of fewer than five, or where one is not positive, never_falls must do.
+        max_ratio: Log likelihood ratio of a law of learning; of a hundred curves of pure noise one of ten points and more comes
+            so far, three of five points.
+        max_scatter: Share of the level; a curve that scatters or moves about by more has none.
     """
-    if len(values) < 3:
-        return None
-    level = abs(float(np.median(values)))
     _, levels = parts_of(values)
-    if level == 0 or trimmed_noise(levels) > max_noise * (1 + 4 / len(values)) * level:
+    if len(levels) < POINTS_OF_A_COURSE or levels.min() <= 0:
+        return never_falls(values)
+    if float(np.std(levels)) > max_scatter * float(np.mean(levels)) or fall_ratio(levels) >= max_ratio:
         return None
-    fall, rise = largest_fall(values), largest_fall(-values)
-    falls = rank_trend(levels) < 2.5 / len(levels) - 2.5  # five points in a row downwards, or what one noise in a hundred does
-    if falls or any(_is_a_change(each, level, len(values), min_change, max_change, max_deviations) for each in (fall, rise)):
-        return None
-    return fall
+    return largest_fall(values)
 
 
-def _is_a_change(fall: Fall, level: float, points: int, smallest: float, largest: float, max_deviations: float) -> bool:
-    """Tell whether a fall is larger than noise makes it: at least than one share of the level, at most than another."""
-    by_noise = _limit_by_noise(fall.error, points, max_deviations) if points >= 5 else 0.0
-    return fall.first - fall.last > max(smallest * level, min(by_noise, largest * level))
+def would_show(values: Floats, fall: float, *, min_ratio: float = 3.0) -> bool:
+    """Tell whether a curve that stands would look otherwise, had it fallen by a share of its level in its first quarter.
+
+    Args:
+        values: Finite, in the order of steps, shape (N,), three at least.
+        fall: The share.
+        min_ratio: Log likelihood ratio of a level over such a fall; a hundredth of the curves that fall come so far.
+    """
+    _, levels = parts_of(values)
+    if len(levels) < POINTS_OF_A_COURSE or levels.min() <= 0:
+        return smallest_visible_fall(values) <= fall
+    return level_ratio(levels, fall=fall) >= min_ratio
 
 
 def smallest_visible_fall(values: Floats, *, max_deviations: float = 3.3) -> float:

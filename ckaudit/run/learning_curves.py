@@ -1,8 +1,8 @@
-"""How much better a rise explains a short curve than the law of learning curves does.
+"""What the law of learning curves says of a few points: that they rise, that they fall, or that they stand.
 
 The loss of a model falls to a floor as a power of time or exponentially (Hestness et al. 2017, Kaplan et al. 2020). That takes
-four numbers where a free falling curve takes one for every level, so that a few points tell more. The noise is a share of the
-level.
+four numbers where a free falling curve takes one for every level, so that a few points tell more. Two stories of a curve are
+compared by the log of the ratio of their best likelihoods; the noise is a share of the level, the same in both only by chance.
 """
 
 import math
@@ -26,46 +26,84 @@ RIDGE = 1e-9
 
 
 def rise_ratio(values: Floats) -> float:
-    """Return the log of the likelihood ratio of a rise anywhere in a curve over a law of learning all along.
+    """Return how much better a rise anywhere in a curve explains it than a law of learning all along.
 
     With a rise the curve follows such a law up to a turn, and from there on it stands higher or climbs in a straight line.
 
     Args:
         values: Positive, in the order of steps, shape (N,), five at least.
     """
-    falls, rises = _designs(len(values))
-    scaled = values / values.mean()
-    best, usual = (_log_likelihood(_least_squares(designs, scaled), len(values)) for designs in (rises, falls))
-    return best - usual
+    squares = min(_of_laws(_rises(len(values)), values), _of_a_level(values))
+    return _log_likelihood(squares, len(values)) - _log_likelihood(_of_falls(values), len(values))
+
+
+def fall_ratio(values: Floats) -> float:
+    """Return how much better a law of learning explains a curve than one level does.
+
+    Args:
+        values: Positive, in the order of steps, shape (N,), five at least.
+
+    >>> fall_ratio(np.array([10.8, 10.9, 10.8, 10.7, 10.8])) < 2 < 9 < fall_ratio(np.array([10.8, 9.0, 8.2, 7.8, 7.6]))
+    True
+    """
+    return _log_likelihood(_of_falls(values), len(values)) - _log_likelihood(_of_a_level(values), len(values))
+
+
+def level_ratio(values: Floats, *, fall: float) -> float:
+    """Return how much better one level explains a curve than a fall that is over after its first quarter.
+
+    Args:
+        values: Positive, in the order of steps, shape (N,), five at least.
+        fall: Share of the first level that is lost.
+    """
+    course = 1 - fall * np.minimum(1, np.linspace(0, 4, len(values)))
+    return _log_likelihood(_of_a_level(values), len(values)) - _log_likelihood(_of_a_level(values / course), len(values))
 
 
 @cache
-def _designs(count: int) -> tuple[Floats, Floats]:
-    """Return the columns of falling curves, shape (F, N, 2), and of those with a rise of each place and kind, shape (R, N, 3)."""
+def _falls(count: int) -> Floats:
+    """Return the columns of falling curves, a floor and what falls, shape (F, N, 2)."""
     time, ones = np.linspace(0, 1, count), np.ones(count)
     laws = [np.exp(-time / pace) for pace in PACES] + [(1 + time / pace) ** -power for pace in PACES for power in POWERS]
+    return np.array([np.stack([ones, law], axis=1) for law in laws])
+
+
+@cache
+def _rises(count: int) -> Floats:
+    """Return the columns of falling curves with a rise of each place and kind, shape (R, N, 3)."""
     rises = []
     for onset in range(1, count - 1):
         jump, climb = np.zeros(count), np.zeros(count)
         jump[onset:], climb[onset:] = 1, np.linspace(0, 1, count - onset + 1)[1:]
-        stopped = [np.append(law[:onset], np.full(count - onset, law[onset - 1])) for law in laws]
-        rises += [np.stack([ones, law, rise], axis=1) for law in stopped for rise in (jump, climb)]
-    return np.array([np.stack([ones, law], axis=1) for law in laws]), np.array(rises)
+        for fall in _falls(count):
+            stopped = np.where(np.arange(count) < onset, fall[:, 1], fall[onset - 1, 1])
+            rises += [np.stack([fall[:, 0], stopped, rise], axis=1) for rise in (jump, climb)]
+    return np.array(rises)
 
 
-def _least_squares(designs: Floats, values: Floats) -> float:
-    """Return the least sum of squared relative differences of all designs that fall and rise, or of a constant.
+def _of_a_level(values: Floats) -> float:
+    """Return the sum of squared relative differences from the best level."""
+    level = (1 / values).sum() / np.square(1 / values).sum()
+    return float(np.square(level / values - 1).sum())
+
+
+def _of_falls(values: Floats) -> float:
+    """Return the least sum of squared relative differences from a law of learning, or from a level."""
+    return min(_of_laws(_falls(len(values)), values), _of_a_level(values))
+
+
+def _of_laws(designs: Floats, values: Floats) -> float:
+    """Return the least sum of squared relative differences of all designs whose columns but the first are not taken away.
 
     Args:
         designs: Columns: the floor, what falls, what rises; shape (K, N, 2 or 3).
         values: Positive, shape (N,).
     """
-    weighted = designs / values[:, None]
+    weighted = designs / (values / values.mean())[:, None]
     products = weighted.transpose(0, 2, 1) @ weighted + RIDGE * np.eye(designs.shape[2])
     found = np.linalg.solve(products, weighted.sum(axis=1)[..., None])
     squares = np.square((weighted @ found)[..., 0] - 1).sum(axis=1)
-    constant = np.square(np.square(1 / values).sum() ** -1 * (1 / values).sum() / values - 1).sum()
-    return float(min(squares[(found[:, 1:, 0] >= 0).all(axis=1)].min(initial=math.inf), constant))
+    return float(squares[(found[:, 1:, 0] >= 0).all(axis=1)].min(initial=math.inf))
 
 
 def _log_likelihood(squares: float, count: int) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.run.medians import median_of, medians_of_three
 from ckaudit.run.resolution import decimal_step
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise, log_noise
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise, noise_between
 from ckaudit.run.series import Floats, Steps
 
 ROUNDED = 3.0
@@ -70,8 +70,12 @@ def _noise_of_the_rest(values: Floats, above: Floats, min_ratio: float, *, max_s
         max_share: Share of the points that may be left out.
     """
     peaks = np.argsort(-above)[: int(max_share * len(values))]
-    rest = np.delete(values, peaks[above[peaks] > min_ratio])
-    return (difference_noise(rest), log_noise(rest)) if len(values) >= ENOUGH_FOR_NOISE else (0.0, 0.0)
+    rest = np.ones(len(values), bool)
+    rest[peaks[above[peaks] > min_ratio]] = False
+    if len(values) < ENOUGH_FOR_NOISE:
+        return 0.0, 0.0
+    logs = np.log(values) if values.min() > 0 else np.zeros(len(values))
+    return noise_between(values, rest), noise_between(logs, rest)
 
 
 def _held_by_two(values: Floats) -> Floats:

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from ckaudit.run.series import Floats, Steps
+from ckaudit.run.series import Floats, Mask, Steps
 
 MAD_TO_SIGMA = 1.4826
 """Median absolute deviation times this is the standard deviation of normal values (Rousseeuw & Croux 1993)."""
@@ -49,6 +49,22 @@ def difference_noise(values: Floats) -> float:
     if len(values) < 3:
         return math.nan
     return MAD_TO_SIGMA * float(np.median(np.abs(np.diff(values, 2)))) / math.sqrt(6)
+
+
+def noise_between(values: Floats, rest: Mask) -> float:
+    """Return the noise of a curve without some of its points, by the second differences that touch none of them.
+
+    Where fewer than three are left the others are joined, as if those points had not been there.
+
+    Args:
+        values: Finite, shape (N,).
+        rest: Which points count, shape (N,).
+
+    >>> noise_between(np.array([1.0, 2.0, 3.0, 90.0, 4.0, 4.0, 4.0, 4.0]), np.arange(8) != 3)
+    0.0
+    """
+    bends = np.abs(np.diff(values, 2))[rest[:-2] & rest[1:-1] & rest[2:]]
+    return MAD_TO_SIGMA * float(np.median(bends)) / math.sqrt(6) if len(bends) >= 3 else difference_noise(values[rest])
 
 
 def log_noise(values: Floats) -> float:
