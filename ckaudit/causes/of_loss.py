@@ -1,4 +1,4 @@
-"""What causes ask of held-out losses: whether slices part company."""
+"""What causes ask of losses: whether one was known before a step, whether held-out slices part company."""
 
 import numpy as np
 
@@ -24,3 +24,8 @@ def parted(slices: Series, step: int, *, rise: float = 0.05) -> tuple[str, str] 
         return None
     up, down = int(np.nanargmax(ratio)), int(np.nanargmin(ratio))
     return (slices.labels[up], slices.labels[down]) if ratio[up] > 1 + rise and ratio[down] < 1 - rise else None
+
+
+def is_known_before(loss: Series | None, step: int) -> bool:
+    """Tell whether a finite loss was recorded before a step, or none at all was ever looked for."""
+    return loss is None or bool((loss.finite[:, 0] & (loss.steps < step)).any())
