@@ -2,11 +2,11 @@
 
 The loss of a model falls to a floor as a power of time or exponentially (Hestness et al. 2017, Kaplan et al. 2020). That takes
 four numbers where a free falling curve takes one for every level, so that a few points tell more. Two stories of a curve are
-compared by the log of the ratio of their best likelihoods; the noise is a share of the level, the same in both only by chance.
+compared by the log of the ratio of their best likelihoods. The noise is a share of the level; each story has its own.
 """
 
 import math
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -60,25 +60,25 @@ def level_ratio(values: Floats, *, fall: float) -> float:
     return _log_likelihood(_of_a_level(values), len(values)) - _log_likelihood(_of_a_level(values / course), len(values))
 
 
-@cache
+@lru_cache(maxsize=8)
 def _falls(count: int) -> Floats:
     """Return the columns of falling curves, a floor and what falls, shape (F, N, 2)."""
-    time, ones = np.linspace(0, 1, count), np.ones(count)
-    laws = [np.exp(-time / pace) for pace in PACES] + [(1 + time / pace) ** -power for pace in PACES for power in POWERS]
-    return np.array([np.stack([ones, law], axis=1) for law in laws])
+    time = np.linspace(0, 1, count)
+    powers = [(1 + time / pace) ** -power for pace in PACES for power in POWERS]
+    laws = np.concatenate([np.exp(-time / PACES[:, None]), powers])
+    return np.stack([np.ones_like(laws), laws], axis=2)
 
 
-@cache
+@lru_cache(maxsize=8)
 def _rises(count: int) -> Floats:
     """Return the columns of falling curves with a rise of each place and kind, shape (R, N, 3)."""
-    rises = []
-    for onset in range(1, count - 1):
-        jump, climb = np.zeros(count), np.zeros(count)
-        jump[onset:], climb[onset:] = 1, np.linspace(0, 1, count - onset + 1)[1:]
-        for fall in _falls(count):
-            stopped = np.where(np.arange(count) < onset, fall[:, 1], fall[onset - 1, 1])
-            rises += [np.stack([fall[:, 0], stopped, rise], axis=1) for rise in (jump, climb)]
-    return np.array(rises)
+    rows, onsets = np.arange(count), np.arange(1, count - 1)[:, None]
+    laws = _falls(count)[:, :, 1]  # (F, N)
+    stopped = np.where(rows < onsets[..., None], laws, laws[:, onsets - 1].transpose(1, 0, 2))  # (O, F, N)
+    jumps = (rows >= onsets).astype(float)  # (O, N)
+    climbs = jumps * (rows - onsets + 1) / (count - onsets)
+    columns = np.broadcast_arrays(1.0, stopped[:, None], np.stack([jumps, climbs], axis=1)[:, :, None])
+    return np.stack(columns, axis=-1).reshape(-1, count, 3)
 
 
 def _of_a_level(values: Floats) -> float:
