@@ -24,7 +24,7 @@ from ckaudit.rules.rule import FACTS
 from ckaudit.rules.source_drift import source_drift
 from ckaudit.rules.text_statistics_drift import LEAST
 from ckaudit.run.departures import departures
-from ckaudit.run.falls import largest_fall, never_falls, smallest_visible_fall
+from ckaudit.run.falls import stands, would_show
 from ckaudit.run.peaks import passing_peaks
 from ckaudit.run.rises import isotonic_fits, sustained_rise
 from ckaudit.run.series import Floats, Series, at
@@ -36,6 +36,9 @@ TOKENS: float = LEAST["seq_len_p50_p95"]
 
 ORDINARY_GAIN = 0.037
 """Share of the loss that the least of the healthy decays of public logs and the lab gained."""
+
+LEARNT = 0.1
+"""Share of its first level that a loss must have fallen by for a decay to gain anything: else there is nothing to settle."""
 
 
 class _Schedule(NamedTuple):
@@ -78,13 +81,13 @@ def schedule_right(
     logs and the lab gain 3.7 % and more). A run that does not decay is judged by its peak alone.
     ## Watch
     A spike that came back, while the rate was above `near` of its highest so far and the peak at most `early` steps old
-    (as in missing_warmup). Or a decay that gained nothing where the loss is below `solved` of its first, or so noisy that a gain
-    of 3.7 % would not be seen.
+    (as in missing_warmup). Or a decay that gained nothing where the loss is below `solved` of its first, or had not fallen by a
+    tenth before it, as of a fine-tuning or before a model groks, or is so noisy that a gain of 3.7 % would not be seen.
     ## Bad
     A graver spike, or one that took back `lost` of all that had been gained (as passing_peaks and sustained_rise have it), but
     where it begins with other data, as run.json plans them or the log shows by shares of sources and languages or by lengths; or
-    a decay in which the loss never falls by `gain`. `near`, `lost`, `decayed` (as the late stage of coverage), `solved` and `few`
-    are starting values.
+    a decay in which the loss stands or rises, and gains less than `gain`. `near`, `lost`, `decayed` (as the late stage of
+    coverage), `solved` and `few` are starting values.
     """
     plan = _schedule(rate, over_peak)
     if plan is None:
@@ -106,12 +109,14 @@ def schedule_right(
     if spike is not None:
         word, numbers["spike"] = "bad", spike.height
         text += f"; at step {spike.step}, at the peak, the loss is {spike.height:.3g} above the {spike.low:.4g} before"
-    if plan.end < decayed and (decay := _decay(course, plan.left, few, gain)) is not None:
+    if plan.end < decayed and (decay := _decay(course, plan.left, few)) is not None:
         numbers["gain"] = (decay.before - decay.after) / abs(decay.before) if decay.before else 0.0
         text += f"; in the decay the loss goes from {decay.before:.4g} to {decay.after:.4g}"
-        if numbers["gain"] <= gain and decay.never_falls:
-            is_open = abs(decay.after) <= solved * abs(float(course.values[0])) or decay.visible > ORDINARY_GAIN
-            word = worse(word, "watch" if is_open else "bad")
+        if numbers["gain"] <= gain and (decay.rises or decay.stands):
+            start = float(course.values[0])
+            is_solved, has_learnt = abs(decay.after) <= solved * abs(start), start - decay.before >= LEARNT * abs(start)
+            is_bad = not is_solved and (decay.rises or (has_learnt and decay.would_show))
+            word = worse(word, "bad" if is_bad else "watch")
     return Said(word=word, sentence=text, numbers=numbers)
 
 
@@ -124,12 +129,13 @@ class _Spike(NamedTuple):
 
 
 class _Decay(NamedTuple):
-    """The level of the loss before a decay and at its end, whether it ever falls, and the smallest fall that would be seen."""
+    """The level of the loss before a decay and at its end, whether it rises or stands in it, and would show an ordinary gain."""
 
     before: float
     after: float
-    never_falls: bool
-    visible: float
+    rises: bool
+    stands: bool
+    would_show: bool
 
 
 class _Change(NamedTuple):
@@ -207,7 +213,7 @@ def _stretches(values: Floats, least: float) -> Iterator[tuple[int, int, float]]
         yield rise.onset, len(values) - 1, rise.low
 
 
-def _decay(course: Points, left: int, few: int, gain: float) -> _Decay | None:
+def _decay(course: Points, left: int, few: int) -> _Decay | None:
     """Return what a decay did to the loss; None where fewer than three points lie before it, or six after.
 
     The level before is that of the last points that make one, as the falling curve that fits best has it: a loss may fall
@@ -220,10 +226,10 @@ def _decay(course: Points, left: int, few: int, gain: float) -> _Decay | None:
         return None
     level = before[-min(few, int(isotonic_fits(before).width[-1])) :]
     part = np.concatenate([level, after])
-    rises, fall = sustained_rise(part) is not None, largest_fall(part)
-    never = rises or fall.first - fall.last <= gain * abs(fall.first) or never_falls(part, min_fall=gain) is not None
-    visible = 0.0 if rises else smallest_visible_fall(part)
-    return _Decay(float(np.median(level)), float(np.median(after[-few:])), never, visible)
+    return _Decay(
+        before=float(np.median(level)), after=float(np.median(after[-few:])), rises=sustained_rise(part) is not None,
+        stands=stands(part) is not None, would_show=would_show(part, ORDINARY_GAIN),
+    )  # fmt: skip
 
 
 def _schedule(rate: Series, over_peak: Series) -> _Schedule | None:

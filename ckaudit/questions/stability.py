@@ -14,7 +14,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.metrics.weights import weight_rms
-from ckaudit.questions.question import FINDINGS, Said, above, foreign, question, unrecorded, worse, young
+from ckaudit.questions.question import FINDINGS, Said, above, foreign, question, unrecorded, worse
 from ckaudit.questions.values import (
     LOWEST,
     apart_alike,
@@ -37,6 +37,7 @@ from ckaudit.rules.rule import FACTS
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.run.alike_blocks import alike_blocks
 from ckaudit.run.growth import sustained_growth
+from ckaudit.run.medians import thirds_of_steps
 from ckaudit.run.robust import ENOUGH_FOR_NOISE
 from ckaudit.run.series import Series, Steps, at
 from ckaudit.run.tensors import table_of
@@ -263,33 +264,30 @@ def activations_healthy(
     outliers: Series | None,
     *,
     watch: float = 1.5,
-    bad: float = 4.0,
     tail: float = activation_drift.thresholds["outlier_rate"],
-    early: int = 100,
 ) -> Said:
     """Are the activations healthy?
 
     ## Looks at
-    The spread of every module's output in the last third of the checkpoints over the middle third, for at first all of
-    them grow; and the share of elements beyond six deviations.
+    The spread of every module's output in the last third of the steps over the middle third, for at first all of them
+    grow; and the share of elements beyond six deviations.
     ## Good
     No module's grows by more than `watch` times in a hundred steps (playbook D4.5; drill DR-1 watches half as much again).
     ## Watch
     One does, or more than `tail` percent of a module's elements lie far outside (as activation_drift has it).
     ## Bad
-    One has grown by more than `bad` times altogether, a runaway as course has it, after `early` steps (a starting value).
+    The residual stream runs away or vanishes while the loss does not fall, or a branch runs away further still (as
+    activation_drift has it): branches come and go.
     """
     grown = growth(spread, early=1)
     if not grown:
         return unrecorded(f"{spread.points} checkpoints with activations; 3 are needed", "activation_std")
     name, times = largest(grown)
-    middle, end = (int(np.median(part)) for part in np.array_split(points(spread, name).steps, 3)[1:])
+    steps = points(spread, name).steps
+    middle, end = (int(np.median(steps[part])) for part in thirds_of_steps(steps)[1:])
     pace = times ** min(1.0, 100 / (end - middle))
     text = f"from about step {middle} to {end} the spread of {name} grew most, {times:.3g}x, or {pace:.3g}x in a hundred steps"
-    word, numbers = (
-        worse(young(above(times, watch=np.inf, bad=bad), int(spread.steps[-1]), early), above(pace, watch=watch, bad=np.inf)),
-        {"growth": times, "pace": pace},
-    )
+    word, numbers = above(pace, watch=watch, bad=np.inf), {"growth": times, "pace": pace}
     if outliers is not None:
         step, row = last_row(outliers)
         where, share = largest(row)

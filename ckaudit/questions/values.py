@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.report import Finding
 from ckaudit.run.falls import fall_between_thirds
-from ckaudit.run.medians import median_of, medians_of_parts, medians_of_three
+from ckaudit.run.medians import median_of, medians_of_parts, medians_of_three, thirds_of_steps
 from ckaudit.run.rises import end_level
 from ckaudit.run.robust import begins_with_its_run
 from ckaudit.run.series import Floats, Mask, Series, Steps
@@ -114,30 +114,29 @@ def rises_at_once(found: Points, rise: Finding, *, least: float) -> bool:
     return is_at_once and median_of(after) > least * rise.limit > 0
 
 
-def growth(series: Series, *, early: int = 1, late: int = 2, of: int = 3) -> dict[str, float]:
-    """Return by label how many times larger the median of one stretch is than that of an earlier one.
+def growth(series: Series, *, early: int = 1) -> dict[str, float]:
+    """Return by label how many times larger the median of the last third of the steps is than that of an earlier one.
 
-    Labels with fewer finite points than stretches, or with a level that is not positive, are left out.
+    Labels with fewer than three finite points, or with a level that is not positive, are left out.
 
     Args:
         series: Shape (T, P).
-        early: Number of the earlier stretch, from 0.
-        late: Number of the later one.
-        of: Into how many equal stretches the points are cut.
+        early: Number of the earlier third, from 0.
     """
     found: dict[str, float] = {}
-    if len(series.values) >= of and series.finite.all():
-        parts = np.array_split(series.values, of)
-        low, high = np.median(parts[early], axis=0), np.median(parts[late], axis=0)
+    if len(series.values) >= 3 and series.finite.all():
+        thirds = thirds_of_steps(series.steps)
+        low, high = (np.median(series.values[thirds[number]], axis=0) for number in (early, 2))
         ratios = zip(series.labels, low.tolist(), high.tolist(), strict=True)
         return {label: after / before for label, before, after in ratios if before > 0}
     for label in series.labels:
-        values = points(series, label).values
-        if len(values) < of:
+        steps, values = points(series, label)
+        if len(values) < 3:
             continue
-        level = levels(values, of)
-        if level[early] > 0:
-            found[label] = float(level[late] / level[early])
+        thirds = thirds_of_steps(steps)
+        before, after = (float(np.median(values[thirds[number]])) for number in (early, 2))
+        if before > 0:
+            found[label] = after / before
     return found
 
 

@@ -9,6 +9,7 @@ from ckaudit.metrics.learnt import learnt_since
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.medians import over_past
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.run.medians import thirds_of_steps
 from ckaudit.run.series import Floats, Mask, Series
 from ckaudit.run.spans import Span, spans
 
@@ -28,8 +29,10 @@ def activation_drift(
     or its first `warmup` steps where that is shorter, for at first all of them grow. `times` as large or as small at two
     checkpoints in a row (of fewer than six, at the last one) is sev2 in the residual stream and a note elsewhere, for single
     branches come and go (M21, D4.5; lab and 19 families: healthy streams at most 4.5 times, branches 6.4). Any module whose
-    level, or spread, in the last third of the run is over `runaway` times that in the middle third runs away, and is sev2
-    (healthy after `warmup` steps: streams at most 1.4, branches 2.5; a rise by half in a hundred steps is to be watched, DR-1).
+    level, or spread, in the last third of the steps is over `runaway` times that in the middle third runs away, which is sev2 in
+    the stream, and from `times` on anywhere: outputs that grow with the steps come to 1.7 times, with their square to 2.8
+    (healthy after `warmup` steps: streams at most 1.4, branches 4.4 before a model groks; a rise by half in a hundred steps is
+    to be watched, DR-1).
     What grew in the stream is a note where the loss fell by `paid` of itself meanwhile, since it was last at most `usual` times
     as large: it grew with what was learnt. A share of outliers over `outlier_rate` percent is noted (M22; lab: healthy at most
     0.9).
@@ -59,9 +62,10 @@ def activation_drift(
             badness=ratio, limit=times,
         )  # fmt: skip
     for label, (first, last, level) in grown.items():
-        since_learnt = learnt_since(loss, first, until=last) > paid if loss is not None and label in grave else False
+        since_learnt = loss is not None and learnt_since(loss, first, until=last) > paid
+        is_grave = level >= (runaway if label in grave else times) and not since_learnt
         yield Hit(
-            severity="note" if since_learnt else "sev2", where=label, first=first, last=last, worst=last, value=level,
+            severity="sev2" if is_grave else "note", where=label, first=first, last=last, worst=last, value=level,
             limit=runaway, badness=level, points=3,
             message="outputs of {where} run away: {value:.3g} times as large in the last third of the run as before it",
         )  # fmt: skip
@@ -94,7 +98,7 @@ def _runaways(sizes: Series, limit: float) -> dict[str, tuple[int, int, float]]:
         rows = np.flatnonzero(sizes.finite_in(column))
         if len(rows) < 3:
             continue
-        _, middle, end = np.array_split(rows, 3)
+        middle, end = (rows[part] for part in thirds_of_steps(sizes.steps[rows])[1:])
         before, after = (float(np.median(sizes.values[part, column])) for part in (middle, end))
         if before > 0 and after > limit * before:
             still_low = np.flatnonzero(sizes.values[rows, column] <= limit / 2 * before)
@@ -107,7 +111,7 @@ def _grown(sizes: Series, limit: float) -> list[int]:
     """Return the columns that can have run away: where every cell is a number, those whose levels have; else all."""
     if not sizes.finite.all() or len(sizes.steps) < 3:
         return [*range(len(sizes.labels))]
-    _, middle, end = np.array_split(sizes.values, 3)
+    middle, end = (sizes.values[part] for part in thirds_of_steps(sizes.steps)[1:])
     return np.flatnonzero(np.median(end, axis=0) > limit * np.median(middle, axis=0)).tolist()
 
 

@@ -117,7 +117,7 @@ def never_falls(
     return fall if sustained_rise(values) is None else None
 
 
-def stands(values: Floats, *, max_ratio: float = 4.5, max_scatter: float = 0.2) -> Fall | None:
+def stands(values: Floats, *, max_ratio: float = 5.0, max_scatter: float = 0.2) -> Fall | None:
     """Return how little a curve comes down that does not fall as a learning curve does; None of any other. It may rise.
 
     Args:

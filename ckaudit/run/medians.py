@@ -1,10 +1,11 @@
 """Medians of short arrays: of all of one, of each point and its neighbours, of equal parts."""
 
+import itertools
 import math
 
 import numpy as np
 
-from ckaudit.run.series import Floats
+from ckaudit.run.series import Floats, Steps
 
 
 def median_of(values: Floats) -> float:
@@ -50,3 +51,19 @@ def medians_of_parts(values: Floats, count: int) -> Floats:
 def _of_rows(values: Floats, width: int) -> Floats:
     ordered, middle = np.sort(values.reshape(-1, width), axis=1), width // 2
     return np.asarray(ordered[:, middle] if width % 2 else (ordered[:, middle - 1] + ordered[:, middle]) / 2)
+
+
+def thirds_of_steps(steps: Steps) -> list[Steps]:
+    """Return the rows of each third of the steps that a record goes over; of one without a point, that of the point before it.
+
+    On a logarithmic cadence the last third of the points are most of the steps: what only grows with them would run away there.
+
+    Args:
+        steps: Rising, shape (T,), one at least.
+
+    >>> [part.tolist() for part in thirds_of_steps(np.array([0, 10, 100, 400, 500, 900, 1000]))]
+    [[0, 1, 2], [3, 4], [5, 6]]
+    """
+    edges = steps[0] + (steps[-1] - steps[0]) * np.arange(1, 3) / 3
+    cuts = [0, *np.searchsorted(steps, edges, side="right").tolist(), len(steps)]
+    return [np.arange(start if start < end else max(0, end - 1), end) for start, end in itertools.pairwise(cuts)]

@@ -2,6 +2,7 @@
 
 from ckaudit.contract.report import Finding
 from ckaudit.lab.truths import SYMPTOMS
+from ckaudit.questions.bad_answer_table import BAD
 
 MISSING = ("cadence_gap", "rank_without_merged_file")
 # Violations of the contract that are a named illness besides.
@@ -24,8 +25,8 @@ ALSO = {
 
 
 def words(finding: Finding) -> tuple[str, ...]:
-    """Return the words of `SYMPTOMS` that a finding answers to: the rule's own name, or for a violation what it is of."""
-    if finding.name in SYMPTOMS:
+    """Return the words that a finding answers to: the name of its rule or of its answer, or for a violation what it is of."""
+    if finding.name in SYMPTOMS or finding.code in BAD:
         return (finding.name,)
     if finding.name in MISSING:
         return ("missing_checkpoint",)
