@@ -61,7 +61,7 @@ BAD: Mapping[str, Bad] = {
     "D4.2": Bad("gradient_vanishes", "sev2", "the gradient vanishes on its way through the blocks"),
     "D4.3": Bad("gradient_grows", "sev2", "the gradient norm has grown out of its size"),
     "D4.4": Bad("clipping_at_every_step", "sev2", "clipping cuts every step to a fraction"),
-    "D4.5": Bad("activations_run_away", "sev2", "activations grow without bound", ("activation_drift",), by_rules=True),
+    "D4.5": Bad("activations_run_away", "sev2", "activations grow without bound", ("activation_drift",)),
     "D4.6": Bad("schedule_wrong", "sev2", "the learning-rate schedule does harm or no good"),
     "D5.1": Bad("does_not_generalize", "sev2", "the training loss falls and the held-out loss does not", ("overfitting",)),
     "D5.2": Bad("pretraining_too_long", "note", "the time to stop was earlier", ("overfitting",), ("D5.1",)),

@@ -264,7 +264,9 @@ def activations_healthy(
     outliers: Series | None,
     *,
     watch: float = 1.5,
+    bad: float = activation_drift.thresholds["times"],
     tail: float = activation_drift.thresholds["outlier_rate"],
+    early: int = 100,
 ) -> Said:
     """Are the activations healthy?
 
@@ -276,8 +278,8 @@ def activations_healthy(
     ## Watch
     One does, or more than `tail` percent of a module's elements lie far outside (as activation_drift has it).
     ## Bad
-    The residual stream runs away or vanishes while the loss does not fall, or a branch runs away further still (as
-    activation_drift has it): branches come and go.
+    One has grown by more than `bad` times altogether, after `early` steps (a starting value); or the residual stream runs away
+    or vanishes while the loss does not fall (as activation_drift has it): branches come and go.
     """
     grown = growth(spread, early=1)
     if not grown:
@@ -287,7 +289,8 @@ def activations_healthy(
     middle, end = (int(np.median(steps[part])) for part in thirds_of_steps(steps)[1:])
     pace = times ** min(1.0, 100 / (end - middle))
     text = f"from about step {middle} to {end} the spread of {name} grew most, {times:.3g}x, or {pace:.3g}x in a hundred steps"
-    word, numbers = above(pace, watch=watch, bad=np.inf), {"growth": times, "pace": pace}
+    runs_away = young(above(times, watch=np.inf, bad=bad), int(spread.steps[-1]), early)
+    word, numbers = worse(runs_away, above(pace, watch=watch, bad=np.inf)), {"growth": times, "pace": pace}
     if outliers is not None:
         step, row = last_row(outliers)
         where, share = largest(row)
