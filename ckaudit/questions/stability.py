@@ -14,7 +14,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.metrics.weights import weight_rms
-from ckaudit.questions.question import FINDINGS, Said, above, foreign, question, unrecorded, worse
+from ckaudit.questions.question import FINDINGS, Said, above, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import (
     LOWEST,
     apart_alike,
