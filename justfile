@@ -15,7 +15,7 @@ check: test
 
 # all tests, or those named
 test *args:
-    {{ python }} -m pytest {{ args }}
+    {{ python }} -m pytest -n auto --dist loadfile {{ args }}
 
 # format and mend what can be mended
 fix:
