@@ -64,7 +64,7 @@ def test_names_steer_nothing_in_any_format():
     assert texts["terminal"].isascii()
 
 
-@pytest.mark.parametrize("name", set(SAMPLES) - {"hostile"})
+@pytest.mark.parametrize("name", sorted(SAMPLES.keys() - {"hostile"}))
 def test_json_is_the_comparison_itself(name):
     made = SAMPLES[name]()
     assert msgspec.json.decode(render(made, "json").encode(), type=Comparison) == made
