@@ -1,6 +1,7 @@
-"""Workers of pytest-xdist share the cores: each computes with one thread."""
+"""Workers of pytest-xdist share the cores, each computing with one thread, and see the terminal that one process would see."""
 
 import os
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.pop("COLUMNS", None)  # set to 80 for the workers only
