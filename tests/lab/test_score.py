@@ -197,3 +197,8 @@ def test_trainings_are_chosen_by_name_or_by_name_and_seed() -> None:
     ]  # fmt: skip
     assert ids("test", only="healthy.11") == ["healthy.11"]
     assert len(ids("dev", "test", only="")) == len(ids("dev", only="*")) + len(ids("test", only="*"))
+
+
+def test_an_answer_is_called_by_its_own_name_and_not_a_violation():
+    assert words(Finding(code="D4.6", name="schedule_wrong", severity="sev2", message="")) == ("schedule_wrong",)
+    assert words(Finding(code="VAL999", name="anything_else", severity="sev2", message="")) == ("contract_violation",)
