@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.of_batches import target_tokens
-from ckaudit.causes.of_loss import is_known_before
+from ckaudit.causes.of_loss import has_finite_loss_before
 from ckaudit.causes.of_precision import is_scaled
 from ckaudit.causes.of_tokens import shifted
 from ckaudit.contract.report import Evidence, Finding
@@ -101,7 +101,7 @@ def _broken(found: Findings, first: Finding, loss: Series | None, lead: int, str
     near = [each for each in found.before(step).of(*SIGNS) if each.last_step is not None and each.last_step >= step - lead]
     if near:
         yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
-    elif not is_known_before(loss, step):
+    elif not has_finite_loss_before(loss, step):
         yield contradicts(strong, f"at step {step} nothing is known yet of a healthy state", first)
     elif step > lead:
         yield supports(strong, f"nothing was wrong in the steps before step {step}", first)

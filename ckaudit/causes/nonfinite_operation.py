@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.of_batches import target_tokens
-from ckaudit.causes.of_loss import is_known_before
+from ckaudit.causes.of_loss import has_finite_loss_before
 from ckaudit.causes.of_precision import is_scaled
 from ckaudit.causes.places import places_of
 from ckaudit.contract.report import Evidence
@@ -57,7 +57,7 @@ def nonfinite_operation(
     near = [each for each in found.before(start + 1).of(*ILL) if each.last_step is not None and each.last_step >= start - lead]
     if near:
         yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
-    elif start > lead and is_known_before(loss, start):
+    elif start > lead and has_finite_loss_before(loss, start):
         yield supports(strong, f"nothing was wrong in the steps before step {start}", first)
     if loss is not None:
         yield from _course(loss, start, strong, medium)

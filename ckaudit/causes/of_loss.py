@@ -26,6 +26,6 @@ def parted(slices: Series, step: int, *, rise: float = 0.05) -> tuple[str, str] 
     return (slices.labels[up], slices.labels[down]) if ratio[up] > 1 + rise and ratio[down] < 1 - rise else None
 
 
-def is_known_before(loss: Series | None, step: int) -> bool:
+def has_finite_loss_before(loss: Series | None, step: int) -> bool:
     """Tell whether a finite loss was recorded before a step, or none at all was ever looked for."""
     return loss is None or bool((loss.finite[:, 0] & (loss.steps < step)).any())

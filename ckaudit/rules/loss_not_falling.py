@@ -10,7 +10,7 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.falls import Fall, largest_fall, stands, would_show
+from ckaudit.run.falls import Fall, fall_would_show, flat_fall, largest_fall
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
 from ckaudit.run.series import Floats, Series, Steps
@@ -93,7 +93,7 @@ def loss_not_falling(
         first = _since(values, bound)
         yield _hit(steps, first, level, bound, "the loss has come to {value:.4g} and no lower; " + why)
     elif begins_with_its_run(steps) and (flat := _flat_course(values, facts)) and not learnt:
-        if _is_a_guess(values, facts) or would_show(values, SMALL_FALL):
+        if _is_a_guess(values, facts) or fall_would_show(values, SMALL_FALL):
             yield _flat(steps, flat)
         else:
             yield Skip("too_few_points", "the loss is too noisy to tell one that stands from one that falls by 5 %")
@@ -112,7 +112,7 @@ def _flat(steps: Steps, fall: Fall) -> Hit:
 
 def _flat_course(values: Floats, facts: Manifest | None) -> Fall | None:
     """Return the fall of a curve that stands; one that rises is not flat, but where it never came below a guess."""
-    flat = stands(values)
+    flat = flat_fall(values)
     return flat if flat is None or _is_a_guess(values, facts) or sustained_rise(values) is None else None
 
 

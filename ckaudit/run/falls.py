@@ -5,7 +5,7 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.run.learning_curves import fall_ratio, level_ratio
+from ckaudit.run.learning_curves import fall_likelihood_ratio, level_likelihood_ratio
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, parts_of, rank_trend, trimmed_noise
 from ckaudit.run.series import Floats
@@ -117,7 +117,7 @@ def never_falls(
     return fall if sustained_rise(values) is None else None
 
 
-def stands(values: Floats, *, max_ratio: float = 5.0, max_scatter: float = 0.2) -> Fall | None:
+def flat_fall(values: Floats, *, max_ratio: float = 5.0, max_scatter: float = 0.2) -> Fall | None:
     """Return how little a curve comes down that does not fall as a learning curve does; None of any other. It may rise.
 
     Args:
@@ -129,12 +129,12 @@ def stands(values: Floats, *, max_ratio: float = 5.0, max_scatter: float = 0.2) 
     _, levels = parts_of(values)
     if len(levels) < POINTS_OF_A_COURSE or levels.min() <= 0:
         return never_falls(values)
-    if float(np.std(levels)) > max_scatter * float(np.mean(levels)) or fall_ratio(levels) >= max_ratio:
+    if float(np.std(levels)) > max_scatter * float(np.mean(levels)) or fall_likelihood_ratio(levels) >= max_ratio:
         return None
     return largest_fall(values)
 
 
-def would_show(values: Floats, fall: float, *, min_ratio: float = 3.0) -> bool:
+def fall_would_show(values: Floats, fall: float, *, min_ratio: float = 3.0) -> bool:
     """Tell whether a curve that stands would look otherwise, had it fallen by a share of its level in its first quarter.
 
     Args:
@@ -145,7 +145,7 @@ def would_show(values: Floats, fall: float, *, min_ratio: float = 3.0) -> bool:
     _, levels = parts_of(values)
     if len(levels) < POINTS_OF_A_COURSE or levels.min() <= 0:
         return smallest_visible_fall(values) <= fall
-    return level_ratio(levels, fall=fall) >= min_ratio
+    return level_likelihood_ratio(levels, fall=fall) >= min_ratio
 
 
 def smallest_visible_fall(values: Floats, *, max_deviations: float = 3.3) -> float:

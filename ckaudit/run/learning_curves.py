@@ -25,7 +25,7 @@ RIDGE = 1e-9
 """Added to the diagonal of the normal equations: of few points two columns may be the same."""
 
 
-def rise_ratio(values: Floats) -> float:
+def rise_likelihood_ratio(values: Floats) -> float:
     """Return how much better a rise anywhere in a curve explains it than a law of learning all along.
 
     With a rise the curve follows such a law up to a turn, and from there on it stands higher or climbs in a straight line.
@@ -37,19 +37,21 @@ def rise_ratio(values: Floats) -> float:
     return _log_likelihood(squares, len(values)) - _log_likelihood(_of_falls(values), len(values))
 
 
-def fall_ratio(values: Floats) -> float:
+def fall_likelihood_ratio(values: Floats) -> float:
     """Return how much better a law of learning explains a curve than one level does.
 
     Args:
         values: Positive, in the order of steps, shape (N,), five at least.
 
-    >>> fall_ratio(np.array([10.8, 10.9, 10.8, 10.7, 10.8])) < 2 < 9 < fall_ratio(np.array([10.8, 9.0, 8.2, 7.8, 7.6]))
+    >>> fall_likelihood_ratio(np.array([10.8, 10.9, 10.8, 10.7, 10.8])) < 2
+    True
+    >>> fall_likelihood_ratio(np.array([10.8, 9.0, 8.2, 7.8, 7.6])) > 9
     True
     """
     return _log_likelihood(_of_falls(values), len(values)) - _log_likelihood(_of_a_level(values), len(values))
 
 
-def level_ratio(values: Floats, *, fall: float) -> float:
+def level_likelihood_ratio(values: Floats, *, fall: float) -> float:
     """Return how much better one level explains a curve than a fall that is over after its first quarter.
 
     Args:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.run.medians import median_of, medians_of_three
 from ckaudit.run.resolution import decimal_step
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise, noise_between
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise, noise_without_peaks
 from ckaudit.run.series import Floats, Steps
 
 ROUNDED = 3.0
@@ -75,7 +75,7 @@ def _noise_of_the_rest(values: Floats, above: Floats, min_ratio: float, *, max_s
     if len(values) < ENOUGH_FOR_NOISE:
         return 0.0, 0.0
     logs = np.log(values) if values.min() > 0 else np.zeros(len(values))
-    return noise_between(values, rest), noise_between(logs, rest)
+    return noise_without_peaks(values, rest), noise_without_peaks(logs, rest)
 
 
 def _held_by_two(values: Floats) -> Floats:

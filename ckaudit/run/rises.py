@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.run.learning_curves import rise_ratio
+from ckaudit.run.learning_curves import rise_likelihood_ratio
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, PARTS, parts_of, rank_trend, trimmed_noise
 from ckaudit.run.series import Floats, Steps
 
@@ -246,7 +246,7 @@ def _stands_out(levels: Floats, deviations: float, min_deviations: float, is_a_l
     if deviations >= max(min_deviations, CLEAR_DEVIATIONS):
         return True
     allowed = ALLOWED_BY_LAW if len(levels) < PARTS else 0.0
-    return deviations >= min_deviations - allowed and rise_ratio(levels) >= MIN_LAW_RATIO
+    return deviations >= min_deviations - allowed and rise_likelihood_ratio(levels) >= MIN_LAW_RATIO
 
 
 def _first_above(values: Floats, starts: Steps, part: int, limit: float) -> int:

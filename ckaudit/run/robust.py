@@ -51,7 +51,7 @@ def difference_noise(values: Floats) -> float:
     return MAD_TO_SIGMA * float(np.median(np.abs(np.diff(values, 2)))) / math.sqrt(6)
 
 
-def noise_between(values: Floats, rest: Mask) -> float:
+def noise_without_peaks(values: Floats, rest: Mask) -> float:
     """Return the noise of a curve without some of its points, by the second differences that touch none of them.
 
     Where fewer than three are left the others are joined, as if those points had not been there.
@@ -60,7 +60,7 @@ def noise_between(values: Floats, rest: Mask) -> float:
         values: Finite, shape (N,).
         rest: Which points count, shape (N,).
 
-    >>> noise_between(np.array([1.0, 2.0, 3.0, 90.0, 4.0, 4.0, 4.0, 4.0]), np.arange(8) != 3)
+    >>> noise_without_peaks(np.array([1.0, 2.0, 3.0, 90.0, 4.0, 4.0, 4.0, 4.0]), np.arange(8) != 3)
     0.0
     """
     bends = np.abs(np.diff(values, 2))[rest[:-2] & rest[1:-1] & rest[2:]]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ckaudit.run.learning_curves import NOISES, PACES, POWERS, rise_ratio
+from ckaudit.run.learning_curves import NOISES, PACES, POWERS, rise_likelihood_ratio
 
 
 def _squares(columns: list[np.ndarray], values: np.ndarray) -> float:
@@ -41,23 +41,23 @@ def test_the_ratio_is_that_of_a_slow_search(count, risen):
     rng = np.random.default_rng(count)
     values = 2 + 3 * np.exp(-np.arange(count) / 2) + risen * 2 * (np.arange(count) >= count - 3)
     values *= 1 + 0.03 * rng.standard_normal(count)
-    assert rise_ratio(values) == pytest.approx(_slow_ratio(values), abs=0.02)
+    assert rise_likelihood_ratio(values) == pytest.approx(_slow_ratio(values), abs=0.02)
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e9])
 def test_a_unit_changes_nothing(unit):
     values = unit * np.array([5.0, 3.9, 3.2, 2.9, 2.7, 2.6, 3.4, 3.5, 3.4])
-    assert rise_ratio(values) == pytest.approx(rise_ratio(values / unit), rel=1e-6)
+    assert rise_likelihood_ratio(values) == pytest.approx(rise_likelihood_ratio(values / unit), rel=1e-6)
 
 
 def test_a_power_of_time_needs_no_rise_and_a_jump_does():
     time = np.linspace(0, 1, 12)
     falling = 2 + 3 * (1 + time / 0.1) ** -0.6
-    assert rise_ratio(falling) < 2
-    assert rise_ratio(falling + 1.5 * (time > 0.6)) > 20
+    assert rise_likelihood_ratio(falling) < 2
+    assert rise_likelihood_ratio(falling + 1.5 * (time > 0.6)) > 20
 
 
 def test_pure_noise_of_a_tenth_hardly_ever_asks_for_a_rise():
     rng = np.random.default_rng(1)
-    high = sum(rise_ratio(1 + 0.1 * rng.standard_normal(20)) > 6 for _ in range(200))
+    high = sum(rise_likelihood_ratio(1 + 0.1 * rng.standard_normal(20)) > 6 for _ in range(200))
     assert high <= 10

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.falls import largest_fall, never_falls, smallest_visible_fall, stands, would_show
+from ckaudit.run.falls import fall_would_show, flat_fall, largest_fall, never_falls, smallest_visible_fall
 from ckaudit.run.peaks import passing_peaks
 from ckaudit.run.rises import falls_on, sustained_rise
 from ckaudit.run.robust import (
@@ -164,30 +164,30 @@ def test_noise_that_grows_with_the_loss_makes_no_peaks():
 @pytest.mark.parametrize("count", [5, 10, 48, 1000])
 def test_a_curve_of_pure_noise_stands_at_any_noise_and_length(count, noise):
     rng = np.random.default_rng(count)
-    assert sum(stands(10.8 * (1 + noise * rng.standard_normal(count))) is not None for _ in range(200)) >= 190
+    assert sum(flat_fall(10.8 * (1 + noise * rng.standard_normal(count))) is not None for _ in range(200)) >= 190
 
 
 @pytest.mark.parametrize("count", [10, 48, 1000])
 def test_a_curve_that_halves_does_not_stand(count):
     rng, course = np.random.default_rng(count), np.linspace(0, 1, count)
-    assert not any(stands((1 - 0.5 * course) * (1 + 0.05 * rng.standard_normal(count))) for _ in range(100))
+    assert not any(flat_fall((1 - 0.5 * course) * (1 + 0.05 * rng.standard_normal(count))) for _ in range(100))
 
 
 def test_a_curve_that_falls_and_comes_back_has_no_level():
-    assert stands(np.array([10.8, 8.9, 6.1, 5.0, 6.3, 8.2, 10.4, 11.0])) is None
+    assert flat_fall(np.array([10.8, 8.9, 6.1, 5.0, 6.3, 8.2, 10.4, 11.0])) is None
 
 
 def test_five_points_that_fall_one_after_the_other_do_not_stand():
-    assert stands(np.array([10.8, 10.4, 9.9, 9.7, 9.3])) is None
-    assert stands(np.array([10.8, 10.9, 10.8, 10.85, 10.8])) is not None
+    assert flat_fall(np.array([10.8, 10.4, 9.9, 9.7, 9.3])) is None
+    assert flat_fall(np.array([10.8, 10.9, 10.8, 10.85, 10.8])) is not None
 
 
 def test_a_log_that_falls_and_rests_does_not_stand():
-    assert stands(np.array([8.188, 6.493, 6.361, 6.054, 6.168])) is None
+    assert flat_fall(np.array([8.188, 6.493, 6.361, 6.054, 6.168])) is None
 
 
 @pytest.mark.parametrize(("noise", "count", "shows"), [(0.01, 15, True), (0.1, 15, False), (0.03, 7, False), (0.03, 1000, True)])
 def test_a_fall_of_a_twentieth_would_show_where_the_noise_is_small_or_the_points_are_many(noise, count, shows):
     rng = np.random.default_rng(count)
-    found = [would_show(2.3 * (1 + noise * rng.standard_normal(count)), 0.05) for _ in range(50)]
+    found = [fall_would_show(2.3 * (1 + noise * rng.standard_normal(count)), 0.05) for _ in range(50)]
     assert sum(found) >= 46 if shows else sum(found) <= 12
