@@ -12,6 +12,7 @@ from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.metric import Metric
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, root_sum_square
 
@@ -118,7 +119,7 @@ def _farthest(part: Floats, around: Floats, *, enough: int = 2_000) -> int:
     """
     around = around[:: max(1, len(around) // enough)]
     finite = around[np.isfinite(around)]
-    distance = np.abs(part - (np.median(finite) if len(finite) else 0.0))
+    distance = np.abs(part - (median(finite) if len(finite) else 0.0))
     return int(np.argmax(np.where(np.isfinite(distance), distance, -1.0)))
 
 

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Evidence
@@ -20,6 +18,7 @@ from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.token_drift import token_drift
 from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -42,7 +41,7 @@ def batch_too_small(
     step; a mean over many tokens does not. Weights are starting values.
     """
     if tokens is not None and tokens.finite.any() and facts is not None and facts.sequence_length:
-        count = float(np.median(tokens.values[tokens.finite])) / facts.sequence_length
+        count = median(tokens.values[tokens.finite]) / facts.sequence_length
         if count < rows:
             yield supports(strong, f"sequences in an update: {count:.3g}", tokens.name)
         elif count > 8 * rows:
@@ -53,7 +52,7 @@ def batch_too_small(
         else:
             yield contradicts(medium, f"the loss differs by {jump:.1%} from one step to the next (median)", loss.name)
     if noise is not None and noise.finite.any() and tokens is not None and facts is not None and facts.sequence_length:
-        needed = float(np.median(noise.values[noise.finite]))
-        used = float(np.median(tokens.values[tokens.finite])) / facts.sequence_length
+        needed = median(noise.values[noise.finite])
+        used = median(tokens.values[tokens.finite]) / facts.sequence_length
         if needed > 10 * used:
             yield supports(medium, f"the gradient's noise is worth {needed:.3g} examples, a batch has {used:.3g}", noise.name)

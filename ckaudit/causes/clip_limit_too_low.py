@@ -21,6 +21,7 @@ from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.updates_held_back import updates_held_back
 from ckaudit.rules.weights_jump import weights_jump
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series, at
 
 
@@ -88,6 +89,6 @@ def _limit(norm: Series | None, left: Series | None, warmup: int, high: float) -
     known = limits[np.isfinite(limits) & (norm.steps > warmup)[:, None]]
     if known.size:
         yield Advice(
-            f"Raise the limit of {np.median(known):.2g} to about {high:.2g}, the 95th percentile of the gradient norms, or scale "
+            f"Raise the limit of {median(known):.2g} to about {high:.2g}, the 95th percentile of the gradient norms, or scale "
             "the loss as the limit expects."
         )  # fmt: skip

@@ -23,6 +23,7 @@ from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.weights_alike import weights_alike
 from ckaudit.rules.weights_shrink import weights_shrink
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
@@ -78,5 +79,5 @@ def _mlp_over_attention(norm: Series, facts: Manifest | None) -> float | None:
         if all(columns):
             mlp, attention = (np.sqrt(np.square(early[:, index]).sum(axis=1)) for index in columns)
             known = (attention > 0) & np.isfinite(mlp) & np.isfinite(attention)
-            ratios.append(float(np.median(mlp[known] / attention[known])) if known.any() else np.nan)
+            ratios.append(median(mlp[known] / attention[known]) if known.any() else np.nan)
     return min(ratios) if ratios and np.isfinite(ratios).all() else None

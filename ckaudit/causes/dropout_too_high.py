@@ -23,6 +23,7 @@ from ckaudit.rules.split_overlap import split_overlap
 from ckaudit.rules.target_misalignment import target_misalignment
 from ckaudit.rules.train_val_inverted import train_val_inverted
 from ckaudit.rules.zero_gradients import zero_gradients
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -94,4 +95,4 @@ def _seen(sparsity: Series | None) -> Iterator[tuple[float, str]]:
     for column, name in enumerate(sparsity.labels if sparsity is not None else ()):
         known = sparsity.values[sparsity.finite_in(column), column] if sparsity is not None else np.empty(0)
         if "drop" in name.lower() and known.size:
-            yield float(np.median(known)), f"the share of zeros behind {name}"
+            yield median(known), f"the share of zeros behind {name}"

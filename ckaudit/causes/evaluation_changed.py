@@ -13,6 +13,7 @@ from ckaudit.rules.evaluation_artifact_changed import evaluation_artifact_change
 from ckaudit.rules.overfitting import overfitting
 from ckaudit.rules.slice_regression import slice_regression
 from ckaudit.rules.train_val_inverted import train_val_inverted
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -63,4 +64,4 @@ def _step(val: Series, train: Series, first: Finding) -> tuple[float, float] | N
     place = int(np.searchsorted(val.steps[rows], first.first_step or 0))
     if not 1 < place < len(gap):
         return None
-    return float(gap[place] - gap[place - 1]), float(np.median(np.abs(np.diff(gap[:place]))))
+    return float(gap[place] - gap[place - 1]), median(np.abs(np.diff(gap[:place])))

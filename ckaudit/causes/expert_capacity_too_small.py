@@ -10,6 +10,7 @@ from ckaudit.metrics.routing import moe_drop_rate, moe_util_entropy
 from ckaudit.rules.dropped_tokens import dropped_tokens
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.router_imbalance import router_imbalance
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -47,7 +48,7 @@ def expert_capacity_too_small(
     known = rate.values[rate.finite] if rate is not None else np.empty(0)
     if rate is not None and len(known) >= 4:
         third = len(known) // 3 or 1
-        first, last = float(np.median(known[:third])), float(np.median(known[-third:]))
+        first, last = median(known[:third]), median(known[-third:])
         if max(first, last) < steady * min(first, last):
             yield supports(
                 medium, f"{first:.0f} % of the tokens are dropped at first and {last:.0f} % at last: it is the room", rate.name

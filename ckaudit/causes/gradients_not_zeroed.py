@@ -21,6 +21,7 @@ from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss_rises import loss_rises
 from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -69,11 +70,11 @@ def _by_the_norm(
     values = values[values > 0]
     if norm is None or len(values) < 3 * first:
         return
-    start, peak = float(np.median(values[:first])), float(values.max())
+    start, peak = median(values[:first]), float(values.max())
     if peak < grown * start:
         yield contradicts(strong, f"the gradient norm begins at {start:.2g} and comes to {peak:.2g}: nothing adds up", norm.name)
         return
-    change = float(np.median(np.abs(np.diff(np.log(values[len(values) // 2 :])))))
+    change = median(np.abs(np.diff(np.log(values[len(values) // 2 :]))))
     rise = float(np.corrcoef(np.argsort(np.argsort(values)), np.arange(len(values)))[0, 1])
     if change < smooth and rise > steady:
         yield supports(strong, f"the gradient norm rises from {start:.2g} to {peak:.2g}, step by step", norm.name)

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.hardware import comm_time_frac, dataloader_stall_frac
@@ -16,6 +14,7 @@ from ckaudit.rules.slow_input import slow_input
 from ckaudit.rules.step_time_jump import step_time_jump
 from ckaudit.rules.straggler import straggler
 from ckaudit.rules.throughput_drop import throughput_drop
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -64,4 +63,4 @@ def hardware_throttled(
 def _around(series: Series, step: int) -> tuple[float, float] | None:
     """Return the medians before a step and from it on, None where one side is unknown."""
     sides = [series.values[rows][series.finite[rows]] for rows in (series.steps < step, series.steps >= step)]
-    return (float(np.median(sides[0])), float(np.median(sides[1]))) if all(each.size for each in sides) else None
+    return (median(sides[0]), median(sides[1])) if all(each.size for each in sides) else None

@@ -25,6 +25,7 @@ from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.weight_scale_off import weight_scale_off
 from ckaudit.rules.zero_gradients import zero_gradients
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -77,4 +78,4 @@ def _scale(scale: Finding, weight: float) -> Iterator[Evidence]:
 def _level(loss: Series | None, *, tail: float = 0.1) -> float | None:
     """Return the median of the last `tail` of the finite losses."""
     known = loss.values[loss.finite] if loss is not None else np.empty(0)
-    return float(np.median(known[-max(5, int(tail * known.size)) :])) if known.size >= 10 else None
+    return median(known[-max(5, int(tail * known.size)) :]) if known.size >= 10 else None

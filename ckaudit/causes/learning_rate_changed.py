@@ -16,6 +16,7 @@ from ckaudit.rules.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.schedule_off_plan import schedule_off_plan
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, Steps
 
 
@@ -62,6 +63,6 @@ def _same_slope(steps: Steps, values: Floats, step: int, *, reach: int = 10, ali
     sides = values[max(0, row - reach) : row], values[row : row + reach]
     if any(len(side) < reach or (side <= 0).any() for side in sides):
         return None
-    before, after = (float(np.median(np.diff(np.log(side)))) for side in sides)
+    before, after = (median(np.diff(np.log(side))) for side in sides)
     same = before != 0 and abs(after - before) < alike * abs(before)
     return float(sides[1][0] / sides[0][-1]) if same else None

@@ -21,6 +21,7 @@ from ckaudit.rules.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.run.collect import DTYPES
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 _HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
@@ -73,7 +74,7 @@ def learning_rate_too_low(
     if adapts is not None and (adapts.values[adapts.finite] == 0).any():
         yield contradicts(strong, "plain descent: its rates are not Adam's", adapts.name)
     elif (each_moves := usual_steps(step, rate)) is not None:
-        moved = float(np.median(each_moves))
+        moved = median(each_moves)
         if moved >= ordinary:
             yield supports(
                 medium, f"an element moves by {moved:.2g} of the rate: the optimizer makes of it what it can", step_over_rate.name
@@ -88,7 +89,7 @@ def learning_rate_too_low(
         yield contradicts(2 * strong, high.message, high)
     if types is not None and np.isin(types.only(lambda name: name.startswith("weights/")).values, _HALF).any():
         yield contradicts(strong, "weights are kept in half precision, which loses small updates", types.name)
-    if clip is not None and clip.finite.any() and (left := float(np.median(clip.values[clip.finite]))) < 0.1:
+    if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
         yield contradicts(medium, f"clipping leaves {left:.2g} of the gradient", clip.name)
 
 

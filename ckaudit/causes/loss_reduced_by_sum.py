@@ -16,6 +16,7 @@ from ckaudit.rules.impossible_value import impossible_value
 from ckaudit.rules.initial_loss_off import initial_loss_off
 from ckaudit.rules.train_val_inverted import train_val_inverted
 from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series, at
 
 
@@ -74,4 +75,4 @@ def _over_held_out(train: Series | None, val: Series | None) -> float | None:
 
 
 def _median(series: Series | None) -> float | None:
-    return float(np.median(series.values[series.finite])) if series is not None and series.finite.any() else None
+    return median(series.values[series.finite]) if series is not None and series.finite.any() else None

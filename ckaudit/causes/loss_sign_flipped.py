@@ -26,6 +26,7 @@ from ckaudit.rules.train_val_inverted import train_val_inverted
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights_grow import weights_grow
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import loss_vocabulary
 
@@ -58,7 +59,7 @@ def loss_sign_flipped(
         yield contradicts(decisive, "no loss below zero is recorded", train_loss_raw.name)
         return
     losses = train.values[train.finite]
-    first, last = float(losses[0]), float(np.median(losses[-20:]))
+    first, last = float(losses[0]), median(losses[-20:])
     vocabulary = loss_vocabulary(facts)
     guess = None if vocabulary is None else math.log(vocabulary)
     mirrored = guess is not None and abs(first + guess) < alike * guess
@@ -97,8 +98,8 @@ def _falls_without_bound(losses: Floats, *, noise: float = 10.0, pace: float = 0
         return False
     width = max(1, len(losses) // 10)
     middle = len(losses) // 2
-    start, halfway, end = (float(np.median(part)) for part in (losses[:width], losses[middle:][:width], losses[-width:]))
-    usual = float(np.median(np.abs(np.diff(losses))))
+    start, halfway, end = (median(part) for part in (losses[:width], losses[middle:][:width], losses[-width:]))
+    usual = median(np.abs(np.diff(losses)))
     # Neighbours of a smooth curve differ by its slope: what is left of them without it is noise.
-    usual = min(usual, float(np.median(np.abs(np.diff(losses, n=2)))))
+    usual = min(usual, median(np.abs(np.diff(losses, n=2))))
     return end < -abs(start) and start - end > noise * usual and halfway - end > pace * (start - halfway) > 0

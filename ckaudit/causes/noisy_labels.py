@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.of_curves import multiple
 from ckaudit.contract.report import Evidence
@@ -16,6 +14,7 @@ from ckaudit.rules.target_equals_input import target_equals_input
 from ckaudit.rules.target_misalignment import target_misalignment
 from ckaudit.rules.train_val_inverted import train_val_inverted
 from ckaudit.rules.uniform_heads import uniform_heads
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -41,7 +40,7 @@ def noisy_labels(
     """
     if match is not None and match.finite.any():
         values = match.values[match.finite]
-        usual = float(np.median(values))
+        usual = median(values)
         if not least <= usual < well:
             yield contradicts(
                 strong + 1, f"{usual:.0%} of the targets are the next token: no share of them is random", match.name

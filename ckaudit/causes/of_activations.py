@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable
 
@@ -33,7 +34,7 @@ def silent(sparsity: Series, depths: Collection[int | None], least: float, table
     for column, name in enumerate(sparsity.labels):
         known = sparsity.values[sparsity.finite_in(column), column]
         if is_function(name) and known.size and table.depth(name) in depths:
-            found[name] = float(np.median(known))
+            found[name] = median(known)
     most = max(found.items(), key=lambda item: item[1], default=None)
     return most if most is not None and most[1] >= least else None
 
@@ -55,6 +56,6 @@ def bounded(largest: Series, usual: Series, *, reach: float = 0.7, share: float 
         if not is_function(name) or not known.size or name not in usual.labels or not reach <= known.max() <= 1:
             continue
         mean = usual.values[:, usual.labels.index(name)]
-        if float(np.nanmedian(mean)) > share * float(np.median(known)):
+        if float(np.nanmedian(mean)) > share * median(known):
             found.append(name)
     return found

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -27,4 +28,4 @@ def target_tokens(tokens: Series, step: int) -> tuple[float, float] | None:
     counts, steps = np.diff(tokens.values[known, 0]), tokens.steps[known][1:]
     if len(steps) < 2 or steps[-1] != step:
         return None
-    return float(counts[-1]), float(np.median(counts[:-1]))
+    return float(counts[-1]), median(counts[:-1])

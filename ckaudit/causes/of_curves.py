@@ -3,6 +3,7 @@
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.standstill import Standstill, standstill
 
@@ -70,7 +71,7 @@ def lost_noise(train: Series | None, *, parts: int = 8, least: int = 160, low: f
 def _noise(losses: Floats) -> float:
     """Return the robust deviation of losses from the line through their neighbours, over their median."""
     bends = losses[2:] - 2 * losses[1:-1] + losses[:-2]
-    return float(1.4826 * np.median(np.abs(bends)) / np.sqrt(6) / max(abs(float(np.median(losses))), 1e-300))
+    return float(1.4826 * median(np.abs(bends)) / np.sqrt(6) / max(abs(median(losses)), 1e-300))
 
 
 def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> Leap | None:
@@ -92,7 +93,7 @@ def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10,
     if row < 2 * back or len(around) < 2 * back:
         return None
     first = max(0, row - back) + 1 + int(np.argmax(np.diff(around)))
-    usual = float(np.median(losses[first - back : first]))
+    usual = median(losses[first - back : first])
     rise = float(np.max(losses[first : first + back])) - usual
     if rise <= 0 or losses[first] - usual < at_once * rise:
         return None
@@ -105,7 +106,7 @@ def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10,
     near = losses[max(first, int(np.searchsorted(steps, val.steps[top])) - back // 2) :][:back]
     left = (last - base) / (highest - base) if highest > base else 0.0
     return Leap(
-        step=int(steps[first]), rise=rise, stays=(float(np.median(losses[-back:])) - usual) / rise, held_out=highest - base,
-        beside=float(np.median(near)) - usual, held_out_stays=left,
+        step=int(steps[first]), rise=rise, stays=(median(losses[-back:]) - usual) / rise, held_out=highest - base,
+        beside=median(near) - usual, held_out_stays=left,
         is_as_new=bool(abs(losses[first] - losses[0]) < 0.1 * abs(losses[0])),
     )  # fmt: skip

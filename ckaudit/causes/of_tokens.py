@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 LEAST_LOOKS = 6  # at the tokens of a run, to tell whether they have changed for good
@@ -20,14 +21,14 @@ def shifted(
     if len(values) < LEAST_LOOKS:
         return None
     first = values[: max(3, len(values) // 3)]
-    before = float(np.median(first))
-    noise = 1.4826 * float(np.median(np.abs(first - before)))
+    before = median(first)
+    noise = 1.4826 * median(np.abs(first - before))
     limit = max(least, min(times * before, max(clear * before, before + k * noise)))
     below = np.flatnonzero(values <= limit)
     start = int(below[-1]) + 1 if len(below) else 0
     if start > len(values) - 2 or start == 0:
         return None
-    return before, float(np.median(values[start:])), int(steps[start])
+    return before, median(values[start:]), int(steps[start])
 
 
 def is_same(drift: Series) -> bool:

@@ -18,6 +18,7 @@ from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -64,5 +65,5 @@ def optimizer_unsuited(
         yield supports(medium, f"the rate of {peak:.2g} is one for Adam", rate.name)
     elif rate is not None and rate.finite.any():
         yield contradicts(strong, f"the rate of {peak:.2g} is one for plain descent", rate.name)
-    if clip is not None and clip.finite.any() and (left := float(np.median(clip.values[clip.finite]))) < 0.1:
+    if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
         yield contradicts(strong, f"clipping leaves {left:.2g} of the gradient", clip.name)

@@ -26,6 +26,7 @@ from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights_alike import weights_alike
 from ckaudit.rules.weights_shrink import weights_shrink
+from ckaudit.run.medians import median
 from ckaudit.run.series import Mask, Series
 from ckaudit.run.tensors import TensorTable, table_of
 
@@ -95,7 +96,7 @@ def _weakest(norm: Series, places: Collection[str], table: TensorTable) -> tuple
             continue
         others = [other for other, role in enumerate(roles) if role == roles[place] and norm.labels[other] not in places]
         alike = usual[others][np.isfinite(usual[others])]
-        middle = float(np.median(alike)) if len(alike) else float(np.nanmedian(usual))
+        middle = median(alike) if len(alike) else float(np.nanmedian(usual))
         if middle > 0:
             shares[name] = float(usual[place]) / middle
     return min(shares.items(), key=lambda each: each[1], default=None)

@@ -14,6 +14,7 @@ from ckaudit.rules.recording_overhead import recording_overhead
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.step_time_jump import step_time_jump
 from ckaudit.rules.throughput_drop import throughput_drop
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -38,12 +39,12 @@ def recording_too_often(
     if share is None or not share.finite.any():
         return
     known = share.recorded_rows()
-    distance = float(np.median(np.diff(known.steps))) if len(known.steps) > 1 else np.inf
+    distance = median(np.diff(known.steps)) if len(known.steps) > 1 else np.inf
     if distance <= apart:
         yield supports(strong, f"there is a checkpoint at every {distance:.3g} steps", share.name)
     else:
         yield contradicts(2 * strong, f"checkpoints are {distance:.3g} steps apart: each one is slow, not too many", share.name)
-    usual = float(np.median(known.values[known.finite]))
+    usual = median(known.values[known.finite])
     if usual > budget:
         yield supports(medium, f"recording takes {usual:.0%} of the time (median)", share.name)
     if facts is not None and facts.cadence and any(each.every <= apart for each in facts.cadence):

@@ -27,6 +27,7 @@ from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.weights_jump import weights_jump
 from ckaudit.rules.zero_gradients import zero_gradients
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -103,7 +104,7 @@ def _shock(found: Findings, shock: Finding, loss: Series | None, calm: float, st
     here = loss.values[(loss.steps == shock.first_step) & loss.finite[:, 0], 0]
     if not len(before) or not len(here):
         return
-    usual = float(np.median(before))
+    usual = median(before)
     if abs(float(here[0])) <= calm * abs(usual) and not found.since(shock.first_step).of(loss_spike):
         yield supports(
             medium, f"the loss of that step is {here[0]:.3g}, as ever: neither batch nor weights were wrong", loss.name

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Iterator
 
-import numpy as np
-
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.of_curves import still
 from ckaudit.contract.manifest import Manifest
@@ -20,6 +18,7 @@ from ckaudit.rules.train_val_inverted import train_val_inverted
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import loss_vocabulary
 
@@ -53,7 +52,7 @@ def softmax_applied_twice(
         return
     guess, floor = math.log(vocabulary), math.log(vocabulary - 1 + math.e) - 1
     losses = train.values[train.finite]
-    least, level = float(losses.min()), float(np.median(losses[-20:]))
+    least, level = float(losses.min()), median(losses[-20:])
     if least < floor:
         yield contradicts(
             decisive, f"the loss falls to {least:.3g}; with a second softmax it stays above {floor:.3g}", train.name
@@ -64,7 +63,7 @@ def softmax_applied_twice(
             strong, f"the loss falls and rests at {level:.3g}, above the {floor:.3g} that a second softmax leaves", train.name
         )
     if norm is not None and norm.finite.any():
-        start = float(np.median(norm.values[norm.finite][:10]))
+        start = median(norm.values[norm.finite][:10])
         if start < small / vocabulary:
             yield supports(
                 strong,
@@ -106,5 +105,5 @@ def _without_vocabulary(
             medium, f"the held-out loss goes from {held_out[0]:.3g} to {held_out[-1]:.3g}: it is not the loss that is trained",
             val.name,
         )  # fmt: skip
-    if norm is not None and norm.finite.any() and (start := float(np.median(norm.values[norm.finite][:10]))) < weak_gradient:
+    if norm is not None and norm.finite.any() and (start := median(norm.values[norm.finite][:10])) < weak_gradient:
         yield supports(medium, f"the gradient norm begins at {start:.2g}, where 1 is usual", norm.name)

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ckaudit.causes.capacity_too_small import OTHERS
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.of_curves import still
@@ -20,6 +18,7 @@ from ckaudit.rules.train_val_inverted import train_val_inverted
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -56,7 +55,7 @@ def targets_misaligned(
         return
     if match is None:
         return
-    level = float(np.median(match.values[(match.steps >= (first.first_step or 0))[:, None] & match.finite]))
+    level = median(match.values[(match.steps >= (first.first_step or 0))[:, None] & match.finite])
     if level < chance:
         yield supports(decisive, f"{level:.0%} of the targets follow their input, as many as of unrelated tokens", first)
     elif level > most:

@@ -32,6 +32,7 @@ from ckaudit.rules.source_drift import source_drift
 from ckaudit.rules.target_equals_input import target_equals_input
 from ckaudit.rules.target_misalignment import target_misalignment
 from ckaudit.rules.token_drift import token_drift
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 OTHERS = (
@@ -95,7 +96,7 @@ def too_little_data(
 def _level(train: Series, step: int | None) -> float:
     """Return the training loss by a step: the median of a twentieth of its points, so that no single batch or jump counts."""
     known = train.values[train.finite[:, 0] & (train.steps <= (step or 0)), 0]
-    return float(np.median(known[-max(1, train.points // 20) :])) if len(known) else np.nan
+    return median(known[-max(1, train.points // 20) :]) if len(known) else np.nan
 
 
 def _by_gap(

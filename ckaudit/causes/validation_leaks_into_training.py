@@ -18,6 +18,7 @@ from ckaudit.rules.split_overlap import split_overlap
 from ckaudit.rules.target_equals_input import target_equals_input
 from ckaudit.rules.target_misalignment import target_misalignment
 from ckaudit.rules.train_val_inverted import train_val_inverted
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -78,4 +79,4 @@ def _course(gap: Series) -> tuple[float, float] | None:
     """Return the gap in the second quarter of the evaluations and in the last; in the first it is still coming down."""
     known = gap.values[gap.finite[:, 0], 0]
     quarter = len(known) // 4
-    return (float(np.median(known[quarter : 2 * quarter])), float(np.median(known[-quarter:]))) if quarter else None
+    return (median(known[quarter : 2 * quarter]), median(known[-quarter:])) if quarter else None

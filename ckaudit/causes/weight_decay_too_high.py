@@ -27,6 +27,7 @@ from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.weights_shrink import weights_shrink
 from ckaudit.rules.zero_gradients import zero_gradients
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series, at
 
 
@@ -87,7 +88,7 @@ def _forgotten(
         yield contradicts(2 * strong, "the loss does not go back to where it began, and no weights were recorded", "LOSS003")
         return
     end = train.values[train.finite][-50:]
-    noise = float(np.median(np.abs(np.diff(end)))) / abs(stands.level)
+    noise = median(np.abs(np.diff(end))) / abs(stands.level)
     if noise < calm:
         yield supports(
             strong, f"the loss goes back to {stands.level:.4g} and rests there, from step to step within {noise:.1%}", train.name
@@ -95,7 +96,7 @@ def _forgotten(
     else:
         yield contradicts(strong, f"the loss shakes by {noise:.1%} from step to step", train.name)
     if gradient is not None and (norms := gradient.values[gradient.finite]).size >= 100:
-        before, after = float(np.median(norms[:50])), float(np.median(norms[-50:]))
+        before, after = median(norms[:50]), median(norms[-50:])
         if after > 2 * before:
             yield contradicts(strong, f"gradients have grown, from {before:.2g} to {after:.2g}", gradient.name)
         else:

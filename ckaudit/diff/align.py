@@ -11,6 +11,7 @@ from ckaudit.metrics.counters import is_restart
 from ckaudit.metrics.loss import train_loss_ema
 from ckaudit.metrics.pairs import together
 from ckaudit.metrics.progress import tokens_seen
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 
@@ -149,7 +150,7 @@ def pair(left: Series, right: Series, how: Axes, *, few: float = 0.5) -> Paired:
 def _nearest(one: Series, steps: Steps, values: Floats, recorded: Mask, right: Series, how: Axes) -> Paired:
     wanted = how.of_left(steps)
     found = at(one, wanted)
-    usual = float(np.median(np.diff(one.steps))) if len(one.steps) > 1 else 0.0
+    usual = median(np.diff(one.steps)) if len(one.steps) > 1 else 0.0
     near = (found.age >= 0) & (found.age <= 2 * usual) & (wanted >= 0)[:, None]
     rows = near.any(axis=1)
     apart = int(found.age[rows].max(initial=0)) if rows.any() else 0

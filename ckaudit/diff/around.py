@@ -12,6 +12,7 @@ from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import Finding
 from ckaudit.diff.batches import batches
 from ckaudit.material.counts import plural
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
@@ -88,7 +89,7 @@ def steps(seam: Seam) -> Answer:
             "steps", title, "not_recorded", f"no line on {'both sides' if not len(logged) else 'one side'} of the resume"
         )
     last, first = int(before[-1]), int(after[0])
-    usual = int(np.median(np.diff(before[-20:]))) if len(before) > 1 else 1
+    usual = int(median(np.diff(before[-20:]))) if len(before) > 1 else 1
     gap = first - last > max(usual, 1)
     message = f"the last line before the resume is of step {last}, the first after it of {first}"
     if gap:
@@ -181,7 +182,7 @@ def tokens(seam: Seam, *, slack: float = 0.5) -> Answer:
     known = counts.finite[:, 0] & (counts.steps <= seam.step)
     first = int(counts.steps[counts.finite[:, 0] & (counts.steps > seam.step)][0])
     old_steps, old = counts.steps[known][-20:], counts.values[known, 0][-20:]
-    pace = float(np.median(np.diff(old) / np.diff(old_steps))) if len(old) > 1 else float("nan")
+    pace = median(np.diff(old) / np.diff(old_steps)) if len(old) > 1 else float("nan")
     wanted = before + pace * (first - int(old_steps[-1]))
     lost = abs(after - wanted) > slack * pace
     message = f"{after:,.0f} tokens are counted after the resume, {before:,.0f} before"

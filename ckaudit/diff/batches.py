@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
-
 from ckaudit.contract.diff import Unlike
 from ckaudit.diff.invalid import PER_STEP
 from ckaudit.metrics.progress import tokens_per_update
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 
 NAMES = ("batch_hash", "batch_id")
@@ -84,4 +83,4 @@ def unlike_updates(left: Run, right: Run, *, share: float = 0.01) -> Iterator[Un
 def _median(run: Run) -> float | None:
     sizes = tokens_per_update(run)
     known = sizes.values[sizes.finite & (sizes.values > 0)]
-    return float(np.median(known)) if known.size else None
+    return median(known) if known.size else None

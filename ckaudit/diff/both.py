@@ -9,6 +9,7 @@ from ckaudit.diff.noise import AHEAD, SEED, Stretches, quantile, stretches
 from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.progress import tokens_seen
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps, at
 
@@ -150,6 +151,6 @@ def _looked_up(series: Series, steps: Steps, label: str) -> Floats | None:
         return None
     own = series.only(label.__eq__)
     found = at(own, steps)
-    usual = float(np.median(np.diff(own.steps))) if len(own.steps) > 1 else 0.0
+    usual = median(np.diff(own.steps)) if len(own.steps) > 1 else 0.0
     near = (found.age >= 0) & (found.age <= 2 * usual)
     return found.values[:, 0] if len(steps) and near.all() else None

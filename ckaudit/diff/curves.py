@@ -6,6 +6,7 @@ from ckaudit.contract.diff import Curve
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.diff.both import Both
 from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats
 
 
@@ -35,4 +36,4 @@ def curves(both: Both, *, most: int = 120) -> list[Curve]:
 
 def _middle(values: Floats) -> Number:
     broken = values[~np.isfinite(values)]
-    return to_word(float(broken[0] if len(broken) else np.median(values)))
+    return to_word(float(broken[0] if len(broken) else median(values)))

@@ -7,6 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.metrics.spikes import SIGMA
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Steps
 
 MEDIAN = math.sqrt(math.pi / 2)
@@ -91,7 +92,7 @@ def stretches(
     cut = np.append(0, ends[:-1])
     one, two = (_medians(column, cut, ends) for column in (left, right))
     bound, near = _both([_scatter(column, cut, ends) for column in (left, right)], most)
-    alone = np.maximum(near, np.median(near)) if own is None else np.full(len(cut), own)
+    alone = np.maximum(near, median(near)) if own is None else np.full(len(cut), own)
     bound = bound if not own else np.minimum(bound, own * math.hypot(1, most) / math.sqrt(2))
     apart, correlation = np.minimum(bound, _scatter(right - left, cut, ends)), _correlation(right - left, cut, ends)
     points = np.maximum(1.0, (ends - cut) * (1 - correlation) / (1 + correlation))
@@ -142,7 +143,7 @@ def _pace(one: Floats, two: Floats, middle: Floats, most: float) -> Floats:
 def _medians(column: Floats, cut: Steps, ends: Steps) -> Floats:
     """Return the median of each stretch; all but the first are as long."""
     rest = column[ends[0] :].reshape(len(cut) - 1, -1) if len(cut) > 1 else np.empty((0, 1))
-    return np.append(np.median(column[: ends[0]]), np.median(rest, axis=1))
+    return np.append(median(column[: ends[0]]), np.median(rest, axis=1))
 
 
 def _residuals(column: Floats, cut: Steps, ends: Steps) -> Floats:
@@ -172,7 +173,7 @@ def _correlation(column: Floats, cut: Steps, ends: Steps, *, most: float = 0.8) 
     rest = _residuals(column, cut, ends)
     if len(cut) == len(column) or len(rest) < 10:
         return 0.0
-    scale = np.median(np.abs(rest)) * 6
+    scale = median(np.abs(rest)) * 6
     rest = np.clip(rest, -scale, scale)
     power = float(np.dot(rest, rest))
     return min(most, max(0.0, float(np.dot(rest[1:], rest[:-1])) / power)) if power > 0 else 0.0

@@ -16,6 +16,7 @@ from ckaudit.diff.watched import EXACT, NAMES, WHOLE, is_of_machine, place_in_st
 from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.run.medians import median
 from ckaudit.run.resolution import resolution
 from ckaudit.run.run import Run
 from ckaudit.run.series import Mask, Series
@@ -174,7 +175,7 @@ def _is_steady(paired: Paired, *, share: float = 0.9) -> Mask:
     made = np.isfinite(paired.left)
     for values in (paired.left, paired.right):
         known = values[np.isfinite(values)]
-        usual = values == (np.median(known) if len(known) else np.nan)
+        usual = values == (median(known) if len(known) else np.nan)
         made &= usual & (usual.sum() >= share * len(known))
     return np.asarray(made)
 

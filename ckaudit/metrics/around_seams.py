@@ -4,6 +4,7 @@ import numpy as np
 
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.metric import metric
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.seams import seams
 from ckaudit.run.series import Floats, Series, empty, single
@@ -45,9 +46,9 @@ def loss_after_resume(run: Run, *, window: int = 30, after: int = 5, least: floa
 def _above(before: Floats, later: Floats, least: float) -> Floats:
     """Return how many deviations each later value is above the line through those before, shape as `later`."""
     half = len(before) // 2
-    slope = float(np.median(before[-half:]) - np.median(before[:half])) / (len(before) - half)
+    slope = (median(before[-half:]) - median(before[:half])) / (len(before) - half)
     places = np.arange(len(before))
-    base = float(np.median(before - slope * places))
-    spread = SIGMA * float(np.median(np.abs(before - base - slope * places)))
+    base = median(before - slope * places)
+    spread = SIGMA * median(np.abs(before - base - slope * places))
     spread = max(spread, least * abs(base), 1e-300)
     return np.asarray((later - base - slope * (len(before) + np.arange(len(later)))) / spread)

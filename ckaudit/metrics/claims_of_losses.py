@@ -8,6 +8,7 @@ from msgspec import UNSET
 from ckaudit.metrics.claims import Bounds, claim
 from ckaudit.metrics.counters import shared_points
 from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.run.medians import median
 from ckaudit.run.resolution import resolution
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps, at
@@ -86,7 +87,7 @@ def _remembered(
     if min(len(own), len(steps)) < least_points:
         return
     memory = 1.0 / (1.0 - beta)
-    stride = max(memory, least_points * float(np.median(np.diff(own))))
+    stride = max(memory, least_points * median(np.diff(own)))
     marks = np.searchsorted(steps, np.arange(max(5 * memory, steps[0]), steps[-1] + 1, stride))
     first, last = marks[:-1], marks[1:]
     begin, end = np.searchsorted(own, steps[first], side="right"), np.searchsorted(own, steps[last], side="right")

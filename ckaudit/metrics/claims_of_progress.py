@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct
 from ckaudit.metrics.claims import Bounds, claim
 from ckaudit.metrics.counters import increments, is_restart, shared_points
 from ckaudit.metrics.optimizer import clip_coefficient, loss_scale, skipped_updates
-from ckaudit.run.medians import median_of
+from ckaudit.run.medians import median
 from ckaudit.run.resolution import decimal_step
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, single
@@ -133,7 +133,7 @@ def _usual_speed(run: Run, windows: "_Windows", counter: str | None) -> Floats:
     known = (passed > 0) & (gained > 0) & ~is_restart(run, lines[:, 0])
     steps, speeds = steps[known], gained[known] / passed[known]
     first, last = (np.searchsorted(steps, each, side="right").tolist() for each in (windows.begins, windows.ends))
-    return np.array([median_of(speeds[a:b]) for a, b in zip(first, last, strict=True)], float)
+    return np.array([median(speeds[a:b]) for a, b in zip(first, last, strict=True)], float)
 
 
 class _Windows(Struct, frozen=True, eq=False):

@@ -7,6 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.metrics.trend import theil_sen
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats
 
 Word = Literal["steady", "rising", "falling", "runaway", "collapse", "recovery", "oscillating", "too_few"]
@@ -56,7 +57,7 @@ def course(
     if len(known) < 2:
         return Course("too_few", np.nan, np.nan, np.nan, 1.0)
     third = max(1, len(known) // 3)
-    start, end, top = float(np.median(known[:third])), float(np.median(known[-third:])), float(known.max())
+    start, end, top = median(known[:third]), median(known[-third:]), float(known.max())
     trend = theil_sen(np.arange(len(known), dtype=float), known)
     ratio = end / start if start else np.nan
     size = max(abs(start), abs(end))

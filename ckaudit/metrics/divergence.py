@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.valley import noise
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps
 
@@ -78,13 +79,13 @@ def divergence_step(
         return None
     if _is_one_jump(val[best:], min_evals):
         return None
-    level = float(np.median(val[best : best + min_evals]))
-    risen = float(np.median(val[-min_evals:])) - level
-    train_risen = float(np.median(train[-min_evals:]) - train[best])
+    level = median(val[best : best + min_evals])
+    risen = median(val[-min_evals:]) - level
+    train_risen = float(median(train[-min_evals:]) - train[best])
     if risen <= max(rise * abs(level), mads * noise(val)) or train_risen > train_share * risen:
         return None
     gap = (val - train)[best:]
-    widened = float(np.median(gap[-min_evals:]) - gap[0])
+    widened = float(median(gap[-min_evals:]) - gap[0])
     return int(steps[best + _widening(gap, mads * noise(gap), given_back * widened)])
 
 
@@ -93,9 +94,7 @@ def _is_one_jump(val: Floats, least: int) -> bool:
     rises = np.diff(val)
     jump = int(np.argmax(rises))
     after = val[jump + 1 :]
-    return bool(
-        rises[jump] >= (val.max() - val[0]) / 2 and len(after) > least and np.median(after[-least:]) < np.median(after[:least])
-    )
+    return bool(rises[jump] >= (val.max() - val[0]) / 2 and len(after) > least and median(after[-least:]) < median(after[:least]))
 
 
 def _widening(gap: Floats, blur: float, fall: float) -> int:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ckaudit.run.medians import median_of
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -21,5 +21,5 @@ def learnt_since(loss: Series, step: int, *, until: int | None = None, around: i
     end = len(values) if until is None else int(np.searchsorted(steps, until, side="right"))
     if end < place + 2 * around:
         return 0.0
-    before, after = median_of(values[max(0, place - around) : place + around]), median_of(values[end - around : end])
+    before, after = median(values[max(0, place - around) : place + around]), median(values[end - around : end])
     return float(1 - after / before) if before > 0 else 0.0

@@ -7,6 +7,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps, at, empty, single
 from ckaudit.run.tensors import loss_vocabulary
@@ -156,7 +157,7 @@ def train_level(run: Run, steps: Steps, *, points: int = 20) -> Floats:
     whole = ends - starts == points
     level[whole] = _medians_before(values, ends[whole], points)
     for row in np.flatnonzero(~whole & (ends > 0)):
-        level[row] = np.median(values[starts[row] : ends[row]])
+        level[row] = median(values[starts[row] : ends[row]])
     return level
 
 

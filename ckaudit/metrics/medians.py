@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ckaudit.run.medians import median_of
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
 
 
@@ -37,7 +37,7 @@ def over_past(series: Series, history: int, *, window: int = 50) -> Floats:
         values = series.values[known, column]
         before = np.full(len(known), np.nan)
         for row in range(history, min(window, len(known))):
-            before[row] = median_of(values[:row])
+            before[row] = median(values[:row])
         if len(known) > window:
             before[window:] = np.median(np.lib.stride_tricks.sliding_window_view(values[:-1], window), axis=1)
         positive = before > 0

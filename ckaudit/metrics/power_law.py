@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.run.medians import median_of
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats
 
 
@@ -79,7 +79,7 @@ def _search(log_x: Floats, y: Floats, kept: Floats, low: float, high: float) -> 
 
 def _linear(basis: Floats, y: Floats, kept: Floats, *, rounds: int) -> tuple[Floats, Floats, Floats]:
     """Solve y = E + A * basis for each (G, K) by least absolute deviations; return E, A and the cost, all (G, K)."""
-    least = 1e-9 * max(float(np.abs(y - np.median(y)).mean()), 1e-12)
+    least = 1e-9 * max(float(np.abs(y - median(y)).mean()), 1e-12)
     weights = np.broadcast_to(kept, basis.shape)
     for _ in range(rounds):
         total = weights.sum(axis=-1)
@@ -109,4 +109,4 @@ def _thinned(x: Floats, y: Floats, bins: int) -> tuple[Floats, Floats]:
         x, y = x[order], y[order]
     marks = [0, *np.searchsorted(x, np.geomspace(x[0], x[-1], bins + 1)[1:-1]).tolist(), len(x)]
     parts = [(start, end) for start, end in pairwise(marks) if end > start]
-    return x[[start + (end - start) // 2 for start, end in parts]], np.array([median_of(y[slice(*part)]) for part in parts])
+    return x[[start + (end - start) // 2 for start, end in parts]], np.array([median(y[slice(*part)]) for part in parts])

@@ -7,6 +7,7 @@ from ckaudit.metrics.loss import train_level, train_loss_raw
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import relabelled
 from ckaudit.metrics.power_law import PowerLaw, fit_power_law
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 
@@ -129,7 +130,7 @@ def _tells_other_tokens(run: Run, *, most: float = 0.5) -> bool:
     attention = run.manifest.attention if run.manifest else UNSET
     ways = set() if attention is UNSET else {*attention.values()}
     match = run.value("data.target_shift_match")
-    is_next = match.finite.any() and float(np.median(match.values[match.finite])) >= most
+    is_next = match.finite.any() and median(match.values[match.finite]) >= most
     return bool(ways & {"bidirectional", "cross"}) and not is_next
 
 

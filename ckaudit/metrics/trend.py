@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.run.medians import median_of
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Steps
 
 FEW = 64
@@ -55,7 +55,7 @@ def theil_sen(x: Floats, y: Floats, *, max_points: int = 1_000) -> Trend:
         return Trend(math.nan, 1.0, len(x))
     slopes = rise / run if apart.all() else rise[apart] / run[apart]
     score = float(np.sum(np.sign(run) * np.sign(rise)))
-    return Trend(median_of(slopes), _two_sided(score, _variance(x, y)), len(x))
+    return Trend(median(slopes), _two_sided(score, _variance(x, y)), len(x))
 
 
 def _pairs(count: int) -> tuple[Steps, Steps]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Steps
 
 
@@ -43,9 +44,7 @@ def kept_columns(values: Floats, recorded: Mask, columns: int) -> Steps:
         return np.arange(count)
     size = np.log10(np.maximum(np.abs(np.where(np.isfinite(values), values, 0.0)), 1e-30))
     known = recorded & np.isfinite(values)
-    middle = np.array(
-        [np.median(size[known[:, place], place]) if known[:, place].any() else 0.0 for place in range(size.shape[1])]
-    )
+    middle = np.array([median(size[known[:, place], place]) if known[:, place].any() else 0.0 for place in range(size.shape[1])])
     far = np.where(known, np.abs(size - middle), np.where(recorded, np.inf, -1.0)).max(axis=1)
     edges = np.linspace(1, count - 1, columns - 1).astype(int).tolist()
     return np.array([0, *(start + int(np.argmax(far[start:end])) for start, end in pairwise(edges) if end > start), count - 1])

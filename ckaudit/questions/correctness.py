@@ -28,6 +28,7 @@ from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.run.alike_blocks import alike_blocks
 from ckaudit.run.cancelled import cancelled
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
@@ -66,7 +67,7 @@ def training_at_all(
         return unrecorded(f"{len(values)} points of train_loss_raw; {fewest} are needed", "train_loss_raw")
     few = first if len(values) >= first else max(2, len(values) // 3)
     width = min(3, few)
-    start, soon, end = float(values[0]), float(np.median(values[few - width : few])), float(np.median(values[-few:]))
+    start, soon, end = float(values[0]), median(values[few - width : few]), median(values[-few:])
     fell, stayed = start - soon > least * abs(start), start - end > least * abs(start)
     text = f"the loss goes from {start:.4g} at step {steps[0]} to {end:.4g} at the end, step {steps[-1]}"
     numbers = {"first": start, "soon": soon, "last": end}

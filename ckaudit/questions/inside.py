@@ -19,6 +19,7 @@ from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.dead_units import dead_units
 from ckaudit.rules.redundant_heads import redundant_heads
 from ckaudit.rules.rule import FACTS
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
@@ -252,7 +253,7 @@ def embedding_organizes(
         return foreign(f"{largest(embeddings)[0]} is not trained")
     name, value = largest(trained)
     others = [row[each] for each in row if each not in embeddings and table.is_trainable(each) and is_matrix(table, each)]
-    beside = float(np.median(others)) if others else 0.0
+    beside = median(others) if others else 0.0
     text = f"by step {step} {name} has moved by {value:.3g} of where it started"
     text += f", the other matrices by {beside:.3g}" if others else ""
     word = below(value, watch=least, bad=-np.inf)

@@ -25,6 +25,7 @@ from ckaudit.rules.source_drift import source_drift
 from ckaudit.rules.text_statistics_drift import LEAST
 from ckaudit.run.departures import departures
 from ckaudit.run.falls import fall_would_show, flat_fall
+from ckaudit.run.medians import median
 from ckaudit.run.peaks import passing_peaks
 from ckaudit.run.rises import isotonic_fits, sustained_rise
 from ckaudit.run.series import Floats, Series, at
@@ -227,7 +228,7 @@ def _decay(course: Points, left: int, few: int) -> _Decay | None:
     level = before[-min(few, int(isotonic_fits(before).width[-1])) :]
     part = np.concatenate([level, after])
     return _Decay(
-        before=float(np.median(level)), after=float(np.median(after[-few:])), rises=sustained_rise(part) is not None,
+        before=median(level), after=median(after[-few:]), rises=sustained_rise(part) is not None,
         stands=flat_fall(part) is not None, would_show=fall_would_show(part, ORDINARY_GAIN),
     )  # fmt: skip
 

@@ -37,7 +37,7 @@ from ckaudit.rules.rule import FACTS
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.run.alike_blocks import alike_blocks
 from ckaudit.run.growth import sustained_growth
-from ckaudit.run.medians import thirds_of_steps
+from ckaudit.run.medians import median, thirds_of_steps
 from ckaudit.run.robust import ENOUGH_FOR_NOISE
 from ckaudit.run.series import Series, Steps, at
 from ckaudit.run.tensors import table_of
@@ -202,7 +202,7 @@ def gradient_explodes(
         numbers["tensor_ratio"] = times
         text += f"; {name} is the one that grew most, {times:.3g}x"
     at_first = values[steps <= steps[0] + early]
-    peak, first = int(np.argmax(at_first)), float(np.median(values[:3]))
+    peak, first = int(np.argmax(at_first)), median(values[:3])
     shot = float(at_first[peak]) / first if first > 0 else 0.0
     lasts = len(values) >= 20 or sustained_growth(values[values > 0], min_ratio=bad) is not None
     word = above(ratio, watch=watch, bad=bad if lasts else np.inf)
@@ -239,7 +239,7 @@ def clipping_hides(
         return unrecorded(f"the first {warmup} steps are not judged; the run has {steps[-1]}", "grad_clip_rate")
     step, share = int(steps[-1]), float(values[-1])
     inside = factor.values[factor.finite & (factor.steps > step - 100)[:, None]]
-    left = float(np.median(inside[inside > 0])) if (inside > 0).any() else 1.0
+    left = median(inside[inside > 0]) if (inside > 0).any() else 1.0
     text = f"{share:.0%} of the last hundred steps up to {step} were clipped, at the median to {left:.2g} of the gradient"
     numbers = {"rate": share, "left": left}
     if shares is not None:
@@ -286,7 +286,7 @@ def activations_healthy(
         return unrecorded(f"{spread.points} checkpoints with activations; 3 are needed", "activation_std")
     name, times = largest(grown)
     steps = points(spread, name).steps
-    middle, end = (int(np.median(steps[part])) for part in thirds_of_steps(steps)[1:])
+    middle, end = (int(median(steps[part])) for part in thirds_of_steps(steps)[1:])
     pace = times ** min(1.0, 100 / (end - middle))
     text = f"from about step {middle} to {end} the spread of {name} grew most, {times:.3g}x, or {pace:.3g}x in a hundred steps"
     runs_away = young(above(times, watch=np.inf, bad=bad), int(spread.steps[-1]), early)

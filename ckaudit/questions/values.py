@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.report import Finding
 from ckaudit.run.falls import fall_between_thirds
-from ckaudit.run.medians import median_of, medians_of_parts, medians_of_three, thirds_of_steps
+from ckaudit.run.medians import median, medians_of_parts, medians_of_three, thirds_of_steps
 from ckaudit.run.rises import end_level
 from ckaudit.run.robust import begins_with_its_run
 from ckaudit.run.series import Floats, Mask, Series, Steps
@@ -110,8 +110,8 @@ def rises_at_once(found: Points, rise: Finding, *, least: float) -> bool:
     if not 0 < row < len(found.values) or not isinstance(rise.limit, float):
         return False
     before, after = found.values[max(0, row - 2) : row], found.values[row : row + 3]
-    is_at_once = median_of(after) - median_of(before) >= 0.5 * (end_level(found.values[row:]) - rise.limit)
-    return is_at_once and median_of(after) > least * rise.limit > 0
+    is_at_once = median(after) - median(before) >= 0.5 * (end_level(found.values[row:]) - rise.limit)
+    return is_at_once and median(after) > least * rise.limit > 0
 
 
 def growth(series: Series, *, early: int = 1) -> dict[str, float]:
@@ -134,7 +134,7 @@ def growth(series: Series, *, early: int = 1) -> dict[str, float]:
         if len(values) < 3:
             continue
         thirds = thirds_of_steps(steps)
-        before, after = (float(np.median(values[thirds[number]])) for number in (early, 2))
+        before, after = (median(values[thirds[number]]) for number in (early, 2))
         if before > 0:
             found[label] = after / before
     return found

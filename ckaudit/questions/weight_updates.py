@@ -9,6 +9,7 @@ from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.loss_frozen import loss_frozen
 from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 
 CHECKPOINTS: int = barely_moving.thresholds["min_points"]
@@ -99,5 +100,5 @@ def _with_gradient(names: list[str], gradient: Series | None) -> list[str]:
     if gradient is None or not names:
         return []
     _, last = last_row(gradient)
-    least = SMALL * float(np.median(list(last.values())))
+    least = SMALL * median(list(last.values()))
     return [name for name in names if last.get(name, 0.0) > max(0.0, least)]

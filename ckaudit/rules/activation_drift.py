@@ -9,7 +9,7 @@ from ckaudit.metrics.learnt import learnt_since
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.medians import over_past
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
-from ckaudit.run.medians import thirds_of_steps
+from ckaudit.run.medians import median, thirds_of_steps
 from ckaudit.run.series import Floats, Mask, Series
 from ckaudit.run.spans import Span, spans
 
@@ -99,7 +99,7 @@ def _runaways(sizes: Series, limit: float) -> dict[str, tuple[int, int, float]]:
         if len(rows) < 3:
             continue
         middle, end = (rows[part] for part in thirds_of_steps(sizes.steps[rows])[1:])
-        before, after = (float(np.median(sizes.values[part, column])) for part in (middle, end))
+        before, after = (median(sizes.values[part, column]) for part in (middle, end))
         if before > 0 and after > limit * before:
             still_low = np.flatnonzero(sizes.values[rows, column] <= limit / 2 * before)
             first = rows[min(int(still_low[-1]) + 1, len(rows) - 1)]

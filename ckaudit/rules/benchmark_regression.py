@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.departures import SIGMA
+from ckaudit.run.medians import median
 from ckaudit.run.robust import difference_noise
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
@@ -55,7 +56,7 @@ def _noise(values: Floats) -> float:
     if len(values) < FEW:
         return float(np.nan_to_num(difference_noise(values)))
     steps = np.diff(values)
-    return SIGMA * float(np.median(np.abs(steps - np.median(steps)))) / float(np.sqrt(2)) if len(steps) else 0.0
+    return SIGMA * median(np.abs(steps - median(steps))) / float(np.sqrt(2)) if len(steps) else 0.0
 
 
 def _smoothed(values: Floats) -> Floats:

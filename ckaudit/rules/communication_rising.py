@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.hardware import comm_time_frac
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -28,7 +29,7 @@ def communication_rising(
         yield Skip("too_few_points", f"{share.points} points of comm_time_frac; {min_points} are needed")
         return
     rows = np.flatnonzero(share.finite[:, 0])
-    middles = np.array([np.median(piece) for piece in np.array_split(share.values[rows, 0], parts)])
+    middles = np.array([median(piece) for piece in np.array_split(share.values[rows, 0], parts)])
     whole = float(middles[-1] - middles[0])
     if whole > rise and (np.diff(middles) > -noise * whole).all():
         higher = share.values[rows, 0] > middles[0] + noise * whole

@@ -9,6 +9,7 @@ from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import grad_to_weight, gradient_share, top_gradient_share
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
+from ckaudit.run.medians import median
 from ckaudit.run.series import Mask, Series, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
@@ -98,7 +99,7 @@ def _holders(
         inside = (span.rows, span.column)
         sizes = size[inside]
         before = share.values[: span.rows[0], span.column]
-        is_new = len(before) >= HISTORY and float(np.median(np.nan_to_num(before))) < LITTLE
+        is_new = len(before) >= HISTORY and median(np.nan_to_num(before)) < LITTLE
         grave = bool(span.points >= min_points and (is_new or ((sizes > LARGE) | clipped[inside]).sum() >= min_points))
         shock = bool((sizes > SHOCK).any())
         if span.label in told or (not grave and not shock and span.points < min_points):

@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.routing import moe_drop_rate, moe_util_entropy
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 from ckaudit.run.spans import reaching_back, spans
 
@@ -38,10 +39,10 @@ def dropped_tokens(
     for span in spans(rate, (rate.values > usual) & late[:, None], min_points=needed):
         values = rate.values[known[known <= span.rows[-1]], 0]
         third = max(1, len(values) // 3)
-        first, last = float(np.median(values[:third])), float(np.median(values[-third:]))
+        first, last = median(values[:third]), median(values[-third:])
         rising, steady = last > first / falling, last >= falling * first
         tail = ", and more and more" if rising else "" if steady else ", but fewer"
-        usually = float(np.median(rate.values[span.rows, 0]))
+        usually = median(rate.values[span.rows, 0])
         limit = 2 * costly if _is_young_and_even(used, rate, warmup) else costly
         grave, dear = usually > many or rising, usually > limit and steady
         whole = reaching_back(span, rate, rate.values > limit) if grave or dear else span

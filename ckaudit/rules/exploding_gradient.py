@@ -12,6 +12,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.curve_shapes import slide
 from ckaudit.run.growth import Growth, sustained_growth
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spans import Span, spans
 
@@ -92,7 +93,7 @@ def exploding_gradient(
 
 def _is_harmless(span: Span, norm: Series, loss: Series | None, felt: float) -> bool:
     """Tell whether a norm is no larger than at the start, and the loss as good as the best that the run has come to."""
-    began = np.median(norm.values[norm.finite[:, 0], 0][:MIN_HISTORY])
+    began = median(norm.values[norm.finite[:, 0], 0][:MIN_HISTORY])
     return bool((norm.values[span.rows, 0] < began).all()) and _is_at_best(loss, span.first, span.last, felt)
 
 
@@ -111,7 +112,7 @@ def _still_falls(loss: Series | None, last: int, felt: float) -> bool:
     known = np.flatnonzero(loss.finite[:, 0] & (loss.steps <= last)) if loss is not None else np.empty(0, np.int64)
     if loss is None or len(known) < 3:
         return False
-    before, middle, end = (float(np.median(loss.values[part, 0])) for part in np.array_split(known, 3))
+    before, middle, end = (median(loss.values[part, 0]) for part in np.array_split(known, 3))
     return end <= min(before, middle) - felt * abs(before)
 
 
@@ -162,7 +163,7 @@ def _over_running_median(norm: Series) -> Floats:
     ratio = np.full(norm.values.shape, np.nan)
     with np.errstate(all="ignore"):
         for row in range(MIN_HISTORY, min(WINDOW, len(known))):
-            ratio[known[row], 0] = values[row] / np.median(values[:row])
+            ratio[known[row], 0] = values[row] / median(values[:row])
         if len(known) > WINDOW:
             before = np.lib.stride_tricks.sliding_window_view(values[:-1], WINDOW)
             ratio[known[WINDOW:], 0] = values[WINDOW:] / np.median(before, axis=1)

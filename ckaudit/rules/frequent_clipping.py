@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from ckaudit.contract.report import Severity
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, share_of_last
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.spans import Span, reaching_back, spans
 
@@ -48,7 +49,7 @@ def frequent_clipping(
     if len(rows) and coefficient is not None:
         hit = _over(
             rate, rows, "sev2", left, at_least=False, limit=deep,
-            message=f"clipping leaves {np.median(left[rows, 0]):.2g} of the gradient at the median step, {{value:.2g}} at the "
+            message=f"clipping leaves {median(left[rows, 0]):.2g} of the gradient at the median step, {{value:.2g}} at the "
             "worst; limits usually leave over {limit:.1g}",
         )  # fmt: skip
         began = _began(coefficient, int(rate.steps[rows[0]]), deep)

@@ -9,6 +9,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.progress import tokens_per_update
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
@@ -41,7 +42,7 @@ def gradient_noise_too_high(
         return
     yield from too_few(ratio, min_points)
     counts = tokens.values[tokens.finite]
-    rows = float(np.median(counts)) / facts.sequence_length if counts.size else few
+    rows = median(counts) / facts.sequence_length if counts.size else few
     if rows >= few or (jump := typical_jump(loss)) is None or jump <= jitter:
         return
     limit, batch = calm * rows**0.5, "a single sequence" if rows <= 1 else f"{rows:.2g} sequences"
@@ -56,6 +57,6 @@ def typical_jump(loss: Series, *, least: int = 10) -> float | None:
     """Return the median change of the loss from point to point in the second half, over its median there; None of too few."""
     values = loss.values[loss.finite]
     late = values[len(values) // 2 :]
-    if len(late) < least or np.median(late) <= 0:
+    if len(late) < least or median(late) <= 0:
         return None
-    return float(np.median(np.abs(np.diff(late))) / np.median(late))
+    return median(np.abs(np.diff(late))) / median(late)

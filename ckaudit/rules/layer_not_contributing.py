@@ -11,6 +11,7 @@ from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import relative_movement, update_to_weight, weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import TensorTable, table_of
@@ -96,9 +97,7 @@ def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: 
         group = kind if kind in OUTSIDE else tensors.block(name)
         if group is not None:
             groups.setdefault(group, []).append(column)
-    sizes = {
-        group: tuple(float(np.median(values[columns])) for values in (known, by_element)) for group, columns in groups.items()
-    }
+    sizes = {group: tuple(median(values[columns]) for values in (known, by_element)) for group, columns in groups.items()}
     largest = np.fmax.reduce(np.array([*sizes.values(), np.zeros(2)]))
     for group, size in sizes.items() if largest[0] > 0 else ():
         share = max([float(own / most) for own, most in zip(size, largest, strict=True) if most > 0 and not np.isnan(own)])

@@ -12,6 +12,7 @@ from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.directions import may_be_causal
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series, single
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import NOT_OF_TOKENS, loss_kind_of, table_of
@@ -61,7 +62,7 @@ def loss_below_floor(
         yield Skip("too_few_points", f"{loss.points} points of the loss; {window} are needed")
         return
     counted = entropy is not None and entropy.finite.any()
-    least = floor * float(np.median(entropy.values[entropy.finite])) if entropy is not None and counted else 0.0
+    least = floor * median(entropy.values[entropy.finite]) if entropy is not None and counted else 0.0
     level = _running(loss, window, least)
     for span in spans(level, level.values < 0, min_points=window):
         yield Hit.over(

@@ -11,6 +11,7 @@ from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.falls import Fall, fall_would_show, flat_fall, largest_fall
+from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
 from ckaudit.run.series import Floats, Series, Steps
@@ -87,7 +88,7 @@ def loss_not_falling(
     if bound is not None and (width := _narrow(facts)) is not None:
         bound, why = bound * HALF, f"{width} channels have no room for more"
     has_level = len(values) >= MIN_POINTS_OF_LEVEL and steps[-1] >= MIN_STEPS_OF_LEVEL
-    level = float(np.median(values[-max(10, int(tail * len(values))) :]))
+    level = median(values[-max(10, int(tail * len(values))) :])
     learnt = _falls(val)
     if bound is not None and has_level and bound < level <= max_bound_ratio * bound:
         first = _since(values, bound)
@@ -119,7 +120,7 @@ def _flat_course(values: Floats, facts: Manifest | None) -> Fall | None:
 def _is_a_guess(values: Floats, facts: Manifest | None) -> bool:
     """Tell whether the level of a curve is that of no model of tokens that has learnt anything, but for its noise."""
     error = MEDIAN_COST * difference_noise(values) / math.sqrt(len(values))
-    level = float(np.median(values))
+    level = median(values)
     return loss_kind_of(facts) != "other" and GUESSES[0] - 2 * error < level < GUESSES[1] + 2 * error
 
 
@@ -144,7 +145,7 @@ def _bound(entropy: Series | None, facts: Manifest | None, margin: float, guess:
     if vocabulary is None or vocabulary < 2:
         return None, ""
     if entropy is not None and entropy.finite.any() and vocabulary <= BUCKETS:
-        bits = float(np.median(entropy.values[entropy.finite]))
+        bits = median(entropy.values[entropy.finite])
         return margin * bits, f"who knows only how often each token occurs has {bits:.4g}"
     return guess * math.log(vocabulary), f"a guess has {math.log(vocabulary):.4g}"
 

@@ -10,6 +10,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.incidents import Incident, as_one_of_many, incidents
+from ckaudit.run.medians import median
 from ckaudit.run.peaks import passing_peaks
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, looks_like_a_score
 from ckaudit.run.series import Floats, Mask, Series, Steps
@@ -135,7 +136,7 @@ def _as_part_of_a_fall(incident: Incident, loss: Floats, relative: Floats, windo
     """Return as isolated what comes back at once, where the loss then falls in `window` points by a share of what it was."""
     after = loss[incident.last + 1 : incident.last + 1 + window]
     level = loss[incident.first] / relative[incident.first]
-    falls = len(after) == window and bool(np.median(after[-around:]) < (1 - FALL) * level)
+    falls = len(after) == window and median(after[-around:]) < (1 - FALL) * level
     return replace(incident, is_incident=incident.is_incident and (incident.lasts or not falls))
 
 
@@ -183,10 +184,10 @@ def _middle_of_three(values: Floats) -> Floats:
 def _height(loss: Floats, relative: Floats) -> Floats:
     """Return how far each point stands above its running median, over what it must; infinite where that is not known."""
     known = loss[np.isfinite(loss)][:5]
-    start = float(np.median(known)) if len(known) else 0.0
+    start = median(known) if len(known) else 0.0
     with np.errstate(all="ignore"):
-        median = loss / relative
-        height = (loss - median) / start / np.where(median < SOLVED * start, HARD, LEAST)
+        level = loss / relative
+        height = (loss - level) / start / np.where(level < SOLVED * start, HARD, LEAST)
     return np.asarray(np.where(np.isnan(height), np.inf, height))
 
 

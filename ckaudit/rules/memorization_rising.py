@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.safety import memorization_rate
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -31,7 +32,7 @@ def memorization_rising(rate: Series, *, usual: float = 1.0, growth: float = 2.0
         values = judged.values[rows, column]
         if len(rows) < min_points:
             continue
-        before = float(np.median(values[: len(values) // 2]))
+        before = median(values[: len(values) // 2])
         over = values > max(usual, growth * before)
         if over[-1]:
             first = len(over) - int(np.argmin(over[::-1])) if not over.all() else 0

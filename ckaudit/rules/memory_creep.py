@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.hardware import gpu_mem_used
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -33,7 +34,7 @@ def memory_creep(
         rows = rows[max(1, int(warmup * len(rows))) :]
         if len(rows) < 2:
             continue
-        middles = np.array([np.median(piece) for piece in np.array_split(used.values[rows, column], min(parts, len(rows)))])
+        middles = np.array([median(piece) for piece in np.array_split(used.values[rows, column], min(parts, len(rows)))])
         rises = np.diff(middles) / middles[:-1]
         flat = int((rises <= stair).sum())
         if flat <= (len(rises) > 2) and (rises >= 0).all() and middles[-1] > (1 + growth) * middles[0]:

@@ -7,6 +7,7 @@ import numpy as np
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.speed import log_silence
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.medians import median
 from ckaudit.run.seams import seams
 from ckaudit.run.series import Series
 
@@ -38,7 +39,7 @@ def monitoring_blackout(
         return
     values = silence.values[:, 0]
     gaps = np.diff(silence.steps, prepend=silence.steps[0] - 1)
-    usual, stride = float(np.nanmedian(values)), float(np.median(gaps))
+    usual, stride = float(np.nanmedian(values)), median(gaps)
     resumed = np.zeros(len(values), bool)
     for seam in seams(facts):
         resumed |= (silence.steps > seam) & (silence.steps - gaps <= seam)

@@ -20,6 +20,7 @@ from ckaudit.run.curve_shapes import (
     surge,
     warms_up_again,
 )
+from ckaudit.run.medians import median
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
 from ckaudit.run.series import Floats, Series, Steps, at
 
@@ -131,7 +132,7 @@ def _differs(values: Floats, share: float) -> Turn | None:
 
 def _stays_high(values: Floats, limit: float) -> Turn | None:
     late = values[len(values) // 3 :]
-    return Turn(len(values) // 3, len(values) - 1, limit, float(np.median(late))) if np.median(late) > limit else None
+    return Turn(len(values) // 3, len(values) - 1, limit, median(late)) if median(late) > limit else None
 
 
 _JUDGES: dict[str, Callable[[Floats, float, float], Turn | None]] = {
@@ -185,5 +186,5 @@ def _is_learnt(loss: Series | None, steps: Steps, turn: Turn, share: float) -> b
     third = len(inside) // 3
     if third < 1 or inside.min() <= 0:
         return False
-    fallen = np.log(np.median(inside[:third]) / np.median(inside[-third:]))
+    fallen = np.log(median(inside[:third]) / median(inside[-third:]))
     return bool(fallen > share * abs(np.log(turn.before / turn.after)))

@@ -7,6 +7,7 @@ import numpy as np
 from ckaudit.metrics.divergence import divergence_step
 from ckaudit.metrics.loss import train_loss_at_evals, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.medians import median
 from ckaudit.run.rises import Rise, falls_on, large_or_clear_rise, sustained_rise
 from ckaudit.run.series import Floats, Series, Steps
 
@@ -68,7 +69,7 @@ def overfitting(
 def _first(losses: Floats, train: Floats | None) -> float:
     """Return the level that the losses begin at."""
     known = train[np.isfinite(train)] if train is not None else np.empty(0)
-    return max(float(np.median(losses[:3])), float(known[0]) if len(known) else 0.0)
+    return max(median(losses[:3]), float(known[0]) if len(known) else 0.0)
 
 
 def _rises_along(train: Floats, val: Rise, min_share: float, *, max_ratio: float = 0.1) -> bool:
@@ -82,8 +83,8 @@ def _stands(steps: Steps, val: Floats, train: Floats | None, gain: float, fall: 
     if train is None or len(steps) < 4 * EVALS_PER_QUARTER:
         return
     quarters = np.array_split(np.arange(len(steps)), 4)
-    before, last = (float(np.median(val[part])) for part in quarters[2:])
-    learnt, memory = (float(np.median(train[part])) for part in quarters[2:])
+    before, last = (median(val[part]) for part in quarters[2:])
+    learnt, memory = (median(train[part]) for part in quarters[2:])
     if before - last < gain * before and memory < (1 - fall) * learnt and val[-1] - train[-1] > apart * val[-1]:
         yield Hit(
             severity="sev2", where="val_loss", first=int(steps[quarters[3][0]]), last=int(steps[-1]), worst=int(steps[-1]),

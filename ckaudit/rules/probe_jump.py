@@ -7,6 +7,7 @@ import numpy as np
 from ckaudit.metrics.probes import fixed_probe_loss, logit_entropy_probe, output_kl_to_prev
 from ckaudit.metrics.spikes import loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
 
 
@@ -53,7 +54,7 @@ def _jumps(
         steps = np.diff(values)
         signed = steps if up else np.abs(steps)
         for row in range(history, len(steps)):
-            usual = 1.4826 * float(np.median(np.abs(steps[:row])))
+            usual = 1.4826 * median(np.abs(steps[:row]))
             if signed[row] > max(rise * abs(values[row]), mads * usual):
                 yield _hit(
                     f"the {what} of the fixed batch goes from {{limit:.4g}} to {{value:.4g}} in one checkpoint", label,
@@ -68,8 +69,8 @@ def _far(change: Series, training: Series | None, mads: float, history: int, spi
         values: Floats = change.values[known, column]
         for row in range(history, len(values)):
             before = values[:row]
-            middle = float(np.median(before))
-            limit = max(middle + mads * 1.4826 * float(np.median(np.abs(before - middle))), 3 * float(before.max()))
+            middle = median(before)
+            limit = max(middle + mads * 1.4826 * median(np.abs(before - middle)), 3 * float(before.max()))
             if values[row] > limit:
                 yield _hit(
                     "the answers to the fixed batch are {value:.3g} nats from the checkpoint before; usual is {limit:.3g}",

@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.overhead import recording_seconds, recording_share
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.run.medians import median
 from ckaudit.run.series import Mask, Series, at
 from ckaudit.run.spans import spans
 
@@ -37,7 +38,7 @@ def recording_overhead(
             badness=share.values, limit=highest,
         )  # fmt: skip
     for span in spans(share, _too_often(share, noticeable, many, apart)[:, None] & ~high):
-        middle = float(np.median(share.values[span.rows, 0]))
+        middle = median(share.values[span.rows, 0])
         yield Hit(
             severity="sev2", where=span.label, first=span.first, last=span.last, worst=span.first, points=span.points,
             value=middle, limit=noticeable, message="recording takes {value:.0%} of the time, for there is a checkpoint every "

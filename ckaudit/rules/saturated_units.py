@@ -8,6 +8,7 @@ import numpy as np
 from ckaudit.contract.report import Severity
 from ckaudit.metrics.activations import activation_max_abs, activation_saturation
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.run.medians import median
 from ckaudit.run.series import Mask, Series, at
 from ckaudit.run.spans import spans
 
@@ -38,7 +39,7 @@ def saturated_units(
         return
     yield from too_few(functions, min_points)
     for span in spans(functions, (functions.values > note) & bounded, min_points=min_points):
-        grave: Severity = "sev2" if float(np.median(functions.values[span.rows, span.column])) > most else "note"
+        grave: Severity = "sev2" if median(functions.values[span.rows, span.column]) > most else "note"
         yield Hit.over(
             span, grave, "the outputs of {where} sit at the two ends of its range: {value:.2g} of what is possible",
             badness=functions.values, limit=note,

@@ -9,6 +9,7 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.medians import median
 from ckaudit.run.planned_rate import planned_range, planned_rate
 from ckaudit.run.series import Floats, Series, Steps, single
 from ckaudit.run.spans import spans
@@ -125,7 +126,7 @@ def _stalls_since(steps: Steps, loss: Series | None, stall: float, *, least: int
     if len(values) < 40 or at[-1] < least or at[0] > 0.05 * at[-1] + 1:
         return None
     quarters = [values[part] for part in np.array_split(np.arange(len(values)), 4)]
-    before, last = float(np.median(quarters[2])), float(np.median(quarters[3]))
-    fallen = float(np.median(values[:10])) - last
+    before, last = median(quarters[2]), median(quarters[3])
+    fallen = median(values[:10]) - last
     is_flat = -0.25 * fallen < before - last < stall * fallen  # one that climbs is another illness
     return int(at[3 * len(at) // 4]) if fallen > 0 and is_flat else None

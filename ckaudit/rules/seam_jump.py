@@ -8,6 +8,7 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.around_seams import loss_after_resume
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.medians import median
 from ckaudit.run.seams import seams
 from ckaudit.run.series import Series
 
@@ -42,7 +43,7 @@ def seam_jump(
         steps = above.steps[rows]
         reached = loss.values[np.searchsorted(loss.steps, steps), 0]
         before = loss.values[(loss.steps <= seam) & loss.finite[:, 0], 0][-10:]
-        usual = float(np.median(before))
+        usual = median(before)
         if error > limit and float(reached.mean()) - usual > least * abs(usual):
             worst = int(np.argmax(reached))
             yield Hit(

@@ -7,6 +7,7 @@ import numpy as np
 from ckaudit.metrics.hardware import dataloader_stall_frac
 from ckaudit.metrics.speed import step_time
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spans import spans
 
@@ -46,5 +47,5 @@ def _usual(time: Series, steps: Steps, reach: int = 25) -> Floats:
     ends = np.searchsorted(time.steps[known], steps, side="right")
     starts = np.searchsorted(time.steps[known], steps - reach, side="right")
     values = time.values[known, 0]
-    middles = [np.median(values[a:b]) if b > a else np.nan for a, b in zip(starts, ends, strict=True)]
+    middles = [median(values[a:b]) if b > a else np.nan for a, b in zip(starts, ends, strict=True)]
     return np.array(middles, float)

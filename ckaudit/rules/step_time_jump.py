@@ -9,6 +9,7 @@ from ckaudit.metrics.speed import step_time, tokens_per_sec
 from ckaudit.metrics.tumbling import windows
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, lasting_rise
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 QUANTILES = 2000
@@ -55,7 +56,7 @@ def step_time_jump(
     slow &= _fewer_tokens(speed, steps, mild)
     seen = False
     for start, end in _runs(slow, lasting):
-        ratio = float(np.median(middle[start:end]) / base[start])
+        ratio = float(median(middle[start:end]) / base[start])
         cost = float(((middle[start:end] - base[start]) * (steps[start:end, -1] - steps[start:end, 0] + 1)).sum())
         if ratio >= strong or cost >= lost:
             seen = True
@@ -63,7 +64,7 @@ def step_time_jump(
             first = int(np.argmax(values[start] > (base[start] + middle[start]) / 2))
             yield Hit(
                 severity="sev2", where="steps", first=int(steps[start, first]), last=int(steps[end - 1, -1]),
-                worst=int(steps[worst, 0]), value=float(np.median(middle[start:end])), limit=float(base[start]),
+                worst=int(steps[worst, 0]), value=median(middle[start:end]), limit=float(base[start]),
                 points=(end - start) * window,
                 message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
             )  # fmt: skip
@@ -80,12 +81,12 @@ def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -
         return None
     turn = lasting_rise(values, share=mild - 1, share_alone=0.5)
     gaps = np.diff(time.steps[rows])
-    if len(gaps) > 2 and not 0.5 < np.median(gaps[-third:]) / np.median(gaps[:third]) < 2:
+    if len(gaps) > 2 and not 0.5 < median(gaps[-third:]) / median(gaps[:third]) < 2:
         return None  # lines at other distances hold other evaluations
     first, last = values[:third], values[-third:]
-    if turn is None and (np.median(last) < 1.5 * np.median(first) or np.quantile(last, 0.25) <= np.quantile(first, 0.75)):
+    if turn is None and (median(last) < 1.5 * median(first) or np.quantile(last, 0.25) <= np.quantile(first, 0.75)):
         return None
-    turn = turn or Turn(third, len(values) - 1, float(np.median(first)), float(np.median(last)))
+    turn = turn or Turn(third, len(values) - 1, median(first), median(last))
     cost = (turn.after - turn.before) * float(time.steps[rows[-1]] - time.steps[rows[turn.first]])
     if cost < lost and (turn.before < A_STEP or turn.after < 1.5 * turn.before):
         return None
@@ -100,7 +101,7 @@ def _goes_on(speed: Series) -> bool:
     """Tell whether as many tokens per second go through at the end as at the beginning."""
     values = speed.values[speed.finite[:, 0], 0]
     third = len(values) // 3
-    return third > 0 and bool(np.median(values[-third:]) > 0.8 * np.median(values[:third]))
+    return third > 0 and median(values[-third:]) > 0.8 * median(values[:third])
 
 
 def _in_few_lines(time: Series, even: float, above: float, *, least: int = 2) -> Hit | None:
@@ -110,11 +111,11 @@ def _in_few_lines(time: Series, even: float, above: float, *, least: int = 2) ->
     for start in range(least, len(values) - least + 1):
         before, later = values[:start], values[start:]
         if before.max() <= (1 + even) * before.min() and later.min() > (1 + above) * before.max():
-            usual = float(np.median(before))
+            usual = median(before)
             first = int(np.argmax(values > (1 + even / 3) * usual))
             return Hit(
                 severity="note", where="steps", first=int(steps[first]), last=int(steps[-1]),
-                worst=int(steps[int(np.argmax(values))]), value=float(np.median(later)), limit=usual, points=len(later),
+                worst=int(steps[int(np.argmax(values))]), value=median(later), limit=usual, points=len(later),
                 message="a step takes {value:.4g} s from step {first} on, {limit:.4g} s before",
             )  # fmt: skip
     return None
@@ -134,7 +135,7 @@ def _past(middle: Floats, mild: float) -> tuple[Floats, Floats]:
             base[row] = _middle(before, count)
             if value - base[row] > (mild - 1) * base[row]:
                 quantiles = np.array(before[: count : -(-count // QUANTILES)])
-                noise[row] = max(1.4826 * float(np.median(np.abs(quantiles - base[row]))), 0.01 * base[row])
+                noise[row] = max(1.4826 * median(np.abs(quantiles - base[row])), 0.01 * base[row])
         insort(before, value)
     return base, noise
 

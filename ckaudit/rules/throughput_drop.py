@@ -10,6 +10,7 @@ from ckaudit.metrics.speed import mfu, step_time, tokens_per_sec
 from ckaudit.metrics.tumbling import windows
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import lasting_fall
+from ckaudit.run.medians import median
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
 from ckaudit.run.seams import seams
 from ckaudit.run.series import Floats, Series, Steps, single
@@ -61,8 +62,8 @@ def _falls(series: Series, rows: Steps, drop: float, alone: float, collapse: flo
     """Yield where one session's throughput falls; `rows` are its known ones."""
     values = series.values[rows, 0]
     first = values[: max(2, len(values) // 3)]
-    usual = float(np.median(first))
-    spread = max(k * 1.4826 * float(np.median(np.abs(first - usual))), 3 * difference_noise(values))
+    usual = median(first)
+    spread = max(k * 1.4826 * median(np.abs(first - usual)), 3 * difference_noise(values))
     inside = np.zeros(series.values.shape, bool)
     inside[rows] = True
     low = (series.values < usual - max(drop * usual, spread)) & inside
@@ -75,8 +76,8 @@ def _falls(series: Series, rows: Steps, drop: float, alone: float, collapse: flo
         found = [(rows[turn.first :], turn.before)]
     for place, before in found:
         last = series.values[place, 0]
-        end = float(np.median(last[-max(1, len(last) // 6) :]))
-        begin = max(before, float(np.median(values[: max(1, len(values) // 8)])))
+        end = median(last[-max(1, len(last) // 6) :])
+        begin = max(before, median(values[: max(1, len(values) // 8)]))
         worst = place[int(np.argmin(last))]
         yield Hit(
             severity="sev1" if end < collapse * begin else "sev2", where=series.labels[0], first=int(series.steps[place[0]]),
@@ -91,4 +92,4 @@ def _is_level(values: Floats, turn: int, lasting: int) -> bool:
     if len(values) < ENOUGH_FOR_NOISE:
         return True
     error = difference_noise(values) * float(np.sqrt(1 / len(before) + 1 / len(after)))
-    return len(after) >= lasting and float(np.median(before) - np.median(after)) > 3 * error
+    return len(after) >= lasting and median(before) - median(after) > 3 * error

@@ -7,6 +7,7 @@ import numpy as np
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
@@ -74,4 +75,4 @@ def _is_at_its_best(series: Series, column: int) -> bool:
 def _median(values: Floats, least: int) -> float:
     """Return the median of the finite values, infinite where there are too few."""
     known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) >= least else float("inf")
+    return median(known) if len(known) >= least else float("inf")

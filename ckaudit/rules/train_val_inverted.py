@@ -9,6 +9,7 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.trend import theil_sen
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
@@ -83,7 +84,7 @@ def _start(train: Series, known: "np.ndarray", val: Series) -> tuple[float, floa
     """Return the loss that the run began with, of both losses where both were there, and how late the log begins, as a share."""
     last = float(train.steps[known[-1]])
     evals = np.flatnonzero(val.finite[:, 0])
-    values = [float(train.values[known[0], 0]), float(np.median(train.values[known[:AROUND], 0]))]
+    values = [float(train.values[known[0], 0]), median(train.values[known[:AROUND], 0])]
     first = [float(train.steps[known[0]])]
     if len(evals) and val.steps[evals[0]] <= LATE_START * last:
         values.append(float(val.values[evals[0], 0]))
@@ -100,7 +101,7 @@ def _widens(val: Series, gap: Floats, times: float, chance: float, apart: int) -
     quarter = len(known) // 4
     if len(known) < MIN_COURSE:
         return False
-    before, after = (float(np.median(gap[part])) for part in (known[quarter : 2 * quarter], known[-quarter:]))
+    before, after = (median(gap[part]) for part in (known[quarter : 2 * quarter], known[-quarter:]))
     trend = theil_sen(val.steps[known[quarter:]].astype(float), gap[known[quarter:]])
     return after > 0 and after > times * before and trend.slope > 0 and trend.p < chance
 
@@ -121,7 +122,7 @@ def _level(train: Series, known: "np.ndarray", val: Series, around: int) -> Floa
     ends = np.minimum(places + around, np.searchsorted(steps, val.steps + val.steps // 2, side="right"))
     return np.array(
         [
-            np.median(losses[first:last]) if last > first else np.nan
+            median(losses[first:last]) if last > first else np.nan
             for first, last in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
     )

@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.ambiguous_units import undecided_share
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 LIMITS = {
@@ -37,7 +38,7 @@ def undecided_unit(share: Series, *, falling: float = 0.7, min_points: int = 3) 
         if len(values) < min_points or values.max() > 100:
             continue
         third = len(values) // 3
-        first, last = float(np.median(values[:third])), float(np.median(values[-third:]))
+        first, last = median(values[:third]), median(values[-third:])
         name = label.partition("/")[0]
         if last > LIMITS[name] and last >= falling * first:
             yield Hit(

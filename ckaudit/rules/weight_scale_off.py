@@ -8,6 +8,7 @@ from msgspec import UNSET
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.weights import weight_std
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
@@ -36,7 +37,7 @@ def weight_scale_off(
     if not gains:
         yield Skip("not_recorded", "needs the shapes of the matrices")
         return
-    middle = float(np.median(list(gains.values())))
+    middle = median(list(gains.values()))
     if not lowest <= middle <= highest:
         yield Hit(
             severity="sev2", where="median matrix", first=0, last=0, worst=0, value=middle, points=1,

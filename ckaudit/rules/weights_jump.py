@@ -12,6 +12,7 @@ from ckaudit.metrics.pairs import together
 from ckaudit.metrics.weights import update_norm, weight_norm
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
@@ -151,7 +152,7 @@ def _beyond_past(per_rate: Floats, rows: Steps, *, min_points: int) -> Floats:
             known = np.isfinite(past).any(axis=0) & np.isfinite(per_rate[row])
             own = per_rate[row, known] / np.maximum(row_medians(past[:, known].T), 1e-300)
             if len(own):
-                excess[row, known] = own / max(float(np.median(own)), 1.0)
+                excess[row, known] = own / max(median(own), 1.0)
     return excess
 
 

@@ -6,6 +6,7 @@ Many points are reduced to the medians of equal parts, so that 15, 60 and 600 po
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.run.medians import median
 from ckaudit.run.peaks import lone_peaks
 from ckaudit.run.rises import PRIOR_NOISE, sustained_rise
 from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, parts_of, rank_trend
@@ -76,12 +77,12 @@ def _rise_of_thirds(values: Floats, share: float, large: float) -> Turn | None:
     third = len(values) // 3
     if len(values) < ENOUGH_FOR_NOISE:
         return None
-    before, after = float(np.median(values[:third])), float(np.median(values[-third:]))
+    before, after = median(values[:third]), median(values[-third:])
     error = difference_noise(values) * float(np.sqrt(2 / third)) * MEDIAN_COST
     first, last = values[:third], values[-third:]
     is_large = after > (1 + large) * before and np.quantile(last, 0.25) > np.quantile(first, 0.75)
     enough = before + max(share * before, (3 if is_large else 5) * error)
-    if before <= 0 or after <= enough or np.median(values[-max(2, third // 2) :]) <= enough:
+    if before <= 0 or after <= enough or median(values[-max(2, third // 2) :]) <= enough:
         return None
     return Turn(third, len(values) - 1, before, after)
 
@@ -123,7 +124,7 @@ def shift(values: Floats, *, least: float) -> Turn | None:
     if third < 1:
         return None
     first, last = values[:third], values[-third:]
-    before, after = float(np.median(first)), float(np.median(last))
+    before, after = median(first), median(last)
     noise = difference_noise(values) if len(values) >= ENOUGH_FOR_NOISE else 0.0
     apart = max(float(last.min() - first.max()), float(first.min() - last.max()))
     if abs(after - before) < least or (apart < least and abs(after - before) < 5 * noise * float(np.sqrt(2 / third))):
@@ -242,7 +243,7 @@ def spike(values: Floats, *, times: float) -> Turn | None:
     if not len(peaks):
         return None
     worst = int(peaks[np.argmax(values[peaks])])
-    return Turn(int(peaks[0]), int(peaks[-1]), float(np.median(values)), float(values[worst]))
+    return Turn(int(peaks[0]), int(peaks[-1]), median(values), float(values[worst]))
 
 
 def _middles(levels: Floats) -> Floats:

@@ -4,6 +4,7 @@ from bisect import insort
 
 import numpy as np
 
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
 
 SIGMA = 1.4826
@@ -26,7 +27,7 @@ def departures(series: Series, *, least: float, relative: float = 0.0, history: 
             usual = (before[(len(before) - 1) // 2] + before[len(before) // 2]) / 2
             unit = max(least, relative * abs(usual))
             if abs(value - usual) > unit:
-                unit = max(unit, k * SIGMA * float(np.median(np.abs(np.array(before) - usual))))
+                unit = max(unit, k * SIGMA * median(np.abs(np.array(before) - usual)))
             away[row, column], middle[row, column] = (value - usual) / unit, usual
             insort(before, value)
     return away, middle

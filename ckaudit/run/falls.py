@@ -6,8 +6,17 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.run.learning_curves import fall_likelihood_ratio, level_likelihood_ratio
+from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, parts_of, rank_trend, trimmed_noise
+from ckaudit.run.robust import (
+    ENOUGH_FOR_NOISE,
+    MEDIAN_COST,
+    difference_noise,
+    means_of_parts,
+    parts_of,
+    rank_trend,
+    trimmed_noise,
+)
 from ckaudit.run.series import Floats
 
 POINTS_OF_A_COURSE = 5
@@ -47,7 +56,7 @@ def fall_between_thirds(values: Floats) -> Fall:
     third = max(1, len(values) // 3)
     noise = difference_noise(values) if len(values) >= 5 else math.nan
     error = noise * math.sqrt(2 / third) * (MEDIAN_COST if third > 2 else 1.0)
-    return Fall(float(np.median(values[:third])), float(np.median(values[-third:])), error)
+    return Fall(median(values[:third]), median(values[-third:]), error)
 
 
 def largest_fall(values: Floats) -> Fall:
@@ -84,7 +93,7 @@ def ends_lower(values: Floats, *, min_fall: float, max_deviations: float = 3.3) 
     """
     fall, enough = largest_fall(values), min_fall * abs(float(values[0]))
     by_noise = _limit_by_noise(fall.error, len(values), max_deviations) if len(values) >= 5 else 0.0
-    end = min(float(values[-1]), float(np.median(values[-max(1, len(values) // 3) :])))
+    end = min(float(values[-1]), median(values[-max(1, len(values) // 3) :]))
     return fall.first - fall.last > max(enough, by_noise) and float(values[0]) - end > enough
 
 
@@ -104,7 +113,7 @@ def never_falls(
     if len(values) < 3:
         return None
     fall = largest_fall(values)
-    level = abs(float(np.median(values)))
+    level = abs(median(values))
     _, levels = parts_of(values)
     if level == 0 or trimmed_noise(levels) > max_noise * level:
         return None
@@ -126,7 +135,7 @@ def flat_fall(values: Floats, *, max_ratio: float = 5.0, max_scatter: float = 0.
             so far, three of five points.
         max_scatter: Share of the level; a curve that scatters or moves about by more has none.
     """
-    _, levels = parts_of(values)
+    levels = means_of_parts(values)
     if len(levels) < POINTS_OF_A_COURSE or levels.min() <= 0:
         return never_falls(values)
     if float(np.std(levels)) > max_scatter * float(np.mean(levels)) or fall_likelihood_ratio(levels) >= max_ratio:
@@ -142,7 +151,7 @@ def fall_would_show(values: Floats, fall: float, *, min_ratio: float = 3.0) -> b
         fall: The share.
         min_ratio: Log likelihood ratio of a level over such a fall; a hundredth of the curves that fall come so far.
     """
-    _, levels = parts_of(values)
+    levels = means_of_parts(values)
     if len(levels) < POINTS_OF_A_COURSE or levels.min() <= 0:
         return smallest_visible_fall(values) <= fall
     return level_likelihood_ratio(levels, fall=fall) >= min_ratio
@@ -159,6 +168,6 @@ def smallest_visible_fall(values: Floats, *, max_deviations: float = 3.3) -> flo
     """
     _, levels = parts_of(values)
     noise = trimmed_noise(levels)
-    level = abs(float(np.median(values)))
+    level = abs(median(values))
     error = noise * math.sqrt(16 / (3 * len(levels)))
     return _limit_by_noise(error, len(values), max_deviations) / level if level else math.inf

@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.run.medians import median_of
+from ckaudit.run.medians import median
 from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, difference_noise, parts_of
 from ckaudit.run.series import Floats, Steps
 
@@ -51,16 +51,16 @@ def sustained_growth(values: Floats, *, min_ratio: float, min_errors: float = 4.
     starts, levels = parts_of(values, BLOCKS)
     knows_noise = len(levels) >= ENOUGH_FOR_NOISE
     width = 3 if knows_noise else 2 if len(levels) >= ALONE else 1
-    end = float(np.median(levels[-width:]) if knows_noise else levels[-width:].min())
+    end = float(median(levels[-width:]) if knows_noise else levels[-width:].min())
     others = levels[:-1]
-    if len(levels) <= FEW and levels[-1] >= max(min_ratio**2 * np.median(others), min_ratio * others.max()):
+    if len(levels) <= FEW and levels[-1] >= max(min_ratio**2 * median(others), min_ratio * others.max()):
         return _grown(starts, levels, len(others), 1, float(levels[-1]))
     if len(levels) < ALONE and end < min_ratio**2 * levels[:START].min():
         return None
     noise = difference_noise(np.log(levels)) if knows_noise else 0.0
     for count in range(START, len(levels) - width + 1):
         highest = float(levels[:count].max())
-        low = median_of(levels[:count]) if knows_noise else highest
+        low = median(levels[:count]) if knows_noise else highest
         errors = noise * np.sqrt(1 / count + 1 / width)
         if end > highest and end >= min_ratio * low and np.log(end / low) > min_errors * errors:
             return _grown(starts, levels, count, width, end)
@@ -71,4 +71,4 @@ def _grown(starts: Steps, levels: Floats, count: int, width: int, end: float) ->
     """Return the growth from the first `count` levels to the end, made of the last `width`."""
     lowest = float(levels[:count].min())
     near = np.flatnonzero(levels[: len(levels) - width] < np.sqrt(lowest * end))
-    return Growth(int(starts[near[-1] + 1]), float(np.median(levels[:count])), lowest, end)
+    return Growth(int(starts[near[-1] + 1]), median(levels[:count]), lowest, end)

@@ -4,22 +4,23 @@ import itertools
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from ckaudit.run.series import Floats, Steps
 
 
-def median_of(values: Floats) -> float:
-    """Return what `numpy.median` does, for short arrays in a fifth of its time: NaN of nothing, and where one is NaN.
+def median(values: npt.ArrayLike) -> float:
+    """Return the median of all values, of a short array in a fifth of the time of `numpy.median`; NaN of nothing, and of a NaN.
 
-    >>> median_of(np.array([3.0, 1.0, 2.0, 10.0]))
+    >>> median([3.0, 1.0, 2.0, 10.0])
     2.5
     """
-    if not len(values):
+    ordered = np.array(values).ravel()
+    ordered.sort()  # a NaN goes to the end
+    if not ordered.size or np.isnan(ordered[-1]):
         return math.nan
-    ordered, middle = np.sort(values), len(values) // 2  # a NaN goes to the end
-    if np.isnan(ordered[-1]):
-        return math.nan
-    return float(ordered[middle]) if len(values) % 2 else float((ordered[middle - 1] + ordered[middle]) / 2)
+    middle = ordered.size // 2
+    return float(ordered[middle]) if ordered.size % 2 else float((ordered[middle - 1] + ordered[middle]) / 2)
 
 
 def medians_of_three(values: Floats) -> Floats:

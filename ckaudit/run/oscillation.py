@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ckaudit.run.medians import median
 from ckaudit.run.robust import difference_noise, parts_of
 from ckaudit.run.series import Floats
 
@@ -88,7 +89,7 @@ def _of_one_period(
         return None
     low, high = (float(np.quantile(levels, share)) for share in (0.1, 0.9))
     third = count // 6 * 2  # an even number: the median of an odd one of what alternates is one of its two levels
-    progress = float(np.median(levels[:third]) - np.median(levels[-third:]))
+    progress = median(levels[:third]) - median(levels[-third:])
     if high - low < min_swing * abs(high + low) / 2 or abs(progress) > max_progress * (high - low) or low <= 0:
         return None
     time = np.arange(count)
@@ -112,7 +113,7 @@ def _of_turns(values: Floats, min_swing: float) -> Oscillation | None:
     """Return how the turning points of a smooth curve go up and down, as those of a short log; None of one that is noisy."""
     starts, levels = parts_of(values, RESOLUTIONS[0])
     swing = TIP * min_swing
-    least = max(swing * float(np.median(levels[len(levels) // 2 :])), MIN_DEVIATIONS * difference_noise(levels))
+    least = max(swing * median(levels[len(levels) // 2 :]), MIN_DEVIATIONS * difference_noise(levels))
     rows = _turning_points(levels, least)
     found = _of_few(levels[rows], swing) if len(rows) >= 4 else None
     return replace(found, first=int(starts[rows[found.first]]), cycles=1.5) if found is not None else None

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ckaudit.run.medians import median_of, medians_of_three
+from ckaudit.run.medians import median, medians_of_three
 from ckaudit.run.resolution import decimal_step
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise, noise_without_peaks
 from ckaudit.run.series import Floats, Steps
@@ -52,7 +52,7 @@ def lone_peaks(values: Floats, *, min_ratio: float = 1.5, min_deviations: float 
     noise = difference_noise(values) if len(values) >= ENOUGH_FOR_NOISE else 0.0
     rows = []
     for row in range(1, len(values) - 1):
-        level = max(median_of(values[max(0, row - around) : row]), median_of(values[row + 1 : row + 1 + around]))
+        level = max(median(values[max(0, row - around) : row]), median(values[row + 1 : row + 1 + around]))
         if level > 0 and values[row] > min_ratio * level and values[row] - level > min_deviations * noise:
             rows.append(row)
     return np.array(rows, np.int64)

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.run.learning_curves import rise_likelihood_ratio
+from ckaudit.run.medians import median
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, PARTS, parts_of, rank_trend, trimmed_noise
 from ckaudit.run.series import Floats, Steps
 
@@ -43,11 +44,14 @@ POINTS_FOR_A_LAW = 7
 MIN_LAW_RATIO = 6.0
 """Log likelihood ratio; two of a hundred falling curves of noise of 10 % come so far, of 3 % none."""
 
-ALLOWED_BY_LAW = 1.0
+ALLOWED_BY_LAW = 1.5
 """Deviations that a rise of few points may lack where no law of learning explains it."""
 
 MIN_POINTS_OF_LINE = 4
 """A straight line fits two points, and three nearly, whatever they are."""
+
+CLIMB = 1
+"""Which of the fits_after is a straight climb."""
 
 ZOOM = 8
 """The last part of a long curve is looked at once more by itself: an eighth, in which 48 parts and more are 400 of the whole."""
@@ -63,7 +67,7 @@ class Rise(Struct, frozen=True):
         lowest: Row of the middle of the level before.
         onset: First row of the higher level.
         low: Level before.
-        end: Level of the end.
+        end: Level of the end; of a straight climb, where it has come to.
         deviations: How far the rise stands out of the noise: the root of twice the log likelihood ratio.
         noise_is_known: Whether there are points enough to know the noise; if not, the size of the rise speaks.
     """
@@ -161,7 +165,7 @@ def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:
         return False
     _, levels = parts_of(after, PARTS // 4)
     top = int(np.argmax(levels))
-    peak, end = float(levels[top]), float(np.median(levels[-2:]))
+    peak, end = float(levels[top]), median(levels[-2:])
     return top <= len(levels) // 3 and rank_trend(levels) < -2.2 and peak - end >= given_back * (peak - rise.low)
 
 
@@ -266,7 +270,7 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
         prior: See sustained_rise.
     """
     count, positive = len(levels), bool(levels.min() > 0)
-    compared = np.log(levels + NEGLIGIBLE_SHARE * float(np.median(levels))) if positive else levels
+    compared = np.log(levels + NEGLIGIBLE_SHARE * median(levels)) if positive else levels
     before = isotonic_fits(compared)
     sums = np.concatenate([[0.0], np.cumsum(levels)])
     lows = (sums[:-1] - sums[np.arange(count) - before.width[:-1]]) / np.maximum(before.width[:-1], 1)
@@ -277,12 +281,14 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
     bends = (count - 2) / 2  # neighbours share points, so each second difference counts half
     bent = (usual + bends * trimmed_noise(compared) ** 2) / (PRIOR_POINTS + bends)
     variances = np.minimum((usual + left) / (PRIOR_POINTS + freedom), bent)
-    deviations = np.sqrt(np.maximum(0.0, before.squares[-1] - left) / variances).max(axis=0)
+    each = np.sqrt(np.maximum(0.0, before.squares[-1] - left) / variances)
+    deviations, climbs = each.max(axis=0), each.argmax(axis=0) == CLIMB
     found, middles = [], _middles_of_ends(levels)
     rows = np.arange(1, count if alone else count - 1)
     for row in rows[np.argsort(-deviations[rows])][:8].tolist():
-        low, end = float(lows[row]), end_level(levels[row:])
-        middle = min(float(middles[row]), float(np.median(levels[max(row, count - 3) :])))
+        low = float(lows[row])
+        end = end_of_climb(levels[row:], low) if climbs[row] else end_level(levels[row:])
+        middle = min(float(middles[row]), median(levels[max(row, count - 3) :]))
         rise = min(float(levels[row:].mean()) - low, 2 * (middle - low))
         enough = min_share * low if positive else 1.5 * float(np.ptp(levels[:row]))
         enough = max(enough, OVER_EARLIER_RISES * _taken_back(levels[:row], int(before.width[row])))
@@ -320,4 +326,15 @@ def _taken_back(before: Floats, width: int) -> float:
 
 def end_level(after: Floats) -> float:
     """Return the level at the end of a part that may climb: the mean of two points, else the median of its last third."""
-    return float(after.mean() if len(after) < 3 else np.median(after[-max(3, len(after) // 3) :]))
+    return float(after.mean() if len(after) < 3 else median(after[-max(3, len(after) // 3) :]))
+
+
+def end_of_climb(after: Floats, low: float) -> float:
+    """Return where a straight climb from a level has come to by its last point, by least squares, twice its middle at most.
+
+    >>> end_of_climb(np.array([2.0, 3.0, 4.0]), 1.0)
+    4.0
+    """
+    places = np.arange(1.0, len(after) + 1)
+    risen = len(after) * float(places @ (after - low) / (places @ places))
+    return low + min(risen, 2 * (end_level(after) - low))

@@ -6,9 +6,11 @@ jump is seen.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Steps
 
 MAD_TO_SIGMA = 1.4826
@@ -48,7 +50,7 @@ def difference_noise(values: Floats) -> float:
     """
     if len(values) < 3:
         return math.nan
-    return MAD_TO_SIGMA * float(np.median(np.abs(np.diff(values, 2)))) / math.sqrt(6)
+    return MAD_TO_SIGMA * median(np.abs(np.diff(values, 2))) / math.sqrt(6)
 
 
 def noise_without_peaks(values: Floats, rest: Mask) -> float:
@@ -64,7 +66,7 @@ def noise_without_peaks(values: Floats, rest: Mask) -> float:
     0.0
     """
     bends = np.abs(np.diff(values, 2))[rest[:-2] & rest[1:-1] & rest[2:]]
-    return MAD_TO_SIGMA * float(np.median(bends)) / math.sqrt(6) if len(bends) >= 3 else difference_noise(values[rest])
+    return MAD_TO_SIGMA * median(bends) / math.sqrt(6) if len(bends) >= 3 else difference_noise(values[rest])
 
 
 def log_noise(values: Floats) -> float:
@@ -94,8 +96,26 @@ def parts_of(values: Floats, parts: int = PARTS) -> tuple[Steps, Floats]:
     if width == 1:
         return np.arange(len(values)), np.asarray(values, np.float64)
     first = width + len(values) % width
-    levels = np.median(values[first:].reshape(-1, width), axis=1)
-    return np.append(0, np.arange(first, len(values), width)), np.append(np.median(values[:first]), levels)
+    return np.append(0, np.arange(first, len(values), width)), _levels(values, first, width, np.median)
+
+
+def means_of_parts(values: Floats, parts: int = PARTS) -> Floats:
+    """Return the means of the parts that parts_of makes: they scatter less than medians by a fifth, but a spike moves them.
+
+    Args:
+        values: Finite, in the order of steps, shape (N,).
+        parts: As in parts_of.
+
+    >>> means_of_parts(np.array([9.0, 4.0, 2.0, 2.0, 1.0]), 2).tolist()
+    [5.0, 1.5]
+    """
+    width = max(1, len(values) // parts)
+    return _levels(values, width + len(values) % width, width, np.mean) if width > 1 else np.asarray(values, np.float64)
+
+
+def _levels(values: Floats, first: int, width: int, level: Callable[..., Floats]) -> Floats:
+    """Return the levels of a first part of its own length and of the others."""
+    return np.append(level(values[:first]), level(values[first:].reshape(-1, width), axis=1))
 
 
 def trimmed_noise(values: Floats) -> float:
@@ -151,4 +171,4 @@ def begins_with_its_run(steps: Steps) -> bool:
     """
     if len(steps) < 2:
         return False
-    return bool(steps[0] <= max(1.5 * float(np.median(np.diff(steps))), 0.05 * float(steps[-1])))
+    return bool(steps[0] <= max(1.5 * median(np.diff(steps)), 0.05 * float(steps[-1])))

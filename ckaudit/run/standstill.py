@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.run.falls import never_falls
-from ckaudit.run.medians import medians_of_parts
+from ckaudit.run.medians import median, medians_of_parts
 from ckaudit.run.robust import begins_with_its_run, rank_trend
 from ckaudit.run.series import Floats, Series, Steps
 
@@ -56,8 +56,8 @@ def standstill(
         return _resting_in_few(losses, high, least) if 8 <= len(losses) < WHOLE and begins_with_its_run(steps) else None
     parts = np.array_split(np.arange(len(losses)), BLOCKS)
     middle = medians_of_parts(losses, len(parts))
-    began, ends = float(np.median(losses[:10])), float(middle[-1])
-    noise = 1.4826 * float(np.median(np.abs(np.diff(losses)))) / np.sqrt(2)
+    began, ends = median(losses[:10]), float(middle[-1])
+    noise = 1.4826 * median(np.abs(np.diff(losses))) / np.sqrt(2)
     if began <= 5 * noise:
         return None
     if ends > (1 - fell) * began:
@@ -109,12 +109,12 @@ def _resting(
 ) -> Standstill | None:  # fmt: skip
     """Return a curve that stays where it was after a quarter of the run, without any trend."""
     quarter = BLOCKS // 4
-    level = float(np.median(middle[quarter:]))
+    level = median(middle[quarter:])
     fall = began - level
     if level < high * began or fall < least or 4 * error > rest * fall:
         return None
     within = np.abs(middle - level) <= rest * fall
-    trend = abs(float(np.median(middle[quarter : 2 * quarter]) - np.median(middle[-quarter:])))
+    trend = abs(median(middle[quarter : 2 * quarter]) - median(middle[-quarter:]))
     if not within[quarter:].all() or trend > 3 * np.sqrt(2 / quarter) * error:
         return None
     higher = np.flatnonzero(middle - level > max(2 * error, rest * fall / 4))

@@ -5,7 +5,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ckaudit.contract.contradictions import is_of_other_unit
-from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.folder import RunFolder, shown_name
 from ckaudit.contract.report import Finding, Report
 from ckaudit.policy.gate import OPEN, Gate
@@ -34,7 +33,6 @@ ALWAYS = (
 WHOLE_RUNS = (cadence_gaps, lonely_ranks, unlisted_sessions, manifest_gaps)
 
 
-@takes_any_numbers
 def validate(
     paths: Sequence[Path],
     *,

@@ -40,7 +40,7 @@ FOUND_BY = {
 }  # fmt: skip
 """Rules of one of which a finding is expected; of the other rows PLAY001, or the rules on losses, gradients and attention."""
 
-TOO_SMALL = {("M04", "printed"), ("M04", 15)}
+TOO_SMALL = {("M04", "printed")}
 """A drift of a moving average by 9 %, which so few points do not tell from what losses usually scatter."""
 
 LEAST = {"M12": "sev0", "M60": "sev0", "M61": "sev0", "M14": "sev1", "M19": "sev1", "M26": "sev1", "M67": "sev1"}

@@ -10,6 +10,7 @@ from ckaudit.contract.report import Finding
 from ckaudit.contract.training import History
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.rules.token_drift import token_drift
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series, at
 
@@ -52,5 +53,5 @@ def _empty(tokens: Series, steps: list[int], *, rare: float = 0.2) -> Iterator[t
     added = {steps[row - 1]: float(known.values[row, 0] - known.values[row - 1, 0]) for row in rows}
     none = [step for step, count in added.items() if count == 0]
     if none and len(none) <= rare * len(added):
-        usual = float(np.median([count for count in added.values() if count != 0]))
+        usual = median([count for count in added.values() if count != 0])
         yield from ((step, usual) for step in none)

@@ -6,6 +6,7 @@ from msgspec import Struct
 from ckaudit.audit.autopsy.result import How, Kind
 from ckaudit.contract.numbers import Number
 from ckaudit.metrics.spikes import SIGMA
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask
 
 
@@ -74,7 +75,7 @@ def outs(channel: Channel) -> list[Out]:
         value = float(channel.values[row])
         known = channel.values[:row][np.isfinite(channel.values[:row])]
         earlier = known[-rule.window :]
-        usual = float(np.median(earlier)) if len(known) >= rule.least else None
+        usual = median(earlier) if len(known) >= rule.least else None
         how = way_out(value, usual, _spread(earlier), rule, channel.kind)
         if how:
             times = value / usual if usual and np.isfinite(value) else None
@@ -99,7 +100,7 @@ def way_out(value: float, usual: float | None, spread: float, rule: Range, kind:
 
 def _spread(values: Floats) -> float:
     """Return the robust standard deviation, 0 of nothing."""
-    return SIGMA * float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+    return SIGMA * median(np.abs(values - median(values))) if len(values) else 0.0
 
 
 def is_back(values: Floats, usual: float | None, limit_times: float) -> Mask:

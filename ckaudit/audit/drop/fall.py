@@ -10,6 +10,7 @@ from ckaudit.audit.drop.result import Fall
 from ckaudit.errors import UsageError
 from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.metrics.spikes import SIGMA
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Steps
 
@@ -87,7 +88,7 @@ def _falls(label: str, steps: Steps, scores: Floats, noise: float, least: float)
 def _noise(scores: Floats) -> float:
     """Return the standard deviation of noise around a smooth course, (N,): second differences have sqrt(6) times as much."""
     second = np.diff(scores, n=2)
-    return SIGMA * float(np.median(np.abs(second - np.median(second)))) / math.sqrt(6) if len(second) > 1 else 0.0
+    return SIGMA * median(np.abs(second - median(second))) / math.sqrt(6) if len(second) > 1 else 0.0
 
 
 def _all_steps(run: Run) -> Steps:

@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.metrics.spikes import SIGMA
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 Way = Literal["up", "down", "both"]
@@ -88,7 +89,7 @@ def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: 
         return None
     early, late = found
     course = _course(steps[early], values[early], moving=limits.moving)
-    level, after, ahead = course.level, float(np.median(values[late])), course.ahead(float(np.median(steps[late])))
+    level, after, ahead = course.level, median(values[late]), course.ahead(median(steps[late]))
     room = max(limits.least, limits.share * abs(level), limits.noise * SIGMA * course.spread)
     low, high = min(level, ahead) - room, max(level, ahead) + room
     low = max(low, 0.0) if values.min() >= 0 else low
@@ -119,10 +120,10 @@ class _Course(Struct, frozen=True, kw_only=True):
 def _course(steps: Steps, values: Floats, *, moving: bool) -> _Course:
     """Return how a few points went; fewer than four have no direction."""
     half = len(values) // 2 if moving and len(values) >= 4 else 0
-    step, level = float(np.median(steps[half:])), float(np.median(values[half:]))
-    first, start = (float(np.median(steps[:half])), float(np.median(values[:half]))) if half else (step, level)
+    step, level = median(steps[half:]), median(values[half:])
+    first, start = (median(steps[:half]), median(values[:half])) if half else (step, level)
     slope = (level - start) / (step - first) if half else 0.0
-    spread = float(np.median(np.abs(values - level - slope * (steps - step))))
+    spread = median(np.abs(values - level - slope * (steps - step)))
     return _Course(level=level, step=step, earlier_level=start, earlier_step=first, spread=spread)
 
 

@@ -10,6 +10,7 @@ from ckaudit.diff.questions.question import Said, lower_is_better, missing, ques
 from ckaudit.metrics import Metric
 from ckaudit.metrics.speed import step_time, tokens_per_sec
 from ckaudit.metrics.spikes import SIGMA
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats
 
 
@@ -31,7 +32,7 @@ def speed(both: Both, *, share: float = 0.01, parts: int = 10, least: float = 0.
     metric = next((each for each in (step_time, tokens_per_sec) if _is_told(both, each)), None)
     if metric is None:
         return missing(both, "step_time", "tokens_per_sec")
-    left, right = (float(np.median(each)) for each in _values(both, metric))
+    left, right = (median(each) for each in _values(both, metric))
     band = max(least, quantile(share) * noise_of_speed(both, metric, parts=parts))
     word = lower_is_better(left, right, band * left) if metric is step_time else lower_is_better(-left, -right, band * left)
     what = "seconds a step" if metric is step_time else "tokens per second"
@@ -60,5 +61,5 @@ def _wobble(values: Floats, parts: int) -> float:
     """Return the robust standard deviation of the medians of parts of a run, over the median of all; without a value, 0."""
     if not len(values):
         return 0.0
-    medians = np.array([np.median(part) for part in np.array_split(values, min(parts, len(values)))])
-    return float(SIGMA * np.median(np.abs(medians - np.median(medians))) / np.median(values))
+    medians = np.array([median(part) for part in np.array_split(values, min(parts, len(values)))])
+    return float(np.divide(SIGMA * median(np.abs(medians - median(medians))), median(values)))

@@ -234,4 +234,4 @@ def _share(hits: Iterable[bool]) -> Share:
 
 def _median(values: Iterable[int | None]) -> float | None:
     found = [value for value in values if value is not None]
-    return float(median(found)) if found else None
+    return median(found) if found else None
