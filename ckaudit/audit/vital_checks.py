@@ -101,7 +101,8 @@ VITAL: tuple[Vital, ...] = (
     ),
     Vital(
         name="weights_move", question="Do the weights move?", material="movement of the weights",
-        metrics=("update_norm", "update_to_weight", "relative_movement"), rules=("MOVE001", "MOVE002", "MOVE004"),
+        metrics=("update_norm", "update_to_weight", "relative_movement", "weight_statistics_change"),
+        rules=("MOVE001", "MOVE002", "MOVE004"),
         remedies={**INSIDE, "files": 'write "weight_deltas": {TENSOR: {"norm": ..., "relative": ...}} in the checkpoints'},
     ),
     Vital(

@@ -23,13 +23,15 @@ def row_medians(values: Floats) -> Floats:
     return np.asarray((ordered[rows, np.maximum(counts - 1, 0) // 2] + ordered[rows, counts // 2]) / 2)
 
 
-def over_past(series: Series, history: int, *, window: int = 50) -> Floats:
+def over_past(series: Series, history: int, *, window: int = 50, reach: float = 0.0) -> Floats:
     """Return each cell over the median of the finite ones before it in its column, shape (T, P).
 
     Args:
         series: Any series.
         history: Finite cells that must come before; NaN until then, and where their median is not positive.
         window: Finite cells looked back on, at most.
+        reach: Share of a cell's step before which cells are out of date, where there are `history` later ones: on a logarithmic
+            cadence most checkpoints are of the first steps.
     """
     ratio = np.full(series.values.shape, np.nan)
     for column in range(len(series.labels)):
@@ -37,7 +39,8 @@ def over_past(series: Series, history: int, *, window: int = 50) -> Floats:
         values = series.values[known, column]
         before = np.full(len(known), np.nan)
         for row in range(history, min(window, len(known))):
-            before[row] = median(values[:row])
+            oldest = np.searchsorted(series.steps[known], reach * series.steps[known[row]])
+            before[row] = median(values[min(oldest, row - history) : row])
         if len(known) > window:
             before[window:] = np.median(np.lib.stride_tricks.sliding_window_view(values[:-1], window), axis=1)
         positive = before > 0

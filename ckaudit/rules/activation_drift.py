@@ -25,7 +25,8 @@ def activation_drift(
     """Outputs of a module grow, shrink or hold outliers.
 
     ## What it checks
-    The root mean square of each module's output over the median of its checkpoints before; not in the first third of the run,
+    The root mean square of each module's output over the median of its checkpoints of the nine tenths of its steps before (of
+    all of them, what grows with the steps would always have grown many times over); not in the first third of the run,
     or its first `warmup` steps where that is shorter, for at first all of them grow. `times` as large or as small at two
     checkpoints in a row (of fewer than six, at the last one) is sev2 in the residual stream and a note elsewhere, for single
     branches come and go (M21, D4.5; lab and 19 families: healthy streams at most 4.5 times, branches 6.4). Any module whose
@@ -43,7 +44,7 @@ def activation_drift(
     module.
     """
     yield from too_few(rms, 3)
-    ratio = over_past(rms, 1)
+    ratio = over_past(rms, 1, reach=0.1)
     settled = (rms.steps > min(warmup, rms.steps[-1] / 3))[:, None] & (np.arange(len(rms.steps)) >= 2)[:, None]
     grave = stream.labels if stream is not None else ()
     sizes = [each for each in (rms, std) if each is not None and rms.steps[-1] > warmup]

@@ -63,6 +63,15 @@ def test_files_of_another_program_are_told_in_fields(tmp_path):
     assert "weight_deltas" in remedies["weights_move"]
 
 
+def test_statistics_of_the_weights_show_whether_they_move(tmp_path):
+    for row in range(1, 30):
+        weights = {"blocks.0.mlp.up": {"mean": 0.00173645 + row * 1.1e-6, "std": 0.02173645 + row * 1.3e-5}}
+        document = {"schema_version": "ck.analysis.v1", "step": 50 * row, "loss": 5 - row / 10, "weights": weights}
+        (tmp_path / f"analysis_checkpoint_step_{50 * row:08d}.json").write_text(json.dumps(document))
+    outcomes = {check.name: check.outcome for check in triage(tmp_path).vital}
+    assert outcomes["weights_move"] == "judged"
+
+
 def test_a_loss_that_was_left_out_is_offered(tmp_path):
     rows = [{**row, "lr": 1e-3} for row in _falling(60, "step objective")]
     report = triage(_log(tmp_path, rows))

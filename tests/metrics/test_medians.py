@@ -30,6 +30,19 @@ def test_the_past_of_a_cell_is_the_median_the_finite_ones_before_it():
     np.testing.assert_allclose(over_past(series, 5)[:, 0], slow, rtol=1e-12)
 
 
+def test_what_grows_with_the_steps_is_held_against_the_last_nine_tenths_of_them():
+    steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
+    series = single("x", "1", steps, [float(step) for step in steps])
+    slow = [np.nan] + [step / np.median([s for s in steps if step / 10 <= s < step]) for step in steps[1:]]
+    np.testing.assert_allclose(over_past(series, 1, reach=0.1)[:, 0], slow)
+    assert max(slow[1:]) <= 5 < 1000 / np.median(steps[:-1])
+
+
+def test_where_no_later_cell_is_left_the_last_one_counts():
+    series = single("x", "1", [1, 100, 10_000], [1.0, 2.0, 6.0])
+    assert over_past(series, 1, reach=0.1)[1:, 0].tolist() == [2.0, 3.0]
+
+
 def test_a_row_of_infinities_has_no_median():
     assert np.isnan(row_medians(np.array([[np.inf, np.nan]]))).all()
 
