@@ -11,7 +11,16 @@ install:
     .venv/bin/pip install --quiet torch==2.13.0 -e '.[dev]'
 
 # what CI runs: style, types and tests
-check: test
+check: lint types test
+
+# rules of style, and the formatter
+lint:
+    {{ python }} -m ruff check .
+    {{ python }} -m ruff format --check .
+
+# strict types
+types:
+    {{ python }} -m mypy
 
 # all tests, or those named
 test *args:

@@ -85,12 +85,13 @@ def score(which: str, folder: Path, *, replicas: int) -> tuple[list[Scored], lis
     ]
     changed = [
         Scored(
-            case=case, effect=(smoothed(subject) - center) / spread,
+            case=case,
+            effect=(smoothed(subject) - center) / spread,
             pair=compare_pair(left, subject, replicas=_others(same, left, subject, replicas)),
         )
         for case, subject in known.values()
         if case.reference and (left := known[case.reference][1])
-    ]  # fmt: skip
+    ]
     return alike, changed
 
 

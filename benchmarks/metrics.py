@@ -17,11 +17,27 @@ from validate import PARSE, write_run  # noqa: E402  the same data
 
 STEPS, PIECE = 1_000_000, 10_000
 NAMES = (
-    "train_loss_raw", "grad_global_norm", "learning_rate", "clip_coefficient", "loss_scale", "skipped_updates",
-    "update_to_weight", "max_attn_logit", "min_normalized_entropy", "residual_rms_p50", "residual_rms_p99", "top_gradient_share",
-    "grad_noise_scale", "dead_unit_fraction", "overflow_rate", "curvature_trace_est", "tokens_per_second", "step_time",
-    "memory_used", "tokens_seen",
-)  # fmt: skip
+    "train_loss_raw",
+    "grad_global_norm",
+    "learning_rate",
+    "clip_coefficient",
+    "loss_scale",
+    "skipped_updates",
+    "update_to_weight",
+    "max_attn_logit",
+    "min_normalized_entropy",
+    "residual_rms_p50",
+    "residual_rms_p99",
+    "top_gradient_share",
+    "grad_noise_scale",
+    "dead_unit_fraction",
+    "overflow_rate",
+    "curvature_trace_est",
+    "tokens_per_second",
+    "step_time",
+    "memory_used",
+    "tokens_seen",
+)
 PYARROW = "import sys, pyarrow.json\npyarrow.json.read_json(sys.argv[1])\n"
 
 

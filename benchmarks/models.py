@@ -76,9 +76,16 @@ def qwen(layers: int) -> nn.Module:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     config = Qwen3Config(
-        vocab_size=151_936, hidden_size=1_024, intermediate_size=3_072, num_hidden_layers=layers,
-        num_attention_heads=16, num_key_value_heads=8, head_dim=128, tie_word_embeddings=True, use_cache=False,
-    )  # fmt: skip
+        vocab_size=151_936,
+        hidden_size=1_024,
+        intermediate_size=3_072,
+        num_hidden_layers=layers,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        tie_word_embeddings=True,
+        use_cache=False,
+    )
     return Qwen3ForCausalLM(config)
 
 

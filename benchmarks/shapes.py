@@ -116,7 +116,19 @@ def resumed(rng: np.random.Generator, count: int, noise: float) -> Draw:
 SHAPES: dict[str, Maker] = {
     make.__name__.replace("_", " "): make
     for make in (
-        warm_restarts, curriculum_up, curriculum_down, fine_tune, noisy_fine_tune, around_zero, adversarial, contrastive,
-        accuracy, reward, dropout, plateau, double_descent, resumed,
+        warm_restarts,
+        curriculum_up,
+        curriculum_down,
+        fine_tune,
+        noisy_fine_tune,
+        around_zero,
+        adversarial,
+        contrastive,
+        accuracy,
+        reward,
+        dropout,
+        plateau,
+        double_descent,
+        resumed,
     )
-}  # fmt: skip
+}

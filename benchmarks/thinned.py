@@ -13,17 +13,26 @@ REAL = Path(__file__).parents[1] / "fixtures" / "real"
 COUNTS = (5, 10, 20, 49, 100, 500)
 WAYS = 20
 NOT_HEALTHY = {
-    "hf_trainer/whisper_small_hi_overfit", "hf_trainer/whisper_flemish_15k", "algoperf/ogbg_prodigy_overfit_s2",
-    "algoperf/criteo_genadam_inf_step73", "algoperf/conformer_nadamw_seq_restart_80k_160k", "algoperf/wmt_caspr_spiky",
-    "algoperf/resnet_sfprodigy_val_diverges", "algoperf/resnet_sfadamw_no_train_series", "pythia/160m-8", "bigscience",
-}  # fmt: skip
+    "hf_trainer/whisper_small_hi_overfit",
+    "hf_trainer/whisper_flemish_15k",
+    "algoperf/ogbg_prodigy_overfit_s2",
+    "algoperf/criteo_genadam_inf_step73",
+    "algoperf/conformer_nadamw_seq_restart_80k_160k",
+    "algoperf/wmt_caspr_spiky",
+    "algoperf/resnet_sfprodigy_val_diverges",
+    "algoperf/resnet_sfadamw_no_train_series",
+    "pythia/160m-8",
+    "bigscience",
+}
 """Logs whose authors tell of an illness, and those of a few lines from a chronicle of divergences."""
 
 OVERFIT = (
-    "hf_trainer/whisper_small_hi_overfit/trainer_state.json", "hf_trainer/whisper_flemish_15k/trainer_state.json",
-    "algoperf/ogbg_prodigy_overfit_s2/measurements.csv", "algoperf/resnet_sfprodigy_val_diverges/measurements.csv",
+    "hf_trainer/whisper_small_hi_overfit/trainer_state.json",
+    "hf_trainer/whisper_flemish_15k/trainer_state.json",
+    "algoperf/ogbg_prodigy_overfit_s2/measurements.csv",
+    "algoperf/resnet_sfprodigy_val_diverges/measurements.csv",
     "algoperf/resnet_sfadamw_no_train_series/measurements.csv",
-)  # fmt: skip
+)
 SPIKY = ("algoperf/conformer_nadamw_seq_restart_80k_160k/measurements.csv", "algoperf/wmt_caspr_spiky/measurements.csv")
 DIVERGED = "bigscience/tr8-104B-wide__chronicles__it6900-6940.log"
 SUFFIXES = (".csv", "trainer_state.json", ".log", ".txt", ".jsonl", "_sm_h100.json", "_sm_gb200.json")
@@ -56,7 +65,7 @@ def thin(run: Run, count: int, way: int) -> Run:
     kept = ("train_loss_raw", "val_loss", "learning_rate")
     return Run(
         name=run.name, manifest=run.manifest, scalars={name: part(each) for name, each in run.scalars.items() if name in kept}
-    )  # fmt: skip
+    )
 
 
 def healthy(ways: int) -> Iterator[tuple[str, str, list[Run]]]:

@@ -69,9 +69,10 @@ def case_of(kind: str, name: str) -> str:
     path = ROOT / "tests" / kind / f"{name}.toml"
     cases = tomllib.loads(path.read_text(encoding="utf-8"))["case"] if path.exists() else []
     shows = [
-        each for each in cases
+        each
+        for each in cases
         if each.get("expect") and (kind == "rules" or name in [expected.get("first") for expected in each["expect"]])
-    ]  # fmt: skip
+    ]
     return next((str(each["name"]) for each in shows), "")
 
 

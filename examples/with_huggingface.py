@@ -18,9 +18,19 @@ config = LlamaConfig(
 tokens = (torch.randint(0, 64, (256, 1)) + torch.arange(16)) % 64
 rows = [{"input_ids": row, "labels": row} for row in tokens]
 arguments = TrainingArguments(
-    "out/", max_steps=200, per_device_train_batch_size=8, learning_rate=1e-3, warmup_steps=20, use_cpu=True, report_to=[],
-    eval_strategy="steps", eval_steps=20, logging_steps=50, save_strategy="no", disable_tqdm=True,
-)  # fmt: skip
+    "out/",
+    max_steps=200,
+    per_device_train_batch_size=8,
+    learning_rate=1e-3,
+    warmup_steps=20,
+    use_cpu=True,
+    report_to=[],
+    eval_strategy="steps",
+    eval_steps=20,
+    logging_steps=50,
+    save_strategy="no",
+    disable_tqdm=True,
+)
 trainer = Trainer(
     LlamaForCausalLM(config), arguments, train_dataset=rows[:192], eval_dataset=rows[192:], callbacks=[RecorderCallback("run/")]
 )

@@ -49,8 +49,15 @@ tokens = (torch.randint(0, 64, (256, 1)) + torch.arange(17)) % 64
 data = TensorDataset(tokens[:, :-1], tokens[:, 1:])
 callback = RecorderCallback("run/", batch_of=lambda batch: batch, vocabulary=64, sequence_length=16)
 trainer = Trainer(
-    accelerator="cpu", max_steps=200, gradient_clip_val=1.0, val_check_interval=16, callbacks=[callback],
-    logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-)  # fmt: skip
+    accelerator="cpu",
+    max_steps=200,
+    gradient_clip_val=1.0,
+    val_check_interval=16,
+    callbacks=[callback],
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
+    enable_model_summary=False,
+)
 trainer.fit(NextToken(), DataLoader(data, batch_size=8), DataLoader(data, batch_size=64))
 print("now look at it: ckaudit triage run/")

@@ -58,9 +58,14 @@ def run_of(case: dict[str, Any]) -> Run:
     texts = {name: Labels(name, tuple(spec["steps"]), tuple(spec["values"])) for name, spec in case.get("texts", {}).items()}
     steps = sorted({int(step) for series in sections.values() for step in series.steps})
     return Run(
-        name=case["name"], manifest=manifest, checkpoint_steps=np.array(steps, np.int64), sections=sections, scalars=scalars,
-        texts=texts, findings=tuple(KINDS[code].at(file, KINDS[code].title) for code, file in case.get("broken", {}).items()),
-    )  # fmt: skip
+        name=case["name"],
+        manifest=manifest,
+        checkpoint_steps=np.array(steps, np.int64),
+        sections=sections,
+        scalars=scalars,
+        texts=texts,
+        findings=tuple(KINDS[code].at(file, KINDS[code].title) for code, file in case.get("broken", {}).items()),
+    )
 
 
 def series_of(name: str, spec: dict[str, Any]) -> Series:

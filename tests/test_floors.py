@@ -7,11 +7,34 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "ckaudit"
 FLOORS = {
-    "errors": 0, "optional": 0, "plugins": 0,
-    "contract": 1, "run": 2, "recorder": 2, "importers": 2, "material": 2, "metrics": 3, "data": 3,
-    "probes": 3, "rules": 4, "causes": 5, "policy": 5, "questions": 6, "audit": 7, "validate": 7, "diff": 8, "resume": 8,
-    "panels": 9, "watch": 9, "explain": 9, "lab": 9, "reports": 10, "cli": 11, "__main__": 12, "__init__": 12,
-}  # fmt: skip
+    "errors": 0,
+    "optional": 0,
+    "plugins": 0,
+    "contract": 1,
+    "run": 2,
+    "recorder": 2,
+    "importers": 2,
+    "material": 2,
+    "metrics": 3,
+    "data": 3,
+    "probes": 3,
+    "rules": 4,
+    "causes": 5,
+    "policy": 5,
+    "questions": 6,
+    "audit": 7,
+    "validate": 7,
+    "diff": 8,
+    "resume": 8,
+    "panels": 9,
+    "watch": 9,
+    "explain": 9,
+    "lab": 9,
+    "reports": 10,
+    "cli": 11,
+    "__main__": 12,
+    "__init__": 12,
+}
 SAMPLES = {"phonenumbers", "py3langid", "rensa", "tokenizers"}
 TRAINERS = {"transformers", "lightning", "pytorch_lightning", "accelerate"}
 LAZY = {"torch", "google", "pyarrow", "jsonschema", "rich", "typer", "zstandard", *TRAINERS, *SAMPLES}

@@ -20,22 +20,24 @@ GOLDEN = "megatron_golden/{}.json"
 # name, number of values, first and last step, lowest value and its step: counted with grep, sed, sort and awk.
 FACTS = {
     MMENGINE[0]: [
-        ("train_loss_raw", 31, 1, 1500, 5.76587324142456, 1400), ("grad_global_norm", 31, 1, 1500, 14.959997711181641, 50)
+        ("train_loss_raw", 31, 1, 1500, 5.76587324142456, 1400),
+        ("grad_global_norm", 31, 1, 1500, 14.959997711181641, 50),
     ],
     MMENGINE[1]: [
-        ("train_loss_raw", 31, 1, 1500, 5.598068466186524, 1450), ("grad_global_norm", 31, 1, 1500, 18.813875246047974, 50)
+        ("train_loss_raw", 31, 1, 1500, 5.598068466186524, 1450),
+        ("grad_global_norm", 31, 1, 1500, 18.813875246047974, 50),
     ],
     PROGRESS: [("train_loss_raw", 600, 10, 6000, 0.1465, 5880)],
-    GOLDEN.format("bert_sm_h100"): [
-        ("train_loss_raw", 401, 1, 2000, 5.79212, 1280), ("step_time", 20, 100, 2000, 0.25904, 500)
-    ],
+    GOLDEN.format("bert_sm_h100"): [("train_loss_raw", 401, 1, 2000, 5.79212, 1280), ("step_time", 20, 100, 2000, 0.25904, 500)],
     GOLDEN.format("mixtral8x7b_sm_h100"): [
-        ("train_loss_raw", 263, 1, 1310, 2.89214, 1240), ("step_time", 263, 1, 1310, 8.78526, 955)
+        ("train_loss_raw", 263, 1, 1310, 2.89214, 1240),
+        ("step_time", 263, 1, 1310, 8.78526, 955),
     ],
     GOLDEN.format("nemotron3_super_sm_gb200"): [
-        ("train_loss_raw", 954, 1, 4765, 2.80605, 4750), ("step_time", 476, 10, 4760, 9.82175, 4360)
+        ("train_loss_raw", 954, 1, 4765, 2.80605, 4750),
+        ("step_time", 476, 10, 4760, 9.82175, 4360),
     ],
-}  # fmt: skip
+}
 SOURCES = {
     "mmengine": "MMEngine JSON log",
     "hf_trainer": "LLaMA-Factory trainer_log.jsonl",

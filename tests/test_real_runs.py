@@ -26,19 +26,22 @@ PYTHIA = {"train_loss_raw": "train/lm_loss"}
 MEASURED = {"train_loss_raw": "loss", "learning_rate": "lr", "grad_global_norm": "grad_norm", "val_loss": "validation/loss"}
 SPEECH = MEASURED | {"val_loss": "validation/ctc_loss"}
 OLMO = {
-    "learning_rate": "optim/learning_rate_group0", "tokens_seen": "throughput/total_tokens",
+    "learning_rate": "optim/learning_rate_group0",
+    "tokens_seen": "throughput/total_tokens",
     "slice_val_loss/pile-validation": "eval/pile-validation/CrossEntropyLoss",
     "slice_val_loss/wikitext_103-validation": "eval/wikitext_103-validation/CrossEntropyLoss",
-}  # fmt: skip
+}
 COLUMNS = {"hf_trainer": TRAINER, "multipowerlaw": PLAIN, "pythia": PYTHIA, "algoperf": MEASURED, "olmo": OLMO}
 
 # name, number of values, first and last step, lowest value and its step: read off the files, and told by their authors.
 FACTS = {
     "hf_trainer/whisper_small_hi_overfit/trainer_state.json": [
-        ("train_loss_raw", 200, 25, 5000, 0.0001, 4850), ("val_loss", 5, 1000, 5000, 0.30747494101524353, 1000)
+        ("train_loss_raw", 200, 25, 5000, 0.0001, 4850),
+        ("val_loss", 5, 1000, 5000, 0.30747494101524353, 1000),
     ],
     "hf_trainer/whisper_flemish_15k/trainer_state.json": [
-        ("train_loss_raw", 150, 100, 15000, 0.0035, 14300), ("val_loss", 15, 1000, 15000, 0.20878072082996368, 12000)
+        ("train_loss_raw", 150, 100, 15000, 0.0035, 14300),
+        ("val_loss", 15, 1000, 15000, 0.20878072082996368, 12000),
     ],
     "hf_trainer/mistral_lora_4ep/trainer_state.json": [("train_loss_raw", 866, 10, 8660, None, None)],
     "hf_trainer/mistral_lora_4ep/checkpoint-4500/trainer_state.json": [("train_loss_raw", 450, 10, 4500, None, None)],
@@ -50,14 +53,15 @@ FACTS = {
     "olmo/190M-1xC.csv": [("tokens_seen", 37, 200, 7272, 104857600.0, 200)],
     "olmo/peteish1.csv": [("tokens_seen", 256, 1000, 1907359, 2097152000.0, 1000)],
     "algoperf/deepspeech_baseline_healthy/measurements.csv": [
-        ("train_loss_raw", 480, 0, 47900, 1.0464627, 45700), ("val_loss", 29, 1, 48000, 0.41774118, 46551)
+        ("train_loss_raw", 480, 0, 47900, 1.0464627, 45700),
+        ("val_loss", 29, 1, 48000, 0.41774118, 46551),
     ],
     "algoperf/ogbg_prodigy_overfit_s2/measurements.csv": [("val_loss", 78, 1, 49742, 0.0640935075265465, 1963)],
     "algoperf/conformer_nadamw_seq_restart_80k_160k/measurements.csv": [("train_loss_raw", 1855, 0, 185400, 1.0141126, 79200)],
     "algoperf/wmt_caspr_spiky/measurements.csv": [("val_loss", 47, 1, 69839, 1.437616229057312, 69839)],
     "algoperf/resnet_sfprodigy_val_diverges/measurements.csv": [("val_loss", 124, 1, 84094, 2.209638125, 25993)],
     "algoperf/resnet_sfadamw_no_train_series/measurements.csv": [("val_loss", 124, 1, 172116, 2.9541928125, 4201)],
-}  # fmt: skip
+}
 
 
 @cache

@@ -31,9 +31,14 @@ def test_rule_gives_what_its_case_expects(code: str, case: Case) -> None:
     assert len(found) == len(case.expect), [finding.message for finding in found]
     for finding, expected in zip(found, sorted(case.expect, key=_expected_order), strict=True):
         actual = {
-            "severity": finding.severity, "where": finding.where, "first": finding.first_step, "last": finding.last_step,
-            "worst": finding.worst_step, "points": finding.points, "also": finding.also,
-        }  # fmt: skip
+            "severity": finding.severity,
+            "where": finding.where,
+            "first": finding.first_step,
+            "last": finding.last_step,
+            "worst": finding.worst_step,
+            "points": finding.points,
+            "also": finding.also,
+        }
         numbers = {"value": float(finding.value or 0), "limit": float(finding.limit or 0)}
         assert expected.keys() <= actual.keys() | numbers.keys()
         assert {key: actual[key] for key in expected if key in actual} == {

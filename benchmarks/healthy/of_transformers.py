@@ -168,13 +168,7 @@ def resnet() -> nn.Module:
     from transformers import ResNetConfig, ResNetForImageClassification
 
     return ResNetForImageClassification(
-        ResNetConfig(
-            embedding_size=16,
-            hidden_sizes=[16, 32, 64],
-            depths=[2, 2, 2],
-            layer_type="basic",
-            num_labels=10,
-        )
+        ResNetConfig(embedding_size=16, hidden_sizes=[16, 32, 64], depths=[2, 2, 2], layer_type="basic", num_labels=10)
     )
 
 

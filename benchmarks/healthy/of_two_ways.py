@@ -12,9 +12,13 @@ from benchmarks.healthy.of_transformers import END, LENGTH, PAD, SPECIAL, START,
 from benchmarks.healthy.recipe import Batch, Recipe
 
 SIZES = {
-    "vocab_size": WORDS, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
+    "vocab_size": WORDS,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
     "max_position_embeddings": LENGTH,
-}  # fmt: skip
+}
 ASKED = 10  # tokens of a question, which are read both ways
 
 
@@ -119,9 +123,16 @@ class Twins(nn.Module):
 
     def _encoder(self) -> nn.Module:
         return nn.Sequential(
-            nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.ReLU(),
-            nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(128, 32),
-        )  # fmt: skip
+            nn.Conv2d(3, 16, 3, 2, 1),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, 2, 1),
+            nn.BatchNorm2d(32),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(128, 32),
+        )
 
     def forward(self, one: Tensor, other: Tensor) -> Tensor:
         """Return the distance (B) of two views."""
@@ -222,10 +233,18 @@ def whisper() -> nn.Module:
     halves = {f"{half}_{part}": size for half in ("encoder", "decoder") for part, size in HALF.items()}
     return WhisperForConditionalGeneration(
         WhisperConfig(
-            vocab_size=WORDS, num_mel_bins=8, d_model=64, **halves, max_source_positions=24, max_target_positions=LENGTH,
-            decoder_start_token_id=START, suppress_tokens=None, begin_suppress_tokens=None, **SPECIAL,
+            vocab_size=WORDS,
+            num_mel_bins=8,
+            d_model=64,
+            **halves,
+            max_source_positions=24,
+            max_target_positions=LENGTH,
+            decoder_start_token_id=START,
+            suppress_tokens=None,
+            begin_suppress_tokens=None,
+            **SPECIAL,
         )
-    )  # fmt: skip
+    )
 
 
 HALF = {"layers": 2, "attention_heads": 4, "ffn_dim": 128}

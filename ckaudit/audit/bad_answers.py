@@ -79,9 +79,13 @@ def _is_changed(name: str, code: str, clauses: Clauses) -> bool:
 def _finding(asked: Question, told: Said, run: Run) -> Finding:
     bad = BAD[asked.id]
     return Finding(
-        code=asked.id, name=bad.name, severity=bad.severity, message=f"{bad.says}: {told.sentence}", last_step=run.last_step,
+        code=asked.id,
+        name=bad.name,
+        severity=bad.severity,
+        message=f"{bad.says}: {told.sentence}",
+        last_step=run.last_step,
         help=_help(asked.id),
-    )  # fmt: skip
+    )
 
 
 def _check(asked: Question, told: Said, codes: set[str]) -> Check:
@@ -91,11 +95,15 @@ def _check(asked: Question, told: Said, codes: set[str]) -> Check:
     outcome: Outcome = "error" if BROKE in told.sentence else "passed" if judged else "skipped"
     reason: SkipReason = "not_applicable" if told.word == "not_applicable" else "not_recorded"
     return Check(
-        code=asked.id, name=bad.name, title=title_of(bad), severity=bad.severity,
+        code=asked.id,
+        name=bad.name,
+        title=title_of(bad),
+        severity=bad.severity,
         outcome="failed" if asked.id in codes and bad.severity != "note" else outcome,
-        reason=reason if outcome == "skipped" else None, detail=None if judged else told.sentence,
+        reason=reason if outcome == "skipped" else None,
+        detail=None if judged else told.sentence,
         findings=int(asked.id in codes),
-    )  # fmt: skip
+    )
 
 
 def _help(id_: str) -> str:

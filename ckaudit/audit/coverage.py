@@ -160,9 +160,13 @@ def _waiting(run: Run, check: Check, found: Sequence[Remedy]) -> Waiting:
     needs = needs_of(check)
     place = next((place for place, each in enumerate(found, start=1) if check.name in each.waiting), None)
     return Waiting(
-        code=check.code, name=check.name, needs=tuple(dict.fromkeys(name for each in needs for name in each)),
-        detail=check.detail or "", place=place, places=together(run, found, needs) if place is None else (place,),
-    )  # fmt: skip
+        code=check.code,
+        name=check.name,
+        needs=tuple(dict.fromkeys(name for each in needs for name in each)),
+        detail=check.detail or "",
+        place=place,
+        places=together(run, found, needs) if place is None else (place,),
+    )
 
 
 def _lack(run: Run, row: Row) -> Lack:

@@ -51,9 +51,12 @@ def _points(run: Run) -> Iterator[Point]:
         if known:
             stage = reached.get(step, np.nan)
             yield Point(
-                step=step, train=known.get(TRAIN), held_out=known.get(HELD_OUT),
-                stage=STAGES[int(stage)] if np.isfinite(stage) else "", expected=expected_at(step),
-            )  # fmt: skip
+                step=step,
+                train=known.get(TRAIN),
+                held_out=known.get(HELD_OUT),
+                stage=STAGES[int(stage)] if np.isfinite(stage) else "",
+                expected=expected_at(step),
+            )
 
 
 def expected_at(step: int) -> str:

@@ -42,10 +42,13 @@ def derived(run: Run, findings: Iterable[Finding]) -> Derived:
 
     spikes = known("spike_flags", _spike_flags(run, findings))
     return Derived(
-        divergence_step=known("divergence_step", _divergence_step(run)), tau=known("tau", _tau(run)),
-        spike_flags=None if spikes is None else spikes[:MAX_FLAGS], spike_flags_count=None if spikes is None else len(spikes),
-        grad_to_weight=known("grad_to_weight", _grad_to_weight(run)), reasons=reasons,
-    )  # fmt: skip
+        divergence_step=known("divergence_step", _divergence_step(run)),
+        tau=known("tau", _tau(run)),
+        spike_flags=None if spikes is None else spikes[:MAX_FLAGS],
+        spike_flags_count=None if spikes is None else len(spikes),
+        grad_to_weight=known("grad_to_weight", _grad_to_weight(run)),
+        reasons=reasons,
+    )
 
 
 def _divergence_step(run: Run) -> int | str:
@@ -73,9 +76,16 @@ def _tau(run: Run) -> Tau | str:
     top = int(np.argmax(values))
     trend = latest_tau_trend(run)
     return Tau(
-        slices=(easy, hard), first=values[0], first_step=steps[0], last=values[-1], last_step=steps[-1], peak=values[top],
-        peak_step=steps[top], trend=None if trend is None else to_word(trend), points=len(rows),
-    )  # fmt: skip
+        slices=(easy, hard),
+        first=values[0],
+        first_step=steps[0],
+        last=values[-1],
+        last_step=steps[-1],
+        peak=values[top],
+        peak_step=steps[top],
+        trend=None if trend is None else to_word(trend),
+        points=len(rows),
+    )
 
 
 def _spike_flags(run: Run, findings: Iterable[Finding]) -> list[int] | str:
@@ -103,7 +113,12 @@ def _grad_to_weight(run: Run) -> GradToWeight | str:
     values = np.where(ratio.finite[row], ratio.values[row], np.nan)
     low, high = int(np.nanargmin(values)), int(np.nanargmax(values))
     return GradToWeight(
-        min=float(values[low]), min_where=ratio.labels[low], max=float(values[high]), max_where=ratio.labels[high],
-        step=int(ratio.steps[row]), tensors=int(np.isfinite(values).sum()), below=int((values < BAND[0]).sum()),
+        min=float(values[low]),
+        min_where=ratio.labels[low],
+        max=float(values[high]),
+        max_where=ratio.labels[high],
+        step=int(ratio.steps[row]),
+        tensors=int(np.isfinite(values).sum()),
+        below=int((values < BAND[0]).sum()),
         above=int((values > BAND[1]).sum()),
-    )  # fmt: skip
+    )

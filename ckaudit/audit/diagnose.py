@@ -61,11 +61,21 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings) -> Diagnosis |
     knob = next((each.sentence for each in said if isinstance(each, Advice)), cause.knob)
     gravest = min(explained, key=gravity)
     return Diagnosis(
-        cause=cause.name, title=cause.title, confidence=_logistic(cause.prior + total(evidence)), severity=gravest.severity,
-        symptom=explained[0].message, knob=knob, inspect=cause.inspect, runbook=cause.runbook, evidence=evidence,
+        cause=cause.name,
+        title=cause.title,
+        confidence=_logistic(cause.prior + total(evidence)),
+        severity=gravest.severity,
+        symptom=explained[0].message,
+        knob=knob,
+        inspect=cause.inspect,
+        runbook=cause.runbook,
+        evidence=evidence,
         explains=list(dict.fromkeys(each.code for each in (*explained, *_followed(cause, ill, explained[0])))),
-        where=explained[0].where, group=explained[0].group, first_step=explained[0].first_step, path=explained[0].path,
-    )  # fmt: skip
+        where=explained[0].where,
+        group=explained[0].group,
+        first_step=explained[0].first_step,
+        path=explained[0].path,
+    )
 
 
 def _followed(cause: Cause, ill: Findings, first: Finding, *, lead: int = 50) -> list[Finding]:

@@ -69,11 +69,15 @@ def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Se
     told = said(asked, run, Findings(tuple(each for each in findings if each.severity != "note")))
     weighed = weigh(asked, told, run, findings, diagnoses)
     return Answer(
-        id=asked.id, question=asked.text, word=weighed.said.word, sentence=weighed.said.sentence,
+        id=asked.id,
+        question=asked.text,
+        word=weighed.said.word,
+        sentence=weighed.said.sentence,
         numbers={name: to_word(float(value)) for name, value in weighed.said.numbers.items()},
-        missing=list(weighed.said.missing), findings=list(dict.fromkeys(each.code for each in weighed.findings)),
+        missing=list(weighed.said.missing),
+        findings=list(dict.fromkeys(each.code for each in weighed.findings)),
         causes=[each.cause for each in causing(weighed.findings, diagnoses)],
-    )  # fmt: skip
+    )
 
 
 def no_worse_than_findings(found: Answer) -> Answer:

@@ -54,9 +54,7 @@ def _apply(rule: Rule, run: Run) -> tuple[list[Finding], Check]:
         findings, skip = _told(rule, run)
     except Exception as error:  # noqa: BLE001  one broken rule must not cost the verdict of the others
         detail = f"{type(error).__name__}: {error}"
-        return [], Check(
-            code=rule.code, name=rule.name, title=rule.title, severity=rule.severity, outcome="error", detail=detail
-        )  # fmt: skip
+        return [], Check(code=rule.code, name=rule.name, title=rule.title, severity=rule.severity, outcome="error", detail=detail)
     return findings, _check(rule, skip, findings)
 
 
@@ -97,10 +95,15 @@ def _fitting(skip: Skip, run: Run) -> Skip:
 def _check(rule: Rule, skip: Skip | None, found: list[Finding]) -> Check:
     failed = any(each.severity != "note" for each in found)
     return Check(
-        code=rule.code, name=rule.name, title=rule.title, severity=rule.severity,
+        code=rule.code,
+        name=rule.name,
+        title=rule.title,
+        severity=rule.severity,
         outcome="skipped" if skip else "failed" if failed else "passed",
-        reason=skip.reason if skip else None, detail=skip.detail if skip else None, findings=len(found),
-    )  # fmt: skip
+        reason=skip.reason if skip else None,
+        detail=skip.detail if skip else None,
+        findings=len(found),
+    )
 
 
 def _path(rule: Rule, hit: Hit, run: Run) -> list[str]:
@@ -114,8 +117,19 @@ def _finding(rule: Rule, hit: Hit, run: Run) -> Finding:
         raise ValueError(f"{rule.code} may be {rule.severity} at most, not {hit.severity}")
     message, group = told(hit, known_places(run))
     return Finding(
-        code=rule.code, name=rule.name, severity=hit.severity, message=message, where=hit.where, group=group,
-        first_step=hit.first, last_step=hit.last, worst_step=hit.worst, unit=run.shown_unit(rule.unit),
-        value=None if hit.value is None else to_word(hit.value), limit=None if hit.limit is None else to_word(hit.limit),
-        points=hit.points, also=list(hit.also), path=_path(rule, hit, run),
-    )  # fmt: skip
+        code=rule.code,
+        name=rule.name,
+        severity=hit.severity,
+        message=message,
+        where=hit.where,
+        group=group,
+        first_step=hit.first,
+        last_step=hit.last,
+        worst_step=hit.worst,
+        unit=run.shown_unit(rule.unit),
+        value=None if hit.value is None else to_word(hit.value),
+        limit=None if hit.limit is None else to_word(hit.limit),
+        points=hit.points,
+        also=list(hit.also),
+        path=_path(rule, hit, run),
+    )

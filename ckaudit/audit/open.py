@@ -54,9 +54,14 @@ def open_run(
 
         imported = import_source(path, choice=choice)
         run = run_of_table(
-            str(path), imported.table, documents=imported.documents, reads=reads, manifest=imported.manifest,
-            notes=imported.notes, logs=logs,
-        )  # fmt: skip
+            str(path),
+            imported.table,
+            documents=imported.documents,
+            reads=reads,
+            manifest=imported.manifest,
+            notes=imported.notes,
+            logs=logs,
+        )
     run = in_catalogue_units(run, choice.units)
     return run if choice.tau_slices is None else replace(run, tau_slices=choice.tau_slices)
 

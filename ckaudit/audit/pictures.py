@@ -66,9 +66,16 @@ def chart_of(rows: Series, *, name: str, title: str, points: int, unit: str, fin
     ends = [Point(label=labels[row], value=float(values[row])) for row in (*_extremes(values), *finite[-1:])]
     least, greatest, last = ends or (None, None, None)
     return Chart(
-        name=name, title=title, unit=unit, labels=[labels[row] for row in chosen],
-        values=[to_word(value) for value in values[chosen].tolist()], least=least, greatest=greatest, last=last, finding=finding,
-    )  # fmt: skip
+        name=name,
+        title=title,
+        unit=unit,
+        labels=[labels[row] for row in chosen],
+        values=[to_word(value) for value in values[chosen].tolist()],
+        least=least,
+        greatest=greatest,
+        last=last,
+        finding=finding,
+    )
 
 
 def shape_preserving(values: Floats, points: int) -> np.ndarray:

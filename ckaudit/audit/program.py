@@ -61,9 +61,14 @@ WRITER = (
 )
 
 COLUMNS = (  # that let most checks judge, of those that a table can hold
-    "train_loss_raw", "grad_global_norm", "learning_rate", "val_loss", "tokens_seen", "slice_val_loss/NAME",
+    "train_loss_raw",
+    "grad_global_norm",
+    "learning_rate",
+    "val_loss",
+    "tokens_seen",
+    "slice_val_loss/NAME",
     "error_event_rate/oom",
-)  # fmt: skip
+)
 LEFT_OUT = "left out, because no common name"  # as the notes of the importers of tables begin
 SCORES = " A score among the columns left out is read by --map as well, as in --map microbench_score/hellaswag=COLUMN."
 OF_TABLE = "Columns of the table by these names, or named with --map NAME=COLUMN, let judge a part of that as well: "

@@ -71,12 +71,7 @@ def triage(
 
 
 def open_judged(
-    path: Path,
-    *,
-    reads: Iterable[str],
-    step: int | None = None,
-    choice: Choice = NOTHING_SAID,
-    progress: Progress | None = None,
+    path: Path, *, reads: Iterable[str], step: int | None = None, choice: Choice = NOTHING_SAID, progress: Progress | None = None
 ) -> Run:
     """Read a run, whose newest checkpoint until a step is held against the whole contract."""
     run = open_run(path, reads=reads, choice=choice, progress=progress)
@@ -104,15 +99,31 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     vital = vital_checks(run, checks)
     drawn = [*charts(run), *finding_charts(run, findings)]
     return Report(
-        schema_version=VERSION, tool=f"ckaudit {__version__}", command="triage", subject=run.name,
-        verdict=verdict(checks, diagnoses, findings, run, vital=vital, hidden=len(hidden)), severity=worst(findings),
-        judged=judged(vital, checks), vital=vital, to_judge_more=to_judge_more(run, vital),
-        step=run.last_step, state=state(run), derived=derived(run, findings), diagnoses=diagnoses,
+        schema_version=VERSION,
+        tool=f"ckaudit {__version__}",
+        command="triage",
+        subject=run.name,
+        verdict=verdict(checks, diagnoses, findings, run, vital=vital, hidden=len(hidden)),
+        severity=worst(findings),
+        judged=judged(vital, checks),
+        vital=vital,
+        to_judge_more=to_judge_more(run, vital),
+        step=run.last_step,
+        state=state(run),
+        derived=derived(run, findings),
+        diagnoses=diagnoses,
         response=response(run, findings, diagnoses),
-        findings=findings, checks=checks, charts=drawn, notes=notes, files=run.files, policy=used,
+        findings=findings,
+        checks=checks,
+        charts=drawn,
+        notes=notes,
+        files=run.files,
+        policy=used,
         baseline=gate.baseline.file if gate.baseline else None,
-        suppressed=settled.suppressed, stale=settled.stale, interview=answers,
-    )  # fmt: skip
+        suppressed=settled.suppressed,
+        stale=settled.stale,
+        interview=answers,
+    )
 
 
 def triage_reads() -> frozenset[str]:

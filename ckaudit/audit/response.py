@@ -19,9 +19,14 @@ BATCHES = ("batch_id", "batch_hash")
 
 
 def response(
-    run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis] = (), *, around: int = 50, batches: int = 4,
+    run: Run,
+    findings: Sequence[Finding],
+    diagnoses: Sequence[Diagnosis] = (),
+    *,
+    around: int = 50,
+    batches: int = 4,
     sure: float = 0.5,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Return what to do, in the order of doing it (WF-1 to WF-4); nothing where no finding is more than a note.
 
     Args:

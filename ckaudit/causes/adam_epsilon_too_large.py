@@ -33,9 +33,18 @@ from ckaudit.run.series import Series
     runbook="Nothing to save: restart with the smaller eps; updates must be a tenth of the learning rate per element or more.",
 )
 def adam_epsilon_too_large(
-    found: Findings, step: Series | None, rate: Series | None, gradient: Series | None, adapts: Series | None,
-    facts: Manifest | None, *, small: float = 0.1, usual_eps: float = 1e-8, strong: float = 3.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    step: Series | None,
+    rate: Series | None,
+    gradient: Series | None,
+    adapts: Series | None,
+    facts: Manifest | None,
+    *,
+    small: float = 0.1,
+    usual_eps: float = 1e-8,
+    strong: float = 3.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Adam's epsilon outweighs the second moment, so that updates shrink.
 
     Adam moves an element by a tenth of the rate and more, whatever the gradient; where no matrix moves by `small` of it,
@@ -64,10 +73,11 @@ def adam_epsilon_too_large(
         yield contradicts(strong, f"the gradient itself is small, {largest:.1g} per element", gradient_norm.name)
     elif largest is not None:
         yield supports(
-            strong, f"no matrix moves by more than {moved:.1g} of the rate per element, where Adam moves all by 0.1 and more; "
+            strong,
+            f"no matrix moves by more than {moved:.1g} of the rate per element, where Adam moves all by 0.1 and more; "
             f"yet gradients are up to {largest:.1g} per element, {largest / usual_eps:.0e} times the usual epsilon",
             step_over_rate.name,
-        )  # fmt: skip
+        )
 
 
 def _largest(gradient: Series | None, facts: Manifest | None) -> float | None:

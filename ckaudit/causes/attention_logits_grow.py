@@ -32,19 +32,37 @@ from ckaudit.run.tensors import table_of
 @cause(
     prior=-1.0,
     explains=[logit_growth, weights_grow, entropy_collapse],
-    follows=[starved_branch,
-        activation_drift, dead_parameter, exploding_gradient, frequent_clipping, loss_not_falling, loss_spike, nonfinite_values,
-        update_out_of_band, vanishing_gradient, zero_gradients,
+    follows=[
+        starved_branch,
+        activation_drift,
+        dead_parameter,
+        exploding_gradient,
+        frequent_clipping,
+        loss_not_falling,
+        loss_spike,
+        nonfinite_values,
+        update_out_of_band,
+        vanishing_gradient,
+        zero_gradients,
     ],
     wants=[max_attn_logit, FACTS],
     knob="Put a norm on queries and keys, or scale both down where the largest logit passes 100 (QK-clip); then decay them more.",
     inspect="Norm of query and key weights and the largest logit of each head, on one axis of steps.",
     runbook="Stop; scale query and key of the heads named so that logits come below 100, and resume from before the collapse.",
-)  # fmt: skip
+)
 def attention_logits_grow(
-    found: Findings, logit: Series | None, facts: Manifest | None, *, grown: float = 10.0, back: float = 0.9,
-    untrained: float = 10.0, runaway: float = 1000.0, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    logit: Series | None,
+    facts: Manifest | None,
+    *,
+    grown: float = 10.0,
+    back: float = 0.9,
+    untrained: float = 10.0,
+    runaway: float = 1000.0,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Query and key weights grow without bound, so that attention saturates while the loss hardly moves.
 
     The growth is theirs where no matrix of another kind grows. It goes on where the largest logit is `grown` times the first

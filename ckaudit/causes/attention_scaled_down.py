@@ -26,9 +26,15 @@ from ckaudit.run.tensors import table_of
     runbook="Correct the scale and begin again: weights that were learnt at one temperature are wrong at another.",
 )
 def attention_scaled_down(
-    found: Findings, logit: Series | None, std: Series | None, facts: Manifest | None, *,
-    young: int = 20, few: float = 1.0, decisive: float = 4.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    logit: Series | None,
+    std: Series | None,
+    facts: Manifest | None,
+    *,
+    young: int = 20,
+    few: float = 1.0,
+    decisive: float = 4.0,
+) -> Iterator[Evidence]:
     """Attention logits are scaled down so far that softmax cannot choose.
 
     In the first `young` steps the largest logit of a well scaled head is 3.4 to 6 times what query and key give by the size of

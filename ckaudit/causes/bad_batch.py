@@ -40,9 +40,16 @@ from ckaudit.run.series import Series
 
 SIGNS = (loss_spike, exploding_gradient, update_out_of_band, entropy_collapse)
 OTHERS = (
-    weights_jump, learning_rate_jump, seam_jump, optimizer_state_reset, schedule_off_plan, weight_scale_off, weights_grow,
-    logit_growth, weights_shrink,
-)  # fmt: skip
+    weights_jump,
+    learning_rate_jump,
+    seam_jump,
+    optimizer_state_reset,
+    schedule_off_plan,
+    weight_scale_off,
+    weights_grow,
+    logit_growth,
+    weights_shrink,
+)
 """Illnesses that a batch does not make, and that make the loss jump."""
 
 
@@ -56,10 +63,21 @@ OTHERS = (
     runbook="Stop. Keep the last good checkpoint and the batch's hash; feed that batch alone through the last good weights.",
 )
 def bad_batch(
-    found: Findings, scale: Series | None, loss: Series | None, tokens: Series | None, gradient: Series | None,
-    update: Series | None, counted: Series | None, *,
-    lead: int = 20, short: int = 20, jump: float = 4.0, large_update: float = 0.03, strong: float = 2.5, medium: float = 1.0,
-) -> Iterator[Evidence | Advice]:  # fmt: skip
+    found: Findings,
+    scale: Series | None,
+    loss: Series | None,
+    tokens: Series | None,
+    gradient: Series | None,
+    update: Series | None,
+    counted: Series | None,
+    *,
+    lead: int = 20,
+    short: int = 20,
+    jump: float = 4.0,
+    large_update: float = 0.03,
+    strong: float = 2.5,
+    medium: float = 1.0,
+) -> Iterator[Evidence | Advice]:
     """One batch, or a few, hold something unlike the rest, and break the loss out of a healthy state.
 
     Signs of illness within `lead` steps before the first bad value speak against it. A jump that a batch makes is back within

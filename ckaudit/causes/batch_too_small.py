@@ -32,9 +32,17 @@ from ckaudit.run.series import Series
     runbook="Nothing is broken: go on from the last checkpoint with a batch several times as large.",
 )
 def batch_too_small(
-    _: Findings, tokens: Series | None, loss: Series | None, noise: Series | None, facts: Manifest | None, *,
-    rows: float = 4.0, jitter: float = 0.05, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    _: Findings,
+    tokens: Series | None,
+    loss: Series | None,
+    noise: Series | None,
+    facts: Manifest | None,
+    *,
+    rows: float = 4.0,
+    jitter: float = 0.05,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """The gradient of so small a batch is mostly noise.
 
     A batch has few rows below `rows` sequences. The loss of a small batch jumps by more than `jitter` of itself from step to

@@ -24,9 +24,8 @@ from ckaudit.run.series import Series
     runbook="Nothing is broken: mend the loader at the next resume, and count the tokens again that were really seen.",
 )
 def batches_repeated(
-    found: Findings, distance: Series | None, loss: Series | None, *,
-    often: float = 0.2, most: float = 0.9, strong: float = 3.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings, distance: Series | None, loss: Series | None, *, often: float = 0.2, most: float = 0.9, strong: float = 3.0
+) -> Iterator[Evidence]:
     """Loader workers share one seed, so that each batch comes several times.
 
     With W workers of one seed all but one in W batches are repeats: between `often` and `most` of them. More, and the loader

@@ -28,9 +28,17 @@ from ckaudit.run.series import Series
 from ckaudit.run.tensors import loss_vocabulary, table_of
 
 OTHERS = (
-    barely_moving, dead_parameter, frozen_parameter, learning_rate_zero, schedule_off_plan, skipped_updates, target_misalignment,
-    vanishing_gradient, weights_alike, weights_shrink,
-)  # fmt: skip
+    barely_moving,
+    dead_parameter,
+    frozen_parameter,
+    learning_rate_zero,
+    schedule_off_plan,
+    skipped_updates,
+    target_misalignment,
+    vanishing_gradient,
+    weights_alike,
+    weights_shrink,
+)
 """Illnesses that keep a model of any size from learning."""
 
 
@@ -44,10 +52,19 @@ OTHERS = (
     runbook="Nothing to save: train a model of twice the width for as many steps, and compare the loss at each step.",
 )
 def capacity_too_small(
-    found: Findings, gap: Series | None, val: Series | None, update: Series | None, train: Series | None,
-    facts: Manifest | None, *, alike: float = 0.02, room: float = 2.0, usual: float = 3e-3, strong: float = 2.0,
+    found: Findings,
+    gap: Series | None,
+    val: Series | None,
+    update: Series | None,
+    train: Series | None,
+    facts: Manifest | None,
+    *,
+    alike: float = 0.02,
+    room: float = 2.0,
+    usual: float = 3e-3,
+    strong: float = 2.0,
     medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+) -> Iterator[Evidence]:
     """The model is too small to learn what the data holds.
 
     It learns as it should, with updates that reach `usual` of the weights (about 1e-3 is what recipes aim at), nothing is ill,

@@ -91,4 +91,4 @@ def _limit(norm: Series | None, left: Series | None, warmup: int, high: float) -
         yield Advice(
             f"Raise the limit of {median(known):.2g} to about {high:.2g}, the 95th percentile of the gradient norms, or scale "
             "the loss as the limit expects."
-        )  # fmt: skip
+        )

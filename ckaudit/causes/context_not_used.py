@@ -38,9 +38,16 @@ from ckaudit.run.tensors import table_of
     runbook="Save the checkpoint; on one batch shuffle all tokens but the last: a loss that stays the same is the proof.",
 )
 def context_not_used(
-    found: Findings, norm: Series | None, update: Series | None, facts: Manifest | None, *,
-    starved: float = 100.0, usual: float = 3e-3, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    norm: Series | None,
+    update: Series | None,
+    facts: Manifest | None,
+    *,
+    starved: float = 100.0,
+    usual: float = 3e-3,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """The model predicts from the last token alone: what attention adds does not count.
 
     Attention that is not used gets a gradient that is `starved` times smaller than that of the MLPs beside it (the playbook

@@ -30,18 +30,31 @@ from ckaudit.run.series import Series
     prior=-1.0,
     explains=[token_drift, source_drift, text_statistics_drift, overfitting, slice_regression, loss_spike],
     follows=[
-        activation_drift, exploding_gradient, frequent_clipping, loss_not_falling, loss_rises, probes_forgotten,
-        train_val_inverted, update_out_of_band,
+        activation_drift,
+        exploding_gradient,
+        frequent_clipping,
+        loss_not_falling,
+        loss_rises,
+        probes_forgotten,
+        train_val_inverted,
+        update_out_of_band,
     ],
     wants=[token_kl_drift, slice_val_loss, train_loss_raw, val_loss],
     knob="Find what changed in the data at that step: a shard, a mixture weight, the tokenizer; mix the old data in again.",
     inspect="Shares of the sources and the divergence of the tokens over time, beside the held-out loss of each slice.",
     runbook="Keep the last checkpoint before the change; decode a batch from either side, and resume on the right data.",
-)  # fmt: skip
+)
 def data_distribution_shift(
-    found: Findings, tokens: Series | None, slices: Series | None, train: Series | None, val: Series | None, *,
-    near: int = 5, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    tokens: Series | None,
+    slices: Series | None,
+    train: Series | None,
+    val: Series | None,
+    *,
+    near: int = 5,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """From some step on the data comes from elsewhere, and what was learnt before is forgotten.
 
     The tokens go away from those of the first batch and stay away; a bad batch comes back, sources one after the other swing.
@@ -91,8 +104,10 @@ def _by_curves(found: Findings, train: Series | None, val: Series | None, strong
         )
     elif both.stays < 0.5 and both.held_out_stays > 1 - both.stays:
         yield supports(
-            strong, f"both losses jump at step {both.step}; {1 - both.stays:.0%} of the training loss's rise is gone in the end, "
-            "the held-out loss has not come back", val_loss.name,
-        )  # fmt: skip
+            strong,
+            f"both losses jump at step {both.step}; {1 - both.stays:.0%} of the training loss's rise is gone in the end, "
+            "the held-out loss has not come back",
+            val_loss.name,
+        )
     else:
         yield contradicts(strong, f"both losses jump at step {both.step} and come back: the data is what it was", val_loss.name)

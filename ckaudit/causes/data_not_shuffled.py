@@ -28,18 +28,32 @@ from ckaudit.run.series import Series
     prior=-1.0,
     explains=[token_drift, source_drift, slice_regression, loss_spike],
     follows=[
-        activation_drift, exploding_gradient, frequent_clipping, loss_rises, overfitting, probes_forgotten,
-        text_statistics_drift, train_val_inverted, update_out_of_band,
+        activation_drift,
+        exploding_gradient,
+        frequent_clipping,
+        loss_rises,
+        overfitting,
+        probes_forgotten,
+        text_statistics_drift,
+        train_val_inverted,
+        update_out_of_band,
     ],
     wants=[token_kl_drift, slice_val_loss],
     knob="Shuffle over all sources before batching, with a buffer that is larger than the longest of them.",
     inspect="The source of each batch over time, and the order of the shards in the loader's configuration.",
     runbook="Nothing is worth keeping of a model that has just forgotten the other sources: shuffle and begin again.",
-)  # fmt: skip
+)
 def data_not_shuffled(
-    found: Findings, tokens: Series | None, slices: Series | None, *,
-    near: int = 5, even: float = 0.15, swing: float = 1.5, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    tokens: Series | None,
+    slices: Series | None,
+    *,
+    near: int = 5,
+    even: float = 0.15,
+    swing: float = 1.5,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Sources come one after the other, so that each change is a shock and the last one is forgotten.
 
     The loss jumps where the tokens change, within `near` steps, and that more than once; the distances between the jumps are

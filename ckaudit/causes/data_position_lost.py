@@ -40,8 +40,10 @@ def data_position_lost(
         again = distance.steps[(distance.values[:, 0] == seam) & (distance.steps > seam)] if distance is not None else []
         if len(again) and again[0] <= seam + near:
             yield supports(
-                decisive, f"from step {again[0]} on, after the resume from step {seam}, {len(again)} batches are those of {seam} "
-                "steps before, in their order", first,
-            )  # fmt: skip
+                decisive,
+                f"from step {again[0]} on, after the resume from step {seam}, {len(again)} batches are those of {seam} "
+                "steps before, in their order",
+                first,
+            )
             return
     yield contradicts(decisive, "the repeats do not begin at a resume", first)

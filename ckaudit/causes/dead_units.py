@@ -32,19 +32,33 @@ from ckaudit.run.tensors import TensorTable
 @cause(
     prior=-1.0,
     explains=[units_found, zero_gradients],
-    follows=[starved_branch,
-        activation_drift, barely_moving, dead_parameter, frozen_parameter, layer_not_contributing, loss_not_falling, loss_spike,
+    follows=[
+        starved_branch,
+        activation_drift,
+        barely_moving,
+        dead_parameter,
+        frozen_parameter,
+        layer_not_contributing,
+        loss_not_falling,
+        loss_spike,
         vanishing_gradient,
     ],
     wants=[activation_sparsity, learning_rate, weight_std, optimizer_adapts],
     knob="Lower the learning rate that threw the units there, and draw them anew; a ReLU may also become a GELU.",
     inspect="Share of silent units of each module over time, and the bias of the layer before it.",
     runbook="Draw the dead units' weights and biases anew from the last checkpoint where they fired; alone they stay dead.",
-)  # fmt: skip
+)
 def dead_units(
-    found: Findings, sparsity: Series | None, rate: Series | None, std: Series | None, adapts: Series | None, *,
-    least: float = 0.5, decisive: float = 4.0, strong: float = 2.0
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    sparsity: Series | None,
+    rate: Series | None,
+    std: Series | None,
+    adapts: Series | None,
+    *,
+    least: float = 0.5,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+) -> Iterator[Evidence]:
     """Units of an activation function never fire, so that what is before them gets no gradient.
 
     A function that is open to one side gives zeros for about half of its inputs, `least`. Where units are dead, so many of its
@@ -58,18 +72,20 @@ def dead_units(
         yield supports(decisive, silent.message, silent)
     elif gone is not None and (zeros := _around(gone, sparsity, least)):
         yield supports(
-            strong + 1, f"{zeros[1]:.0%} of the outputs of {zeros[0]} are exactly zero, as is the gradient around it",
+            strong + 1,
+            f"{zeros[1]:.0%} of the outputs of {zeros[0]} are exactly zero, as is the gradient around it",
             activation_sparsity.name,
-        )  # fmt: skip
+        )
     else:
         yield contradicts(decisive, "no activation function is silent", gone)
     if shrunk := found.first(weights_shrink):
         yield contradicts(decisive + 1, f"all weights shrink, and units with them: {shrunk.message}", shrunk)
     if silent is not None and (times := _replaced(rate, std, adapts, silent.first_step)) > 1:
         yield contradicts(
-            strong, f"by then the learning rate was {times:.2g} times the spread of the first weights: it threw the units there",
+            strong,
+            f"by then the learning rate was {times:.2g} times the spread of the first weights: it threw the units there",
             learning_rate.name,
-        )  # fmt: skip
+        )
     if drops := found.first(dropout_rate_high):
         yield contradicts(decisive, f"units are silent because they are dropped: {drops.message}", drops)
     if (worn := found.first(vanishing_gradient)) and silent is not None and (worn.first_step or 0) <= (silent.first_step or 0):

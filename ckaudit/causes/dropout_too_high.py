@@ -37,9 +37,15 @@ from ckaudit.run.series import Series
     runbook="Keep the last checkpoint: training goes on from it with less dropout, and nothing is lost but time.",
 )
 def dropout_too_high(
-    found: Findings, gap: Series | None, sparsity: Series | None, facts: Manifest | None, *,
-    most: float = 0.5, strong: float = 3.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    gap: Series | None,
+    sparsity: Series | None,
+    facts: Manifest | None,
+    *,
+    most: float = 0.5,
+    strong: float = 3.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Dropout removes most of the signal, so that the training loss lies above the held-out one and hardly falls.
 
     Srivastava et al. 2014 drop a half (`most`) in the widest layers, and less elsewhere. Wrong targets and a loss that is summed

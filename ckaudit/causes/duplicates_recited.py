@@ -21,9 +21,15 @@ from ckaudit.run.series import Series
     runbook="Set the sources of the largest clusters aside; keep the recited passages as a probe, and score it after the change.",
 )
 def duplicates_recited(
-    found: Findings, rate: Series | None, clusters: Series | None, *,
-    usual: float = 1.0, hotspot: float = 1000.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    rate: Series | None,
+    clusters: Series | None,
+    *,
+    usual: float = 1.0,
+    hotspot: float = 1000.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Documents that stand in the training data many times are learnt by heart and recited.
 
     Up to `usual` percent of near duplicates are ordinary, `hotspot` copies of one document are not (M36, M38). Recitation

@@ -23,9 +23,15 @@ from ckaudit.run.series import Series
     runbook="Evaluate one checkpoint twice on the same data: the two must agree. Curves so far are too high, and not comparable.",
 )
 def evaluation_in_training_mode(
-    found: Findings, facts: Manifest | None, share: Series | None, *,
-    large: float = 1e-3, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    facts: Manifest | None,
+    share: Series | None,
+    *,
+    large: float = 1e-3,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Evaluations run with dropout, so that they are noisy and too high.
 
     A recorder that saw the mode is decisive either way. Else dropout moves a loss by more than `large` of its value, the order

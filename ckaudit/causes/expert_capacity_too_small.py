@@ -24,9 +24,15 @@ from ckaudit.run.series import Series
     runbook="Nothing is broken: raise the capacity at the next resume; the skipped tokens' share of the training is lost.",
 )
 def expert_capacity_too_small(
-    found: Findings, rate: Series | None, use: Series | None, *, even: float = 0.8, steady: float = 2.0,
-    strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence | Advice]:  # fmt: skip
+    found: Findings,
+    rate: Series | None,
+    use: Series | None,
+    *,
+    even: float = 0.8,
+    steady: float = 2.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence | Advice]:
     """Experts take fewer tokens than they are sent, and drop the rest.
 
     Where a router spreads its tokens evenly (a utilisation entropy above `even`) and they are dropped all the same, the room
@@ -69,4 +75,4 @@ def _room(rate: Series | None) -> Iterator[Advice]:
         yield Advice(
             f"Raise the capacity factor from about {1 - dropped / 100:.2g}, which is what the experts take, above 1 (1.25 is "
             "usual), or route without dropping."
-        )  # fmt: skip
+        )

@@ -49,10 +49,20 @@ from ckaudit.run.tensors import table_of
     runbook="Save a checkpoint; compute one batch's gradient in float32 and count what is zero in half precision and not there.",
 )
 def gradient_underflow(
-    found: Findings, zeros: Series | None, scale: Series | None, types: Series | None, silent: Series | None,
-    facts: Manifest | None, *,
-    part: float = 0.05, many: float = 0.25, quiet: float = 0.9, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    zeros: Series | None,
+    scale: Series | None,
+    types: Series | None,
+    silent: Series | None,
+    facts: Manifest | None,
+    *,
+    part: float = 0.05,
+    many: float = 0.25,
+    quiet: float = 0.9,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Gradients are too small for half precision and become zero, element by element.
 
     It takes the smallest elements of many tensors first: between `part` and all of a gradient is zero in over `many` of the

@@ -27,9 +27,17 @@ from ckaudit.run.series import Floats, Series
     runbook="Save a checkpoint. Reduce the same gradients twice and compare, on all devices and on half of them.",
 )
 def gradients_lost_in_communication(
-    found: Findings, zeros: Series | None, facts: Manifest | None, *,
-    least: int = 3, clear: float = 0.5, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0, weak: float = 0.5,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    zeros: Series | None,
+    facts: Manifest | None,
+    *,
+    least: int = 3,
+    clear: float = 0.5,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+    weak: float = 0.5,
+) -> Iterator[Evidence]:
     """Parts of the gradient arrive as zeros: whole tensors, now this one, now that one, for a single step.
 
     A gradient is lost where all of it is zero and less than `clear` of it at the checkpoints beside; fewer than `least` such

@@ -28,18 +28,24 @@ from ckaudit.run.series import Series
 @cause(
     prior=-2.0,
     explains=[gradients_carried_over, frequent_clipping, exploding_gradient],
-    follows=[
-        activation_drift, dominant_tensor, entropy_collapse, logit_growth, loss_not_falling, loss_spike, update_out_of_band,
-    ],
+    follows=[activation_drift, dominant_tensor, entropy_collapse, logit_growth, loss_not_falling, loss_spike, update_out_of_band],
     wants=[grad_carried_over, grad_global_norm],
     knob="Call optimizer.zero_grad() once per update, before the first backward pass of it.",
     inspect="Where zero_grad stands in the loop, and whether it clears the parameters that the backward pass fills.",
     runbook="Stop; clear the gradients and go on from before the rise. One batch given twice must give one norm twice.",
-)  # fmt: skip
+)
 def gradients_not_zeroed(
-    found: Findings, carried: Series | None, norm: Series | None, *,
-    grown: float = 5.0, smooth: float = 0.1, steady: float = 0.9, first: int = 10, decisive: float = 4.0, strong: float = 2.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    carried: Series | None,
+    norm: Series | None,
+    *,
+    grown: float = 5.0,
+    smooth: float = 0.1,
+    steady: float = 0.9,
+    first: int = 10,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+) -> Iterator[Evidence]:
     """Gradients of earlier steps are never cleared and add up.
 
     Gradients that stand there before a step's own backward passes are decisive; that none do acquits. Where this was not
@@ -63,9 +69,8 @@ def gradients_not_zeroed(
 
 
 def _by_the_norm(
-    found: Findings, norm: Series | None,
-    grown: float, smooth: float, steady: float, first: int, decisive: float, strong: float,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings, norm: Series | None, grown: float, smooth: float, steady: float, first: int, decisive: float, strong: float
+) -> Iterator[Evidence]:
     values = norm.values[norm.finite] if norm is not None else np.empty(0)
     values = values[values > 0]
     if norm is None or len(values) < 3 * first:

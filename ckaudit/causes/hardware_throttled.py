@@ -28,9 +28,16 @@ from ckaudit.run.series import Series
     runbook="Note the time of the cliff; run the same step on another node, and drain this one if it is faster there.",
 )
 def hardware_throttled(
-    found: Findings, stall: Series | None, comm: Series | None, tokens: Series | None, recording: Series | None, *,
-    rise: float = 0.1, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    stall: Series | None,
+    comm: Series | None,
+    tokens: Series | None,
+    recording: Series | None,
+    *,
+    rise: float = 0.1,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """From some step on every step takes longer, for the same work.
 
     Whatever else makes a step longer shows in its parts: the share of waiting, of communication or of recording rises by

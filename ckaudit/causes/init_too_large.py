@@ -32,15 +32,28 @@ from ckaudit.run.series import Series
 @cause(
     prior=-1.0,
     explains=[weight_scale_off, initial_loss_off],
-    follows=[starved_branch,
-        activation_drift, dead_parameter, dead_units, entropy_collapse, exploding_gradient, frequent_clipping, logit_growth,
-        loss_not_falling, loss_spike, nonfinite_values, saturated_units, update_out_of_band, vanishing_gradient, zero_gradients,
+    follows=[
+        starved_branch,
+        activation_drift,
+        dead_parameter,
+        dead_units,
+        entropy_collapse,
+        exploding_gradient,
+        frequent_clipping,
+        logit_growth,
+        loss_not_falling,
+        loss_spike,
+        nonfinite_values,
+        saturated_units,
+        update_out_of_band,
+        vanishing_gradient,
+        zero_gradients,
     ],
     wants=[train_loss_raw],
     knob="Draw matrices with a spread of about one over the root of their fan-in (0.02 for a GPT), the head's no larger.",
     inspect="Spread of each matrix at step 0 against its fan-in, and the loss of step 1 against the log of the vocabulary.",
     runbook="Nothing to save: begin again with a smaller scale, and see that the first loss is the log of the vocabulary.",
-)  # fmt: skip
+)
 def init_too_large(
     found: Findings, loss: Series | None, *, back: float = 1.0, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0
 ) -> Iterator[Evidence]:

@@ -31,15 +31,28 @@ from ckaudit.run.series import Series
     prior=-1.0,
     explains=[weight_scale_off],
     follows=[
-        initialization_lost, activation_drift, barely_moving, dead_parameter, dead_units, exploding_gradient,
-        layer_not_contributing, loss_not_falling, loss_spike, redundant_heads, uniform_heads, update_out_of_band,
-        vanishing_gradient, weights_alike, weights_jump, zero_gradients,
+        initialization_lost,
+        activation_drift,
+        barely_moving,
+        dead_parameter,
+        dead_units,
+        exploding_gradient,
+        layer_not_contributing,
+        loss_not_falling,
+        loss_spike,
+        redundant_heads,
+        uniform_heads,
+        update_out_of_band,
+        vanishing_gradient,
+        weights_alike,
+        weights_jump,
+        zero_gradients,
     ],
     wants=[update_to_weight_global],
     knob="Draw matrices with a spread of about one over the root of their fan-in (0.02 for a GPT).",
     inspect="Spread of each matrix at step 0 against its fan-in, and the size of outputs from block to block.",
     runbook="Nothing to save: begin again with a larger scale, and compare the first gradient norms of all blocks.",
-)  # fmt: skip
+)
 def init_too_small(
     found: Findings, update: Series | None, *, own_size: float = 0.1, decisive: float = 4.0, medium: float = 1.0
 ) -> Iterator[Evidence]:

@@ -23,9 +23,15 @@ from ckaudit.run.series import Series
     runbook="Nothing is wrong with the model: profile ten steps of the loader alone, and change it at the next resume.",
 )
 def input_bound(
-    found: Findings, stall: Series | None, compute: Series | None, comm: Series | None, *,
-    much: float = 0.2, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    stall: Series | None,
+    compute: Series | None,
+    comm: Series | None,
+    *,
+    much: float = 0.2,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """The training waits for its data.
 
     More than `much` of a step before the forward pass is waiting (M44). Weights are starting values.

@@ -26,14 +26,23 @@ from ckaudit.run.series import Series
     prior=0.0,
     explains=[input_scale_off],
     follows=[
-        activation_drift, dead_units, exploding_gradient, initial_loss_off, loss_not_falling, loss_spike, overfitting,
-        saturated_units, update_out_of_band, vanishing_gradient, zero_gradients,
+        activation_drift,
+        dead_units,
+        exploding_gradient,
+        initial_loss_off,
+        loss_not_falling,
+        loss_spike,
+        overfitting,
+        saturated_units,
+        update_out_of_band,
+        vanishing_gradient,
+        zero_gradients,
     ],
     wants=[input_scale, train_val_gap],
     knob="Take the mean from the inputs and divide by their spread, in one place that training and evaluation share.",
     inspect="Mean and spread of one training batch and of one held-out batch, as the first layer gets them.",
     runbook="Keep the configuration; compare one batch of either pipeline, and begin again with inputs of unit scale.",
-)  # fmt: skip
+)
 def inputs_not_normalized(
     found: Findings, scale: Series | None, gap: Series | None, *, far: float = 50.0, strong: float = 2.0, medium: float = 1.0
 ) -> Iterator[Evidence]:

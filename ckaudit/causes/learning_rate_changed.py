@@ -30,8 +30,8 @@ from ckaudit.run.series import Floats, Series, Steps
     runbook="Stop and go back to the last checkpoint before the jump: compare the planned rate with the logged one.",
 )
 def learning_rate_changed(
-    found: Findings, rate: Series | None, facts: Manifest | None, *, decisive: float = 4.0, strong: float = 2.0,
-) -> Iterator[Evidence | Advice]:  # fmt: skip
+    found: Findings, rate: Series | None, facts: Manifest | None, *, decisive: float = 4.0, strong: float = 2.0
+) -> Iterator[Evidence | Advice]:
     """The running schedule was given another peak, times a number.
 
     The rate jumps and goes on along the same slope: no scheduler does that of itself. A record of sessions says itself whether
@@ -48,9 +48,11 @@ def learning_rate_changed(
         yield contradicts(decisive, "the rate does not go on as it did before it jumped", learning_rate.name)
         return
     yield supports(
-        strong, f"from step {jump.first_step} on the rate is {times:.3g} times what it was, and goes on along the same slope: "
-        "another peak was given to the same schedule", learning_rate.name,
-    )  # fmt: skip
+        strong,
+        f"from step {jump.first_step} on the rate is {times:.3g} times what it was, and goes on along the same slope: "
+        "another peak was given to the same schedule",
+        learning_rate.name,
+    )
     yield Advice(
         f"Find what multiplied the learning rate by {times:.3g} at step {jump.first_step}: the schedule stands where it should, "
         "its peak does not."

@@ -43,15 +43,35 @@ from ckaudit.rules.zero_gradients import zero_gradients
 from ckaudit.run.series import Series
 
 EXPLAINS = (
-    initialization_lost, update_out_of_band, loss_spike, exploding_gradient, entropy_collapse, nonfinite_values,
-    weights_grow, logit_growth,
-)  # fmt: skip
-FOLLOWS = (starved_branch,
-    *EXPLAINS, activation_drift, dead_units, dead_parameter, dominant_tensor, frequent_clipping, loss_not_falling, loss_rises,
-    overflow, redundant_heads, saturated_units, seam_jump, skipped_updates, uniform_heads, vanishing_gradient,
+    initialization_lost,
+    update_out_of_band,
+    loss_spike,
+    exploding_gradient,
+    entropy_collapse,
+    nonfinite_values,
+    weights_grow,
+    logit_growth,
+)
+FOLLOWS = (
+    starved_branch,
+    *EXPLAINS,
+    activation_drift,
+    dead_units,
+    dead_parameter,
+    dominant_tensor,
+    frequent_clipping,
+    loss_not_falling,
+    loss_rises,
+    overflow,
+    redundant_heads,
+    saturated_units,
+    seam_jump,
+    skipped_updates,
+    uniform_heads,
+    vanishing_gradient,
     learning_rate_jump,
     zero_gradients,
-)  # fmt: skip
+)
 """What follows where updates become too large, whatever made them so."""
 TROUBLE = (loss_spike, exploding_gradient, entropy_collapse, weights_grow, logit_growth)
 OTHER_CAUSES = (learning_rate_jump, seam_jump, schedule_off_plan, weight_scale_off, nonfinite_values)
@@ -68,10 +88,18 @@ OTHER_CAUSES = (learning_rate_jump, seam_jump, schedule_off_plan, weight_scale_o
     runbook="Resume with the lower rate from the last checkpoint before the first finding, on the same batches, or begin again.",
 )
 def learning_rate_too_high(
-    found: Findings, rate: Series | None, update: Series | None, std: Series | None, adapts: Series | None,
-    flags: Series | None, *,
-    large_update: float = 0.03, usual_rate: float = 1e-2, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence | Advice]:  # fmt: skip
+    found: Findings,
+    rate: Series | None,
+    update: Series | None,
+    std: Series | None,
+    adapts: Series | None,
+    flags: Series | None,
+    *,
+    large_update: float = 0.03,
+    usual_rate: float = 1e-2,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence | Advice]:
     """The learning rate is too high for the curvature of the loss.
 
     Updates above `large_update` of the weights are large; few recipes go beyond a learning rate of `usual_rate`. Adam moves
@@ -143,7 +171,7 @@ def _dose(rate: Series | None, update: Series | None, much: float, usual: float,
         yield Advice(
             f"Lower the peak learning rate from {peak:.3g} to {goal:.1g} or less, {peak / goal:.0f} times lower; to "
             "lengthen the warm-up would not make up for that."
-        )  # fmt: skip
+        )
 
 
 def _updates(update: Series, large: float, weight: float) -> Iterator[Evidence]:
@@ -156,9 +184,14 @@ def _updates(update: Series, large: float, weight: float) -> Iterator[Evidence]:
 
 
 def _rate(
-    found: Findings, rate: Series | None, std: Series | None, adapts: Series | None, usual_rate: float, strong: float,
+    found: Findings,
+    rate: Series | None,
+    std: Series | None,
+    adapts: Series | None,
+    usual_rate: float,
+    strong: float,
     medium: float,
-) -> Iterator[Evidence]:  # fmt: skip
+) -> Iterator[Evidence]:
     """Judge the rate's height, its start, and where it was when the trouble began."""
     steps, values = known_rate(rate)
     if not values.size or values.max() <= 0:

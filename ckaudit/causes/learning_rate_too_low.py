@@ -31,25 +31,28 @@ _HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
     prior=-1.0,
     explains=[update_out_of_band, loss_not_falling, uniform_heads],
     follows=[barely_moving],
-    wants=[
-        learning_rate,
-        weight_std,
-        step_over_rate,
-        clip_coefficient,
-        optimizer_adapts,
-        element_type,
-        train_loss_raw,
-        val_loss,
-    ],
+    wants=[learning_rate, weight_std, step_over_rate, clip_coefficient, optimizer_adapts, element_type, train_loss_raw, val_loss],
     knob="Raise the peak learning rate tenfold, twice if need be, until the loss no longer falls faster.",
     inspect="The sum of all learning rates against the spread of the weights; units and exponents in the configuration.",
     runbook="Nothing to save: restart with the higher rate, and compare the first hundred steps on the same batches.",
 )
 def learning_rate_too_low(
-    found: Findings, rate: Series | None, std: Series | None, step: Series | None, clip: Series | None, adapts: Series | None,
-    types: Series | None, train: Series | None, val: Series | None, *, short: float = 2.0,
-    ordinary: float = 0.1, smallest: float = 1e-5, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    rate: Series | None,
+    std: Series | None,
+    step: Series | None,
+    clip: Series | None,
+    adapts: Series | None,
+    types: Series | None,
+    train: Series | None,
+    val: Series | None,
+    *,
+    short: float = 2.0,
+    ordinary: float = 0.1,
+    smallest: float = 1e-5,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """The learning rate is too low for anything to be learnt in this time.
 
     Adam moves an element by the rate at most: where all rates together come to less than `short` spreads of the first weights,
@@ -108,9 +111,11 @@ def _by_curves(
     falls = np.diff(val.values[val.finite[:, 0], 0]) if val is not None else np.empty(0)
     if len(falls) >= 5 and (falls < 0).mean() >= 0.9:
         yield supports(
-            medium, f"the held-out loss falls at {(falls < 0).sum()} of {len(falls)} evaluations, by {-falls.sum():.2g} in all: "
-            "it goes the right way, too slowly", val_loss.name,
-        )  # fmt: skip
+            medium,
+            f"the held-out loss falls at {(falls < 0).sum()} of {len(falls)} evaluations, by {-falls.sum():.2g} in all: "
+            "it goes the right way, too slowly",
+            val_loss.name,
+        )
     elif len(falls) >= 5 and not falls.any():
         yield contradicts(2 * medium, "the held-out loss does not change at all: no rate is so low", val_loss.name)
 

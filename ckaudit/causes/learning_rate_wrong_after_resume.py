@@ -33,9 +33,15 @@ from ckaudit.run.series import Series
     runbook="Stop and go back to the checkpoint of the resume: compare the restored rate with the logged one before going on.",
 )
 def learning_rate_wrong_after_resume(
-    found: Findings, rate: Series | None, facts: Manifest | None, *,
-    change: float = 0.1, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence | Advice]:  # fmt: skip
+    found: Findings,
+    rate: Series | None,
+    facts: Manifest | None,
+    *,
+    change: float = 0.1,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence | Advice]:
     """The training was taken up again with another learning rate.
 
     The rate differs by more than `change` on the two sides of the seam, the planned change taken off. Without a session that was
@@ -54,14 +60,16 @@ def learning_rate_wrong_after_resume(
         return
     is_factor = _is_factor(worst, facts, steps, values)
     yield supports(
-        decisive, f"the rate is {worst.before:.3g} before the resume from step {worst.step} and {worst.after:.3g} after it, "
-        f"{worst.change:.3g} times what the schedule goes on with{', to the last step' if is_factor else ''}", learning_rate.name,
-    )  # fmt: skip
+        decisive,
+        f"the rate is {worst.before:.3g} before the resume from step {worst.step} and {worst.after:.3g} after it, "
+        f"{worst.change:.3g} times what the schedule goes on with{', to the last step' if is_factor else ''}",
+        learning_rate.name,
+    )
     if is_factor:
         yield Advice(
             f"Find the factor of {worst.change:.3g} in what the resume was configured with: the schedule stands where it should, "
             "its base rate does not."
-        )  # fmt: skip
+        )
     yield from _began_anew(worst, facts, steps, medium)
     earlier = found.before(worst.step + 1).of(loss_spike, exploding_gradient, schedule_off_plan)
     if earlier:

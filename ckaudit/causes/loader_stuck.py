@@ -26,18 +26,32 @@ from ckaudit.run.series import Series
     prior=-0.5,
     explains=[repeated_batch, overfitting],
     follows=[
-        entropy_collapse, exploding_gradient, frequent_clipping, logit_growth, loss_below_floor, memorization_rising,
-        slice_regression, update_out_of_band, vanishing_gradient,
+        entropy_collapse,
+        exploding_gradient,
+        frequent_clipping,
+        logit_growth,
+        loss_below_floor,
+        memorization_rising,
+        slice_regression,
+        update_out_of_band,
+        vanishing_gradient,
     ],
     wants=[batch_repeat_distance, batch_duplicate_share, train_loss_raw],
     knob="Make the iterator once, outside the training loop, and draw the next batch at each step.",
     inspect="Hashes of the batches from the first repeated step on, and where the loader's iterator is made.",
     runbook="Keep the last checkpoint before the first repeat; resume from it with a loader that is seen to move.",
-)  # fmt: skip
+)
 def loader_stuck(
-    found: Findings, distance: Series | None, duplicates: Series | None, loss: Series | None, *,
-    most: float = 0.9, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    distance: Series | None,
+    duplicates: Series | None,
+    loss: Series | None,
+    *,
+    most: float = 0.9,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """The loader gives the same batch again and again.
 
     Nearly all batches, `most` of them, are then equal to one of a few steps before; workers that share a seed repeat some.
@@ -74,6 +88,7 @@ def _by_noise(loss: Series | None, strong: float, medium: float) -> Iterator[Evi
         yield contradicts(strong, "losses of neighbouring steps differ as those of different samples do", train_loss_raw.name)
     else:
         yield supports(
-            strong + medium, f"in the end losses of neighbouring steps differ by {alike:.2%} only: every step sees the "
-            "same samples", train_loss_raw.name,
-        )  # fmt: skip
+            strong + medium,
+            f"in the end losses of neighbouring steps differ by {alike:.2%} only: every step sees the same samples",
+            train_loss_raw.name,
+        )

@@ -30,9 +30,18 @@ from ckaudit.run.series import Series, at
     runbook="Nothing to save: mend the reduction, restart, and see the first loss near the log of the vocabulary.",
 )
 def loss_reduced_by_sum(
-    found: Findings, train: Series | None, val: Series | None, tokens: Series | None, excess: Series | None, *,
-    least: float = 5.0, within: float = 0.3, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    train: Series | None,
+    val: Series | None,
+    tokens: Series | None,
+    excess: Series | None,
+    *,
+    least: float = 5.0,
+    within: float = 0.3,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """The loss is a sum over tokens where a mean is meant.
 
     The training loss is then as many times the held-out loss as an update has tokens, `within` that share of it. Below `least`

@@ -28,9 +28,16 @@ from ckaudit.run.series import Series
     runbook="The weights are sound, a skipped step changes nothing: resume with half of the scale at which it last failed.",
 )
 def loss_scale_too_high(
-    found: Findings, scale: Series | None, loss: Series | None, types: Series | None, *,
-    falls: int = 5, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    scale: Series | None,
+    loss: Series | None,
+    types: Series | None,
+    *,
+    falls: int = 5,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """The loss scale overflows again and again, so that updates are skipped.
 
     A scale that fell more than `falls` times grows faster than the gradients allow; a scaler of the usual kind tries once in

@@ -35,18 +35,35 @@ from ckaudit.run.tensors import loss_vocabulary
     prior=-1.0,
     explains=[impossible_value, initial_loss_off, loss_below_floor, loss_rises],
     follows=[
-        activation_drift, dead_parameter, entropy_collapse, exploding_gradient, frequent_clipping, logit_growth,
-        loss_not_falling, overfitting, train_val_inverted, uniform_heads, update_out_of_band, weights_grow,
+        activation_drift,
+        dead_parameter,
+        entropy_collapse,
+        exploding_gradient,
+        frequent_clipping,
+        logit_growth,
+        loss_not_falling,
+        overfitting,
+        train_val_inverted,
+        uniform_heads,
+        update_out_of_band,
+        weights_grow,
     ],
     wants=[train_loss_raw, val_loss, FACTS],
     knob="Turn the sign: minimise the negative log-likelihood, and see that no maximize flag of the optimizer is set.",
     inspect="The line that makes the loss, and the optimizer's options.",
     runbook="Stop; no weight of this run is of use. Take one step on one batch and see whether the loss of that batch falls.",
-)  # fmt: skip
+)
 def loss_sign_flipped(
-    found: Findings, train: Series | None, val: Series | None, facts: Manifest | None, *,
-    alike: float = 0.1, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    train: Series | None,
+    val: Series | None,
+    facts: Manifest | None,
+    *,
+    alike: float = 0.1,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """The training climbs the loss: its sign is wrong.
 
     An untrained model has the cross entropy of a guess, log V; within `alike` of -log V the first loss is a guess with the wrong

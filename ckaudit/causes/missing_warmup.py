@@ -24,9 +24,16 @@ from ckaudit.run.series import Series
     runbook="Nothing to save: restart with a warm-up and compare the first five hundred steps on the same batches.",
 )
 def missing_warmup(
-    found: Findings, rate: Series | None, facts: Manifest | None, norm: Series | None, *, early: int = 100, shock: float = 20.0,
-    strong: float = 2.5, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    rate: Series | None,
+    facts: Manifest | None,
+    norm: Series | None,
+    *,
+    early: int = 100,
+    shock: float = 20.0,
+    strong: float = 2.5,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """The learning rate starts at its peak, before the optimizer knows the gradient's size.
 
     Trouble within the first `early` steps speaks for it, beyond five times as many against it: Adam's second moment has a
@@ -58,9 +65,11 @@ def _shock(norm: Series | None, early: int, shock: float, weight: float) -> Iter
     worst = int(np.argmax(young))
     if young[worst] > shock * usual:
         yield supports(
-            weight, f"the gradient norm is {young[worst]:.3g} at step {norm.steps[worst]}, {young[worst] / usual:.0f} times its "
-            "later median", norm.name,
-        )  # fmt: skip
+            weight,
+            f"the gradient norm is {young[worst]:.3g} at step {norm.steps[worst]}, {young[worst] / usual:.0f} times its "
+            "later median",
+            norm.name,
+        )
 
 
 def _start_over_peak(rate: Series) -> float | None:

@@ -28,9 +28,19 @@ from ckaudit.run.series import Series
     runbook="Keep the last checkpoint: what it learnt is right, if blurred; go on from it on targets that were cleaned.",
 )
 def noisy_labels(
-    found: Findings, match: Series | None, gap: Series | None, train: Series | None, val: Series | None, *,
-    most: float = 3.0, least: float = 0.5, well: float = 0.95, steady: float = 0.1, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    match: Series | None,
+    gap: Series | None,
+    train: Series | None,
+    val: Series | None,
+    *,
+    most: float = 3.0,
+    least: float = 0.5,
+    well: float = 0.95,
+    steady: float = 0.1,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """A share of the targets is random, so that the training loss stays above the held-out one.
 
     Between `least` and `well` of the targets follow their inputs, at each checkpoint about as many (a spread below `steady`);
@@ -61,9 +71,11 @@ def noisy_labels(
             yield contradicts(medium, "the training loss is the lower of the two", gap.name)
     if (times := multiple(train, val)) is not None and times[0] > most:
         yield contradicts(
-            2 * strong, f"the training loss is {times[0]:.3g} times the held-out one from the first evaluation on: no "
-            "noise makes a guess dearer", val_loss.name,
-        )  # fmt: skip
+            2 * strong,
+            f"the training loss is {times[0]:.3g} times the held-out one from the first evaluation on: no "
+            "noise makes a guess dearer",
+            val_loss.name,
+        )
     if other := found.first(initial_loss_off, split_overlap, target_equals_input):
         yield contradicts(strong + 1, f"the loss is off for another reason: {other.message}", other)
 

@@ -41,9 +41,17 @@ ILL = (loss_spike, exploding_gradient, update_out_of_band, entropy_collapse, log
     runbook="Stop: such weights never recover. Go back to the last finite checkpoint; run the next batch with anomaly detection.",
 )
 def nonfinite_operation(
-    found: Findings, loss: Series | None, norm: Series | None, scale: Series | None, tokens: Series | None, *,
-    lead: int = 20, most: float = 0.9, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    loss: Series | None,
+    norm: Series | None,
+    scale: Series | None,
+    tokens: Series | None,
+    *,
+    lead: int = 20,
+    most: float = 0.9,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """An operation of model or loss is undefined for valid inputs, such as the log of zero.
 
     It strikes a healthy run: illness within `lead` steps before speaks against it. What comes out of the loss reaches the

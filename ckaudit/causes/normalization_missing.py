@@ -30,18 +30,32 @@ from ckaudit.run.tensors import table_of
     prior=-1.0,
     explains=[exploding_gradient, activation_drift, nonfinite_values],
     follows=[
-        dead_parameter, frequent_clipping, logit_growth, loss_not_falling, loss_spike, uniform_heads, update_out_of_band,
-        vanishing_gradient, weights_grow,
+        dead_parameter,
+        frequent_clipping,
+        logit_growth,
+        loss_not_falling,
+        loss_spike,
+        uniform_heads,
+        update_out_of_band,
+        vanishing_gradient,
+        weights_grow,
     ],
     wants=[residual_rms, activation_rms, FACTS],
     knob="Norm what enters attention and MLP of every block, and the head; then lower the initial scale of what blocks add.",
     inspect="Root mean square of the stream behind each block, at the first checkpoint of the incident.",
     runbook="Nothing to save where it began early: put the norms in, restart, and compare the stream behind the blocks.",
-)  # fmt: skip
+)
 def normalization_missing(
-    found: Findings, stream: Series | None, outputs: Series | None, facts: Manifest | None, *,
-    beyond: float = 3.0, lead: int = 20, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    stream: Series | None,
+    outputs: Series | None,
+    facts: Manifest | None,
+    *,
+    beyond: float = 3.0,
+    lead: int = 20,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Nothing norms the stream, so that activations grow from block to block.
 
     A block that reads a normed stream adds what does not depend on the stream's size, so that L blocks make it about L times as

@@ -33,9 +33,16 @@ from ckaudit.run.series import Series
     runbook="Save the configuration; compare the tensors in the optimizer with the model's before the first step.",
 )
 def not_in_optimizer(
-    found: Findings, norm: Series | None, moved: Series | None, count: Series | None, missing: Series | None, *,
-    decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    norm: Series | None,
+    moved: Series | None,
+    count: Series | None,
+    missing: Series | None,
+    *,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """A tensor gets a gradient and no update: the optimizer does not hold it, or holds a copy of it.
 
     Tensors that are in no parameter group are decisive. A tensor that moved before was in the optimizer then. Weights follow

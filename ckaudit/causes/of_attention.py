@@ -48,9 +48,12 @@ def surplus(logit: Series, std: Series, table: TensorTable) -> float | None:
         gains = [
             float(spread[place] * np.sqrt(np.prod(fact.shape[1:])))
             for place, name in enumerate(std.labels)
-            if _makes_them(name, table) and table.depth(name) == depth
-            and (fact := table.facts.get(name)) is not None and fact.shape and len(fact.shape) >= 2
-        ]  # fmt: skip
+            if _makes_them(name, table)
+            and table.depth(name) == depth
+            and (fact := table.facts.get(name)) is not None
+            and fact.shape
+            and len(fact.shape) >= 2
+        ]
         value = abs(float(logit.values[0, column]))
         if gains and np.isfinite([*gains, value]).all() and min(gains) > 0:
             found.append(value / (max(gains) * min(gains)))

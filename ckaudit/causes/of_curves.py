@@ -106,7 +106,11 @@ def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10,
     near = losses[max(first, int(np.searchsorted(steps, val.steps[top])) - back // 2) :][:back]
     left = (last - base) / (highest - base) if highest > base else 0.0
     return Leap(
-        step=int(steps[first]), rise=rise, stays=(median(losses[-back:]) - usual) / rise, held_out=highest - base,
-        beside=median(near) - usual, held_out_stays=left,
+        step=int(steps[first]),
+        rise=rise,
+        stays=(median(losses[-back:]) - usual) / rise,
+        held_out=highest - base,
+        beside=median(near) - usual,
+        held_out_stays=left,
         is_as_new=bool(abs(losses[first] - losses[0]) < 0.1 * abs(losses[0])),
-    )  # fmt: skip
+    )

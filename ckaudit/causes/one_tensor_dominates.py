@@ -25,9 +25,17 @@ from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable
 
 OTHER_TROUBLE = (
-    initial_loss_off, loss_rises, loss_spike, mask_leak, nonfinite_values, seam_jump, token_drift, update_out_of_band,
-    weights_jump, weights_shrink,
-)  # fmt: skip
+    initial_loss_off,
+    loss_rises,
+    loss_spike,
+    mask_leak,
+    nonfinite_values,
+    seam_jump,
+    token_drift,
+    update_out_of_band,
+    weights_jump,
+    weights_shrink,
+)
 """Illnesses that may raise one tensor's gradient, and are no part of it where they come first."""
 
 
@@ -41,8 +49,8 @@ OTHER_TROUBLE = (
     runbook="Save a checkpoint at a clipped step; compare the tensor's gradient with and without the batch's longest sample.",
 )
 def one_tensor_dominates(
-    found: Findings, share: Series | None, *, warmup: int = 100, strong: float = 3.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings, share: Series | None, *, warmup: int = 100, strong: float = 3.0, medium: float = 1.0
+) -> Iterator[Evidence]:
     """One tensor makes up most of the gradient norm, so clipping starves the others.
 
     The embedding carries 95 to 99 % of it in the first steps of every healthy run: the first `warmup` steps do not count.

@@ -32,9 +32,14 @@ from ckaudit.run.series import Series
     runbook="Stop, go back to the checkpoint of the resume and load it whole; if its state is gone, resume with a short warm-up.",
 )
 def optimizer_state_lost(
-    found: Findings, rate: Series | None, facts: Manifest | None, *, change: float = 0.2, decisive: float = 4.0,
+    found: Findings,
+    rate: Series | None,
+    facts: Manifest | None,
+    *,
+    change: float = 0.2,
+    decisive: float = 4.0,
     strong: float = 2.0,
-) -> Iterator[Evidence]:  # fmt: skip
+) -> Iterator[Evidence]:
     """The training was taken up again without the optimizer's state.
 
     The first loss after the resume is that of the restored weights; the updates after it throw them out, at a rate within

@@ -32,10 +32,21 @@ from ckaudit.run.series import Series
     runbook="Nothing to save: restart with the other optimizer and compare the first hundred steps on the same batches.",
 )
 def optimizer_unsuited(
-    _: Findings, update: Series | None, gradient: Series | None, rate: Series | None, clip: Series | None,
-    adapts: Series | None, train: Series | None, val: Series | None, *, alike: float = 10.0, apart: float = 30.0,
-    low: float = 0.03, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    _: Findings,
+    update: Series | None,
+    gradient: Series | None,
+    rate: Series | None,
+    clip: Series | None,
+    adapts: Series | None,
+    train: Series | None,
+    val: Series | None,
+    *,
+    alike: float = 10.0,
+    apart: float = 30.0,
+    low: float = 0.03,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """The optimizer does not fit the learning rate and model, as plain SGD with the rate of Adam.
 
     Updates go by the gradient alone where their ratio to rate times gradient differs by less than `alike` between tensors (the
@@ -52,9 +63,11 @@ def optimizer_unsuited(
         spread, width = gains[1] / gains[0], gradients[1] / gradients[0]
         if spread < alike and width > apart:
             yield supports(
-                strong, f"updates are {gains[0]:.2g} to {gains[1]:.2g} times rate and gradient in nearly all tensors, and "
-                f"gradients are {width:.0f} times as large in some as in others", update_norm.name,
-            )  # fmt: skip
+                strong,
+                f"updates are {gains[0]:.2g} to {gains[1]:.2g} times rate and gradient in nearly all tensors, and "
+                f"gradients are {width:.0f} times as large in some as in others",
+                update_norm.name,
+            )
         elif spread > apart:
             yield contradicts(
                 strong, f"updates do not go by the gradient: their ratio differs {spread:.0f}-fold", update_norm.name

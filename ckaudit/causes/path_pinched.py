@@ -36,9 +36,17 @@ from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import TensorTable, table_of
 
 OTHERS = (
-    weights_alike, weight_scale_off, weights_jump, dead_units, saturated_units, entropy_collapse, logit_growth, loss_spike,
-    nonfinite_values, update_out_of_band,
-)  # fmt: skip
+    weights_alike,
+    weight_scale_off,
+    weights_jump,
+    dead_units,
+    saturated_units,
+    entropy_collapse,
+    logit_growth,
+    loss_spike,
+    nonfinite_values,
+    update_out_of_band,
+)
 """Illnesses that pinch a gradient themselves where they come first."""
 
 
@@ -70,10 +78,18 @@ class Pinch(Struct, frozen=True):
     runbook="Save one checkpoint with activations; on a fixed batch, print the gradient on either side of that block.",
 )
 def path_pinched(
-    found: Findings, norm: Series | None, weights: Series | None, largest: Series | None, usual: Series | None,
-    facts: Manifest | None, *,
-    local: float = 0.6, thin: float = 0.1, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence | Advice]:  # fmt: skip
+    found: Findings,
+    norm: Series | None,
+    weights: Series | None,
+    largest: Series | None,
+    usual: Series | None,
+    facts: Manifest | None,
+    *,
+    local: float = 0.6,
+    thin: float = 0.1,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence | Advice]:
     """One block lets little gradient through: the path around it is closed, or its norm is a bottleneck.
 
     The pinch is local where `local` of all that the gradient loses on its way back is lost within a third of the depth; a
@@ -124,9 +140,12 @@ def _pinch(norm: Series, step: int | None) -> Pinch | None:
     norms = norm.values[rows[row]]
     narrow, wide = _ends(norms, place, width)
     return Pinch(
-        block=norm.labels[narrow], behind=norm.labels[wide], fall=float(norms[wide] / norms[narrow]),
-        share=float(inside[place]) / lost, step=int(norm.steps[rows[row]]),
-    )  # fmt: skip
+        block=norm.labels[narrow],
+        behind=norm.labels[wide],
+        fall=float(norms[wide] / norms[narrow]),
+        share=float(inside[place]) / lost,
+        step=int(norm.steps[rows[row]]),
+    )
 
 
 def _ends(norms: Floats, place: int, width: int) -> tuple[int, int]:

@@ -31,9 +31,18 @@ from ckaudit.run.series import Mask, Series
 from ckaudit.run.tensors import TensorTable, table_of
 
 OTHERS = (
-    dead_units, weights_alike, weight_scale_off, weights_shrink, router_imbalance, entropy_collapse, logit_growth, loss_spike,
-    exploding_gradient, update_out_of_band, nonfinite_values,
-)  # fmt: skip
+    dead_units,
+    weights_alike,
+    weight_scale_off,
+    weights_shrink,
+    router_imbalance,
+    entropy_collapse,
+    logit_growth,
+    loss_spike,
+    exploding_gradient,
+    update_out_of_band,
+    nonfinite_values,
+)
 """Illnesses that weaken a gradient by themselves where they come first."""
 
 
@@ -47,9 +56,16 @@ OTHERS = (
     runbook="Save the checkpoint; on one batch, follow the gradient from the loss back and see where it becomes small.",
 )
 def path_weakly_coupled(
-    found: Findings, norm: Series | None, facts: Manifest | None, *,
-    thin: float = 0.05, as_others: float = 0.3, few: float = 0.5, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence | Advice]:  # fmt: skip
+    found: Findings,
+    norm: Series | None,
+    facts: Manifest | None,
+    *,
+    thin: float = 0.05,
+    as_others: float = 0.3,
+    few: float = 0.5,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence | Advice]:
     """A path through the model hangs on the loss by a thin thread: its gradient is there, and far too small.
 
     Tensors of such a path have less than `thin` of the gradient of their namesakes in other blocks, or of the median tensor

@@ -28,9 +28,15 @@ from ckaudit.run.series import Series
     runbook="Nothing is broken: change the cadence at the next start; a watcher of events still records what happens between.",
 )
 def recording_too_often(
-    _: Findings, share: Series | None, facts: Manifest | None, *, apart: float = 5.0, budget: float = 0.1, strong: float = 2.0,
+    _: Findings,
+    share: Series | None,
+    facts: Manifest | None,
+    *,
+    apart: float = 5.0,
+    budget: float = 0.1,
+    strong: float = 2.0,
     medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+) -> Iterator[Evidence]:
     """Statistics are recorded so often that they slow the training down.
 
     Checkpoints at most `apart` steps from each other are closer than any default; more than `budget` of the time is felt.

@@ -28,19 +28,34 @@ from ckaudit.run.series import Series
 @cause(
     prior=-0.5,
     explains=[vanishing_gradient, loss_not_falling, uniform_heads],
-    follows=[starved_branch,
-        activation_drift, barely_moving, dead_parameter, layer_not_contributing, update_out_of_band, zero_gradients,
+    follows=[
+        starved_branch,
+        activation_drift,
+        barely_moving,
+        dead_parameter,
+        layer_not_contributing,
+        update_out_of_band,
+        zero_gradients,
     ],
     wants=[block_gradient_norm, activation_max_abs, activation_mean_abs],
     knob="Check the residual path: that each block adds to its input; then the initial scale and the norm's parameters.",
     inspect="Gradient norm per block at one step, and the size of the activations that enter each block.",
     runbook="Save one checkpoint with activations; on a fixed batch, print the gradient at the input of each block.",
-)  # fmt: skip
+)
 def residual_path_broken(
-    found: Findings, norm: Series | None, largest: Series | None, usual: Series | None, *,
-    steady: float = 0.5, even: float = 10.0, early: int = 30, hopeless: float = 1e4,
-    decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    norm: Series | None,
+    largest: Series | None,
+    usual: Series | None,
+    *,
+    steady: float = 0.5,
+    even: float = 10.0,
+    early: int = 30,
+    hopeless: float = 1e4,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Blocks pass no signal around themselves, so the gradient decays with depth.
 
     The decay is steady where its spread from block to block is below `steady` of its mean. A structure that is broken is so

@@ -28,9 +28,15 @@ from ckaudit.run.tensors import table_of
     runbook="Resume from before the collapse with a higher coefficient; experts that starved long are copied from the busy one.",
 )
 def router_collapse(
-    found: Findings, balance: Series | None, facts: Manifest | None, *, uneven: float = 1.5,
-    decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    balance: Series | None,
+    facts: Manifest | None,
+    *,
+    uneven: float = 1.5,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """A router sends nearly all tokens to one expert, so that the others learn nothing.
 
     Experts without tokens have no gradient, and the busy one drops what it has no room for. The load-balance loss is 1 for an

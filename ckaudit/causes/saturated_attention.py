@@ -38,10 +38,21 @@ from ckaudit.run.tensors import table_of
     runbook="Save the checkpoint before the collapse; cap the logits (QK-clip) and resume from it on the same batches.",
 )
 def saturated_attention(
-    found: Findings, logit: Series | None, update: Series | None, std: Series | None, facts: Manifest | None, *,
-    cap: float = 100.0, hot: float = 50.0, young: int = 20, untrained: float = 10.0, times: float = 20.0,
-    large_update: float = 0.03, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    logit: Series | None,
+    update: Series | None,
+    std: Series | None,
+    facts: Manifest | None,
+    *,
+    cap: float = 100.0,
+    hot: float = 50.0,
+    young: int = 20,
+    untrained: float = 10.0,
+    times: float = 20.0,
+    large_update: float = 0.03,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Attention logits have outgrown their scale, so softmax saturates.
 
     A logit of 100 (`cap`) is where Kimi K2 clips, `hot` is where softmax begins to saturate. In the first `young` steps the
@@ -66,9 +77,10 @@ def saturated_attention(
     moved = moved[np.isfinite(moved)]
     if moved.size and float(moved.max()) > large_update:
         yield contradicts(
-            strong, f"all weights moved fast until then, {moved.max():.2g} of them at an update, not the attention alone",
+            strong,
+            f"all weights moved fast until then, {moved.max():.2g} of them at an update, not the attention alone",
             update_to_weight_global.name,
-        )  # fmt: skip
+        )
     elif moved.size:
         yield supports(
             medium / 2,
@@ -90,9 +102,11 @@ def _start(logit: Series, over: float | None, untrained: float, times: float, we
     step, largest = int(logit.steps[0]), float(row.max()) if row.size else 0.0
     if over is not None and over > times:
         yield supports(
-            weight, f"at step {step} the largest logit is {over:.0f} times what query and key give by the size of their weights; "
-            "5 is usual", logit.name,
-        )  # fmt: skip
+            weight,
+            f"at step {step} the largest logit is {over:.0f} times what query and key give by the size of their weights; "
+            "5 is usual",
+            logit.name,
+        )
     elif largest > untrained:
         yield supports(
             weight, f"at step {step} the largest logit is {largest:.3g} already; untrained heads have about 1", logit.name

@@ -25,19 +25,32 @@ from ckaudit.run.series import Series
 @cause(
     prior=-1.0,
     explains=[saturated_units, vanishing_gradient],
-    follows=[starved_branch,
-        activation_drift, barely_moving, dead_parameter, layer_not_contributing, loss_not_falling, update_out_of_band,
+    follows=[
+        starved_branch,
+        activation_drift,
+        barely_moving,
+        dead_parameter,
+        layer_not_contributing,
+        loss_not_falling,
+        update_out_of_band,
         zero_gradients,
     ],
     wants=[activation_max_abs, activation_mean_abs, block_gradient_norm],
     knob="Use a function that is open to one side (ReLU, GELU) in hidden layers, or smaller weights before the bounded one.",
     inspect="Histogram of the outputs of the module named, and of what goes into it.",
     runbook="Save one checkpoint with activations; on a fixed batch, print the slope of the function at its inputs.",
-)  # fmt: skip
+)
 def saturating_activation(
-    found: Findings, largest: Series | None, usual: Series | None, norm: Series | None, *,
-    slope: float = 2.0, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    largest: Series | None,
+    usual: Series | None,
+    norm: Series | None,
+    *,
+    slope: float = 2.0,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """An activation function works where it is flat, so that little gradient comes through.
 
     A sigmoid's slope is a quarter at most: a stack of them loses a factor of `slope` or more at each layer.

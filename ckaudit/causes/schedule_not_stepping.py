@@ -30,14 +30,23 @@ from ckaudit.run.series import Series
     prior=-0.5,
     explains=[schedule_off_plan],
     follows=[
-        update_out_of_band, uniform_heads, loss_not_falling, barely_moving, learning_rate_jump, logit_growth, loss_spike,
-        entropy_collapse, exploding_gradient, weights_grow, activation_drift,
+        update_out_of_band,
+        uniform_heads,
+        loss_not_falling,
+        barely_moving,
+        learning_rate_jump,
+        logit_growth,
+        loss_spike,
+        entropy_collapse,
+        exploding_gradient,
+        weights_grow,
+        activation_drift,
     ],
     wants=[learning_rate, FACTS],
     knob="Call scheduler.step() once after every optimizer.step(), and see that the scheduler holds this very optimizer.",
     inspect="The learning rate against its plan: the step at which it stops moving, and the loop's code around the scheduler.",
     runbook="Save a checkpoint; a resume with the planned rate mends the rest of the run, not what was learnt until now.",
-)  # fmt: skip
+)
 def schedule_not_stepping(
     found: Findings, rate: Series | None, facts: Manifest | None, *, moves: float = 1.5, strong: float = 3.0, medium: float = 1.0
 ) -> Iterator[Evidence]:

@@ -35,19 +35,41 @@ from ckaudit.run.series import Series
     prior=-1.0,
     explains=[weights_jump, exploding_gradient],
     follows=[
-        activation_drift, barely_moving, contradicted_claim, dead_parameter, dead_units, dominant_tensor, entropy_collapse,
-        frequent_clipping, logit_growth, loss_rises, loss_spike, nonfinite_values, saturated_units, update_out_of_band,
-        vanishing_gradient, zero_gradients,
+        activation_drift,
+        barely_moving,
+        contradicted_claim,
+        dead_parameter,
+        dead_units,
+        dominant_tensor,
+        entropy_collapse,
+        frequent_clipping,
+        logit_growth,
+        loss_rises,
+        loss_spike,
+        nonfinite_values,
+        saturated_units,
+        update_out_of_band,
+        vanishing_gradient,
+        zero_gradients,
     ],
     wants=[weight_max_abs, update_norm, weight_norm, train_loss_raw],
     knob="Take the device out of service and go back to the last checkpoint before it; no setting of the training is to blame.",
     inspect="ECC and machine-check logs of the device that holds the tensor; the element's value and place.",
     runbook="Stop. Keep the checkpoints around the step; replay it from the one before on another device and compare bits.",
-)  # fmt: skip
+)
 def silent_data_corruption(
-    found: Findings, largest: Series | None, moved: Series | None, size: Series | None, loss: Series | None, *,
-    alone: float = 0.9, calm: float = 1.5, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    largest: Series | None,
+    moved: Series | None,
+    size: Series | None,
+    loss: Series | None,
+    *,
+    alone: float = 0.9,
+    calm: float = 1.5,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Hardware has changed a number: one element is absurd, and nothing else.
 
     A flipped bit changes one element: its magnitude is then over `alone` of the length of the whole change. One of a

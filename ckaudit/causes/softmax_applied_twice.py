@@ -27,17 +27,32 @@ from ckaudit.run.tensors import loss_vocabulary
     prior=-1.0,
     explains=[loss_not_falling],
     follows=[
-        barely_moving, dead_parameter, overfitting, train_val_inverted, uniform_heads, update_out_of_band, vanishing_gradient,
+        barely_moving,
+        dead_parameter,
+        overfitting,
+        train_val_inverted,
+        uniform_heads,
+        update_out_of_band,
+        vanishing_gradient,
     ],
     wants=[train_loss_raw, val_loss, grad_global_norm, FACTS],
     knob="Give the loss logits: take the softmax out of the model's head, or use the loss that takes log-probabilities.",
     inspect="What the head returns (rows that sum to one are no logits), and what the loss function expects.",
     runbook="Nothing here is worth keeping. On one batch compare the loss with a cross entropy computed by hand from the logits.",
-)  # fmt: skip
+)
 def softmax_applied_twice(
-    _: Findings, train: Series | None, val: Series | None, norm: Series | None, facts: Manifest | None, *,
-    small: float = 10.0, learnt: float = 0.05, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    _: Findings,
+    train: Series | None,
+    val: Series | None,
+    norm: Series | None,
+    facts: Manifest | None,
+    *,
+    small: float = 10.0,
+    learnt: float = 0.05,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Probabilities are given to a loss that expects logits: softmax is taken twice.
 
     With V tokens such a loss is never below log(V - 1 + e) - 1, for even a sure and right answer comes out as 1 against V - 1
@@ -83,9 +98,15 @@ def softmax_applied_twice(
 
 
 def _without_vocabulary(
-    train: Series | None, val: Series | None, norm: Series | None, decisive: float, strong: float, medium: float, *,
+    train: Series | None,
+    val: Series | None,
+    norm: Series | None,
+    decisive: float,
+    strong: float,
+    medium: float,
+    *,
     weak_gradient: float = 0.1,
-) -> Iterator[Evidence]:  # fmt: skip
+) -> Iterator[Evidence]:
     """Judge by the curves alone."""
     stands = still(train, val)
     if train is None or val is None or stands is None or stands.kind != "apart":
@@ -97,13 +118,15 @@ def _without_vocabulary(
         yield contradicts(decisive, f"the loss falls by {fall:.2g} nats; a second softmax leaves it less than one", train.name)
         return
     yield supports(
-        strong, f"the loss falls by {fall:.2g} nats and no more: a second softmax leaves it less than one, of any number "
-        "of tokens", train.name,
-    )  # fmt: skip
+        strong,
+        f"the loss falls by {fall:.2g} nats and no more: a second softmax leaves it less than one, of any number of tokens",
+        train.name,
+    )
     if held_out.min() < losses.min() or held_out.max() > stands.limit + 1:
         yield supports(
-            medium, f"the held-out loss goes from {held_out[0]:.3g} to {held_out[-1]:.3g}: it is not the loss that is trained",
+            medium,
+            f"the held-out loss goes from {held_out[0]:.3g} to {held_out[-1]:.3g}: it is not the loss that is trained",
             val.name,
-        )  # fmt: skip
+        )
     if norm is not None and norm.finite.any() and (start := median(norm.values[norm.finite][:10])) < weak_gradient:
         yield supports(medium, f"the gradient norm begins at {start:.2g}, where 1 is usual", norm.name)

@@ -24,9 +24,15 @@ from ckaudit.run.series import Series
     runbook="Note the rank's node; run the same batch on it and on a healthy one, and drain it if it is slow alone.",
 )
 def straggler(
-    found: Findings, times: Series | None, ratio: Series | None, *, faithful: float = 0.7, strong: float = 2.0,
-    medium: float = 1.0, limit: float = slow_rank.thresholds["limit"],
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    times: Series | None,
+    ratio: Series | None,
+    *,
+    faithful: float = 0.7,
+    strong: float = 2.0,
+    medium: float = 1.0,
+    limit: float = slow_rank.thresholds["limit"],
+) -> Iterator[Evidence]:
     """One rank is slower than the others, and all wait for it.
 
     Since it was first seen, the same rank is the slowest at `faithful` of the checkpoints or more, and is so to the last, by

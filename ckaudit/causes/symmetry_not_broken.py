@@ -28,18 +28,31 @@ from ckaudit.run.series import Series
     prior=-0.5,
     explains=[weights_alike, redundant_heads],
     follows=[
-        activation_drift, barely_moving, dead_parameter, layer_not_contributing, loss_not_falling, loss_spike, uniform_heads,
-        update_out_of_band, vanishing_gradient, zero_gradients,
+        activation_drift,
+        barely_moving,
+        dead_parameter,
+        layer_not_contributing,
+        loss_not_falling,
+        loss_spike,
+        uniform_heads,
+        update_out_of_band,
+        vanishing_gradient,
+        zero_gradients,
     ],
     wants=[weight_std, head_similarity],
     knob="Draw every matrix at random; look for a constant fill, or an initialization that was skipped for this kind of tensor.",
     inspect="Spread of each matrix at step 0, and the code that initializes those named.",
     runbook="Nothing to save, for equal units stay equal: begin again from random weights.",
-)  # fmt: skip
+)
 def symmetry_not_broken(
-    found: Findings, std: Series | None, similarity: Series | None, *,
-    decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    std: Series | None,
+    similarity: Series | None,
+    *,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Units begin with equal weights, so that they cannot become different.
 
     Units with equal weights get equal gradients, so that a matrix without spread at its first record began so; one that loses

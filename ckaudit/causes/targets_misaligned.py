@@ -26,18 +26,33 @@ from ckaudit.run.series import Series
     prior=-0.5,
     explains=[target_misalignment, loss_not_falling],
     follows=[
-        dead_parameter, dominant_tensor, overfitting, train_val_inverted, uniform_heads, update_out_of_band,
+        dead_parameter,
+        dominant_tensor,
+        overfitting,
+        train_val_inverted,
+        uniform_heads,
+        update_out_of_band,
         vanishing_gradient,
     ],
     wants=[target_shift_match, train_loss_raw, val_loss, train_val_gap],
     knob="Make inputs and targets from one array, shifted by one exactly once, after shuffling, cropping and packing.",
     inspect="Where inputs and targets part in the loader: offsets, a second shift inside the model, a shuffle of one of the two.",
     runbook="Stop. Decode one row of inputs and of targets side by side; keep that batch as a test of the loader.",
-)  # fmt: skip
+)
 def targets_misaligned(
-    found: Findings, match: Series | None, train: Series | None, val: Series | None, gap: Series | None, *,
-    chance: float = 0.2, most: float = 0.5, alike: float = 0.02, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    match: Series | None,
+    train: Series | None,
+    val: Series | None,
+    gap: Series | None,
+    *,
+    chance: float = 0.2,
+    most: float = 0.5,
+    alike: float = 0.02,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Targets do not belong to the inputs beside them: they are shifted twice, or shuffled.
 
     Two unrelated tokens of a text are equal with the probability that its commonest tokens have, at most `chance`. Where more
@@ -63,9 +78,15 @@ def targets_misaligned(
 
 
 def _by_curves(
-    found: Findings, match: Series | None, train: Series | None, val: Series | None, gap: Series | None, alike: float,
-    decisive: float, medium: float,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    match: Series | None,
+    train: Series | None,
+    val: Series | None,
+    gap: Series | None,
+    alike: float,
+    decisive: float,
+    medium: float,
+) -> Iterator[Evidence]:
     """Judge a run in which no target was seen to be wrong: by the curves alone, if none was looked at."""
     stands = still(train, val)
     if ill := found.first(*OTHERS):
@@ -76,8 +97,10 @@ def _by_curves(
         yield contradicts(decisive, "the loss does not stop at once: something is learnt from the inputs", train_loss_raw.name)
     elif gap is not None and (apart := gap.late_median()) is not None and abs(apart) < alike * stands.level:
         yield supports(
-            medium, f"the loss falls to {stands.level:.4g} and stands still, on held-out data too: nothing more can be "
-            "learnt from these inputs", train_loss_raw.name,
-        )  # fmt: skip
+            medium,
+            f"the loss falls to {stands.level:.4g} and stands still, on held-out data too: nothing more can be "
+            "learnt from these inputs",
+            train_loss_raw.name,
+        )
     else:
         yield contradicts(medium, "the held-out loss is another: something is learnt", train_loss_raw.name)

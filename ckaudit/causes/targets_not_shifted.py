@@ -20,13 +20,19 @@ from ckaudit.rules.vanishing_gradient import vanishing_gradient
     prior=-0.5,
     explains=[target_equals_input, target_misalignment],
     follows=[
-        dead_parameter, dominant_tensor, loss_below_floor, overfitting, train_val_inverted, uniform_heads, update_out_of_band,
+        dead_parameter,
+        dominant_tensor,
+        loss_below_floor,
+        overfitting,
+        train_val_inverted,
+        uniform_heads,
+        update_out_of_band,
         vanishing_gradient,
     ],
     knob="Shift the targets by one: targets = tokens[1:], inputs = tokens[:-1], once and in one place.",
     inspect="The collate function, and whether the model shifts labels itself.",
     runbook="Stop. Decode one row of inputs and of targets side by side; what was trained so far is a copier, not a model.",
-)  # fmt: skip
+)
 def targets_not_shifted(found: Findings, *, decisive: float = 4.0, strong: float = 2.0, weak: float = 0.5) -> Iterator[Evidence]:
     """The target of a token is the token itself: the shift by one is missing.
 

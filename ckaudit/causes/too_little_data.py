@@ -36,27 +36,41 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 OTHERS = (
-    repeated_batch, token_drift, source_drift, target_misalignment, target_equals_input, evaluation_artifact_changed,
-    input_scale_off, initial_loss_off, impossible_value, mask_leak,
-)  # fmt: skip
+    repeated_batch,
+    token_drift,
+    source_drift,
+    target_misalignment,
+    target_equals_input,
+    evaluation_artifact_changed,
+    input_scale_off,
+    initial_loss_off,
+    impossible_value,
+    mask_leak,
+)
 """Illnesses that part the two losses for another reason."""
 
 
 @cause(
     prior=-0.5,
     explains=[overfitting, slice_regression],
-    follows=[
-        entropy_collapse, exploding_gradient, frequent_clipping, logit_growth, loss_below_floor, memorization_rising,
-    ],
+    follows=[entropy_collapse, exploding_gradient, frequent_clipping, logit_growth, loss_below_floor, memorization_rising],
     wants=[train_loss_raw, val_loss, slice_val_loss, token_kl_drift],
     knob="More or more varied data, or more regularisation; until then stop at the lowest validation loss.",
     inspect="Training and validation loss on one axis, and how often each sample has been seen.",
     runbook="Keep the checkpoint nearest to the lowest validation loss: it is the model to use.",
-)  # fmt: skip
+)
 def too_little_data(
-    found: Findings, train: Series | None, val: Series | None, slices: Series | None, tokens: Series | None, *,
-    wide: float = 0.2, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence | Advice]:  # fmt: skip
+    found: Findings,
+    train: Series | None,
+    val: Series | None,
+    slices: Series | None,
+    tokens: Series | None,
+    *,
+    wide: float = 0.2,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence | Advice]:
     """The model memorises: it sees too little data for its capacity and its number of steps.
 
     A slice that gets worse while the whole does not is the first to pay, where the training loss runs away from the whole.

@@ -30,9 +30,14 @@ HALF_ULP = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
     runbook="Save the weights as float32 and go on from them with master weights; what is learnt so far is not lost.",
 )
 def updates_lost_to_rounding(
-    found: Findings, types: Series | None, update: Series | None, *,
-    decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    types: Series | None,
+    update: Series | None,
+    *,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Weights are kept in half precision, where updates smaller than their last digit vanish.
 
     An update below 2^-9 of an element is rounded away in bfloat16, below 2^-12 in float16. Weights in single precision acquit

@@ -29,9 +29,14 @@ from ckaudit.run.series import Series
     runbook="Stop: steps are paid for and not taken. Go on from the last step that was applied; the weights are still good.",
 )
 def updates_not_applied(
-    found: Findings, moved: Series | None, count: Series | None, *,
-    decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    moved: Series | None,
+    count: Series | None,
+    *,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Gradients are computed but the optimizer's step is not taken, always or in part of the steps.
 
     All tensors stand still at once then, and the count of updates falls behind the count of steps. Overflows, gradients that

@@ -33,43 +33,56 @@ class Void(Struct, frozen=True, kw_only=True):
 VOIDS: tuple[Void, ...] = (
     Void(
         because="attention sees the tokens that it is to predict",
-        names=TRAINING + HELD_OUT + PROBES, cause="causal_mask_leaks", rules=("mask_leak",),
+        names=TRAINING + HELD_OUT + PROBES,
+        cause="causal_mask_leaks",
+        rules=("mask_leak",),
     ),
     Void(
         because="targets do not belong to the inputs beside them",
-        names=TRAINING + HELD_OUT, cause="targets_misaligned", rules=("target_misalignment",),
+        names=TRAINING + HELD_OUT,
+        cause="targets_misaligned",
+        rules=("target_misalignment",),
     ),
     Void(
         because="the target of a token is the token itself",
-        names=TRAINING + HELD_OUT, cause="targets_not_shifted", rules=("target_equals_input",),
+        names=TRAINING + HELD_OUT,
+        cause="targets_not_shifted",
+        rules=("target_equals_input",),
     ),
-    Void(
-        because="they are lower than an honest model can be",
-        names=TRAINING + HELD_OUT, rules=("loss_below_floor",),
-    ),
+    Void(because="they are lower than an honest model can be", names=TRAINING + HELD_OUT, rules=("loss_below_floor",)),
     Void(because="the sign of the loss is flipped", names=TRAINING + HELD_OUT, cause="loss_sign_flipped"),
     Void(because="softmax is applied twice", names=TRAINING + HELD_OUT, cause="softmax_applied_twice"),
     Void(
-        because="the log hides what was not a number",
-        names=TRAINING, cause="nan_hidden_by_logger", rules=("hidden_nonfinite",),
+        because="the log hides what was not a number", names=TRAINING, cause="nan_hidden_by_logger", rules=("hidden_nonfinite",)
     ),
     Void(
-        because="what is held out is trained on", what="the held-out losses",
-        names=HELD_OUT, cause="validation_leaks_into_training", rules=("split_overlap",),
+        because="what is held out is trained on",
+        what="the held-out losses",
+        names=HELD_OUT,
+        cause="validation_leaks_into_training",
+        rules=("split_overlap",),
     ),
     Void(
-        because="evaluations run in training mode", what="the held-out losses",
-        names=HELD_OUT, cause="evaluation_in_training_mode", rules=("evaluated_in_training_mode",),
+        because="evaluations run in training mode",
+        what="the held-out losses",
+        names=HELD_OUT,
+        cause="evaluation_in_training_mode",
+        rules=("evaluated_in_training_mode",),
     ),
     Void(
-        because="the evaluation is not the one that earlier values came from", what="held-out losses and scores",
-        names=HELD_OUT, cause="evaluation_changed", rules=("evaluation_artifact_changed",),
+        because="the evaluation is not the one that earlier values came from",
+        what="held-out losses and scores",
+        names=HELD_OUT,
+        cause="evaluation_changed",
+        rules=("evaluation_artifact_changed",),
     ),
     Void(
-        because="a logged number is not what its formula gives", what="comparisons with it",
-        cause="metric_computed_wrongly", rules=("contradicted_claim", "impossible_value"),
+        because="a logged number is not what its formula gives",
+        what="comparisons with it",
+        cause="metric_computed_wrongly",
+        rules=("contradicted_claim", "impossible_value"),
     ),
-)  # fmt: skip
+)
 """An answer that rests on such a number is not good, whatever the number says (the first reason that holds is told)."""
 
 

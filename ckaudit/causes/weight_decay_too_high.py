@@ -34,19 +34,37 @@ from ckaudit.run.series import Series, at
 @cause(
     prior=-0.5,
     explains=[weights_shrink, loss_rises, loss_not_falling, uniform_heads],
-    follows=[starved_branch,
-        dead_parameter, dead_units, activation_drift, vanishing_gradient, loss_spike, dominant_tensor, update_out_of_band,
-        zero_gradients, layer_not_contributing, barely_moving,
+    follows=[
+        starved_branch,
+        dead_parameter,
+        dead_units,
+        activation_drift,
+        vanishing_gradient,
+        loss_spike,
+        dominant_tensor,
+        update_out_of_band,
+        zero_gradients,
+        layer_not_contributing,
+        barely_moving,
     ],
     wants=[weight_norm, learning_rate, train_loss_raw, val_loss, grad_global_norm],
     knob="Set the weight decay to 0.1 or less, and to 0 for norms and biases.",
     inspect="Norms of all tensors over time; the decay of each parameter group, and whether it is multiplied by the rate.",
     runbook="Go back to the last checkpoint at which the norms were whole, and resume from it with the lower decay.",
-)  # fmt: skip
+)
 def weight_decay_too_high(
-    found: Findings, norm: Series | None, rate: Series | None, train: Series | None, val: Series | None,
-    gradient: Series | None, *, usual: float = 1.0, calm: float = 0.02, strong: float = 2.5, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    norm: Series | None,
+    rate: Series | None,
+    train: Series | None,
+    val: Series | None,
+    gradient: Series | None,
+    *,
+    usual: float = 1.0,
+    calm: float = 0.02,
+    strong: float = 2.5,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Weight decay pulls the weights down faster than they learn.
 
     Decoupled decay takes rate times decay off every weight at each step: the steepest fall of the median norm over the rate is

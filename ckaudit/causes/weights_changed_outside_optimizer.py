@@ -44,20 +44,46 @@ from ckaudit.run.series import Series
     prior=-0.5,
     explains=[weights_jump, loss_spike],
     follows=[
-        activation_drift, barely_moving, contradicted_claim, dead_parameter, dead_units, dominant_tensor, entropy_collapse,
-        exploding_gradient, frequent_clipping, layer_not_contributing, logit_growth, loss_rises, nonfinite_values,
-        saturated_units, update_out_of_band, vanishing_gradient, weights_alike, zero_gradients,
+        activation_drift,
+        barely_moving,
+        contradicted_claim,
+        dead_parameter,
+        dead_units,
+        dominant_tensor,
+        entropy_collapse,
+        exploding_gradient,
+        frequent_clipping,
+        layer_not_contributing,
+        logit_growth,
+        loss_rises,
+        nonfinite_values,
+        saturated_units,
+        update_out_of_band,
+        vanishing_gradient,
+        weights_alike,
+        zero_gradients,
     ],
     wants=[weight_max_abs, update_norm, weight_norm, FACTS, train_loss_raw, val_loss, grad_norm_over_median],
     knob="Find the code that wrote at that step: a second initialization, a rescaling, an averaging, a load, a hook.",
     inspect="What runs at that step beside the optimizer, in callbacks, evaluation and checkpointing.",
     runbook="Stop. Go back to the last checkpoint before the step; its difference to the next shows which elements were written.",
-)  # fmt: skip
+)
 def weights_changed_outside_optimizer(
-    found: Findings, largest: Series | None, moved: Series | None, size: Series | None, facts: Manifest | None,
-    train: Series | None, val: Series | None, gradient: Series | None, *,
-    alone: float = 0.9, alike: float = 0.02, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    largest: Series | None,
+    moved: Series | None,
+    size: Series | None,
+    facts: Manifest | None,
+    train: Series | None,
+    val: Series | None,
+    gradient: Series | None,
+    *,
+    alone: float = 0.9,
+    alike: float = 0.02,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """Something other than the optimizer has written to weights: whole tensors are new, zero, or a multiple of themselves.
 
     One element with more than `alone` of the change is a flipped bit. Tensors that change by the same share, within `alike`,
@@ -109,9 +135,18 @@ def _at(series: Series | None, place: str, step: int | None) -> float | None:
 
 
 def _by_curves(
-    found: Findings, size: Series | None, train: Series | None, val: Series | None, gradient: Series | None, decisive: float,
-    medium: float, *, lead: int = 3, calm: float = 2.0, slow: int = 10,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    size: Series | None,
+    train: Series | None,
+    val: Series | None,
+    gradient: Series | None,
+    decisive: float,
+    medium: float,
+    *,
+    lead: int = 3,
+    calm: float = 2.0,
+    slow: int = 10,
+) -> Iterator[Evidence]:
     """Judge a run in which no weights were seen to jump: by its losses, if no weights were recorded."""
     spike = found.first(loss_spike)
     if spike is None or size is not None:

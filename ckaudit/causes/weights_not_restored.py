@@ -32,17 +32,31 @@ from ckaudit.run.series import Series
     prior=-1.0,
     explains=[weights_not_as_saved, seam_jump, weights_jump],
     follows=[
-        loss_spike, exploding_gradient, frequent_clipping, update_out_of_band, activation_drift, dominant_tensor, token_drift,
+        loss_spike,
+        exploding_gradient,
+        frequent_clipping,
+        update_out_of_band,
+        activation_drift,
+        dominant_tensor,
+        token_drift,
     ],
     wants=[loss_after_resume, learning_rate, FACTS, weight_norm],
     knob="Load with strict=True, and compare a hash or the norm of every tensor with what was saved.",
     inspect="The path that the resume loaded from, its missing and unexpected keys; weight norms on the two sides of the seam.",
     runbook="Stop and go back to the checkpoint of the resume: evaluate the saved and the loaded weights on one batch.",
-)  # fmt: skip
+)
 def weights_not_restored(
-    found: Findings, above: Series | None, rate: Series | None, facts: Manifest | None, size: Series | None, *,
-    far: float = 3.0, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0,
-) -> Iterator[Evidence]:  # fmt: skip
+    found: Findings,
+    above: Series | None,
+    rate: Series | None,
+    facts: Manifest | None,
+    size: Series | None,
+    *,
+    far: float = 3.0,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
     """The training was taken up again with weights other than those saved.
 
     The very first loss after the resume is that of the loaded weights, before any update. Where it is more than `far`
@@ -58,9 +72,10 @@ def weights_not_restored(
         step, value, highest = max(first, key=lambda each: each[2])
         if value > max(far, highest / 3):
             yield supports(
-                strong, f"the first loss after the resume, before any update, is {value:.2g} deviations too high (step {step})",
+                strong,
+                f"the first loss after the resume, before any update, is {value:.2g} deviations too high (step {step})",
                 above.name,
-            )  # fmt: skip
+            )
         else:
             yield contradicts(
                 strong,

@@ -49,11 +49,7 @@ def build(only: Collection[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:
     Args:
         only: Names of the commands and groups to load; a command that is run needs no other.
     """
-    app = typer.Typer(
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings=SETTINGS,
-    )
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=SETTINGS)
     app.callback(epilog=EPILOG)(ckaudit)
     for name, place in COMMANDS.items():
         if name in only:

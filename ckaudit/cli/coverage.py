@@ -38,21 +38,13 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, a checkpo
 Scale = Annotated[
     str,
     typer.Option(
-        "--scale",
-        metavar="SCALE",
-        help="nano, medium or large.",
-        show_default=False,
-        autocompletion=lambda: list(SCALES),
+        "--scale", metavar="SCALE", help="nano, medium or large.", show_default=False, autocompletion=lambda: list(SCALES)
     ),
 ]
 Stage = Annotated[
     str,
     typer.Option(
-        "--stage",
-        metavar="STAGE",
-        help="early, steady or late.",
-        show_default=False,
-        autocompletion=lambda: list(STAGES),
+        "--stage", metavar="STAGE", help="early, steady or late.", show_default=False, autocompletion=lambda: list(STAGES)
     ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a must is missing.")]

@@ -49,12 +49,10 @@ Validation = Annotated[
     typer.Option("--validation", metavar="PATH", help="Held-out texts: are they in the sample?", show_default=False),
 ]
 Reference = Annotated[
-    list[str] | None,
-    typer.Option("--reference", metavar="PATH", help="An earlier sample to compare with.", show_default=False),
+    list[str] | None, typer.Option("--reference", metavar="PATH", help="An earlier sample to compare with.", show_default=False)
 ]
 Tokenizer = Annotated[
-    str,
-    typer.Option("--tokenizer", metavar="FILE", help="A tokenizer.json that counts tokens of texts.", show_default=False),
+    str, typer.Option("--tokenizer", metavar="FILE", help="A tokenizer.json that counts tokens of texts.", show_default=False)
 ]
 PadId = Annotated[str, typer.Option("--pad-id", metavar="N", help="The number of the token that pads.", show_default=False)]
 Split = Annotated[

@@ -50,8 +50,7 @@ Runs = Annotated[
     ),
 ]
 Align = Annotated[
-    str,
-    typer.Option("--align", metavar="AXIS", help="Compare at equal step, tokens or loss.", autocompletion=lambda: list(AXES)),
+    str, typer.Option("--align", metavar="AXIS", help="Compare at equal step, tokens or loss.", autocompletion=lambda: list(AXES))
 ]
 NoiseRuns = Annotated[
     list[str] | None,

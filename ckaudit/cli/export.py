@@ -45,16 +45,11 @@ _BY_SUFFIX = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".c
 To = Annotated[
     str,
     typer.Option(
-        "--to",
-        metavar="FORMAT",
-        help=f"One of {', '.join(FORMATS)}.",
-        show_default=False,
-        autocompletion=lambda: list(FORMATS),
+        "--to", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", show_default=False, autocompletion=lambda: list(FORMATS)
     ),
 ]
 Output = Annotated[
-    str,
-    typer.Option("--output", "-o", metavar="FILE", help="File to write; of tensorboard the folder.", show_default=False),
+    str, typer.Option("--output", "-o", metavar="FILE", help="File to write; of tensorboard the folder.", show_default=False)
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace what stands there.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes and no summary.")]

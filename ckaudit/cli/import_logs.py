@@ -36,10 +36,7 @@ Exit codes:
 
 Source = Annotated[str, typer.Argument(metavar="SRC", help="A log, or a folder that a tracker wrote.", show_default=False)]
 Folder = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Folder to write to.", show_default=False)]
-As = Annotated[
-    str,
-    typer.Option("--format", "-f", metavar="NAME", help="Read it as this format; auto tells by what is in it."),
-]
+As = Annotated[str, typer.Option("--format", "-f", metavar="NAME", help="Read it as this format; auto tells by what is in it.")]
 Runs = Annotated[bool, typer.Option("--list", help="Name the runs in SRC, and write nothing.")]
 Formats = Annotated[bool, typer.Option("--formats", help="Name every format that is known.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a run that stands there.")]

@@ -82,9 +82,12 @@ def command(
 
     file = output or f"{Path(run).resolve().name}{SUFFIX}"
     request = Request(
-        format="html", output=file, fail_on=options.severity(fail_on) if fail_on else None, allow_empty=allow_empty,
+        format="html",
+        output=file,
+        fail_on=options.severity(fail_on) if fail_on else None,
+        allow_empty=allow_empty,
         formats=("html",),
-    )  # fmt: skip
+    )
     check_replaceable(Path(file))
     at, choice = options.step(step or None), options.choice(map, which, tau_slices=tau_slices)
     from ckaudit.cli.gate import open_gate

@@ -39,8 +39,7 @@ Checksums = Annotated[
     str, typer.Option("--checksums", metavar="FILE", help="Compare files with this list of sha256sum.", show_default=False)
 ]
 WriteChecksums = Annotated[
-    str,
-    typer.Option("--write-checksums", metavar="FILE", help="Write a list that sha256sum --check reads.", show_default=False),
+    str, typer.Option("--write-checksums", metavar="FILE", help="Write a list that sha256sum --check reads.", show_default=False)
 ]
 Into = Annotated[
     str,

@@ -73,11 +73,14 @@ Wait = Annotated[
 Format = Annotated[
     str,
     typer.Option(
-        "--format", "-f", metavar="FORMAT", show_default=False,
+        "--format",
+        "-f",
+        metavar="FORMAT",
+        show_default=False,
         help="panel, text or jsonl; without it, a panel on a terminal and text elsewhere.",
         autocompletion=lambda: list(FORMATS),
     ),
-]  # fmt: skip
+]
 
 
 def command(
@@ -116,9 +119,7 @@ def command(
 
     paths = [Path(each) for each in dict.fromkeys(runs)]
     wait_for(paths, patience)
-    rounds = Rounds(
-        paths, gate=gate, until=grave, stall_after=after, notes=verbose, choice=choice, require_vital=vital
-    )  # fmt: skip
+    rounds = Rounds(paths, gate=gate, until=grave, stall_after=after, notes=verbose, choice=choice, require_vital=vital)
     return _watch(rounds, shown, workers, grave)
 
 

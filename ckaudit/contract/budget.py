@@ -46,13 +46,7 @@ class Due(Struct, frozen=True):
 
 
 def due(
-    parts: Sequence[Part],
-    ordinal: int,
-    *,
-    last: bool = False,
-    at_least: int = 12,
-    landmarks_each: int = 5,
-    cycle: int = 40,
+    parts: Sequence[Part], ordinal: int, *, last: bool = False, at_least: int = 12, landmarks_each: int = 5, cycle: int = 40
 ) -> Due:
     """Return the layers whose turn it is at a checkpoint; only its ordinal decides, so two runs with one cadence compare.
 

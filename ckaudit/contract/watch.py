@@ -10,14 +10,21 @@ from ckaudit.contract.violations import kind
 
 VERSION: Literal["ck.watch.v1"] = "ck.watch.v1"
 STALLED = kind(
-    "WATCH001", "run_stalled", "sev1", "A run that did not end writes no line any more.",
+    "WATCH001",
+    "run_stalled",
+    "sev1",
+    "A run that did not end writes no line any more.",
     "Look whether its process lives and what it waits for: the data, the disk, another rank; stop it before it burns the budget.",
     found_by=("watch",),
-)  # fmt: skip
+)
 RANK_LOST = kind(
-    "WATCH002", "rank_silent", "sev1", "A rank no longer writes its file beside those of the others.",
-    "Look at the node of that rank: its processes, its errors, its link to the others.", found_by=("watch",),
-)  # fmt: skip
+    "WATCH002",
+    "rank_silent",
+    "sev1",
+    "A rank no longer writes its file beside those of the others.",
+    "Look at the node of that rank: its processes, its errors, its link to the others.",
+    found_by=("watch",),
+)
 
 Event = Literal["watching", "finding", "graver", "stall", "heartbeat", "resumed", "anew", "ended", "error"]
 
@@ -39,8 +46,7 @@ class WatchEvent(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
     schema_version: Annotated[Literal["ck.watch.v1"], doc("Which contract this line follows.")]
     event: Annotated[
-        Event,
-        doc("What it is; graver: told before, worse now; anew: the folder is read again; error: a rule broke."),
+        Event, doc("What it is; graver: told before, worse now; anew: the folder is read again; error: a rule broke.")
     ]
     time: Annotated[float, doc("When it was said, Unix time.", unit="s")]
     run: Annotated[str, doc("The run, as the user named it.")]

@@ -74,9 +74,14 @@ def _answer(
     name: str, title: str, word: Word, message: str, left: float | None = None, right: float | None = None, unit: str = "1"
 ) -> Answer:
     return Answer(
-        question=f"resume_{name}", title=title, word=word, message=message, unit=unit,
-        left=None if left is None else to_word(left), right=None if right is None else to_word(right),
-    )  # fmt: skip
+        question=f"resume_{name}",
+        title=title,
+        word=word,
+        message=message,
+        unit=unit,
+        left=None if left is None else to_word(left),
+        right=None if right is None else to_word(right),
+    )
 
 
 def steps(seam: Seam) -> Answer:

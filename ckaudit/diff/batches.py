@@ -47,9 +47,12 @@ def unlike_batches(left: Run, right: Run, *, same: float = 0.9) -> Iterator[Unli
     first, agree = apart[0], 1 - len(apart) / len(shared)
     common = _common(mine, theirs, shared)
     what = (
-        "the same batches in another order" if common >= same
-        else "other batches" if common == 0 else f"batches of which {common:.0%} are among those of the first"
-    )  # fmt: skip
+        "the same batches in another order"
+        if common >= same
+        else "other batches"
+        if common == 0
+        else f"batches of which {common:.0%} are among those of the first"
+    )
     message = f"from step {first} on the second saw {what}: {agree:.1%} of {len(shared):,} steps have the same batch"
     yield _data(mine[first], theirs[first], message, ["exact"])
 
@@ -75,9 +78,13 @@ def unlike_updates(left: Run, right: Run, *, share: float = 0.01) -> Iterator[Un
         "(--align tokens), not by steps"
     )
     yield Unlike(
-        name="tokens_per_update", kind="tokens", left=f"{mine:.6g}", right=f"{theirs:.6g}", invalidates=[*PER_STEP],
+        name="tokens_per_update",
+        kind="tokens",
+        left=f"{mine:.6g}",
+        right=f"{theirs:.6g}",
+        invalidates=[*PER_STEP],
         message=message,
-    )  # fmt: skip
+    )
 
 
 def _median(run: Run) -> float | None:

@@ -83,9 +83,16 @@ class Both(Struct, frozen=True, eq=False):
         return not len(rows) or bool(np.isclose(seen.left[rows, 0], seen.right[rows, 0], rtol=slack)[0])
 
     def stretches(
-        self, metric: Metric, column: int = 0, *, size: int = 0, last: int = 0, own: float | None = None,
-        seed: float = SEED, ahead: float = AHEAD,
-    ) -> Stretches | None:  # fmt: skip
+        self,
+        metric: Metric,
+        column: int = 0,
+        *,
+        size: int = 0,
+        last: int = 0,
+        own: float | None = None,
+        seed: float = SEED,
+        ahead: float = AHEAD,
+    ) -> Stretches | None:
         """Return how a column of a metric differs, stretch by stretch; None where both have no two common points.
 
         Args:
@@ -109,9 +116,7 @@ class Both(Struct, frozen=True, eq=False):
             steps, both.left[rows, column], both.right[rows, column], replicas, size=size, own=own, seed=seed, ahead=ahead
         )
 
-    def level(
-        self, metric: Metric, *, share: float = 0.05, least: int = 20, ahead: float = AHEAD
-    ) -> Stretches | None:  # fmt: skip
+    def level(self, metric: Metric, *, share: float = 0.05, least: int = 20, ahead: float = AHEAD) -> Stretches | None:
         """Return stretches of which the last is what a series comes to: `share` of its points, but `least`.
 
         With 20 points about half of the noise is the batches', half the seed's.

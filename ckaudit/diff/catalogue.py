@@ -7,100 +7,138 @@ from ckaudit.contract import violations
 _kind = partial(violations.kind, found_by=("diff", "gate"))
 
 FINAL_LOSS = _kind(
-    "DIFF001", "final_loss", "sev1",
+    "DIFF001",
+    "final_loss",
+    "sev1",
     "The last loss is worse than the reference's, by more than noise explains.",
     "Look at where the runs part: what left the band first is nearest to the change that did it.",
-)  # fmt: skip
+)
 SMOOTHED_LOSS = _kind(
-    "DIFF002", "smoothed_loss", "sev1",
+    "DIFF002",
+    "smoothed_loss",
+    "sev1",
     "The smoothed loss at the end is worse than the reference's, by more than noise explains.",
     "Look at where the runs part; the smoothed loss hides no spike, so look at stability too.",
-)  # fmt: skip
+)
 LOSS_AT_EQUAL_TOKENS = _kind(
-    "DIFF003", "loss_at_equal_tokens", "sev1",
+    "DIFF003",
+    "loss_at_equal_tokens",
+    "sev1",
     "After as many tokens the loss is worse than the reference's.",
     "Compare batch size and learning rate: equal steps of unequal batches are not equal training.",
-)  # fmt: skip
+)
 LOSS_AT_EQUAL_TIME = _kind(
-    "DIFF004", "loss_at_equal_time", "sev2",
+    "DIFF004",
+    "loss_at_equal_time",
+    "sev2",
     "After as much time the loss is worse than the reference's.",
     "Compare speed: the loss at equal steps says whether learning or the machine is behind it.",
-)  # fmt: skip
+)
 STEPS_TO_LOSS = _kind(
-    "DIFF005", "steps_to_loss", "sev2",
+    "DIFF005",
+    "steps_to_loss",
+    "sev2",
     "It takes more steps to the same loss, or never gets there.",
     "Compare learning rate, warm-up and batch size.",
-)  # fmt: skip
+)
 VALIDATION_LOSS = _kind(
-    "DIFF006", "validation_loss", "sev1",
+    "DIFF006",
+    "validation_loss",
+    "sev1",
     "The validation loss is worse than the reference's, by more than noise explains.",
     "Compare it with the training loss: only the one worse means overfitting, or another evaluation.",
-)  # fmt: skip
+)
 STABILITY = _kind(
-    "DIFF007", "stability", "sev1",
+    "DIFF007",
+    "stability",
+    "sev1",
     "The loss has more spikes than the reference's.",
     "ckaudit triage says what was first at each spike; lower the learning rate or the clipping norm.",
-)  # fmt: skip
+)
 CLIP_RATE = _kind(
-    "DIFF008", "clip_rate", "sev2",
+    "DIFF008",
+    "clip_rate",
+    "sev2",
     "Gradients are clipped more often than the reference's.",
     "Compare gradient norms: larger ones ask for a lower learning rate, equal ones for the clipping norm that was set.",
-)  # fmt: skip
+)
 SPEED = _kind(
-    "DIFF009", "speed", "sev2",
+    "DIFF009",
+    "speed",
+    "sev2",
     "A step takes longer than the reference's.",
     "Compare machines and input; ckaudit triage says what the time of a step goes into.",
-)  # fmt: skip
+)
 MEMORY = _kind(
-    "DIFF010", "memory", "sev2",
+    "DIFF010",
+    "memory",
+    "sev2",
     "It takes more memory than the reference.",
     "Compare batch size, sequence length, precision and what is kept for the backward pass.",
-)  # fmt: skip
+)
 HEALTH = _kind(
-    "DIFF011", "health", "sev1",
+    "DIFF011",
+    "health",
+    "sev1",
     "It has findings that the reference does not have.",
     "ckaudit triage names causes for them, and what to try first.",
-)  # fmt: skip
+)
 VALIDATION_SLICES = _kind(
-    "DIFF012", "validation_slices", "sev1",
+    "DIFF012",
+    "validation_slices",
+    "sev1",
     "A slice of the validation set is worse than the reference's, by more than noise explains.",
     "Look at the data of that slice: its share in the training mix, its filters, its tokens.",
-)  # fmt: skip
+)
 EXACT = _kind(
-    "DIFF013", "exact", "sev1",
+    "DIFF013",
+    "exact",
+    "sev1",
     "A run that should repeat another to the last bit does not.",
     "The message names the first value that differs; the notes name what most likely makes it so.",
-)  # fmt: skip
+)
 PARITY = _kind(
-    "DIFF014", "parity", "sev1",
+    "DIFF014",
+    "parity",
+    "sev1",
     "Two implementations of one model differ by more than their precision explains.",
     "Compare the layer that is named with the reference, output by output, for one batch.",
-)  # fmt: skip
+)
 RESUME = _kind(
-    "DIFF015", "resume", "sev1",
+    "DIFF015",
+    "resume",
+    "sev1",
     "Something did not go on after a resume as it was before.",
     "Restore what is named together with the weights; ckaudit explain optimizer_state_reset tells more.",
-)  # fmt: skip
+)
 REPLICAS = _kind(
-    "DIFF016", "replicas", "sev1",
+    "DIFF016",
+    "replicas",
+    "sev1",
     "Ranks that should hold the same parameters do not.",
     "Stop the run: take the weights of a rank that agrees with most others, and look at the machine of the one that does not.",
-)  # fmt: skip
+)
 OTHER = _kind(
-    "DIFF019", "other_question", "sev2",
+    "DIFF019",
+    "other_question",
+    "sev2",
     "Another question, named in the message, has a worse answer than the reference's.",
     "Read the message; ckaudit diff -v shows the numbers.",
-)  # fmt: skip
+)
 PARTING = _kind(
-    "DIFF020", "runs_part", "sev2",
+    "DIFF020",
+    "runs_part",
+    "sev2",
     "The runs part by more than noise explains, and no question tells better from worse.",
     "Look at what left the band first, and whether that was the change.",
-)  # fmt: skip
+)
 UNLIKE = _kind(
-    "DIFF021", "not_comparable", "sev2",
+    "DIFF021",
+    "not_comparable",
+    "sev2",
     "The runs are not alike in something that leaves questions without an answer.",
     "Make the runs alike in it, or align them by tokens: ckaudit diff --align tokens.",
-)  # fmt: skip
+)
 
 _BY_NAME = {each.name: each for each in violations.KINDS.values() if each.code.startswith("DIFF")}
 

@@ -3,12 +3,37 @@
 SECTIONS = frozenset({"time", "session", "cost", "history"})
 """Members of a checkpoint; the black box holds what the lines of its steps say, and a resume begins it anew."""
 
-SCALARS = frozenset({
-    "time", "session", "schema_version", "step_time", "rank_step_time", "step_time_tail", "tokens_per_sec", "mfu",
-    "gpu_util", "gpu_mem_used", "rank_memory", "dataloader_stall_frac", "comm_time_frac", "compute_time_frac",
-    "straggler_ratio", "checkpoint_time", "checkpoint_size", "restart_rate", "error_event_rate", "metrics_ingest_lag",
-    "heartbeat_missing", "file_ok", "file_bytes", "file_time", "recording_share", "recording_seconds", "log_silence",
-})  # fmt: skip
+SCALARS = frozenset(
+    {
+        "time",
+        "session",
+        "schema_version",
+        "step_time",
+        "rank_step_time",
+        "step_time_tail",
+        "tokens_per_sec",
+        "mfu",
+        "gpu_util",
+        "gpu_mem_used",
+        "rank_memory",
+        "dataloader_stall_frac",
+        "comm_time_frac",
+        "compute_time_frac",
+        "straggler_ratio",
+        "checkpoint_time",
+        "checkpoint_size",
+        "restart_rate",
+        "error_event_rate",
+        "metrics_ingest_lag",
+        "heartbeat_missing",
+        "file_ok",
+        "file_bytes",
+        "file_time",
+        "recording_share",
+        "recording_seconds",
+        "log_silence",
+    }
+)
 """Scalars by their catalogue names."""
 
 RANK_FACTS = frozenset({"step_time", "input_time", "compute_time", "comm_time", "heartbeat", "memory_used"})

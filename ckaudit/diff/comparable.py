@@ -80,9 +80,14 @@ def _facts(left: Manifest | None, right: Manifest | None) -> Iterator[Unlike]:
 
 
 def _members(
-    name: str, kind: Kind, invalidates: tuple[str, ...], why: str, left: Mapping[str, Any], right: Mapping[str, Any],
+    name: str,
+    kind: Kind,
+    invalidates: tuple[str, ...],
+    why: str,
+    left: Mapping[str, Any],
+    right: Mapping[str, Any],
     keys: list[str],
-) -> Iterator[Unlike]:  # fmt: skip
+) -> Iterator[Unlike]:
     """Yield a difference of each member that matters; a whole that is one thing, such as a plan, is told once."""
     for key in keys:
         one, other = left.get(key), right.get(key)

@@ -140,16 +140,30 @@ def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas
     word = settle(weighed, parted)
     gained, lost = gained_and_lost(both)
     return Pair(
-        left=str(left.path), right=str(right.path), word=word, verdict=verdict(word, weighed, parted.departures, alike),
-        noise=_noise(both, parted, replicas), unlike=alike, answers=[each.answer for each in weighed],
-        parting=parted.departures[0] if parted.departures else None, propagation=list(parted.departures),
-        drifts=_drifts(left, right, parted), curves=curves(both), gained=gained, lost=lost,
-        left_limits=left.side.limits or UNSET, right_limits=right.side.limits or UNSET,
+        left=str(left.path),
+        right=str(right.path),
+        word=word,
+        verdict=verdict(word, weighed, parted.departures, alike),
+        noise=_noise(both, parted, replicas),
+        unlike=alike,
+        answers=[each.answer for each in weighed],
+        parting=parted.departures[0] if parted.departures else None,
+        propagation=list(parted.departures),
+        drifts=_drifts(left, right, parted),
+        curves=curves(both),
+        gained=gained,
+        lost=lost,
+        left_limits=left.side.limits or UNSET,
+        right_limits=right.side.limits or UNSET,
         notes=[
-            *notes, *_limits(both), *([parted.aside] if parted.aside else []), *right.side.run.notes, *_seams(both),
+            *notes,
+            *_limits(both),
+            *([parted.aside] if parted.aside else []),
+            *right.side.run.notes,
+            *_seams(both),
             *_short(both, replicas),
         ],
-    )  # fmt: skip
+    )
 
 
 def _have_one_plan(left: Run, right: Run, alike: Sequence[Unlike]) -> bool:
@@ -185,10 +199,11 @@ def _noise(both: Both, parted: Parting, replicas: Sequence[Subject]) -> Noise:
     if replicas:
         more = f"; {bits}" if bits else ""
         return Noise(
-            source="replicas", replicas=[str(each.path) for each in replicas],
+            source="replicas",
+            replicas=[str(each.path) for each in replicas],
             message=f"bands come from the differences among {len(replicas) + 1} replicas, and as far as so few leave doubt from "
             f"residuals{more}",
-        )  # fmt: skip
+        )
     if bits:
         more = "" if parted.is_same else ": their first difference is the parting, and bands after it come from residuals"
         return Noise(source="identical", message=bits + more)
@@ -206,8 +221,9 @@ def _limits(both: Both) -> list[str]:
     sides = (("first", both.left), ("second", both.right))
     return [
         f"of the {word} {side.limits}" if side.is_ill else f"no illness seen in the {word}, but {side.limits}"
-        for word, side in sides if side.limits
-    ]  # fmt: skip
+        for word, side in sides
+        if side.limits
+    ]
 
 
 def _seams(both: Both) -> list[str]:
@@ -227,6 +243,7 @@ def _short(both: Both, replicas: Sequence[Subject]) -> list[str]:
     ends = [each.run.last_step or 0 for each in (both.left, both.right)]
     known = [(each.path, each.side.run.last_step or 0) for each in replicas]
     return [
-        f"the replica {path} ends at step {last} and does not tell the noise of what goes on beyond" for path, last in known
+        f"the replica {path} ends at step {last} and does not tell the noise of what goes on beyond"
+        for path, last in known
         if both.axes.axis == "step" and last < min(ends)
-    ]  # fmt: skip
+    ]

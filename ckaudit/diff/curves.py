@@ -28,10 +28,13 @@ def curves(both: Both, *, most: int = 120) -> list[Curve]:
     parts = np.array_split(rows, min(most, len(rows)))
     return [
         Curve(
-            name=paired.name, unit=paired.unit, steps=[int(paired.steps[part[-1]]) for part in parts],
-            left=[_middle(paired.left[part, 0]) for part in parts], right=[_middle(paired.right[part, 0]) for part in parts],
+            name=paired.name,
+            unit=paired.unit,
+            steps=[int(paired.steps[part[-1]]) for part in parts],
+            left=[_middle(paired.left[part, 0]) for part in parts],
+            right=[_middle(paired.right[part, 0]) for part in parts],
         )
-    ]  # fmt: skip
+    ]
 
 
 def _middle(values: Floats) -> Number:

@@ -59,8 +59,9 @@ class Distribution(Struct, frozen=True):
         edges = [edge / scale for edge in self.edges]
         parts = [(b - a, low, high) for (a, b), (low, high) in zip(pairwise(self.below), pairwise(edges), strict=True)]
         mean = math.fsum(share * (low + high) / 2 for share, low, high in parts)
-        square = math.fsum(share * ((low - mean) ** 2 + (low - mean) * (high - mean) + (high - mean) ** 2) / 3
-                           for share, low, high in parts)  # fmt: skip
+        square = math.fsum(
+            share * ((low - mean) ** 2 + (low - mean) * (high - mean) + (high - mean) ** 2) / 3 for share, low, high in parts
+        )
         return scale * math.sqrt(max(square, 0.0))
 
 

@@ -67,9 +67,13 @@ def _departure(name: str, tally: Tally, step: int) -> Departure:
     size = f", {_percent(name, tally.far)}" if numbers and math.isfinite(tally.far) else ""
     values = "" if isinstance(left, list | dict) else f": {_shown(left)} and {_shown(right)}{size}"
     return Departure(
-        statistic=name, where=tally.where, step=step, message=f"{name} differs{place}{values}",
-        left=_number(left) if numbers else None, right=_number(right) if numbers else None,
-    )  # fmt: skip
+        statistic=name,
+        where=tally.where,
+        step=step,
+        message=f"{name} differs{place}{values}",
+        left=_number(left) if numbers else None,
+        right=_number(right) if numbers else None,
+    )
 
 
 def _percent(name: str, far: float) -> str:

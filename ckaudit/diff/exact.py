@@ -89,14 +89,24 @@ def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, most:
     alike = unlike(mine, theirs)
     word, verdict = _verdict(found)
     return Pair(
-        left=str(left), right=str(right), word=word, verdict=verdict, noise=BITS, unlike=alike,
+        left=str(left),
+        right=str(right),
+        word=word,
+        verdict=verdict,
+        noise=BITS,
+        unlike=alike,
         answers=[Answer(question="exact", title=TITLE, word=word, message=verdict)],
-        parting=found.first[0] if found.first else None, propagation=found.first[:most],
+        parting=found.first[0] if found.first else None,
+        propagation=found.first[:most],
         notes=[
-            *_first_few(found.unreadable), *_first_few(found.lacking), *_hashes(found), *_replaced(left, "first"),
-            *_replaced(right, "second"), *(sources(alike, found.first, mine, theirs) if found.first else []),
+            *_first_few(found.unreadable),
+            *_first_few(found.lacking),
+            *_hashes(found),
+            *_replaced(left, "first"),
+            *_replaced(right, "second"),
+            *(sources(alike, found.first, mine, theirs) if found.first else []),
         ],
-    )  # fmt: skip
+    )
 
 
 def _order(departure: Departure) -> tuple[int, int, int]:
@@ -250,9 +260,13 @@ def _departure(leaf: Leaf, step: int, file: CheckpointFile) -> Departure:
     place = f" of {leaf.where}" if leaf.where else ""
     message = f"{leaf.statistic}{place} at step {step} ({file.shown}) is {apart(leaf.left, leaf.right)}"
     return Departure(
-        statistic=leaf.statistic.removeprefix("scalars."), where=leaf.where, step=step, left=_told(leaf.left),
-        right=_told(leaf.right), message=message,
-    )  # fmt: skip
+        statistic=leaf.statistic.removeprefix("scalars."),
+        where=leaf.where,
+        step=step,
+        left=_told(leaf.left),
+        right=_told(leaf.right),
+        message=message,
+    )
 
 
 def _told(value: Any) -> Number | None:

@@ -68,7 +68,13 @@ def _departure(name: str, paired: Paired, row: int, column: int, band: float) ->
     left, right, step = float(paired.left[row, column]), float(paired.right[row, column]), int(paired.steps[row])
     where = paired.labels[column]
     return Departure(
-        statistic=name, where=where, step=step, left=left, right=right, band=abs(left) * float(np.expm1(band)), unit=paired.unit,
+        statistic=name,
+        where=where,
+        step=step,
+        left=left,
+        right=right,
+        band=abs(left) * float(np.expm1(band)),
+        unit=paired.unit,
         message=f"from step {step} on {name} of {where} is {left:.4g} in the first and {right:.4g} in the second, "
         f"a factor of {right / left:.3g}; noise explains {np.exp(band):.3g}",
-    )  # fmt: skip
+    )

@@ -35,16 +35,25 @@ def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None
     if require_vital and outcome != "failed" and (short := _limits(pairs)):
         outcome, reasons = "incomparable", [f"every vital check is required, and of the canary {short}", *reasons]
     gate = Gated(
-        outcome=outcome, reasons=reasons, counts=terms.counts(), policy=policy,
+        outcome=outcome,
+        reasons=reasons,
+        counts=terms.counts(),
+        policy=policy,
         allowed={word: part for word, said in terms.allow.items() if (part := share(said)) is not None},
         expected=_expected(pairs, terms),
-    )  # fmt: skip
+    )
     words: dict[Outcome, Word] = {"passed": "within_noise", "failed": "worse", "incomparable": "incomparable"}
     return replace(
-        first, command="gate", subjects=[*(each.subjects[0] for each in comparisons), canary], pairs=pairs, gate=gate,
-        word=words[outcome], verdict=_verdict(canary, pairs, gate), notes=_notes(comparisons, pairs, terms),
+        first,
+        command="gate",
+        subjects=[*(each.subjects[0] for each in comparisons), canary],
+        pairs=pairs,
+        gate=gate,
+        word=words[outcome],
+        verdict=_verdict(canary, pairs, gate),
+        notes=_notes(comparisons, pairs, terms),
         files=sum(each.files for each in comparisons),
-    )  # fmt: skip
+    )
 
 
 def _excused(pair: Pair, terms: Terms) -> Pair:
@@ -68,12 +77,17 @@ def _outvoted(pairs: Sequence[Pair], terms: Terms) -> list[Pair]:
         if bad and 2 * len(bad) <= len(answers):
             excuses[question] = f"so against {len(bad)} of {len(answers)} good runs only"
     return [
-        replace(pair, answers=[
-            replace(each, excused=excuses[each.question]) if each.question in excuses and each.word in BAD and not each.excused
-            else each for each in pair.answers
-        ])
+        replace(
+            pair,
+            answers=[
+                replace(each, excused=excuses[each.question])
+                if each.question in excuses and each.word in BAD and not each.excused
+                else each
+                for each in pair.answers
+            ],
+        )
         for pair in pairs
-    ]  # fmt: skip
+    ]
 
 
 def _excuse(answer: Answer, terms: Terms) -> str | None:

@@ -35,9 +35,13 @@ def unlike_parameters(left: Run, right: Run) -> Iterator[Unlike]:
             name, one, other = apart[0]
             message = f"{_some([each[0] for each in apart])} {'is' if len(apart) == 1 else 'are'} {words}: {one} and {other}"
             yield Unlike(
-                name=f"tensors.{field}", kind=kind, left=f"{name}: {one}", right=f"{name}: {other}", invalidates=[*invalidates],
+                name=f"tensors.{field}",
+                kind=kind,
+                left=f"{name}: {one}",
+                right=f"{name}: {other}",
+                invalidates=[*invalidates],
                 message=message,
-            )  # fmt: skip
+            )
     yield from _loss_scale(left, right)
 
 
@@ -52,9 +56,7 @@ def _other_names(left: Sequence[str], right: Sequence[str]) -> Unlike:
     parts = [f"{_some(names)} only in the {which}" for names, which in ((gone, "first"), (new, "second")) if names]
     message = f"the models are not the same: {', '.join(parts)}; what they share is compared"
     count = plural(len(left), "tensor"), plural(len(right), "tensor")
-    return Unlike(
-        name="tensors", kind="model", left=count[0], right=count[1], invalidates=[*TENSORS, *EXACT], message=message
-    )  # fmt: skip
+    return Unlike(name="tensors", kind="model", left=count[0], right=count[1], invalidates=[*TENSORS, *EXACT], message=message)
 
 
 def _value(fact: TensorFacts, field: str) -> Any:

@@ -58,8 +58,9 @@ def parity(left: Path, right: Path, *, loss: float | None = None, parameters: fl
     answers = [
         _answer("parity_loss", "Do the losses agree?", losses, "nats/token", f"in {coarsest}"),
         _answer("parity_parameters", "Do the weights agree?", weights, "1", "relative"),
-        *_recorded(mine), *(_recorded(theirs) if right != left else ()),
-    ]  # fmt: skip
+        *_recorded(mine),
+        *(_recorded(theirs) if right != left else ()),
+    ]
     over = sorted((each.first for each in (losses, weights) if each.first), key=lambda each: each.step)
     both = [answer.word for answer in answers[:2]]
     word = _whole([answer.word for answer in answers] if set(both) == {"not_recorded"} else both)
@@ -69,9 +70,16 @@ def parity(left: Path, right: Path, *, loss: float | None = None, parameters: fl
         message=f"limits of {coarsest}: {LOSS[coarsest]:.3g} nats of a loss, {PARAMETERS[coarsest]:.3g} of a weight",
     )
     return Pair(
-        left=str(left), right=str(right), word=word, verdict=verdict, noise=noise, unlike=unlike(mine, theirs), answers=answers,
-        parting=over[0] if over else None, propagation=over,
-    )  # fmt: skip
+        left=str(left),
+        right=str(right),
+        word=word,
+        verdict=verdict,
+        noise=noise,
+        unlike=unlike(mine, theirs),
+        answers=answers,
+        parting=over[0] if over else None,
+        propagation=over,
+    )
 
 
 def _whole(words: list[Word]) -> Word:
@@ -152,9 +160,7 @@ def _number(value: Any) -> float | None:
     return float(value) if is_number(value) else None
 
 
-def _take(
-    worst: Worst, name: str, where: str | None, step: int, values: tuple[float, float], far: float, limit: float
-) -> None:  # fmt: skip
+def _take(worst: Worst, name: str, where: str | None, step: int, values: tuple[float, float], far: float, limit: float) -> None:
     """Count one difference; a number that only one of both has is infinitely far."""
     if math.isnan(far):
         far = 0.0 if math.isnan(values[0]) and math.isnan(values[1]) else math.inf
@@ -168,7 +174,7 @@ def _take(
         )
         worst.first = Departure(
             statistic=name, where=where, step=step, left=to_word(values[0]), right=to_word(values[1]), band=limit, message=message
-        )  # fmt: skip
+        )
 
 
 def _answer(name: str, title: str, worst: Worst, unit: str, how: str) -> Answer:
@@ -196,6 +202,11 @@ def _recorded(run: Run) -> Iterator[Answer]:
         message = f"{run.name} recorded a {metric.name} of {value:.3g} itself; the limit in float32 is {limit:.3g}"
         word: Word = "different" if value > limit else "within_noise" if value else "same"
         yield Answer(
-            question=f"recorded_{metric.name}", title=f"Does {run.name} agree with its own reference?", word=word,
-            right=to_word(value), band=limit, unit=unit, message=message,
-        )  # fmt: skip
+            question=f"recorded_{metric.name}",
+            title=f"Does {run.name} agree with its own reference?",
+            word=word,
+            right=to_word(value),
+            band=limit,
+            unit=unit,
+            message=message,
+        )

@@ -42,9 +42,7 @@ class Parting(Struct, frozen=True, kw_only=True):
     aside: str = ""
 
 
-def parting(
-    both: Both, *, without: Collection[Metric] = (), one_plan: bool = False, first_points: int = 3
-) -> Parting:  # fmt: skip
+def parting(both: Both, *, without: Collection[Metric] = (), one_plan: bool = False, first_points: int = 3) -> Parting:
     """Return where two runs part.
 
     Runs whose first losses agree in every bit are the same training until their first difference: there is no noise to
@@ -128,9 +126,14 @@ def _departure(path: str, paired: Paired, row: int, column: int) -> Departure:
     left, right = paired.cell(row, column)
     shown = ["not recorded" if value is None else f"{value:.9g}" for value in (left, right)]
     return Departure(
-        statistic=name, where=where, step=step, left=_word(left), right=_word(right), unit=paired.unit,
+        statistic=name,
+        where=where,
+        step=step,
+        left=_word(left),
+        right=_word(right),
+        unit=paired.unit,
         message=f"step {step}: {name}{place} is {shown[0]} in the first and {shown[1]} in the second; until then all was equal",
-    )  # fmt: skip
+    )
 
 
 def _word(value: float | None) -> Number | None:
@@ -183,9 +186,13 @@ def _is_steady(paired: Paired, *, share: float = 0.9) -> Mask:
 def _exactly(name: str, paired: Paired, row: int, column: int) -> Departure:
     left, right, step = float(paired.left[row, column]), float(paired.right[row, column]), int(paired.steps[row])
     return Departure(
-        statistic=name, step=step, left=left, right=right, unit=paired.unit,
+        statistic=name,
+        step=step,
+        left=left,
+        right=right,
+        unit=paired.unit,
         message=f"step {step}: {name} is {left:.4g} in the first and {right:.4g} in the second; {DECIDED}",
-    )  # fmt: skip
+    )
 
 
 def _whole(both: Both, without: Collection[Metric], *, share: float = 0.01) -> Iterator[Departure]:
@@ -222,6 +229,11 @@ def _left_band(name: str, unit: str, found: Stretches, row: int, limit: float) -
     left, right, band = float(found.left[row]), float(found.right[row]), float(limit * found.spread[row])
     step = int(found.first[row])
     return Departure(
-        statistic=name, step=step, left=left, right=right, band=band, unit=unit,
+        statistic=name,
+        step=step,
+        left=left,
+        right=right,
+        band=band,
+        unit=unit,
         message=f"from step {step} on {name} is {left:.4g} in the first and {right:.4g} in the second; noise explains {band:.2g}",
-    )  # fmt: skip
+    )

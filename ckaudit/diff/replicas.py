@@ -41,10 +41,14 @@ def replicas_pair(run: Run) -> Pair:
     if not drifted:
         return _made(run, "same", f"all {count} hold the same parameters", [], [])
     answers = [
-        Answer(question=f"replicas@{each.where}", title=f"Does {each.where} hold what the others do?", word="different",
-               message=each.message)
+        Answer(
+            question=f"replicas@{each.where}",
+            title=f"Does {each.where} hold what the others do?",
+            word="different",
+            message=each.message,
+        )
         for each in drifted
-    ]  # fmt: skip
+    ]
     return _made(run, "different", f"of {count}, {plural(len(drifted), 'rank')} drifted: {drifted[0].message}", drifted, answers)
 
 
@@ -80,6 +84,12 @@ def _is_tie(hashes: Series, row: int) -> bool:
 def _made(run: Run, word: Word, message: str, drifted: list[Departure], answers: list[Answer]) -> Pair:
     whole = Answer(question="replicas", title=TITLE, word=word, message=message)
     return Pair(
-        left=run.name, right=run.name, word=word, verdict=message, noise=NOISE, answers=[whole, *answers],
-        parting=drifted[0] if drifted else None, propagation=drifted,
-    )  # fmt: skip
+        left=run.name,
+        right=run.name,
+        word=word,
+        verdict=message,
+        noise=NOISE,
+        answers=[whole, *answers],
+        parting=drifted[0] if drifted else None,
+        propagation=drifted,
+    )

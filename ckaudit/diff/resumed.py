@@ -80,13 +80,17 @@ def _answers(seam: Seam, several: bool) -> Iterator[Answer]:
         answer = look(seam)
         if answer is not None:
             yield Answer(
-                question=f"{answer.question}@{seam.step}" if several else answer.question, title=answer.title, word=answer.word,
-                left=answer.left, right=answer.right, band=answer.band, unit=answer.unit, message=answer.message,
-            )  # fmt: skip
+                question=f"{answer.question}@{seam.step}" if several else answer.question,
+                title=answer.title,
+                word=answer.word,
+                left=answer.left,
+                right=answer.right,
+                band=answer.band,
+                unit=answer.unit,
+                message=answer.message,
+            )
 
 
-def _made(
-    left: str, right: str, word: Word, verdict: str, answers: list[Answer], one: Run | None, other: Run | None
-) -> Pair:  # fmt: skip
+def _made(left: str, right: str, word: Word, verdict: str, answers: list[Answer], one: Run | None, other: Run | None) -> Pair:
     alike = unlike(one, other) if one is not None and other is not None else []
     return Pair(left=left, right=right, word=word, verdict=verdict, noise=NOISE, answers=answers, unlike=alike)

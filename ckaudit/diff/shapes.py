@@ -11,14 +11,7 @@ from msgspec import Struct
 
 from ckaudit.contract.diff import Drift
 from ckaudit.contract.numbers import to_word
-from ckaudit.diff.distances import (
-    chance_index,
-    distribution,
-    rank_correlation,
-    relative_distance,
-    stability_index,
-    wasserstein,
-)
+from ckaudit.diff.distances import chance_index, distribution, rank_correlation, relative_distance, stability_index, wasserstein
 from ckaudit.diff.files import checkpoints_of, read_document
 
 Document = Mapping[str, Any]
@@ -28,9 +21,13 @@ UNITS = {"wasserstein": "sd", "psi": "nats", "head_entropy": "nats"}
 SHIFT = 0.1  # of the stability index: below it is no shift (Siddiqi 2006)
 GRIDS = (("weights", "sampled_grid_32x32"), ("gradients", "sampled_grid_32x32"), ("attention", "sampled_qk_grid_32x32_per_head"))
 FARTHEST: dict[str, Callable[[float], float]] = {
-    "wasserstein": abs, "psi": abs, "grid": abs, "head_entropy": abs, "movement_rank": lambda value: 1 - value,
+    "wasserstein": abs,
+    "psi": abs,
+    "grid": abs,
+    "head_entropy": abs,
+    "movement_rank": lambda value: 1 - value,
     "norm": lambda ratio: abs(math.log(ratio)) if ratio > 0 else math.inf,
-}  # fmt: skip
+}
 """Measures in the order that they are told in, and how far a value of each is from what equal parts have."""
 
 
@@ -184,9 +181,16 @@ def _movement(left: Document, right: Document) -> Iterator[Far]:
 
 def _drift(far: Far, step: int) -> Drift:
     return Drift(
-        measure=far.measure, section=far.section, where=far.where, step=step, left=far.left, right=far.right,
-        value=to_word(far.value), unit=UNITS.get(far.measure, "1"), message=_sentence(far),
-    )  # fmt: skip
+        measure=far.measure,
+        section=far.section,
+        where=far.where,
+        step=step,
+        left=far.left,
+        right=far.right,
+        value=to_word(far.value),
+        unit=UNITS.get(far.measure, "1"),
+        message=_sentence(far),
+    )
 
 
 def _sentence(far: Far, *, shift: float = SHIFT, large: float = 0.25) -> str:

@@ -10,11 +10,24 @@ from ckaudit.diff.values import RECORDING, values
 
 HEADER = RECORDING | {"step", "model_scale_hint"}
 """Members that say when and why a checkpoint was taken and what it leaves out, not what the model is."""
-SHARES = frozenset({
-    "sharp_share_per_head", "max_attn_per_head", "upper_triangle_mass_per_head", "nearest_similarity_per_head",
-    "normalized_entropy_per_head", "zero_fraction", "sparsity", "outlier_rate", "duplicate_share", "target_shift_match",
-    "target_equals_input", "clip_coefficient", "exact_match", "overlap",
-})  # fmt: skip
+SHARES = frozenset(
+    {
+        "sharp_share_per_head",
+        "max_attn_per_head",
+        "upper_triangle_mass_per_head",
+        "nearest_similarity_per_head",
+        "normalized_entropy_per_head",
+        "zero_fraction",
+        "sparsity",
+        "outlier_rate",
+        "duplicate_share",
+        "target_shift_match",
+        "target_equals_input",
+        "clip_coefficient",
+        "exact_match",
+        "overlap",
+    }
+)
 """Statistics between 0 and 1, whose changes are told as they are: from 0 to 0.01 is little, though of no size before."""
 HUGE = 10**300
 SCALED = SHARES | {"mean"}
@@ -85,7 +98,7 @@ def differences(left: Mapping[str, Any], right: Mapping[str, Any], *, signed_zer
 
 def _members(
     tallies: dict[str, Tally], section: str, name: str, left: dict[str, Any], right: dict[str, Any], signed_zeros: bool
-) -> None:  # fmt: skip
+) -> None:
     """Count the fields of one place. Numbers, nearly all there is, are counted here without a call for each."""
     for key in left if left.keys() == right.keys() else dict.fromkeys((*left, *right)):
         one, other = left.get(key), right.get(key)
@@ -101,9 +114,7 @@ def _members(
             _count(tally, f"{section}.{key}", name, one, other, signed_zeros, left.get("std"))
 
 
-def _count(
-    tally: Tally, name: str, where: str | None, left: Any, right: Any, signed_zeros: bool, scale: Any = None
-) -> None:  # fmt: skip
+def _count(tally: Tally, name: str, where: str | None, left: Any, right: Any, signed_zeros: bool, scale: Any = None) -> None:
     """Count one value, or a list of them, of a statistic."""
     if left == right and not (signed_zeros and _hides_zero(left, right)):
         tally.same += 1

@@ -14,7 +14,7 @@ _ORDER = ("data", "activations", "attention", "moe", "loss", "scalars", "gradien
 
 def values(
     left: Mapping[str, Any], right: Mapping[str, Any], *, without: Collection[str] = RECORDING
-) -> Iterator[tuple[str, str | None, Any, Any]]:  # fmt: skip
+) -> Iterator[tuple[str, str | None, Any, Any]]:
     """Yield what both checkpoints say, None for one that does not, in the order in which a step computes it.
 
     Of a section with places, each place with all its fields: section, place, both. Of others, each value that is no object:

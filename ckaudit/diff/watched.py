@@ -35,8 +35,18 @@ NAMES: Mapping[str, str] = {
 }
 """Paths that are a metric as they stand, one of each section: what follows the parting is told by these alone."""
 
-ORDER = ("data", "learning_rate", "activations", "attention", "train_loss_raw", "gradients", "grad_global_norm",
-         "weight_deltas", "weights", "optimizer")  # fmt: skip
+ORDER = (
+    "data",
+    "learning_rate",
+    "activations",
+    "attention",
+    "train_loss_raw",
+    "gradients",
+    "grad_global_norm",
+    "weight_deltas",
+    "weights",
+    "optimizer",
+)
 """How a step comes about: what stands first can be the reason of what stands behind."""
 
 

@@ -24,10 +24,16 @@ def whole(subjects: Sequence[str], pairs: Sequence[Pair], *, files: int = 0, not
     """
     named = [replace(pair, left=subjects[0], right=name) for pair, name in zip(pairs, subjects[1:], strict=True)]
     return Comparison(
-        schema_version=VERSION, tool=f"ckaudit {__version__}", command="diff", subjects=list(subjects),
-        word=min((pair.word for pair in named), key=GRAVEST.index), verdict=_verdict(named), pairs=named,
-        notes=list(notes), files=files,
-    )  # fmt: skip
+        schema_version=VERSION,
+        tool=f"ckaudit {__version__}",
+        command="diff",
+        subjects=list(subjects),
+        word=min((pair.word for pair in named), key=GRAVEST.index),
+        verdict=_verdict(named),
+        pairs=named,
+        notes=list(notes),
+        files=files,
+    )
 
 
 def _verdict(pairs: Sequence[Pair]) -> str:

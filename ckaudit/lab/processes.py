@@ -15,12 +15,7 @@ from ckaudit.lab.training import Training
 
 
 def train(
-    plan: Plan,
-    change: Change,
-    folder: Path,
-    *,
-    grids: GridEncoding = "q8",
-    on_step: Callable[[int], object] = lambda _: None,
+    plan: Plan, change: Change, folder: Path, *, grids: GridEncoding = "q8", on_step: Callable[[int], object] = lambda _: None
 ) -> None:
     """Carry a plan out, in this process or in as many as it has ranks, and let the change finish the files.
 

@@ -129,10 +129,22 @@ def fault(
     def enter(change: type[Change]) -> type[Change]:
         name, title, story = _read(change)
         _FAULTS[name] = Fault(
-            name=name, title=title, story=story, change=change, group=group, truth=truth, acceptable=acceptable,
-            symptoms=symptoms, consequences=consequences, place=place, dev=dev, test=test, detectable=detectable,
-            family=family, harmless=harmless,
-        )  # fmt: skip
+            name=name,
+            title=title,
+            story=story,
+            change=change,
+            group=group,
+            truth=truth,
+            acceptable=acceptable,
+            symptoms=symptoms,
+            consequences=consequences,
+            place=place,
+            dev=dev,
+            test=test,
+            detectable=detectable,
+            family=family,
+            harmless=harmless,
+        )
         return change
 
     return enter
@@ -161,9 +173,7 @@ def experiment(
 
     def enter(arms: Callable[[], Mapping[str, Change]]) -> Experiment:
         _, title, story = _read(arms)
-        made = Experiment(
-            name=arms.__name__, id=id, title=title, story=story, arms=arms(), look=look, steps=steps, family=family
-        )  # fmt: skip
+        made = Experiment(name=arms.__name__, id=id, title=title, story=story, arms=arms(), look=look, steps=steps, family=family)
         _EXPERIMENTS[made.name] = made
         return made
 

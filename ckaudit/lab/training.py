@@ -129,9 +129,15 @@ class Training:
     def _record(self, *, start_step: int) -> Recorder:
         told = self.change.facts(facts(self.plan, self.corpus))
         return Recorder(
-            self.wrapped, self.folder, optimizer=self.optimizer, scaler=self.scaler, start_step=start_step,
-            suffix=".json.zst", grids=self.grids, **told,
-        )  # fmt: skip
+            self.wrapped,
+            self.folder,
+            optimizer=self.optimizer,
+            scaler=self.scaler,
+            start_step=start_step,
+            suffix=".json.zst",
+            grids=self.grids,
+            **told,
+        )
 
     def _train_step(self) -> None:
         self.change.begin(self)

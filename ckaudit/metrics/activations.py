@@ -117,9 +117,11 @@ def activation_max_abs(run: Run) -> Series:
 
 
 @metric(
-    unit="1", reads=[activation_mean, activation_std, "activations.*.min", "activations.*.max"],
-    source="Bhatia & Davis 2000, theorem 1", memory=1,
-)  # fmt: skip
+    unit="1",
+    reads=[activation_mean, activation_std, "activations.*.min", "activations.*.max"],
+    source="Bhatia & Davis 2000, theorem 1",
+    memory=1,
+)
 def activation_saturation(run: Run) -> Series:
     r"""How near each module's outputs are to sitting at their two ends only.
 

@@ -6,9 +6,15 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
 OPEN_RATES = (
-    "overflow_rate", "moe_drop_rate", "activation_outlier_rate", "near_dup_rate", "train_val_overlap", "data_toxicity_rate",
-    "pii_hit_rate", "memorization_rate",
-)  # fmt: skip
+    "overflow_rate",
+    "moe_drop_rate",
+    "activation_outlier_rate",
+    "near_dup_rate",
+    "train_val_overlap",
+    "data_toxicity_rate",
+    "pii_hit_rate",
+    "memorization_rate",
+)
 """Rates that the catalogue has in percent and that are usually below one."""
 
 

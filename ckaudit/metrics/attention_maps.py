@@ -129,8 +129,9 @@ def _kinds(shares: Floats, rows: Steps, even: Floats, *, mass: float = 0.5, fart
     first = shares[..., 0].mean(axis=2)
     return np.select(
         [np.isnan(even), even > UNIFORM_ABOVE, first > mass, placed[..., farthest] > mass, near > mass],
-        [np.nan, 3.0, 1.0, 2.0, 0.0], 4.0,
-    )  # fmt: skip
+        [np.nan, 3.0, 1.0, 2.0, 0.0],
+        4.0,
+    )
 
 
 def _mass_at(shares: Floats, columns: Steps) -> Floats:

@@ -179,9 +179,7 @@ def _windows(run: Run, name: str, counter: str, *, window: int = 50, digits: flo
     known = passed.sum(axis=1) > digits * digit
     begins, ends = steps[: count * window : window], steps[inside].reshape(count, window)[:, -1:].ravel()
     sums = [np.nancumsum(each).reshape(count, window) for each in (passed, np.where(np.isnan(passed), 0.0, apart), gained)]
-    return _Windows(
-        begins[known], ends[known], said[known], passed[known], apart[known], gained[known], np.stack(sums)[:, known]
-    )  # fmt: skip
+    return _Windows(begins[known], ends[known], said[known], passed[known], apart[known], gained[known], np.stack(sums)[:, known])
 
 
 def _rate(run: Run, name: str, source: Series, hits: Mask, *, whole: float = 100.0, slack: float = 0.005) -> Iterator[Bounds]:

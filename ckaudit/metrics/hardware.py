@@ -40,10 +40,7 @@ def _share(run: Run, part: str, name: str) -> Series:
 
 
 @metric(
-    unit="1",
-    reads=["rank_facts.input_time", "rank_facts.step_time", "dataloader_stall_frac"],
-    source="catalogue M44",
-    memory=1,
+    unit="1", reads=["rank_facts.input_time", "rank_facts.step_time", "dataloader_stall_frac"], source="catalogue M44", memory=1
 )
 def dataloader_stall_frac(run: Run) -> Series:
     r"""Share of the step that is spent waiting for data.

@@ -24,9 +24,11 @@ def head_similarity(run: Run) -> Series:
 
 
 @metric(
-    unit="kind", reads=["attention.*.kind_per_head", *GRIDS, *OF_HEADS],
-    source="playbook D2.5 and D3.1; Voita et al. 2019", memory=1,
-)  # fmt: skip
+    unit="kind",
+    reads=["attention.*.kind_per_head", *GRIDS, *OF_HEADS],
+    source="playbook D2.5 and D3.1; Voita et al. 2019",
+    memory=1,
+)
 def head_kind(run: Run) -> Series:
     r"""What each head mostly follows: 0 positional, 1 first token, 2 diagonal, 3 uniform, 4 content.
 

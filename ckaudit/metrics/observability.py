@@ -18,8 +18,14 @@ DAY = 86_400.0
 
 
 _PLACES = (
-    train_loss_raw, val_loss, grad_global_norm, nonfinite_weights, nonfinite_gradients, nonfinite_activations, skipped_updates,
-)  # fmt: skip
+    train_loss_raw,
+    val_loss,
+    grad_global_norm,
+    nonfinite_weights,
+    nonfinite_gradients,
+    nonfinite_activations,
+    skipped_updates,
+)
 
 
 @metric(unit="places", reads=[*_PLACES, "nan_inf_events"], source="catalogue M60", memory=1)

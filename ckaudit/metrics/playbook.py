@@ -10,9 +10,21 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series, merged_steps
 
 Kind = Literal[
-    "rises", "falls", "is never back", "is never back up", "shifts", "humps", "slides up", "slides down", "surges", "spikes",
-    "warms up again", "goes back", "differs", "stays high",
-]  # fmt: skip
+    "rises",
+    "falls",
+    "is never back",
+    "is never back up",
+    "shifts",
+    "humps",
+    "slides up",
+    "slides down",
+    "surges",
+    "spikes",
+    "warms up again",
+    "goes back",
+    "differs",
+    "stays high",
+]
 
 
 class BadShape(NamedTuple):

@@ -75,10 +75,7 @@ class Spikes:
         median = self._window.median()
         floor = max(self._finest.smallest() / 2, self._least * abs(median))
         spread = max(SIGMA * self._window.deviation(median), floor)
-        return Standing(
-            None if spread <= 0 else (value - median) / spread,
-            None if median <= 0 else value / median,
-        )
+        return Standing(None if spread <= 0 else (value - median) / spread, None if median <= 0 else value / median)
 
 
 class Share:

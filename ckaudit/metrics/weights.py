@@ -38,9 +38,11 @@ def weight_norm(run: Run) -> Series:
 
 
 @metric(
-    unit="1", reads=["weights.*.mean", "weights.*.std", "weights.*.frobenius_norm", "weights.*.numel"],
-    source="definition", memory=1,
-)  # fmt: skip
+    unit="1",
+    reads=["weights.*.mean", "weights.*.std", "weights.*.frobenius_norm", "weights.*.numel"],
+    source="definition",
+    memory=1,
+)
 def weight_rms(run: Run) -> Series:
     r"""Root mean square of each weight tensor's elements.
 
@@ -117,9 +119,7 @@ def update_to_weight_global(run: Run) -> Series:
     return filled(run.scalar("update_to_weight"), made)
 
 
-@metric(
-    unit="1", reads=["weight_deltas.*.moved", GRID, "weights.*.mean", "weights.*.std", weight_rms], source="playbook D2.6"
-)  # fmt: skip
+@metric(unit="1", reads=["weight_deltas.*.moved", GRID, "weights.*.mean", "weights.*.std", weight_rms], source="playbook D2.6")
 def relative_movement(run: Run) -> Series:
     r"""How far each weight tensor has come from where it started.
 
@@ -142,9 +142,10 @@ def relative_movement(run: Run) -> Series:
 
 
 @metric(
-    unit="1", source="playbook D1.5",
+    unit="1",
+    source="playbook D1.5",
     reads=[GRID, *(f"weights.*.{name}" for name in NUMBERS), "weights.*.percentiles", weight_rms, "weight_deltas.*.norm"],
-)  # fmt: skip
+)
 def weight_statistics_change(run: Run) -> Series:
     r"""How far anything that checkpoints show of a weight tensor has changed since the one before, relative to its size.
 

@@ -21,12 +21,7 @@ from ckaudit.run.run import Run
 
 @takes_any_numbers
 def panels(
-    run: Run,
-    report: Report,
-    *,
-    path: Path | None,
-    other: tuple[Run, Report] | None = None,
-    comparison: Comparison | None = None,
+    run: Run, report: Report, *, path: Path | None, other: tuple[Run, Report] | None = None, comparison: Comparison | None = None
 ) -> Panels:
     """Return the pictures of a run.
 
@@ -41,9 +36,7 @@ def panels(
     scene = Scene(run, report, path, beside, comparison)
     made = completed(scene, [each(scene) for each in tabs() if comparison is not None or each.id != "other_run"])
     subjects = [report.subject, *([other[1].subject] if other else [])]
-    return Panels(
-        schema_version=VERSION, subjects=subjects, tabs=made, links=links(scene, made), notes=list(_notes(made)),
-    )  # fmt: skip
+    return Panels(schema_version=VERSION, subjects=subjects, tabs=made, links=links(scene, made), notes=list(_notes(made)))
 
 
 def panel_reads(*, beside: bool = False) -> frozenset[str]:

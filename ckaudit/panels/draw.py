@@ -67,11 +67,20 @@ def curves(
     unit = scene.run.shown_unit(metrics()[shown[0]].unit)
     log = log and all(series.values[series.finite].min(initial=1.0) > 0 for _, each, series in found if each not in right)
     return Chart(
-        id=name, title=title, shape="lines", metrics=there, formula=formula(*there), unit=unit,
-        right_unit=metrics()[right[0]].unit if any(each in there for each in right) else "", stacked=stacked, log=log,
-        traces=traces, lines=list(lines), marks=marks(scene, None if marked else there),
+        id=name,
+        title=title,
+        shape="lines",
+        metrics=there,
+        formula=formula(*there),
+        unit=unit,
+        right_unit=metrics()[right[0]].unit if any(each in there for each in right) else "",
+        stacked=stacked,
+        log=log,
+        traces=traces,
+        lines=list(lines),
+        marks=marks(scene, None if marked else there),
         note=". ".join(each for each in (note, *left_out.values()) if each),
-    )  # fmt: skip
+    )
 
 
 def _sides(scene: Scene) -> list[Scene]:
@@ -126,9 +135,17 @@ def heat(
     told = [f"{len(order)} of {len(series.labels)} rows"] if len(order) < len(series.labels) else []
     told += [f"{len(kept)} of {len(series.steps)} steps"] if len(kept) < len(series.steps) else []
     return Chart(
-        id=name, title=title, shape="heatmap", metrics=[metric], formula=formula(metric), unit=series.unit, log=log,
-        matrix=matrix, marks=marks(scene, [metric]), note=f"{' and '.join(told)} are drawn" if told else "",
-    )  # fmt: skip
+        id=name,
+        title=title,
+        shape="heatmap",
+        metrics=[metric],
+        formula=formula(metric),
+        unit=series.unit,
+        log=log,
+        matrix=matrix,
+        marks=marks(scene, [metric]),
+        note=f"{' and '.join(told)} are drawn" if told else "",
+    )
 
 
 def bars(
@@ -149,9 +166,17 @@ def bars(
     names = [series.labels[place] for place in order]
     told = f"; {len(order)} of {len(series.labels)} are drawn" if len(order) < len(series.labels) else ""
     return Chart(
-        id=name, title=title, shape="bars", metrics=[metric], formula=formula(metric), unit=series.unit, log=log, x="place",
-        traces=[_bar_row(each, names, run) for run, each in sides], note=f"at step {int(series.steps[-1])}{told}",
-    )  # fmt: skip
+        id=name,
+        title=title,
+        shape="bars",
+        metrics=[metric],
+        formula=formula(metric),
+        unit=series.unit,
+        log=log,
+        x="place",
+        traces=[_bar_row(each, names, run) for run, each in sides],
+        note=f"at step {int(series.steps[-1])}{told}",
+    )
 
 
 def _bar_row(series: Series, names: list[str], run: int) -> Trace:

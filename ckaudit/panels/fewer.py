@@ -30,8 +30,9 @@ def _thinned(chart: Chart) -> Chart:
         chart,
         traces=[_fewer_points(each, evened=chart.stacked) for each in chart.traces] if chart.shape == "lines" else chart.traces,
         matrix=_fewer_columns(chart.matrix) if chart.matrix else None,
-        frames=_every_second(chart.frames), ridges=_every_second(chart.ridges),
-    )  # fmt: skip
+        frames=_every_second(chart.frames),
+        ridges=_every_second(chart.ridges),
+    )
 
 
 def _fewer_points(trace: Trace, *, evened: bool) -> Trace:

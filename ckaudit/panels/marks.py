@@ -21,11 +21,18 @@ def marks(scene: Scene, names: Collection[str] | None = None, *, most: int = 40)
         most: Findings at most, the gravest.
     """
     found = [
-        Mark(step=each.first_step, until=each.last_step, kind="finding", text=each.message, severity=each.severity,
-             code=each.code, finding=place)
+        Mark(
+            step=each.first_step,
+            until=each.last_step,
+            kind="finding",
+            text=each.message,
+            severity=each.severity,
+            code=each.code,
+            finding=place,
+        )
         for place, each in enumerate(scene.report.findings)
         if each.first_step is not None and (names is None or set(metrics_of(each)) & set(names))
-    ]  # fmt: skip
+    ]
     found = found[:most] + _spikes(scene, names) + (_events(scene) if names is None else [])
     return sorted(found, key=lambda mark: mark.step)
 

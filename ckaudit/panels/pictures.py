@@ -30,10 +30,16 @@ def ridges(scene: Scene, name: str, title: str, section: str, *, most: int = 12)
         return None
     kept = anchors(scene.run.tensors, there, _wanted(scene), most)
     return Chart(
-        id=name, title=title, shape="ridges", unit="1", formula=r"c_b / \textstyle\sum_j c_j",
-        x=f"value of {section}", ridges=list(_ridges(taken, section, kept)),
-        note=_note(kept, there, taken, scene), marks=marks(scene, []),
-    )  # fmt: skip
+        id=name,
+        title=title,
+        shape="ridges",
+        unit="1",
+        formula=r"c_b / \textstyle\sum_j c_j",
+        x=f"value of {section}",
+        ridges=list(_ridges(taken, section, kept)),
+        note=_note(kept, there, taken, scene),
+        marks=marks(scene, []),
+    )
 
 
 def _ridges(taken: Sequence[Snapshot], section: str, kept: Sequence[str]) -> Iterator[Ridge]:
@@ -73,9 +79,15 @@ def grids(scene: Scene, name: str, title: str, section: str, *, most: int = 12, 
         if (packed := _cells(dict(shot.members(section)).get(each, {}).get(field))) is not None
     ]
     return Chart(
-        id=name, title=title, shape="grids", unit="1", x="sampled column", frames=frames, note=_note(kept, there, taken, scene),
+        id=name,
+        title=title,
+        shape="grids",
+        unit="1",
+        x="sampled column",
+        frames=frames,
+        note=_note(kept, there, taken, scene),
         formula=r"W_{\lfloor i n / 32 \rfloor, \lfloor j m / 32 \rfloor}",
-    )  # fmt: skip
+    )
 
 
 def _cells(grid: object) -> Grid | None:
@@ -116,9 +128,15 @@ def of_heads(scene: Scene, name: str, title: str, *, places: int = 16, steps: in
     told += [f"{heads} heads of each"] if any(len(stack) > heads for stack in found.values) else []
     told += [f"{len(chosen)} of {len(when)} steps"] if len(chosen) < len(when) else []
     return Chart(
-        id=name, title=title, shape="grids", unit="1", x="sampled key", metrics=["head_kind"], frames=_in_turn(frames),
+        id=name,
+        title=title,
+        shape="grids",
+        unit="1",
+        x="sampled key",
+        metrics=["head_kind"],
+        frames=_in_turn(frames),
         note=f"{' and '.join(told)} are drawn" if told else "",
-    )  # fmt: skip
+    )
 
 
 def _in_turn(frames: list[Frame]) -> list[Frame]:
@@ -142,11 +160,21 @@ def redundancy(scene: Scene, name: str, title: str, *, layers: int = 4, steps: i
         for step, layer, stack in zip(found.steps, found.labels, found.values, strict=True)
         if layer in kept and step in chosen and stack.ndim == 3 and len(stack) > 1
     ]
-    return Chart(
-        id=name, title=title, shape="grids", metrics=["head_similarity"], unit="1", x="head",
-        formula=r"\frac{\langle A_h, A_g \rangle}{\lVert A_h \rVert \lVert A_g \rVert}", frames=_in_turn(frames),
-        note="of maps sampled at 32 by 32",
-    ) if frames else None  # fmt: skip
+    return (
+        Chart(
+            id=name,
+            title=title,
+            shape="grids",
+            metrics=["head_similarity"],
+            unit="1",
+            x="head",
+            formula=r"\frac{\langle A_h, A_g \rangle}{\lVert A_h \rVert \lVert A_g \rVert}",
+            frames=_in_turn(frames),
+            note="of maps sampled at 32 by 32",
+        )
+        if frames
+        else None
+    )
 
 
 def attention_grids(scene: Scene) -> Grids:

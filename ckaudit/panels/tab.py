@@ -55,9 +55,16 @@ class TabKind(Struct, frozen=True, eq=False):
         places = [place for place, finding in enumerate(scene.report.findings) if self.owns(finding)]
         word, text = said or _settle(answers, [scene.report.findings[each] for each in places], self.checks(scene), board.charts)
         return Tab(
-            id=self.id, question=self.question, kind=self.kind, word=word, answer=text, charts=board.charts,
-            answers=[*answers, *others], findings=places, missing=board.missing,
-        )  # fmt: skip
+            id=self.id,
+            question=self.question,
+            kind=self.kind,
+            word=word,
+            answer=text,
+            charts=board.charts,
+            answers=[*answers, *others],
+            findings=places,
+            missing=board.missing,
+        )
 
     def owns(self, finding: Finding) -> bool:
         """Tell whether a finding belongs here: to a question by its rule, to a dashboard by what it rests on."""

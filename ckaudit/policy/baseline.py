@@ -114,10 +114,18 @@ def _distance(entry: Accepted, finding: Finding) -> int:
 def accepted(finding: Finding, command: str, reason: str | None) -> Accepted:
     """Return the entry for a finding."""
     return Accepted(
-        command=command, code=finding.code, name=finding.name, severity=finding.severity, message=finding.message,
-        where=finding.where, also=finding.also, first_step=finding.first_step, file=finding.file, pointer=finding.pointer,
+        command=command,
+        code=finding.code,
+        name=finding.name,
+        severity=finding.severity,
+        message=finding.message,
+        where=finding.where,
+        also=finding.also,
+        first_step=finding.first_step,
+        file=finding.file,
+        pointer=finding.pointer,
         reason=reason,
-    )  # fmt: skip
+    )
 
 
 def read_baseline(path: Path) -> list[Accepted]:
@@ -138,6 +146,8 @@ def read_baseline(path: Path) -> list[Accepted]:
 
 def file_of(entries: Collection[Accepted]) -> BaselineFile:
     """Return the file that holds some entries, in an order that makes a small change a small difference."""
-    ordered = sorted(entries, key=lambda each: (each.command, each.code, each.file or "", each.where or "", each.first_step or 0,
-                                                each.pointer or ""))  # fmt: skip
+    ordered = sorted(
+        entries,
+        key=lambda each: (each.command, each.code, each.file or "", each.where or "", each.first_step or 0, each.pointer or ""),
+    )
     return BaselineFile(schema_version=VERSION, accepted=ordered)

@@ -30,9 +30,14 @@ class Gate(Struct, frozen=True, kw_only=True):
         scale, stage = self.policy.scale or scale, self.policy.stage or stage
         clauses, profiles = self.policy.at(scale, stage)
         return clauses, PolicyUsed(
-            file=self.policy.file, scale=scale, stage=stage, profiles=profiles,
-            changes=list(changes(clauses)), fail_on=clauses.fail_on, require=clauses.require,
-        )  # fmt: skip
+            file=self.policy.file,
+            scale=scale,
+            stage=stage,
+            profiles=profiles,
+            changes=list(changes(clauses)),
+            fail_on=clauses.fail_on,
+            require=clauses.require,
+        )
 
 
 OPEN = Gate()

@@ -34,9 +34,14 @@ def _why_not(rule: Rule, clauses: Clauses) -> str:
 
 def _disabled(rule: Rule, reason: str) -> Check:
     return Check(
-        code=rule.code, name=rule.name, title=rule.title, severity=rule.severity,
-        outcome="skipped", reason="disabled", detail=reason,
-    )  # fmt: skip
+        code=rule.code,
+        name=rule.name,
+        title=rule.title,
+        severity=rule.severity,
+        outcome="skipped",
+        reason="disabled",
+        detail=reason,
+    )
 
 
 def _with_thresholds(rule: Rule, clauses: Clauses) -> Rule:

@@ -7,9 +7,19 @@ from msgspec import Meta, Struct
 Unanswered = Literal["error", "fail", "pass"]
 Words = Annotated[str, Meta(min_length=1)]
 QUESTIONS: tuple[str, ...] = (
-    "final_loss", "smoothed_loss", "loss_at_equal_tokens", "loss_at_equal_time", "steps_to_loss", "validation_loss",
-    "validation_slices", "stability", "clip_rate", "speed", "memory", "health",
-)  # fmt: skip
+    "final_loss",
+    "smoothed_loss",
+    "loss_at_equal_tokens",
+    "loss_at_equal_time",
+    "steps_to_loss",
+    "validation_loss",
+    "validation_slices",
+    "stability",
+    "clip_rate",
+    "speed",
+    "memory",
+    "health",
+)
 GROUPS: dict[str, tuple[str, ...]] = {
     "loss": ("final_loss", "smoothed_loss", "loss_at_equal_tokens"),
     "validation": ("validation_loss", "validation_slices"),

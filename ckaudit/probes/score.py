@@ -69,9 +69,14 @@ def score_passages(reading: Reading, passages: Sequence[Passage], subject: str, 
         count = plural(len(silent), "probe")
         notes = [f"not continued: {count}, the first is {silent[0]}; the mean of its group is that of the others"]
     return gathered(
-        "probe score", subject, _results(passages, scored), findings=faults.findings(), notes=notes,
-        files=len(reading.files), records=records,
-    )  # fmt: skip
+        "probe score",
+        subject,
+        _results(passages, scored),
+        findings=faults.findings(),
+        notes=notes,
+        files=len(reading.files),
+        records=records,
+    )
 
 
 def _key(prompt: Any) -> Any:

@@ -43,7 +43,9 @@ BAD: Mapping[str, Bad] = {
     "D1.5": Bad("weights_not_updated", "sev2", "weights are not updated"),
     "D1.6": Bad("not_deterministic", "sev2", "the training is not deterministic", ("replay_differs",)),
     "D2.1": Bad(
-        "no_downward_trend", "sev2", "the loss has no downward trend",
+        "no_downward_trend",
+        "sev2",
+        "the loss has no downward trend",
         ("loss_not_falling", "loss_frozen", "loss_rises", "loss_oscillates"),
     ),
     "D2.2": Bad("seen_text_not_learnt", "note", "what training sees is not learnt"),
@@ -75,5 +77,5 @@ BAD: Mapping[str, Bad] = {
     "D6.5": Bad("seen_probes_not_continued", "note", "not even seen probes are continued"),
     "MP-4": Bad("memory_without_generalization", "note", "seen text is known by heart, other text is not"),
     "MPC-1": Bad("known_before_training", "note", "the probes were known before training"),
-}  # fmt: skip
+}
 """The remaining questions, MP-1 to MP-3 and MPC-2 to MPC-5, are at worst to be watched."""

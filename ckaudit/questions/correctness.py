@@ -37,16 +37,30 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
 
 
 @question(
-    "D1.1", needs=[train_loss_raw], wants=[initial_loss_excess],
+    "D1.1",
+    needs=[train_loss_raw],
+    wants=[initial_loss_excess],
     rules=(
-        "nonfinite_values", "hidden_nonfinite", "initial_loss_off", "loss_not_falling", "loss_frozen", "loss_rises",
-        "target_equals_input", "target_misalignment",
+        "nonfinite_values",
+        "hidden_nonfinite",
+        "initial_loss_off",
+        "loss_not_falling",
+        "loss_frozen",
+        "loss_rises",
+        "target_equals_input",
+        "target_misalignment",
     ),
-)  # fmt: skip
+)
 def training_at_all(
-    loss: Series, excess: Series | None, *, first: int = 10, fewest: int = 6, least: float = 0.01, long: int = 100,
+    loss: Series,
+    excess: Series | None,
+    *,
+    first: int = 10,
+    fewest: int = 6,
+    least: float = 0.01,
+    long: int = 100,
     solved: float = 0.1,
-) -> Said:  # fmt: skip
+) -> Said:
     """Is it training at all?
 
     ## Looks at
@@ -89,13 +103,20 @@ def training_at_all(
 
 
 @question(
-    "D1.2", needs=[block_gradient_norm], wants=[FACTS, gradient_norm, weight_rms],
+    "D1.2",
+    needs=[block_gradient_norm],
+    wants=[FACTS, gradient_norm, weight_rms],
     rules=("vanishing_gradient", "dead_parameter", "zero_gradients", "starved_branch", "nonfinite_values", "hidden_nonfinite"),
-)  # fmt: skip
+)
 def gradient_reaches_all(
-    norm: Series, facts: Manifest | None, tensors: Series | None, rms: Series | None, *,
-    near: float = NOTE_RATIO, far: float = MAX_RATIO,
-) -> Said:  # fmt: skip
+    norm: Series,
+    facts: Manifest | None,
+    tensors: Series | None,
+    rms: Series | None,
+    *,
+    near: float = NOTE_RATIO,
+    far: float = MAX_RATIO,
+) -> Said:
     """Does the gradient reach every layer?
 
     ## Looks at
@@ -121,9 +142,11 @@ def gradient_reaches_all(
 
 
 @question(
-    "D1.3", needs=[gradient_norm], wants=[FACTS, element_type],
+    "D1.3",
+    needs=[gradient_norm],
+    wants=[FACTS, element_type],
     rules=("dead_parameter", "zero_gradients", "frozen_parameter", "nonfinite_values", "hidden_nonfinite"),
-)  # fmt: skip
+)
 def parameter_dead(
     norm: Series,
     facts: Manifest | None,
@@ -162,13 +185,21 @@ def parameter_dead(
 
 
 @question(
-    "D1.4", wants=[parity_loss_diff, parity_param_diff, gradient_check_error, train_loss_raw, element_type],
+    "D1.4",
+    wants=[parity_loss_diff, parity_param_diff, gradient_check_error, train_loss_raw, element_type],
     rules=(
-        "parity_broken", "mask_leak", "target_misalignment", "target_equals_input", "gradients_carried_over",
+        "parity_broken",
+        "mask_leak",
+        "target_misalignment",
+        "target_equals_input",
+        "gradients_carried_over",
         "evaluated_in_training_mode",
-        "loss_below_floor", "parameter_count_changed", "dtype_changed", "rank_divergence",
+        "loss_below_floor",
+        "parameter_count_changed",
+        "dtype_changed",
+        "rank_divergence",
     ),
-)  # fmt: skip
+)
 def implementation_right(
     loss: Series | None,
     parameters: Series | None,
@@ -224,20 +255,45 @@ def implementation_right(
 @question(
     "D1.5",
     wants=[
-        update_norm, update_to_weight_global, weight_statistics_change, gradient_norm, learning_rate, FINDINGS, FACTS,
+        update_norm,
+        update_to_weight_global,
+        weight_statistics_change,
+        gradient_norm,
+        learning_rate,
+        FINDINGS,
+        FACTS,
         element_type,
     ],
     rules=(
-        "barely_moving", "missing_in_optimizer", "frozen_parameter", "dead_parameter", "layer_not_contributing",
-        "learning_rate_zero", "update_out_of_band", "skipped_updates", "overflow", "weights_jump", "weights_not_as_saved",
-        "nonfinite_values", "hidden_nonfinite", "updates_held_back",
+        "barely_moving",
+        "missing_in_optimizer",
+        "frozen_parameter",
+        "dead_parameter",
+        "layer_not_contributing",
+        "learning_rate_zero",
+        "update_out_of_band",
+        "skipped_updates",
+        "overflow",
+        "weights_jump",
+        "weights_not_as_saved",
+        "nonfinite_values",
+        "hidden_nonfinite",
+        "updates_held_back",
     ),
-)  # fmt: skip
+)
 def weights_updated(
-    norm: Series | None, relative: Series | None, seen: Series | None, gradient: Series | None,
-    rate: Series | None, found: Findings, facts: Manifest | None, types: Series | None, *,
-    lowest: float = update_out_of_band.thresholds["lowest"], near: float = 0.1,
-) -> Said:  # fmt: skip
+    norm: Series | None,
+    relative: Series | None,
+    seen: Series | None,
+    gradient: Series | None,
+    rate: Series | None,
+    found: Findings,
+    facts: Manifest | None,
+    types: Series | None,
+    *,
+    lowest: float = update_out_of_band.thresholds["lowest"],
+    near: float = 0.1,
+) -> Said:
     """Are the weights updated?
 
     ## Looks at

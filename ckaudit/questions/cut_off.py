@@ -4,9 +4,14 @@ from ckaudit.causes.cause import Findings
 from ckaudit.run.tensors import TensorTable
 
 CUT_OFF = (
-    "dead_parameter", "zero_gradients", "starved_branch", "barely_moving", "layer_not_contributing", "missing_in_optimizer",
+    "dead_parameter",
+    "zero_gradients",
+    "starved_branch",
+    "barely_moving",
+    "layer_not_contributing",
+    "missing_in_optimizer",
     "frozen_parameter",
-)  # fmt: skip
+)
 """Rules whose findings name tensors ("blocks.1.attn.q.weight"), or the branch of a block ("blocks.1 attention")."""
 
 

@@ -31,16 +31,32 @@ MIN_EVALS: int = overfitting.thresholds["min_evals"]
 
 
 @question(
-    "D5.1", needs=[val_loss, train_loss_at_evals, train_val_gap, val_rise],
+    "D5.1",
+    needs=[val_loss, train_loss_at_evals, train_val_gap, val_rise],
     rules=(
-        "overfitting", "gap_widens", "train_val_inverted", "split_overlap", "validation_noise", "evaluated_in_training_mode",
-        "evaluation_artifact_changed", "nonfinite_values", "loss_rises", "slice_gap_off",
+        "overfitting",
+        "gap_widens",
+        "train_val_inverted",
+        "split_overlap",
+        "validation_noise",
+        "evaluated_in_training_mode",
+        "evaluation_artifact_changed",
+        "nonfinite_values",
+        "loss_rises",
+        "slice_gap_off",
     ),
-)  # fmt: skip
+)
 def overfitted(
-    val: Series, train: Series, gap: Series, rise: Series, *, most: float = RISE, evals: int = MIN_EVALS, wide: float = 0.1,
+    val: Series,
+    train: Series,
+    gap: Series,
+    rise: Series,
+    *,
+    most: float = RISE,
+    evals: int = MIN_EVALS,
+    wide: float = 0.1,
     solved: float = 0.1,
-) -> Said:  # fmt: skip
+) -> Said:
     """Does it overfit?
 
     ## Looks at
@@ -72,15 +88,29 @@ def overfitted(
 
 
 @question(
-    "D5.2", needs=[val_loss, val_slope, val_slope_p, steps_since_improvement, val_rise],
+    "D5.2",
+    needs=[val_loss, val_slope, val_slope_p, steps_since_improvement, val_rise],
     rules=(
-        "overfitting", "split_overlap", "validation_noise", "evaluated_in_training_mode", "evaluation_artifact_changed", *STANDS,
+        "overfitting",
+        "split_overlap",
+        "validation_noise",
+        "evaluated_in_training_mode",
+        "evaluation_artifact_changed",
+        *STANDS,
     ),
-)  # fmt: skip
+)
 def time_to_stop(
-    val: Series, slope: Series, chance: Series, since: Series, rise: Series, *,
-    most: float = RISE, flat: float = RISE, sure: float = 0.05, horizon: int = 100,
-) -> Said:  # fmt: skip
+    val: Series,
+    slope: Series,
+    chance: Series,
+    since: Series,
+    rise: Series,
+    *,
+    most: float = RISE,
+    flat: float = RISE,
+    sure: float = 0.05,
+    horizon: int = 100,
+) -> Said:
     """Is it time to stop pretraining?
 
     ## Looks at
@@ -108,9 +138,12 @@ def time_to_stop(
 
 
 @question(
-    "D5.3", needs=[loss_above_floor, entropy_floor, train_loss_raw], wants=[unigram_entropy],
-    rules=(*STANDS, "loss_rises", "loss_below_floor", "dropped_tokens", "dropout_rate_high"), causes=("capacity_too_small",),
-)  # fmt: skip
+    "D5.3",
+    needs=[loss_above_floor, entropy_floor, train_loss_raw],
+    wants=[unigram_entropy],
+    rules=(*STANDS, "loss_rises", "loss_below_floor", "dropped_tokens", "dropout_rate_high"),
+    causes=("capacity_too_small",),
+)
 def capacity_sufficient(
     above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float = 0.1, flat: float = 0.01
 ) -> Said:
@@ -131,17 +164,31 @@ def capacity_sufficient(
 
 
 @question(
-    "D5.4", needs=[train_loss_raw], wants=[train_loss_slope, tokens_seen, FACTS],
+    "D5.4",
+    needs=[train_loss_raw],
+    wants=[train_loss_slope, tokens_seen, FACTS],
     rules=(
-        "nonfinite_values", "overfitting", "repeated_batch", "repeated_documents", "tokens_stand_still", "text_statistics_drift",
+        "nonfinite_values",
+        "overfitting",
+        "repeated_batch",
+        "repeated_documents",
+        "tokens_stand_still",
+        "text_statistics_drift",
         "loss_rises",
         *STANDS,
     ),
-)  # fmt: skip
+)
 def data_enough(
-    loss: Series, slope: Series | None, tokens: Series | None, facts: Manifest | None, *,
-    returns: float = 0.1, steep: float = 0.5, enough: int = 3, early: int = 300,
-) -> Said:  # fmt: skip
+    loss: Series,
+    slope: Series | None,
+    tokens: Series | None,
+    facts: Manifest | None,
+    *,
+    returns: float = 0.1,
+    steep: float = 0.5,
+    enough: int = 3,
+    early: int = 300,
+) -> Said:
     """Is there enough data?
 
     ## Looks at
@@ -201,9 +248,10 @@ def _slopes(loss: Series, slope: Series | None, enough: int, *, parts: int = 10,
 
 
 @question(
-    "D5.5", wants=[forgetting, slice_val_loss, FACTS],
+    "D5.5",
+    wants=[forgetting, slice_val_loss, FACTS],
     rules=("slice_regression", "probes_forgotten", "probe_jump", "benchmark_regression", "token_drift", "source_drift"),
-)  # fmt: skip
+)
 def forgets(
     probes: Series | None,
     slices: Series | None,

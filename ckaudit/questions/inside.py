@@ -31,13 +31,24 @@ EVEN, ALIKE = 0.5, 0.9
 
 
 @question(
-    "D3.1", needs=[head_kind_share], wants=[head_similarity, uniform_head_fraction, FACTS, FINDINGS],
-    rules=("entropy_collapse", "uniform_heads", "redundant_heads", "logit_growth", "mask_leak"), weighs=CUT_OFF,
-)  # fmt: skip
+    "D3.1",
+    needs=[head_kind_share],
+    wants=[head_similarity, uniform_head_fraction, FACTS, FINDINGS],
+    rules=("entropy_collapse", "uniform_heads", "redundant_heads", "logit_growth", "mask_leak"),
+    weighs=CUT_OFF,
+)
 def heads_do(
-    shares: Series, similarity: Series | None, uniform: Series | None, facts: Manifest | None, found: Findings, *,
-    same: float = 0.99, watch: float = EVEN, bad: float = ALIKE, early: int = 500,
-) -> Said:  # fmt: skip
+    shares: Series,
+    similarity: Series | None,
+    uniform: Series | None,
+    facts: Manifest | None,
+    found: Findings,
+    *,
+    same: float = 0.99,
+    watch: float = EVEN,
+    bad: float = ALIKE,
+    early: int = 500,
+) -> Said:
     """What do the heads do?
 
     ## Looks at
@@ -168,13 +179,23 @@ def weights_changed_most(
 
 
 @question(
-    "D3.5", needs=[activation_mean_abs, activation_rms], wants=[dead_unit_fraction, FACTS, FINDINGS],
-    rules=("dead_units", "saturated_units", "weights_alike"), weighs=CUT_OFF,
-)  # fmt: skip
+    "D3.5",
+    needs=[activation_mean_abs, activation_rms],
+    wants=[dead_unit_fraction, FACTS, FINDINGS],
+    rules=("dead_units", "saturated_units", "weights_alike"),
+    weighs=CUT_OFF,
+)
 def neurons_specialize(
-    size: Series, rms: Series, dead: Series | None, facts: Manifest | None, found: Findings, *,
-    least: float = 0.02, silent: float = dead_units.thresholds["most"], noise: float = 0.05,
-) -> Said:  # fmt: skip
+    size: Series,
+    rms: Series,
+    dead: Series | None,
+    facts: Manifest | None,
+    found: Findings,
+    *,
+    least: float = 0.02,
+    silent: float = dead_units.thresholds["most"],
+    noise: float = 0.05,
+) -> Said:
     r"""Do neurons of the MLP specialize?
 
     ## Looks at
@@ -226,9 +247,15 @@ def _shape(size: Series, rms: Series, name: str) -> tuple[float, float] | None:
 
 @question("D3.6", needs=[relative_movement], wants=[FACTS, FINDINGS], weighs=("barely_moving",))
 def embedding_organizes(
-    moved: Series, facts: Manifest | None, found: Findings, *, least: float = 0.1, hardly: float = 0.01, early: int = 500,
+    moved: Series,
+    facts: Manifest | None,
+    found: Findings,
+    *,
+    least: float = 0.1,
+    hardly: float = 0.01,
+    early: int = 500,
     nothing: float = 1e-5,
-) -> Said:  # fmt: skip
+) -> Said:
     """Does the embedding space organize itself?
 
     ## Looks at

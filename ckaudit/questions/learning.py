@@ -106,9 +106,17 @@ def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, 
     rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen"),
 )
 def memorizing_fast(
-    loss: Series, *, fewest: int = 6, horizon: int = HORIZON, early: float = 0.1, steep: float = 0.25,
-    shallow: float = 1.3, bent: float = 1.5, given_back: float = 0.25, least: float = 0.01,
-) -> Said:  # fmt: skip
+    loss: Series,
+    *,
+    fewest: int = 6,
+    horizon: int = HORIZON,
+    early: float = 0.1,
+    steep: float = 0.25,
+    shallow: float = 1.3,
+    bent: float = 1.5,
+    given_back: float = 0.25,
+    least: float = 0.01,
+) -> Said:
     """How fast does it memorize?
 
     ## Looks at
@@ -151,9 +159,11 @@ def memorizing_fast(
 
 
 @question(
-    "D2.4", needs=[loss_above_floor, entropy_floor, train_loss_raw], wants=[unigram_entropy],
+    "D2.4",
+    needs=[loss_above_floor, entropy_floor, train_loss_raw],
+    wants=[unigram_entropy],
     rules=(*STANDS, "loss_rises", "loss_below_floor"),
-)  # fmt: skip
+)
 def absorbed(
     above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float = 0.05, flat: float = 0.01
 ) -> Said:
@@ -237,17 +247,32 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int
 
 
 @question(
-    "D2.6", needs=[relative_movement], wants=[moving_share, gradient_norm, FACTS],
+    "D2.6",
+    needs=[relative_movement],
+    wants=[moving_share, gradient_norm, FACTS],
     rules=(
-        "barely_moving", "layer_not_contributing", "missing_in_optimizer", "frozen_parameter", "router_imbalance", "weights_jump",
-        "dead_units", "starved_branch",
+        "barely_moving",
+        "layer_not_contributing",
+        "missing_in_optimizer",
+        "frozen_parameter",
+        "router_imbalance",
+        "weights_jump",
+        "dead_units",
+        "starved_branch",
     ),
-)  # fmt: skip
+)
 def layers_contribute(
-    moved: Series, share: Series | None, gradient: Series | None, facts: Manifest | None, *,
-    least: float = layer_not_contributing.thresholds["lowest"], still: float = 0.02, few: float = 0.5, nothing: float = 1e-5,
+    moved: Series,
+    share: Series | None,
+    gradient: Series | None,
+    facts: Manifest | None,
+    *,
+    least: float = layer_not_contributing.thresholds["lowest"],
+    still: float = 0.02,
+    few: float = 0.5,
+    nothing: float = 1e-5,
     early: int = 20,
-) -> Said:  # fmt: skip
+) -> Said:
     """Do all layers contribute?
 
     ## Looks at

@@ -35,15 +35,31 @@ WELL, BROKEN = 0.8, 0.5
 
 
 @question(
-    "D6.1", needs=[val_loss, val_slope, val_slope_p, val_rise], wants=[microbench_score],
+    "D6.1",
+    needs=[val_loss, val_slope, val_slope_p, val_rise],
+    wants=[microbench_score],
     rules=(
-        "overfitting", "split_overlap", "validation_noise", "evaluated_in_training_mode", "evaluation_artifact_changed", *STANDS,
+        "overfitting",
+        "split_overlap",
+        "validation_noise",
+        "evaluated_in_training_mode",
+        "evaluation_artifact_changed",
+        *STANDS,
     ),
-)  # fmt: skip
+)
 def pretraining_done(
-    val: Series, slope: Series, chance: Series, rise: Series, scores: Series | None, *,
-    flat: float = RISE, most: float = RISE, sure: float = 0.05, well: float = WELL, broken: float = BROKEN,
-) -> Said:  # fmt: skip
+    val: Series,
+    slope: Series,
+    chance: Series,
+    rise: Series,
+    scores: Series | None,
+    *,
+    flat: float = RISE,
+    most: float = RISE,
+    sure: float = 0.05,
+    well: float = WELL,
+    broken: float = BROKEN,
+) -> Said:
     """When is pretraining done?
 
     ## Looks at
@@ -99,8 +115,11 @@ def fine_tuning_may_start(scores: Series, *, well: float = WELL, broken: float =
     """
     fluent, following = _scores(scores, FLUENCY), _scores(scores, FOLLOWING)
     missing = [name for name, found in ((FLUENCY, fluent), (FOLLOWING, following)) if not len(found.values)]
-    texts = [f"{name.replace('_', ' ')} is {found.last[1]:.2g} at step {found.last[0]}"
-             for name, found in ((FLUENCY, fluent), (FOLLOWING, following)) if len(found.values)]  # fmt: skip
+    texts = [
+        f"{name.replace('_', ' ')} is {found.last[1]:.2g} at step {found.last[0]}"
+        for name, found in ((FLUENCY, fluent), (FOLLOWING, following))
+        if len(found.values)
+    ]
     if len(fluent.values) and fluent.last[1] < broken:
         return Said(word="bad", sentence="; ".join(texts), numbers={FLUENCY: fluent.last[1]})
     if missing:

@@ -53,24 +53,51 @@ class _Schedule(NamedTuple):
 
 
 @question(
-    "D4.6", needs=[learning_rate, learning_rate_over_peak, train_loss_raw],
+    "D4.6",
+    needs=[learning_rate, learning_rate_over_peak, train_loss_raw],
     wants=[source_mix_share, language_share, seq_len_p50_p95, FINDINGS, FACTS],
     rules=(
-        "update_out_of_band", "initialization_lost", "learning_rate_jump", "learning_rate_zero", "schedule_off_plan",
-        "curvature_jump", "updates_held_back", "gradient_noise_too_high",
+        "update_out_of_band",
+        "initialization_lost",
+        "learning_rate_jump",
+        "learning_rate_zero",
+        "schedule_off_plan",
+        "curvature_jump",
+        "updates_held_back",
+        "gradient_noise_too_high",
     ),
     weighs=("loss_spike", "exploding_gradient"),
     causes=(
-        "learning_rate_too_high", "learning_rate_too_low", "learning_rate_is_zero", "missing_warmup", "schedule_not_stepping",
-        "schedule_horizon_wrong", "warmup_never_ends", "learning_rate_wrong_after_resume", "learning_rate_changed",
+        "learning_rate_too_high",
+        "learning_rate_too_low",
+        "learning_rate_is_zero",
+        "missing_warmup",
+        "schedule_not_stepping",
+        "schedule_horizon_wrong",
+        "warmup_never_ends",
+        "learning_rate_wrong_after_resume",
+        "learning_rate_changed",
         "optimizer_unsuited",
     ),
-)  # fmt: skip
+)
 def schedule_right(
-    rate: Series, over_peak: Series, loss: Series, sources: Series | None, languages: Series | None, lengths: Series | None,
-    found: Findings, facts: Manifest | None, *, near: float = 0.9, early: int = EARLY, lost: float = 0.3, decayed: float = 0.5,
-    gain: float = 0.005, few: int = 20, solved: float = 0.1,
-) -> Said:  # fmt: skip
+    rate: Series,
+    over_peak: Series,
+    loss: Series,
+    sources: Series | None,
+    languages: Series | None,
+    lengths: Series | None,
+    found: Findings,
+    facts: Manifest | None,
+    *,
+    near: float = 0.9,
+    early: int = EARLY,
+    lost: float = 0.3,
+    decayed: float = 0.5,
+    gain: float = 0.005,
+    few: int = 20,
+    solved: float = 0.1,
+) -> Said:
     """Is the learning-rate schedule right?
 
     ## Looks at
@@ -174,9 +201,17 @@ def _told(*logged: tuple[Series | None, float]) -> Iterator[_Change]:
 
 
 def _spike(
-    course: Points, over_peak: Series, near: float, until: int, lost: float, changes: Sequence[_Change], *,
-    least: float = 0.15, jump: float = 0.4, soon: int = 10,
-) -> _Spike | None:  # fmt: skip
+    course: Points,
+    over_peak: Series,
+    near: float,
+    until: int,
+    lost: float,
+    changes: Sequence[_Change],
+    *,
+    least: float = 0.15,
+    jump: float = 0.4,
+    soon: int = 10,
+) -> _Spike | None:
     """Return the highest jump of the loss while the rate was near its peak.
 
     Args:
@@ -228,9 +263,12 @@ def _decay(course: Points, left: int, few: int) -> _Decay | None:
     level = before[-min(few, int(isotonic_fits(before).width[-1])) :]
     part = np.concatenate([level, after])
     return _Decay(
-        before=median(level), after=median(after[-few:]), rises=sustained_rise(part) is not None,
-        stands=flat_fall(part) is not None, would_show=fall_would_show(part, ORDINARY_GAIN),
-    )  # fmt: skip
+        before=median(level),
+        after=median(after[-few:]),
+        rises=sustained_rise(part) is not None,
+        stands=flat_fall(part) is not None,
+        would_show=fall_would_show(part, ORDINARY_GAIN),
+    )
 
 
 def _schedule(rate: Series, over_peak: Series) -> _Schedule | None:

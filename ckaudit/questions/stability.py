@@ -46,13 +46,22 @@ EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].defa
 
 
 @question(
-    "D4.1", needs=[train_loss_raw], wants=[loss_over_median, grad_norm_over_median, learning_rate, gradient_share, FINDINGS],
-    rules=("loss_spike", "seam_jump", "optimizer_state_reset", "nonfinite_values", "hidden_nonfinite"), weighs=("loss_rises",),
-)  # fmt: skip
+    "D4.1",
+    needs=[train_loss_raw],
+    wants=[loss_over_median, grad_norm_over_median, learning_rate, gradient_share, FINDINGS],
+    rules=("loss_spike", "seam_jump", "optimizer_state_reset", "nonfinite_values", "hidden_nonfinite"),
+    weighs=("loss_rises",),
+)
 def spike_recovers(
-    loss: Series, relative: Series | None, gradient: Series | None, rate: Series | None, shares: Series | None, found: Findings,
-    *, jump: float = loss_spike.thresholds["jump"],
-) -> Said:  # fmt: skip
+    loss: Series,
+    relative: Series | None,
+    gradient: Series | None,
+    rate: Series | None,
+    shares: Series | None,
+    found: Findings,
+    *,
+    jump: float = loss_spike.thresholds["jump"],
+) -> Said:
     """Why did the loss spike?
 
     ## Looks at
@@ -89,9 +98,7 @@ def spike_recovers(
     return Said(word=word, sentence=text + told, numbers=numbers | others)
 
 
-def _at_jump(
-    here: Steps, gradient: Series | None, rate: Series | None, shares: Series | None
-) -> tuple[str, dict[str, float]]:  # fmt: skip
+def _at_jump(here: Steps, gradient: Series | None, rate: Series | None, shares: Series | None) -> tuple[str, dict[str, float]]:
     """Return in words and numbers what gradient norm, learning rate and tensor there were at a step, shape (1,)."""
     text, numbers = "", {}
     if gradient is not None and (at_step := at(gradient, here)).age[0, 0] == 0:
@@ -160,16 +167,28 @@ def _weakest(row: dict[str, float]) -> str:
 
 
 @question(
-    "D4.3", needs=[grad_global_norm], wants=[gradient_norm],
+    "D4.3",
+    needs=[grad_global_norm],
+    wants=[gradient_norm],
     rules=(
-        "exploding_gradient", "overflow", "gradients_carried_over", "noise_scale_jump", "nonfinite_values", "hidden_nonfinite",
+        "exploding_gradient",
+        "overflow",
+        "gradients_carried_over",
+        "noise_scale_jump",
+        "nonfinite_values",
+        "hidden_nonfinite",
     ),
-)  # fmt: skip
+)
 def gradient_explodes(
-    norm: Series, tensors: Series | None, *,
-    watch: float = exploding_gradient.thresholds["note_ratio"], bad: float = exploding_gradient.thresholds["max_ratio"],
-    fewest: int = 8, early: int = 50, shoots: float = 20.0,
-) -> Said:  # fmt: skip
+    norm: Series,
+    tensors: Series | None,
+    *,
+    watch: float = exploding_gradient.thresholds["note_ratio"],
+    bad: float = exploding_gradient.thresholds["max_ratio"],
+    fewest: int = 8,
+    early: int = 50,
+    shoots: float = 20.0,
+) -> Said:
     """Does the gradient explode?
 
     ## Looks at
@@ -217,10 +236,15 @@ def gradient_explodes(
     "D4.4", needs=[grad_clip_rate, clip_coefficient], wants=[gradient_share], rules=("frequent_clipping", "dominant_tensor")
 )
 def clipping_hides(
-    rate: Series, factor: Series, shares: Series | None, *,
-    warmup: int = frequent_clipping.thresholds["warmup"], often: float = frequent_clipping.thresholds["note_rate"],
-    always: float = frequent_clipping.thresholds["max_rate"], deep: float = frequent_clipping.thresholds["deep"],
-) -> Said:  # fmt: skip
+    rate: Series,
+    factor: Series,
+    shares: Series | None,
+    *,
+    warmup: int = frequent_clipping.thresholds["warmup"],
+    often: float = frequent_clipping.thresholds["note_rate"],
+    always: float = frequent_clipping.thresholds["max_rate"],
+    deep: float = frequent_clipping.thresholds["deep"],
+) -> Said:
     """Does clipping hide a cause?
 
     ## Looks at
@@ -252,13 +276,23 @@ def clipping_hides(
 
 
 @question(
-    "D4.5", needs=[activation_std], wants=[activation_outlier_rate],
+    "D4.5",
+    needs=[activation_std],
+    wants=[activation_outlier_rate],
     rules=(
-        "nonfinite_values", "hidden_nonfinite", "activation_drift", "dead_units", "saturated_units", "logit_growth",
-        "input_scale_off", "weights_grow", "weight_scale_off", "spectral_norm_runaway",
+        "nonfinite_values",
+        "hidden_nonfinite",
+        "activation_drift",
+        "dead_units",
+        "saturated_units",
+        "logit_growth",
+        "input_scale_off",
+        "weights_grow",
+        "weight_scale_off",
+        "spectral_norm_runaway",
     ),
     causes=("normalization_missing", "saturating_activation"),
-)  # fmt: skip
+)
 def activations_healthy(
     spread: Series,
     outliers: Series | None,

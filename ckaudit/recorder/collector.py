@@ -165,12 +165,7 @@ class Collector:
             self._reach.finish("gradients")
 
     def _read_gradients(
-        self,
-        attempt: Attempt,
-        source: GradientsSource,
-        clipping: Clipping | None,
-        found: Mapping[str, Tensor],
-        long: int,
+        self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None, found: Mapping[str, Tensor], long: int
     ) -> None:
         start = perf_counter()
         attempt.source = source

@@ -44,14 +44,7 @@ class Demands:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        collector: Collector,
-        folder: RunFolder,
-        guard: Guard,
-        *,
-        hookable: bool,
-        world_size: int,
+        self, model: nn.Module, collector: Collector, folder: RunFolder, guard: Guard, *, hookable: bool, world_size: int
     ) -> None:
         self._world_size = world_size
         self._model, self._collector, self._folder, self._guard, self._hookable = model, collector, folder, guard, hookable

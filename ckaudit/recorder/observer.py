@@ -235,11 +235,7 @@ class Observer:
         return stated_direction(name, module) or by_user.get(self._causal)
 
     def _shown(
-        self,
-        layer: str,
-        probabilities: Tensor,
-        grid: Literal["nested", "q8"] | None,
-        stated: AttentionDirection | None,
+        self, layer: str, probabilities: Tensor, grid: Literal["nested", "q8"] | None, stated: AttentionDirection | None
     ) -> None:
         count, keys = probabilities.shape[2:]
         own = np.arange(count) + (keys - count)

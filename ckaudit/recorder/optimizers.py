@@ -82,11 +82,7 @@ def overflowed(optimizer: Optimizer) -> bool:
 
 
 def optimizer_state(
-    optimizers: Sequence[Optimizer],
-    parameters: Mapping[str, nn.Parameter],
-    rates: Sequence[float],
-    *,
-    finite: bool | None,
+    optimizers: Sequence[Optimizer], parameters: Mapping[str, nn.Parameter], rates: Sequence[float], *, finite: bool | None
 ) -> OptimizerState:
     """Return the optimizer section: names, groups with the learning rates of this step's update, and gaps.
 

@@ -33,9 +33,7 @@ class RankNotes:
         """Return the rank's own file of a step."""
         now, digest = round(time(), 3), parameter_hash(self._parameters)
         facts = RankFacts(
-            parameter_hash=UNSET if digest is None else digest,
-            data_hash=UNSET if data_hash is None else data_hash,
-            heartbeat=now,
+            parameter_hash=UNSET if digest is None else digest, data_hash=UNSET if data_hash is None else data_hash, heartbeat=now
         )
         if step:
             own, waiting = self._clock.take()

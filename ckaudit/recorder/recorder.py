@@ -247,13 +247,7 @@ class Recorder(OnDemand):
                 self._session.log_after(values)
 
     def step(
-        self,
-        loss: Any = None,
-        *,
-        batch: Any = None,
-        batch_id: str | int | None = None,
-        source: str | None = None,
-        **values: Any,
+        self, loss: Any = None, *, batch: Any = None, batch_id: str | int | None = None, source: str | None = None, **values: Any
     ) -> None:
         """Finish a step: write its line and, where one is due, its checkpoint.
 

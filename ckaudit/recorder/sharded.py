@@ -52,13 +52,7 @@ class ShardedTensors:
         return False
 
     def look(
-        self,
-        duty: Duty,
-        tensors: Mapping[str, Tensor],
-        look: Look[T],
-        *,
-        scale: float = 1.0,
-        reference: Reference | None = None,
+        self, duty: Duty, tensors: Mapping[str, Tensor], look: Look[T], *, scale: float = 1.0, reference: Reference | None = None
     ) -> dict[str, T]:
         """Look at each tensor while it is whole."""
         found: dict[str, T] = {}

@@ -110,12 +110,7 @@ def _written(swept: Sequence[Swept]) -> Iterator[list[Number]]:
 
 
 def sweep(
-    arrays: Sequence[Array],
-    *,
-    scale: float = 1.0,
-    exact_up_to: int = EXACT_UP_TO,
-    chunk: int = STRETCH,
-    magnitudes: bool = False,
+    arrays: Sequence[Array], *, scale: float = 1.0, exact_up_to: int = EXACT_UP_TO, chunk: int = STRETCH, magnitudes: bool = False
 ) -> list[Swept]:
     """Return moments and sample of each tensor, of its elements divided by `scale`.
 

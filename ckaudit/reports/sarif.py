@@ -92,10 +92,7 @@ def _result(finding: Finding, index: int, base: str, seen: Counter[str]) -> dict
     mark = _fingerprint(finding)
     seen[mark] += 1
     location: dict[str, Any] = {
-        "physicalLocation": {
-            "artifactLocation": {"uri": _uri(finding, base)},
-            "region": {"startLine": finding.line or 1},
-        }
+        "physicalLocation": {"artifactLocation": {"uri": _uri(finding, base)}, "region": {"startLine": finding.line or 1}}
     }
     if finding.where:
         location["logicalLocations"] = [{"fullyQualifiedName": visible(finding.where)}]

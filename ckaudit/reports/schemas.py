@@ -42,9 +42,14 @@ def output_schema(version: str) -> dict[str, Any]:
     tail = {name: {"$ref": f"#/$defs/{made.__name__}", "description": _first(made)} for name, made in more.items()}
     properties = head | root["properties"] | tail
     return {
-        "$schema": DIALECT, "$id": f"{version}.schema.json", **root, "title": version, "properties": properties,
-        "required": list(properties), "$defs": definitions,
-    }  # fmt: skip
+        "$schema": DIALECT,
+        "$id": f"{version}.schema.json",
+        **root,
+        "title": version,
+        "properties": properties,
+        "required": list(properties),
+        "$defs": definitions,
+    }
 
 
 def publish_outputs(folder: Path) -> None:

@@ -43,10 +43,26 @@ ELEMENTS: dict[str, Element] = {
     "complex64": _float(8, 0x7F80_0000, word=4),
     "complex128": _float(16, 0x7FF0_0000_0000_0000, word=8),
     "complex32": _float(4, 0x7C00, word=2),
-} | {name: Element(size) for name, size in (
-    ("int64", 8), ("int32", 4), ("int16", 2), ("int8", 1), ("uint64", 8), ("uint32", 4), ("uint16", 2), ("uint8", 1), ("bool", 1),
-    ("qint32", 4), ("qint8", 1), ("quint8", 1), ("quint4x2", 1), ("quint2x4", 1), ("float4_e2m1fn_x2", 1),
-)}  # fmt: skip
+} | {
+    name: Element(size)
+    for name, size in (
+        ("int64", 8),
+        ("int32", 4),
+        ("int16", 2),
+        ("int8", 1),
+        ("uint64", 8),
+        ("uint32", 4),
+        ("uint16", 2),
+        ("uint8", 1),
+        ("bool", 1),
+        ("qint32", 4),
+        ("qint8", 1),
+        ("quint8", 1),
+        ("quint4x2", 1),
+        ("quint2x4", 1),
+        ("float4_e2m1fn_x2", 1),
+    )
+}
 
 _LETTERS = {"float": "F", "bfloat": "BF", "complex": "C", "int": "I", "uint": "U"}
 SAFETENSORS = {
@@ -55,17 +71,34 @@ SAFETENSORS = {
     for bits in (8, 16, 32, 64)
     if f"{kind}{bits}" in ELEMENTS
 } | {
-    "F8_E5M2": "float8_e5m2", "F8_E4M3": "float8_e4m3fn", "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz", "BOOL": "bool",
-}  # fmt: skip
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "BOOL": "bool",
+}
 
 STORAGES = {
-    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8", "ByteStorage": "uint8",
-    "BoolStorage": "bool", "ComplexFloatStorage": "complex64", "ComplexDoubleStorage": "complex128", "QInt8Storage": "qint8",
-    "QUInt8Storage": "quint8", "QInt32Storage": "qint32", "QUInt4x2Storage": "quint4x2", "QUInt2x4Storage": "quint2x4",
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
+    "QInt8Storage": "qint8",
+    "QUInt8Storage": "quint8",
+    "QInt32Storage": "qint32",
+    "QUInt4x2Storage": "quint4x2",
+    "QUInt2x4Storage": "quint2x4",
     "UntypedStorage": "uint8",
-}  # fmt: skip
+}
 
 SCRATCH = 2**18  # bytes: the words and the answers stay in the cache, which is three times as fast
 

@@ -10,15 +10,34 @@ from ckaudit.resume.elements import ELEMENTS
 from ckaudit.resume.records import Pairs, parts
 
 PARTS = ("weights", "optimizer", "schedule", "scaler", "random_state", "step", "data_position")
-WEIGHTS = frozenset((
-    "model", "state_dict", "model_state_dict", "module", "net", "network", "weights", "params", "ema", "model_ema",
-    "ema_state_dict", "state_dict_ema", "student", "teacher", "generator", "discriminator", "actor", "critic", "app",
-))  # fmt: skip
+WEIGHTS = frozenset(
+    (
+        "model",
+        "state_dict",
+        "model_state_dict",
+        "module",
+        "net",
+        "network",
+        "weights",
+        "params",
+        "ema",
+        "model_ema",
+        "ema_state_dict",
+        "state_dict_ema",
+        "student",
+        "teacher",
+        "generator",
+        "discriminator",
+        "actor",
+        "critic",
+        "app",
+    )
+)
 OTHER = re.compile(r"rng|random|sched|scaler|callback|loop|hyper|hparam|config|args|best|metric|loss|grad_accum", re.IGNORECASE)
 OPTIMIZER = re.compile(r"optim\w*|opt|opt_state|base_optimizer_state", re.IGNORECASE)
-MOMENTS = frozenset((
-    "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "acc_delta", "exp_inf", "ax", "eta", "sum",
-))  # fmt: skip
+MOMENTS = frozenset(
+    ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "acc_delta", "exp_inf", "ax", "eta", "sum")
+)
 STEPS = ("global_step", "global_steps", "iter_num", "iteration", "step", "steps", "iter", "num_updates")
 _FILES = {
     "optimizer": re.compile(r"(?:^|[-_.])optim", re.IGNORECASE),

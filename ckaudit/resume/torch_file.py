@@ -101,9 +101,14 @@ class _Builder:
             needed = (first + span) * element.size
             raise Trouble(CUT_OFF, f"stores {room:,} bytes for tensor {'.'.join(way)!r}, which needs {needed:,}")
         return Tensor(
-            way=way, shape=shape, dtype=dtype, at=index, first=first * element.size, size=span * element.size,
+            way=way,
+            shape=shape,
+            dtype=dtype,
+            at=index,
+            first=first * element.size,
+            size=span * element.size,
             needs=min(prod(shape), span) * element.size,
-        )  # fmt: skip
+        )
 
     def range_of(self, storage: Any, dtype: str, name: str) -> int:
         key = str(storage[2]) if isinstance(storage, tuple) and len(storage) >= 5 and isinstance(storage[2], (str, int)) else None

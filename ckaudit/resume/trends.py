@@ -44,9 +44,14 @@ def size_jumps(seen: Sequence[Examined], *, relative: float = 0.1, least: int = 
                 word = "larger" if away > 0 else "smaller"
                 message = f"has {each.entry.size:,} bytes, {abs(away) / max(usual, 1):.0%} {word} than the median of the others"
                 yield SIZE_JUMP.at(
-                    each.found.file, message, value=each.entry.size, limit=int(usual), unit="bytes",
-                    first_step=each.entry.step, last_step=each.entry.step,
-                )  # fmt: skip
+                    each.found.file,
+                    message,
+                    value=each.entry.size,
+                    limit=int(usual),
+                    unit="bytes",
+                    first_step=each.entry.step,
+                    last_step=each.entry.step,
+                )
 
 
 def time_jumps(seen: Sequence[Examined], *, relative: float = 1.0, least: float = 30.0) -> Iterator[Finding]:
@@ -65,9 +70,14 @@ def time_jumps(seen: Sequence[Examined], *, relative: float = 1.0, least: float 
             if own - usual > max(relative * usual, least):
                 message = f"took at least {own:,.0f} s to write, the median of the others {usual:,.0f} s"
                 yield TIME_JUMP.at(
-                    each.found.file, message, value=own, limit=usual + max(relative * usual, least), unit="s",
-                    first_step=each.entry.step, last_step=each.entry.step,
-                )  # fmt: skip
+                    each.found.file,
+                    message,
+                    value=own,
+                    limit=usual + max(relative * usual, least),
+                    unit="s",
+                    first_step=each.entry.step,
+                    last_step=each.entry.step,
+                )
 
 
 def missing_files(seen: Sequence[Examined]) -> Iterator[Finding]:

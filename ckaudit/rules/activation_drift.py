@@ -15,13 +15,26 @@ from ckaudit.run.spans import Span, spans
 
 
 @rule(
-    "ACT002", severity="sev2", needs=[activation_rms],
-    wants=[residual_rms, activation_std, activation_outlier_rate, train_loss_raw], unit="1",
-)  # fmt: skip
+    "ACT002",
+    severity="sev2",
+    needs=[activation_rms],
+    wants=[residual_rms, activation_std, activation_outlier_rate, train_loss_raw],
+    unit="1",
+)
 def activation_drift(
-    rms: Series, stream: Series | None, std: Series | None, outliers: Series | None, loss: Series | None, *,
-    times: float = 8.0, runaway: float = 4.0, warmup: int = 100, usual: float = 2.0, paid: float = 0.5, outlier_rate: float = 2.0,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    rms: Series,
+    stream: Series | None,
+    std: Series | None,
+    outliers: Series | None,
+    loss: Series | None,
+    *,
+    times: float = 8.0,
+    runaway: float = 4.0,
+    warmup: int = 100,
+    usual: float = 2.0,
+    paid: float = 0.5,
+    outlier_rate: float = 2.0,
+) -> Iterator[Hit | Skip]:
     """Outputs of a module grow, shrink or hold outliers.
 
     ## What it checks
@@ -58,24 +71,36 @@ def activation_drift(
         elif span.label in grown:
             continue
         yield Hit.over(
-            span, "sev2" if is_grave else "note",
+            span,
+            "sev2" if is_grave else "note",
             "outputs of {where} have grown to {value:.3g} times what they were; the limit is {limit:.0f}",
-            badness=ratio, limit=times,
-        )  # fmt: skip
+            badness=ratio,
+            limit=times,
+        )
     for label, (first, last, level) in grown.items():
         since_learnt = loss is not None and learnt_since(loss, first, until=last) > paid
         is_grave = level >= (runaway if label in grave else times) and not since_learnt
         yield Hit(
-            severity="sev2" if is_grave else "note", where=label, first=first, last=last, worst=last, value=level,
-            limit=runaway, badness=level, points=3,
+            severity="sev2" if is_grave else "note",
+            where=label,
+            first=first,
+            last=last,
+            worst=last,
+            value=level,
+            limit=runaway,
+            badness=level,
+            points=3,
             message="outputs of {where} run away: {value:.3g} times as large in the last third of the run as before it",
-        )  # fmt: skip
+        )
     for span in _lasting(rms, (ratio < 1 / times) & settled):
         yield Hit.over(
-            span, "sev2" if span.label in grave else "note",
+            span,
+            "sev2" if span.label in grave else "note",
             "outputs of {where} have shrunk to {value:.2g} of what they were; the limit is {limit:.2g}",
-            badness=-ratio, value=ratio, limit=1 / times,
-        )  # fmt: skip
+            badness=-ratio,
+            value=ratio,
+            limit=1 / times,
+        )
     if outliers is not None:
         for span in spans(outliers, outliers.values > outlier_rate, min_points=2):
             yield Hit.over(

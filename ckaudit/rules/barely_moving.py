@@ -33,18 +33,41 @@ LIKE_OTHERS = 10.0
 
 
 @rule(
-    "MOVE001", severity="sev1", needs=[],
+    "MOVE001",
+    severity="sev1",
+    needs=[],
     wants=[
-        update_norm, update_to_weight, relative_movement, weight_statistics_change, weight_rms, learning_rate, gradient_norm,
-        train_loss_raw, optimizer_adapts, FACTS, element_type,
+        update_norm,
+        update_to_weight,
+        relative_movement,
+        weight_statistics_change,
+        weight_rms,
+        learning_rate,
+        gradient_norm,
+        train_loss_raw,
+        optimizer_adapts,
+        FACTS,
+        element_type,
     ],
     unit="1",
-)  # fmt: skip
+)
 def barely_moving(
-    norm: Series | None, relative: Series | None, way: Series | None, seen: Series | None, rms: Series | None,
-    rate: Series | None, gradient: Series | None, loss: Series | None, adapts: Series | None, facts: Manifest | None,
-    types: Series | None, *, warmup: int = 20, slow: float = 0.01, min_points: int = 3,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    norm: Series | None,
+    relative: Series | None,
+    way: Series | None,
+    seen: Series | None,
+    rms: Series | None,
+    rate: Series | None,
+    gradient: Series | None,
+    loss: Series | None,
+    adapts: Series | None,
+    facts: Manifest | None,
+    types: Series | None,
+    *,
+    warmup: int = 20,
+    slow: float = 0.01,
+    min_points: int = 3,
+) -> Iterator[Hit | Skip]:
     """A trainable tensor stands still, or nearly.
 
     ## What it checks
@@ -98,9 +121,17 @@ def barely_moving(
 
 
 def _of_updates(
-    norm: Series, relative: Series, rms: Series | None, rate: Series | None, gradient: Series | None, tensors: TensorTable,
-    excused: Mask, warmup: int, slow: float, min_points: int,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    norm: Series,
+    relative: Series,
+    rms: Series | None,
+    rate: Series | None,
+    gradient: Series | None,
+    tensors: TensorTable,
+    excused: Mask,
+    warmup: int,
+    slow: float,
+    min_points: int,
+) -> Iterator[Hit | Skip]:
     """Yield tensors whose measured updates are zero, or small beside those of the others."""
     moving = _judged(norm.steps, rate, warmup)
     for span in spans(norm, (norm.values == 0) & moving, min_points=min_points):
@@ -118,14 +149,18 @@ def _of_updates(
     still &= ~waiting_factors(still, relative.labels) & np.isnan(cells_like(relative, own_size))
     for span in spans(relative, still, min_points=min_points):
         yield Hit.over(
-            span, "sev2", "{where} moves {value:.2g} times as much as the median tensor; below {limit:.2g} it stands still",
-            badness=-share, value=share, limit=slow,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "{where} moves {value:.2g} times as much as the median tensor; below {limit:.2g} it stands still",
+            badness=-share,
+            value=share,
+            limit=slow,
+        )
 
 
 def _unchanged(
     seen: Series | None, rate: Series | None, gradient: Series | None, loss: Series | None, min_points: int
-) -> Iterator[Hit]:  # fmt: skip
+) -> Iterator[Hit]:
     """Yield tensors of which nothing that checkpoints show has changed."""
     if seen is None:
         return
@@ -142,9 +177,15 @@ def _unchanged(
 
 
 def _of_ways(
-    way: Series, measured: set[str], rms: Series | None, rate: Series | None, gradient: Series | None, tensors: TensorTable,
-    warmup: int, slow: float,
-) -> Iterator[Hit]:  # fmt: skip
+    way: Series,
+    measured: set[str],
+    rms: Series | None,
+    rate: Series | None,
+    gradient: Series | None,
+    tensors: TensorTable,
+    warmup: int,
+    slow: float,
+) -> Iterator[Hit]:
     """Yield tensors whose way since the start is less than one update, or small beside that of the others, at the end."""
     late = _judged(way.steps, rate, 0)[:, 0] & (way.steps - way.steps[:1] >= warmup)
     rows = np.flatnonzero(way.finite.any(axis=1) & late)[-2:]
@@ -166,16 +207,21 @@ def _of_ways(
             yield _stayed(way, column, rows, share[rows[-1], column], slow, message, gradient)
 
 
-def _stayed(
-    way: Series, column: int, rows: Steps, value: float, limit: float, message: str, gradient: Series | None
-) -> Hit:  # fmt: skip
+def _stayed(way: Series, column: int, rows: Steps, value: float, limit: float, message: str, gradient: Series | None) -> Hit:
     """Return a tensor that has hardly come anywhere by the end."""
     name, first, last = way.labels[column], int(way.steps[rows[0]]), int(way.steps[rows[-1]])
     severity, _ = _told_of_record(name, first, last, gradient)
     return Hit(
-        severity=severity, message=message, where=name, first=first, last=last, points=len(rows), value=float(value), limit=limit,
+        severity=severity,
+        message=message,
+        where=name,
+        first=first,
+        last=last,
+        points=len(rows),
+        value=float(value),
+        limit=limit,
         badness=-float(value),
-    )  # fmt: skip
+    )
 
 
 def _as_its_gradient(norm: Series, gradient: Series | None, adapts: Series | None) -> Mask:

@@ -46,9 +46,13 @@ def benchmark_regression(
         if span.points >= min_points or span.last == int(score.steps[-1]):
             row = int(span.rows[0])
             yield Hit.over(
-                span, "sev2", "{where} scores {value:.4g}, after {limit:.4g} at its best", badness=best - score.values,
-                value=score.values, limit=float(best[row, span.column]),
-            )  # fmt: skip
+                span,
+                "sev2",
+                "{where} scores {value:.4g}, after {limit:.4g} at its best",
+                badness=best - score.values,
+                value=score.values,
+                limit=float(best[row, span.column]),
+            )
 
 
 def _noise(values: Floats) -> float:

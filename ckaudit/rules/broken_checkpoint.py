@@ -29,12 +29,19 @@ def broken_checkpoint(whole: Series, read: Series | None, facts: Manifest | None
         mine &= ~np.isin(whole.steps, read.steps[(read.values < well).any(axis=1)])[:, None]
     for span in spans(whole, mine):
         yield Hit.over(
-            span, "sev0", "a checkpoint of the training is not whole: protect the last good one", badness=-whole.values,
-            value=whole.values, limit=well,
-        )  # fmt: skip
+            span,
+            "sev0",
+            "a checkpoint of the training is not whole: protect the last good one",
+            badness=-whole.values,
+            value=whole.values,
+            limit=well,
+        )
     for number, session in enumerate(facts.sessions if facts is not None and facts.sessions is not UNSET else []):
         if session.checkpoint_ok is False:
             yield Hit(
-                severity="sev2", where=f"session {number}", value=0.0, limit=well,
+                severity="sev2",
+                where=f"session {number}",
+                value=0.0,
+                limit=well,
                 message="the recorder could not write every file of {where}",
-            )  # fmt: skip
+            )

@@ -35,7 +35,13 @@ def communication_rising(
         higher = share.values[rows, 0] > middles[0] + noise * whole
         start = len(rows) // parts + int(higher[len(rows) // parts :].argmax())
         yield Hit(
-            severity="sev2", where="communication", first=int(share.steps[rows[start]]), last=int(share.steps[rows[-1]]),
-            worst=int(share.steps[rows[-1]]), value=float(middles[-1]), limit=float(middles[0]), points=len(rows) - start,
+            severity="sev2",
+            where="communication",
+            first=int(share.steps[rows[start]]),
+            last=int(share.steps[rows[-1]]),
+            worst=int(share.steps[rows[-1]]),
+            value=float(middles[-1]),
+            limit=float(middles[0]),
+            points=len(rows) - start,
             message="communication takes {value:.0%} of a step, and {limit:.0%} at the beginning",
-        )  # fmt: skip
+        )

@@ -32,7 +32,13 @@ def contradicted_claim(claimed: Series, allowed: Series, *, precision: float = 1
         value, limit = float(claimed.values[row, span.column]), float(allowed.values[row, span.column])
         most = "at most" if value > limit else "at least"
         yield Hit(
-            severity="sev2", where=span.label, first=span.first, last=span.last, worst=step, points=span.points,
-            value=value, limit=limit, message="{where} was logged as {value:.4g}, but what it is made of gives "
-            + most + " {limit:.4g}",
-        )  # fmt: skip
+            severity="sev2",
+            where=span.label,
+            first=span.first,
+            last=span.last,
+            worst=step,
+            points=span.points,
+            value=value,
+            limit=limit,
+            message="{where} was logged as {value:.4g}, but what it is made of gives " + most + " {limit:.4g}",
+        )

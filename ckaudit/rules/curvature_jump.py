@@ -27,6 +27,9 @@ def curvature_jump(curvature: Series, *, sharp: float = 5.0, history: int = 5) -
     ratio = over_past(curvature, history)
     for span in spans(curvature, np.nan_to_num(ratio) > sharp):
         yield Hit.over(
-            span, "sev2", "the curvature of the loss is {value:.3g} times what it was; the limit is {limit:.0f}",
-            badness=ratio, limit=sharp,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "the curvature of the loss is {value:.3g} times what it was; the limit is {limit:.0f}",
+            badness=ratio,
+            limit=sharp,
+        )

@@ -24,11 +24,19 @@ SOLVED = 0.1
 
 @rule(
     "GRAD003", severity="sev2", needs=[], wants=[gradient_norm, grad_global_norm, train_loss_raw, FACTS, element_type], unit="1"
-)  # fmt: skip
+)
 def dead_parameter(
-    norm: Series | None, whole: Series | None, loss: Series | None, facts: Manifest | None, types: Series | None, *,
-    alive: float = 1e-7, dead: float = 1e-10, min_points: int = 2, min_fall: float = 1000.0,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    norm: Series | None,
+    whole: Series | None,
+    loss: Series | None,
+    facts: Manifest | None,
+    types: Series | None,
+    *,
+    alive: float = 1e-7,
+    dead: float = 1e-10,
+    min_points: int = 2,
+    min_fall: float = 1000.0,
+) -> Iterator[Hit | Skip]:
     """A trainable tensor gets no gradient, or the whole model.
 
     ## What it checks
@@ -58,7 +66,7 @@ def dead_parameter(
 
 def _of_tensors(
     norm: Series, facts: Manifest | None, types: Series | None, alive: float, dead: float, min_points: int
-) -> Iterator[Hit | Skip]:  # fmt: skip
+) -> Iterator[Hit | Skip]:
     """Yield the trainable tensors whose gradient is zero, or next to it."""
     tensors = table_of(facts)
     by_nature = cancelled(norm, tensors, types)
@@ -67,15 +75,23 @@ def _of_tensors(
     for span in spans(trainable, trainable.values < dead, min_points=min_points):
         early = span.points < EXPERT_POINTS and tensors.is_expert(span.label)
         yield Hit.over(
-            span, "note" if early else "sev2", "{where} gets no gradient: its norm is {value:.2g}, below {limit:.0e}",
-            badness=-trainable.values, value=trainable.values, limit=dead,
-        )  # fmt: skip
+            span,
+            "note" if early else "sev2",
+            "{where} gets no gradient: its norm is {value:.2g}, below {limit:.0e}",
+            badness=-trainable.values,
+            value=trainable.values,
+            limit=dead,
+        )
     faint = (trainable.values < alive) & ((trainable.values >= dead) | (norm.points < min_points))
     for span in spans(trainable, faint, min_points=min(min_points, norm.points)):
         yield Hit.over(
-            span, "note", "{where} gets hardly any gradient: its norm is {value:.2g}, below {limit:.0e}",
-            badness=-trainable.values, value=trainable.values, limit=alive,
-        )  # fmt: skip
+            span,
+            "note",
+            "{where} gets hardly any gradient: its norm is {value:.2g}, below {limit:.0e}",
+            badness=-trainable.values,
+            value=trainable.values,
+            limit=alive,
+        )
 
 
 def _of_whole(whole: Series, loss: Series | None, dead: float, min_points: int, min_fall: float) -> Iterator[Hit]:
@@ -84,19 +100,28 @@ def _of_whole(whole: Series, loss: Series | None, dead: float, min_points: int, 
     found = list(spans(whole, none, min_points=min_points))
     for span in found:
         yield Hit.over(
-            span, "sev2", "no tensor gets a gradient: the global norm is {value:.2g}, below {limit:.0e}",
-            badness=-whole.values, value=whole.values, limit=dead,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "no tensor gets a gradient: the global norm is {value:.2g}, below {limit:.0e}",
+            badness=-whole.values,
+            value=whole.values,
+            limit=dead,
+        )
     rows = np.flatnonzero(whole.finite[:, 0] & (np.nan_to_num(whole.values[:, 0]) > 0))
     fall = sustained_growth(1 / whole.values[rows, 0], min_ratio=min_fall)
     if found or fall is None or _is_solved(whole.steps[rows[-1:]], loss).any():
         return
     inside = rows[fall.onset :]
     yield Hit(
-        severity="sev2", where=whole.labels[0], first=int(whole.steps[inside[0]]), last=int(whole.steps[inside[-1]]),
-        value=1 / fall.end, limit=1 / fall.low, points=len(inside),
+        severity="sev2",
+        where=whole.labels[0],
+        first=int(whole.steps[inside[0]]),
+        last=int(whole.steps[inside[-1]]),
+        value=1 / fall.end,
+        limit=1 / fall.low,
+        points=len(inside),
         message="the gradient norm has come down to {value:.2g}, from {limit:.3g}, and the loss has not come down with it",
-    )  # fmt: skip
+    )
 
 
 def _is_solved(steps: Steps, loss: Series | None) -> Mask:

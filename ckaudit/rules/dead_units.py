@@ -12,9 +12,15 @@ from ckaudit.run.spans import spans
 
 @rule("ACT001", severity="sev2", needs=[], wants=[dead_unit_fraction, activation_sparsity], unit="1")
 def dead_units(
-    dead: Series | None, sparsity: Series | None, *,
-    most: float = 0.5, note: float = 0.1, min_points: int = 2, max_firing: float = 0.05, max_left: float = 0.25,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    dead: Series | None,
+    sparsity: Series | None,
+    *,
+    most: float = 0.5,
+    note: float = 0.1,
+    min_points: int = 2,
+    max_firing: float = 0.05,
+    max_left: float = 0.25,
+) -> Iterator[Hit | Skip]:
     """Units never fire.
 
     ## What it checks
@@ -37,9 +43,12 @@ def dead_units(
         yield from too_few(dead, min_points)
         for span in spans(dead, dead.values > most, min_points=min_points):
             yield Hit.over(
-                span, "sev2", "{value:.0%} of the units of {where} never fire; the limit is {limit:.0%}",
-                badness=dead.values, limit=most,
-            )  # fmt: skip
+                span,
+                "sev2",
+                "{value:.0%} of the units of {where} never fire; the limit is {limit:.0%}",
+                badness=dead.values,
+                limit=most,
+            )
         for span in spans(dead, (dead.values > note) & (dead.values <= most), min_points=min_points):
             yield Hit.over(
                 span, "note", "{value:.0%} of the units of {where} are silent over a whole batch", badness=dead.values, limit=note
@@ -61,9 +70,12 @@ def _by_zeros(sparsity: Series, max_firing: float, max_left: float, min_points: 
     for span in spans(sparsity, is_low, min_points=min_points if sparsity.points > 5 else 1):
         if span.last in last[span.label]:
             yield Hit.over(
-                span, "sev2", "{value:.1%} of the outputs of {where} are zero, to the last, and fewer were before",
-                badness=sparsity.values, limit=1 - max_firing,
-            )  # fmt: skip
+                span,
+                "sev2",
+                "{value:.1%} of the outputs of {where} are zero, to the last, and fewer were before",
+                badness=sparsity.values,
+                limit=1 - max_firing,
+            )
     for span in spans(sparsity, (firing == 0) & (before == 0), min_points=3):
         if span.last in last[span.label]:
             yield Hit.over(span, "note", "all outputs of {where} are zero", badness=sparsity.values, limit=1 - max_firing)

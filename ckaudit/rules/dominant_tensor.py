@@ -25,14 +25,27 @@ STEADY = 0.75
 
 
 @rule(
-    "GRAD007", severity="sev2", needs=[],
-    wants=[gradient_share, top_gradient_share, clip_coefficient, grad_clip_rate, grad_to_weight, FACTS], unit="1",
-)  # fmt: skip
+    "GRAD007",
+    severity="sev2",
+    needs=[],
+    wants=[gradient_share, top_gradient_share, clip_coefficient, grad_clip_rate, grad_to_weight, FACTS],
+    unit="1",
+)
 def dominant_tensor(
-    share: Series | None, top: Series | None, clip: Series | None, rate: Series | None, relative: Series | None,
-    facts: Manifest | None, *,
-    most: float = 0.95, much: float = 0.7, often: float = 0.5, deep: float = 0.1, min_points: int = 3, warmup: int = 20,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    share: Series | None,
+    top: Series | None,
+    clip: Series | None,
+    rate: Series | None,
+    relative: Series | None,
+    facts: Manifest | None,
+    *,
+    most: float = 0.95,
+    much: float = 0.7,
+    often: float = 0.5,
+    deep: float = 0.1,
+    min_points: int = 3,
+    warmup: int = 20,
+) -> Iterator[Hit | Skip]:
     """One tensor holds nearly all of the gradient norm.
 
     ## What it checks
@@ -61,9 +74,17 @@ def dominant_tensor(
 
 
 def _offenders(
-    share: Series, clip: Series | None, rate: Series | None, facts: Manifest | None, most: float, much: float, often: float,
-    deep: float, min_points: int, warmup: int,
-) -> Iterator[Hit]:  # fmt: skip
+    share: Series,
+    clip: Series | None,
+    rate: Series | None,
+    facts: Manifest | None,
+    most: float,
+    much: float,
+    often: float,
+    deep: float,
+    min_points: int,
+    warmup: int,
+) -> Iterator[Hit]:
     """Yield the tensor that clipping is due to, most of the time."""
     tensors = table_of(facts)
     rows = np.flatnonzero(share.finite.any(axis=1))
@@ -80,17 +101,29 @@ def _offenders(
             continue
         values = share.values[high, column]
         yield Hit(
-            severity="sev2", where=name, first=int(share.steps[high[0]]), last=int(share.steps[high[-1]]), points=len(high),
-            worst=int(share.steps[high[np.argmax(values)]]), value=float(values.max()), limit=limit,
+            severity="sev2",
+            where=name,
+            first=int(share.steps[high[0]]),
+            last=int(share.steps[high[-1]]),
+            points=len(high),
+            worst=int(share.steps[high[np.argmax(values)]]),
+            value=float(values.max()),
+            limit=limit,
             message="{where} holds up to {value:.1%} of the squared gradient norm, and the gradient is clipped most of the time: "
             "it decides how all others are scaled",
-        )  # fmt: skip
+        )
 
 
 def _holders(
-    share: Series, clip: Series | None, relative: Series | None, told: set[str | None], most: float, deep: float, min_points: int,
+    share: Series,
+    clip: Series | None,
+    relative: Series | None,
+    told: set[str | None],
+    most: float,
+    deep: float,
+    min_points: int,
     warmup: int,
-) -> Iterator[Hit]:  # fmt: skip
+) -> Iterator[Hit]:
     """Yield the tensors that hold nearly all of the norm, clipped or not."""
     high = (np.nan_to_num(share.values) > most) & (share.steps > warmup)[:, None]
     size = np.nan_to_num(cells_like(share, relative)) if relative is not None else np.zeros(share.values.shape)
@@ -105,10 +138,12 @@ def _holders(
         if span.label in told or (not grave and not shock and span.points < min_points):
             continue
         yield Hit.over(
-            span, "sev2" if grave or shock else "note",
+            span,
+            "sev2" if grave or shock else "note",
             "{where} holds {value:.1%} of the squared gradient norm; above {limit:.0%} it decides how all others are clipped",
-            badness=share.values, limit=most,
-        )  # fmt: skip
+            badness=share.values,
+            limit=most,
+        )
 
 
 def _is_clipped(share: Series, clip: Series | None, rate: Series | None, often: float) -> Mask:

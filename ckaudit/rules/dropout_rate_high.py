@@ -32,10 +32,16 @@ def dropout_rate_high(facts: Manifest, *, most: float = 0.5, most_before_head: f
         return
     where = None if facts.dropout_module is UNSET else facts.dropout_module
     yield Hit(
-        severity="note" if _is_before_head(where) and rate <= most_before_head else "sev2", where=where, first=0, last=0, worst=0,
-        value=rate, limit=most, points=1,
+        severity="note" if _is_before_head(where) and rate <= most_before_head else "sev2",
+        where=where,
+        first=0,
+        last=0,
+        worst=0,
+        value=rate,
+        limit=most,
+        points=1,
         message=f"{'a module' if where is None else '{where}'} drops {{value:.3g}} of what goes through it: more than it leaves",
-    )  # fmt: skip
+    )
 
 
 def _is_before_head(module: str | None) -> bool:

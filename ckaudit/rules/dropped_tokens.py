@@ -13,9 +13,16 @@ from ckaudit.run.spans import reaching_back, spans
 
 @rule("MOE002", severity="sev1", needs=[moe_drop_rate], wants=[moe_util_entropy], unit="%")
 def dropped_tokens(
-    rate: Series, used: Series | None, *,
-    usual: float = 1.0, costly: float = 10.0, many: float = 30.0, falling: float = 0.7, warmup: int = 100, min_points: int = 3,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    rate: Series,
+    used: Series | None,
+    *,
+    usual: float = 1.0,
+    costly: float = 10.0,
+    many: float = 30.0,
+    falling: float = 0.7,
+    warmup: int = 100,
+    min_points: int = 3,
+) -> Iterator[Hit | Skip]:
     """Experts drop tokens.
 
     ## What it checks
@@ -47,10 +54,12 @@ def dropped_tokens(
         grave, dear = usually > many or rising, usually > limit and steady
         whole = reaching_back(span, rate, rate.values > limit) if grave or dear else span
         yield Hit.over(
-            whole, "sev1" if grave else "sev2" if dear else "note",
+            whole,
+            "sev1" if grave else "sev2" if dear else "note",
             "up to {value:.3g} % of the tokens sent to the experts of all layers are dropped" + tail,
-            badness=rate.values, limit=usual,
-        )  # fmt: skip
+            badness=rate.values,
+            limit=usual,
+        )
 
 
 def _is_young_and_even(used: Series | None, rate: Series, warmup: int, *, even: float = 0.9) -> bool:

@@ -33,10 +33,14 @@ def dtype_changed(types: Series, *, min_points: int = 2, lasting: int = 1) -> It
         if len(rows) - start < lasting:
             continue
         yield Hit(
-            severity="sev2", where=label, first=int(types.steps[rows[start]]), last=int(types.steps[rows[-1]]),
-            worst=int(types.steps[rows[start]]), points=len(rows) - start,
+            severity="sev2",
+            where=label,
+            first=int(types.steps[rows[start]]),
+            last=int(types.steps[rows[-1]]),
+            worst=int(types.steps[rows[start]]),
+            points=len(rows) - start,
             message=f"{{where}} was {_name(values[start - 1])} and is {_name(values[-1])} from step {{first}} on",
-        )  # fmt: skip
+        )
 
 
 def _name(number: float) -> str:

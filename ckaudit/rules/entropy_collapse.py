@@ -22,14 +22,27 @@ ENOUGH = 6
 
 
 @rule(
-    "ATTN001", severity="sev1", needs=[attention_entropy_left],
-    wants=[attn_entropy, normalized_attention_entropy, max_attn_logit, initial_loss_excess, train_loss_raw], unit="1",
-)  # fmt: skip
+    "ATTN001",
+    severity="sev1",
+    needs=[attention_entropy_left],
+    wants=[attn_entropy, normalized_attention_entropy, max_attn_logit, initial_loss_excess, train_loss_raw],
+    unit="1",
+)
 def entropy_collapse(
-    left: Series, entropy: Series | None, normalized: Series | None, logit: Series | None, start: Series | None,
-    loss: Series | None, *, max_left: float = 0.25, max_left_calm: float = 0.1, hot: float = 50.0, most: float = 0.5,
-    early: float = 0.35, learnt: float = 0.25,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    left: Series,
+    entropy: Series | None,
+    normalized: Series | None,
+    logit: Series | None,
+    start: Series | None,
+    loss: Series | None,
+    *,
+    max_left: float = 0.25,
+    max_left_calm: float = 0.1,
+    hot: float = 50.0,
+    most: float = 0.5,
+    early: float = 0.35,
+    learnt: float = 0.25,
+) -> Iterator[Hit | Skip]:
     """Attention heads look at one key only.
 
     ## What it checks
@@ -67,17 +80,24 @@ def entropy_collapse(
                 wide = np.where(np.isfinite(share), share, left.values)[:, mine]
                 severity = "note" if learnt_since(loss, _last_soft(left, wide, span.first)) > learnt else severity
             yield Hit.over(
-                span, severity, "{value:.0%} of the heads of {where} attend to one key only; the limit is {limit:.0%}",
-                badness=portion.values, limit=most,
-            )  # fmt: skip
+                span,
+                severity,
+                "{value:.0%} of the heads of {where} attend to one key only; the limit is {limit:.0%}",
+                badness=portion.values,
+                limit=most,
+            )
     if knew_nothing and loss is not None:
         yield from _too_early(left, share, told, loss, early=early, learnt=learnt)
     smallest = np.fmin(share, kept)
     for span in _lasting(left, (smallest < max_left_calm) & ~told):
         yield Hit.over(
-            span, "note", "{where} attends to one key only: {value:.2g} of its entropy is left; the limit is {limit:.2g}",
-            badness=-smallest, value=smallest, limit=max_left_calm,
-        )  # fmt: skip
+            span,
+            "note",
+            "{where} attends to one key only: {value:.2g} of its entropy is left; the limit is {limit:.2g}",
+            badness=-smallest,
+            value=smallest,
+            limit=max_left_calm,
+        )
 
 
 def _beside(left: Series, other: Series) -> Floats:
@@ -121,9 +141,14 @@ def _too_early(left: Series, share: Floats, told: Mask, loss: Series, *, early: 
     new = young & ~told.any(axis=1)
     for span in spans(middle, (middle.values < early) & new[:, None], min_points=2):
         yield Hit.over(
-            span, "note", "heads are sharp before they have learnt where to look, most of all in {where}: the median entropy is "
-            "{value:.2g} of the possible, below {limit:.2g}", badness=-middle.values, value=middle.values, limit=early,
-        )  # fmt: skip
+            span,
+            "note",
+            "heads are sharp before they have learnt where to look, most of all in {where}: the median entropy is "
+            "{value:.2g} of the possible, below {limit:.2g}",
+            badness=-middle.values,
+            value=middle.values,
+            limit=early,
+        )
 
 
 def _knew_nothing(start: Series | None) -> bool:

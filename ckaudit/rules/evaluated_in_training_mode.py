@@ -40,8 +40,14 @@ def evaluated_in_training_mode(
         return
     worst = int(np.argmax(values))
     yield Hit(
-        severity="sev2", where=share.labels[0], first=first, last=last, worst=int(steps[worst]), value=float(values[worst]),
-        limit=0.0, points=int(bad.sum()),
+        severity="sev2",
+        where=share.labels[0],
+        first=first,
+        last=last,
+        worst=int(steps[worst]),
+        value=float(values[worst]),
+        limit=0.0,
+        points=int(bad.sum()),
         message=f"{bad.sum()} evaluations ran in training mode, with dropout on or batch norm learning: right only where that "
         "was asked for",
-    )  # fmt: skip
+    )

@@ -13,9 +13,16 @@ from ckaudit.run.spans import spans
 
 @rule("EVAL001", severity="sev2", needs=[], wants=[eval_artifact_hash, val_loss, train_loss_at_evals], unit="1")
 def evaluation_artifact_changed(
-    same: Series | None, val: Series | None, train: Series | None, *, equal: float = 1.0, alone: float = 5.0, least: float = 0.05,
-    before: int = 4, after: int = 3,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    same: Series | None,
+    val: Series | None,
+    train: Series | None,
+    *,
+    equal: float = 1.0,
+    alone: float = 5.0,
+    least: float = 0.05,
+    before: int = 4,
+    after: int = 3,
+) -> Iterator[Hit | Skip]:
     """Files that an evaluation rests on have changed.
 
     ## What it checks
@@ -34,9 +41,13 @@ def evaluation_artifact_changed(
         return
     for span in spans(same, same.values < equal):
         yield Hit.over(
-            span, "sev2", "{where} is not the artifact of the earlier evaluations: scores before and after do not compare",
-            badness=-same.values, value=same.values, limit=equal,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "{where} is not the artifact of the earlier evaluations: scores before and after do not compare",
+            badness=-same.values,
+            value=same.values,
+            limit=equal,
+        )
 
 
 def _stepped(
@@ -60,9 +71,14 @@ def _stepped(
     stays = abs(float(moves[place:].sum())) > size / 2
     if size > max(alone * max(usual, beside, later), least * abs(float(held_out[place]))) and stays:
         yield Hit(
-            severity="sev2", where=val.labels[0], first=int(val.steps[rows[place + 1]]), last=int(val.steps[rows[-1]]),
-            worst=int(val.steps[rows[place + 1]]), value=float(held_out[place + 1]), limit=float(held_out[place]),
+            severity="sev2",
+            where=val.labels[0],
+            first=int(val.steps[rows[place + 1]]),
+            last=int(val.steps[rows[-1]]),
+            worst=int(val.steps[rows[place + 1]]),
+            value=float(held_out[place + 1]),
+            limit=float(held_out[place]),
             points=len(rows) - place - 1,
             message="the held-out loss goes from {limit:.4g} to {value:.4g} in one evaluation, the training loss goes on as "
             "before: it is measured in another way",
-        )  # fmt: skip
+        )

@@ -28,10 +28,17 @@ HOLDER_SHARE = 0.9
 
 @rule("GRAD002", severity="sev1", needs=[grad_global_norm], wants=[boxed_gradient_norm, train_loss_raw], unit="1")
 def exploding_gradient(
-    norm: Series, box: Series | None, loss: Series | None, *,
-    note_ratio: float = 4.0, max_ratio: float = 10.0, min_points: int = 3, shock: float = 1000.0, felt: float = 0.05,
+    norm: Series,
+    box: Series | None,
+    loss: Series | None,
+    *,
+    note_ratio: float = 4.0,
+    max_ratio: float = 10.0,
+    min_points: int = 3,
+    shock: float = 1000.0,
+    felt: float = 0.05,
     slide_ratio: float = 2.5,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+) -> Iterator[Hit | Skip]:
     """The gradient norm leaves its usual size by an order of magnitude and stays there.
 
     ## What it checks
@@ -66,16 +73,22 @@ def exploding_gradient(
             continue
         exploded = True
         yield Hit.over(
-            span, "sev1", "the gradient norm reaches {value:.3g}x its running median; the limit is {limit:.0f}x",
-            badness=ratio, limit=max_ratio,
-        )  # fmt: skip
+            span,
+            "sev1",
+            "the gradient norm reaches {value:.3g}x its running median; the limit is {limit:.0f}x",
+            badness=ratio,
+            limit=max_ratio,
+        )
         ratio[span.rows] = np.nan
     for span in spans(norm, np.nan_to_num(ratio) > shock):
         exploded = True
         hit = Hit.over(
-            span, "sev2", "the gradient norm is {value:.3g}x its running median for a moment; batches stay below {limit:.0f}x",
-            badness=ratio, limit=shock,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "the gradient norm is {value:.3g}x its running median for a moment; batches stay below {limit:.0f}x",
+            badness=ratio,
+            limit=shock,
+        )
         yield _placed(hit, box)
         ratio[span.rows] = np.nan
     if not exploded and (growth := sustained_growth(norm.values[positive, 0], min_ratio=max_ratio)) is not None:
@@ -84,10 +97,15 @@ def exploding_gradient(
     if not exploded and (turn := slide(norm.values[positive, 0], times=slide_ratio)) is not None:
         rows = positive[turn.first : turn.last + 1]
         yield Hit(
-            severity="sev2", where=norm.labels[0], first=int(norm.steps[rows[0]]), last=int(norm.steps[rows[-1]]),
-            value=turn.after, limit=turn.before, points=len(rows),
+            severity="sev2",
+            where=norm.labels[0],
+            first=int(norm.steps[rows[0]]),
+            last=int(norm.steps[rows[-1]]),
+            value=turn.after,
+            limit=turn.before,
+            points=len(rows),
             message="the gradient norm grows and does not slow down, from {limit:.3g} in the middle of the run to {value:.3g}",
-        )  # fmt: skip
+        )
     yield from _isolated(norm, np.nan_to_num(ratio[:, 0]), note_ratio)
 
 
@@ -124,11 +142,17 @@ def _grown(norm: Series, rows: Steps, growth: Growth, loss: Series | None, felt:
     worst = inside[np.argmax(norm.values[inside, 0])]
     severity: Severity = "note" if is_start else "sev1" if len(inside) > 1 else "sev2"
     return Hit(
-        severity=severity, where=norm.labels[0], value=growth.end, limit=growth.low,
-        first=int(norm.steps[first]), last=int(norm.steps[last]), worst=int(norm.steps[worst]), points=len(inside),
+        severity=severity,
+        where=norm.labels[0],
+        value=growth.end,
+        limit=growth.low,
+        first=int(norm.steps[first]),
+        last=int(norm.steps[last]),
+        worst=int(norm.steps[worst]),
+        points=len(inside),
         message="the gradient norm has grown to {value:.3g}, from {limit:.3g} in all of the run before"
         + (", while the loss falls" if is_start else ""),
-    )  # fmt: skip
+    )
 
 
 def _placed(hit: Hit, box: Series | None) -> Hit:
@@ -149,11 +173,17 @@ def _isolated(norm: Series, ratio: Floats, limit: float) -> Iterator[Hit]:
         return
     worst = int(np.argmax(ratio))
     yield Hit(
-        severity="note", where=norm.labels[0], first=int(norm.steps[rows[0]]), last=int(norm.steps[rows[-1]]),
-        worst=int(norm.steps[worst]), value=float(ratio[worst]), limit=limit, points=len(rows),
+        severity="note",
+        where=norm.labels[0],
+        first=int(norm.steps[rows[0]]),
+        last=int(norm.steps[rows[-1]]),
+        worst=int(norm.steps[worst]),
+        value=float(ratio[worst]),
+        limit=limit,
+        points=len(rows),
         message=f"the gradient norm stands over {limit:g}x its running median at {plural(len(rows), 'step')}; most at step "
         f"{{worst}}, where it is {norm.values[worst, 0]:.3g}, {{value:.3g}}x",
-    )  # fmt: skip
+    )
 
 
 def _over_running_median(norm: Series) -> Floats:

@@ -15,9 +15,15 @@ from ckaudit.run.spans import Span, reaching_back, spans
 
 @rule("CLIP001", severity="sev2", needs=[], wants=[grad_clip_rate, clip_coefficient], unit="1", memory=100)
 def frequent_clipping(
-    rate: Series | None, coefficient: Series | None, *,
-    warmup: int = 100, note_rate: float = 0.5, max_rate: float = 0.9, deep: float = 0.1, min_points: int = 3,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    rate: Series | None,
+    coefficient: Series | None,
+    *,
+    warmup: int = 100,
+    note_rate: float = 0.5,
+    max_rate: float = 0.9,
+    deep: float = 0.1,
+    min_points: int = 3,
+) -> Iterator[Hit | Skip]:
     """Clipping acts at almost every step and takes most of the gradient away.
 
     ## What it checks
@@ -48,10 +54,15 @@ def frequent_clipping(
     rows = np.concatenate([span.rows for span in grave]) if grave else np.empty(0, np.int64)
     if len(rows) and coefficient is not None:
         hit = _over(
-            rate, rows, "sev2", left, at_least=False, limit=deep,
+            rate,
+            rows,
+            "sev2",
+            left,
+            at_least=False,
+            limit=deep,
             message=f"clipping leaves {median(left[rows, 0]):.2g} of the gradient at the median step, {{value:.2g}} at the "
             "worst; limits usually leave over {limit:.1g}",
-        )  # fmt: skip
+        )
         began = _began(coefficient, int(rate.steps[rows[0]]), deep)
         judged &= ~((rate.steps >= began) & (rate.steps <= rate.steps[rows[-1]]))[:, None]
         yield replace(hit, first=began)
@@ -69,13 +80,18 @@ def _began(coefficient: Series, judged: int, deep: float) -> int:
     return reaching_back(Span(coefficient.labels[0], 0, row, coefficient.steps[row]), coefficient, is_deep).first
 
 
-def _over(
-    rate: Series, rows: Steps, severity: Severity, shown: Floats, *, at_least: bool, limit: float, message: str
-) -> Hit:  # fmt: skip
+def _over(rate: Series, rows: Steps, severity: Severity, shown: Floats, *, at_least: bool, limit: float, message: str) -> Hit:
     """Return one hit for all rows, however often clipping rested between them."""
     inside = shown[rows, 0]
     worst = rows[int(np.argmax(inside if at_least else -inside))]
     return Hit(
-        severity=severity, message=message, where=rate.labels[0], first=int(rate.steps[rows[0]]), last=int(rate.steps[rows[-1]]),
-        worst=int(rate.steps[worst]), value=float(shown[worst, 0]), limit=limit, points=len(rows),
-    )  # fmt: skip
+        severity=severity,
+        message=message,
+        where=rate.labels[0],
+        first=int(rate.steps[rows[0]]),
+        last=int(rate.steps[rows[-1]]),
+        worst=int(rate.steps[worst]),
+        value=float(shown[worst, 0]),
+        limit=limit,
+        points=len(rows),
+    )

@@ -22,9 +22,15 @@ DECLARED = ("frozen", "trainable")
 
 @rule("MOVE003", severity="sev2", needs=[gradient_norm, FACTS], wants=[update_norm, initial_loss_excess], unit="tensors")
 def frozen_parameter(
-    gradient: Series, facts: Manifest, update: Series | None, start: Series | None, *,
-    minority: float = 0.5, min_points: int = 3, knows: float = 0.5,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    gradient: Series,
+    facts: Manifest,
+    update: Series | None,
+    start: Series | None,
+    *,
+    minority: float = 0.5,
+    min_points: int = 3,
+    knows: float = 0.5,
+) -> Iterator[Hit | Skip]:
     """Tensors that neighbours of their kind train are not trained.
 
     ## What it checks
@@ -53,11 +59,18 @@ def frozen_parameter(
     by_intent = learnt or len(still) >= minority * len(names) or whole_parts(still, names) >= {*found}
     severity: Severity = "note" if by_intent else "sev2"
     yield Hit(
-        severity=severity, where=found[0], also=tuple(found[1:]), first=int(gradient.steps[0]), last=int(gradient.steps[-1]),
-        value=float(len(found)), limit=0.0, points=gradient.points, joined_by=int(gradient.steps[0]),
+        severity=severity,
+        where=found[0],
+        also=tuple(found[1:]),
+        first=int(gradient.steps[0]),
+        last=int(gradient.steps[-1]),
+        value=float(len(found)),
+        limit=0.0,
+        points=gradient.points,
+        joined_by=int(gradient.steps[0]),
         message="{where} is not trained, while " + f"{len(names) - len(still)} of {len(names)} tensors are; "
         "run.json declares nothing of it",
-    )  # fmt: skip
+    )
 
 
 def _never(name: str, gradient: Series, update: Series | None, least: int) -> bool:

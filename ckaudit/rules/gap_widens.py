@@ -39,7 +39,13 @@ def gap_widens(
     if rise is not None and float(np.nan_to_num(rise.values[late[-1], 0])) > 0.01:
         return
     yield Hit(
-        severity="note", where=gap.labels[0], first=int(gap.steps[late[0]]), last=int(gap.steps[late[-1]]), points=len(late),
-        worst=int(gap.steps[late[-1]]), value=width, limit=least * abs(level),
+        severity="note",
+        where=gap.labels[0],
+        first=int(gap.steps[late[0]]),
+        last=int(gap.steps[late[-1]]),
+        points=len(late),
+        worst=int(gap.steps[late[-1]]),
+        value=width,
+        limit=least * abs(level),
         message="the held-out loss lies {value:.3g} above the training loss, and the gap widens steadily",
-    )  # fmt: skip
+    )

@@ -15,13 +15,23 @@ from ckaudit.run.spans import spans
 
 
 @rule(
-    "GRAD011", severity="sev2", needs=[tokens_per_update, update_to_weight_global, train_loss_raw, FACTS],
-    facts=[["sequence_length"]], unit="1",
-)  # fmt: skip
+    "GRAD011",
+    severity="sev2",
+    needs=[tokens_per_update, update_to_weight_global, train_loss_raw, FACTS],
+    facts=[["sequence_length"]],
+    unit="1",
+)
 def gradient_noise_too_high(
-    tokens: Series, ratio: Series, loss: Series, facts: Manifest, *, few: float = 4.0, jitter: float = 0.05,
-    calm: float = 0.0035, min_points: int = 3,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    tokens: Series,
+    ratio: Series,
+    loss: Series,
+    facts: Manifest,
+    *,
+    few: float = 4.0,
+    jitter: float = 0.05,
+    calm: float = 0.0035,
+    min_points: int = 3,
+) -> Iterator[Hit | Skip]:
     """Updates are as long as those of a large batch, and are made of a few rows.
 
     ## What it checks
@@ -48,9 +58,13 @@ def gradient_noise_too_high(
     limit, batch = calm * rows**0.5, "a single sequence" if rows <= 1 else f"{rows:.2g} sequences"
     for span in spans(ratio, ratio.values > limit, min_points=min_points):
         yield Hit.over(
-            span, "sev2", f"an update is made of {batch} and changes up to {{value:.2g}} of the weights; the loss jumps by "
-            f"{jump:.0%} from one step to the next", badness=ratio.values, limit=limit,
-        )  # fmt: skip
+            span,
+            "sev2",
+            f"an update is made of {batch} and changes up to {{value:.2g}} of the weights; the loss jumps by "
+            f"{jump:.0%} from one step to the next",
+            badness=ratio.values,
+            limit=limit,
+        )
 
 
 def typical_jump(loss: Series, *, least: int = 10) -> float | None:

@@ -27,12 +27,17 @@ def gradients_carried_over(carried: Series, *, most: float = 0.05, min_points: i
     high = carried.values > most
     for span in spans(carried, high):
         yield Hit.over(
-            span, "sev1" if span.points >= min_points else "sev2",
+            span,
+            "sev1" if span.points >= min_points else "sev2",
             "{value:.0%} of the gradient was there before the backward pass of the step: it is not cleared",
-            badness=carried.values, limit=most,
-        )  # fmt: skip
+            badness=carried.values,
+            limit=most,
+        )
     for span in spans(carried, (carried.values > 0) & ~high):
         yield Hit.over(
-            span, "note", "{value:.2g} of the gradient was there before the backward pass of the step: it is not cleared",
-            badness=carried.values, limit=0.0,
-        )  # fmt: skip
+            span,
+            "note",
+            "{value:.2g} of the gradient was there before the backward pass of the step: it is not cleared",
+            badness=carried.values,
+            limit=0.0,
+        )

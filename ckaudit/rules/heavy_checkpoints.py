@@ -13,9 +13,15 @@ from ckaudit.run.spans import spans
 
 @rule("FILE003", severity="sev2", needs=[], wants=[checkpoint_time, checkpoint_size], unit="1")
 def heavy_checkpoints(
-    time: Series | None, size: Series | None, *, seconds: float = 30.0, megabytes: float = 100.0, relative: float = 1.0,
-    history: int = 5, k: float = 6.0,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    time: Series | None,
+    size: Series | None,
+    *,
+    seconds: float = 30.0,
+    megabytes: float = 100.0,
+    relative: float = 1.0,
+    history: int = 5,
+    k: float = 6.0,
+) -> Iterator[Hit | Skip]:
     """Checkpoints take longer, or become larger, than they were.
 
     ## What it checks
@@ -41,7 +47,13 @@ def heavy_checkpoints(
             step, _ = span.worst(away)
             row = int(np.searchsorted(series.steps, step))
             yield Hit(
-                severity="sev2", where=span.label, first=span.first, last=span.last, worst=step, points=span.points,
-                value=float(series.values[row, span.column]), limit=float(usual[row, span.column]),
+                severity="sev2",
+                where=span.label,
+                first=span.first,
+                last=span.last,
+                worst=step,
+                points=span.points,
+                value=float(series.values[row, span.column]),
+                limit=float(usual[row, span.column]),
                 message="a checkpoint " + what,
-            )  # fmt: skip
+            )

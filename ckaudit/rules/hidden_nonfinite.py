@@ -14,13 +14,24 @@ from ckaudit.run.spans import spans
 
 
 @rule(
-    "NUM002", severity="sev0", needs=[train_loss_raw], unit="nats/token", memory=2,
+    "NUM002",
+    severity="sev0",
+    needs=[train_loss_raw],
+    unit="nats/token",
+    memory=2,
     wants=[grad_global_norm, nonfinite_gradients, nonfinite_weights, nonfinite_activations, skipped_updates],
-)  # fmt: skip
+)
 def hidden_nonfinite(
-    loss: Series, norm: Series | None, gradients: Series | None, weights: Series | None, activations: Series | None,
-    skipped: Series | None, *, min_points: int = 1, least: float = 0.05,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    loss: Series,
+    norm: Series | None,
+    gradients: Series | None,
+    weights: Series | None,
+    activations: Series | None,
+    skipped: Series | None,
+    *,
+    min_points: int = 1,
+    least: float = 0.05,
+) -> Iterator[Hit | Skip]:
     """The log is clean where other numbers are not finite.
 
     ## What it checks
@@ -46,9 +57,12 @@ def hidden_nonfinite(
     hidden = _among(loss.steps, lost) | (_among(loss.steps, bad) & stopped)
     for span in spans(loss, hidden[:, None] & loss.finite, min_points=min_points):
         yield Hit.over(
-            span, "sev0", "the loss is logged as {value:.4g} at a step with values that are not finite: the log hides them",
-            badness=-loss.values, value=loss.values,
-        )  # fmt: skip
+            span,
+            "sev0",
+            "the loss is logged as {value:.4g} at a step with values that are not finite: the log hides them",
+            badness=-loss.values,
+            value=loss.values,
+        )
 
 
 def _fell_to_zero(values: Floats, least: float) -> Mask:

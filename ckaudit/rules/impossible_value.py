@@ -23,10 +23,22 @@ from ckaudit.run.spans import spans
 from ckaudit.run.tensors import loss_vocabulary
 
 SHARES = (
-    max_attention, normalized_attention_entropy, upper_triangle_mass, language_share, pad_fraction, source_mix_share,
-    batch_duplicate_share, target_equals_input, target_shift_match, comm_time_frac, compute_time_frac, dataloader_stall_frac,
-    grad_clip_rate, moe_util_entropy, mfu,
-)  # fmt: skip
+    max_attention,
+    normalized_attention_entropy,
+    upper_triangle_mass,
+    language_share,
+    pad_fraction,
+    source_mix_share,
+    batch_duplicate_share,
+    target_equals_input,
+    target_shift_match,
+    comm_time_frac,
+    compute_time_frac,
+    dataloader_stall_frac,
+    grad_clip_rate,
+    moe_util_entropy,
+    mfu,
+)
 PERCENT = (gpu_util, overflow_rate, moe_drop_rate)
 POSITIVE = (grad_global_norm, learning_rate)
 LOSSES = (train_loss_raw, val_loss)
@@ -71,10 +83,13 @@ def _outside(series: Series, lowest: float, highest: float, low: float, high: fl
     for bad, limit, word in ((series.values > highest, high, "above"), (series.values < lowest, low, "below")):
         for span in spans(series, bad, min_points=min_points):
             yield Hit.over(
-                span, "sev1" if series.name in ("train_loss_raw", "val_loss") else "sev2",
+                span,
+                "sev1" if series.name in ("train_loss_raw", "val_loss") else "sev2",
                 f"{series.name} is {{value:.4g}}; it cannot be {word} {{limit:.4g}}",
-                badness=np.abs(series.values - limit), value=series.values, limit=limit,
-            )  # fmt: skip
+                badness=np.abs(series.values - limit),
+                value=series.values,
+                limit=limit,
+            )
 
 
 def _falling(series: Series) -> Iterator[Hit]:
@@ -84,7 +99,13 @@ def _falling(series: Series) -> Iterator[Hit]:
     if len(falls):
         row = int(falls[0])
         yield Hit(
-            severity="sev2", where=series.name, first=int(series.steps[known[row]]), last=int(series.steps[known[falls[-1]]]),
-            worst=int(series.steps[known[row]]), value=float(values[row]), limit=float(values[row - 1]), points=len(falls),
+            severity="sev2",
+            where=series.name,
+            first=int(series.steps[known[row]]),
+            last=int(series.steps[known[falls[-1]]]),
+            worst=int(series.steps[known[row]]),
+            value=float(values[row]),
+            limit=float(values[row - 1]),
+            points=len(falls),
             message=f"{series.name} falls from {{limit:.10g}} to {{value:.10g}}; a count only grows",
-        )  # fmt: skip
+        )

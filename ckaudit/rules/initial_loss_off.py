@@ -19,13 +19,25 @@ WHY = "head or initial weights are too large, or the loss is not a mean over tok
 
 
 @rule(
-    "INIT001", severity="sev1", needs=[train_loss_raw, FACTS], wants=[initial_loss_excess, tokens_per_sec, tokens_seen],
-    facts=[["vocabulary"]], unit="nats/token", memory=1,
-)  # fmt: skip
+    "INIT001",
+    severity="sev1",
+    needs=[train_loss_raw, FACTS],
+    wants=[initial_loss_excess, tokens_per_sec, tokens_seen],
+    facts=[["vocabulary"]],
+    unit="nats/token",
+    memory=1,
+)
 def initial_loss_off(
-    losses: Series, facts: Manifest, excess: Series | None, speed: Series | None, tokens: Series | None, *,
-    twice: float = 2.0, noted: float = 0.03, largest: int = 1_000_000,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    losses: Series,
+    facts: Manifest,
+    excess: Series | None,
+    speed: Series | None,
+    tokens: Series | None,
+    *,
+    twice: float = 2.0,
+    noted: float = 0.03,
+    largest: int = 1_000_000,
+) -> Iterator[Hit | Skip]:
     """The first loss is not that of a model that knows nothing.
 
     ## What it checks

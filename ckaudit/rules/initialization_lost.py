@@ -39,9 +39,15 @@ def initialization_lost(
         return
     step = int(matrices.steps[row])
     yield Hit(
-        severity="sev2", where="weights", first=step, last=step, worst=step, value=middle, limit=most,
+        severity="sev2",
+        where="weights",
+        first=step,
+        last=step,
+        worst=step,
+        value=middle,
+        limit=most,
         message="after {first} steps the median matrix has moved {value:.3g} times its own initial size",
-    )  # fmt: skip
+    )
 
 
 def _is_matrix(name: str, table: TensorTable) -> bool:

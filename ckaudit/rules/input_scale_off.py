@@ -39,6 +39,10 @@ def input_scale_off(
     for bad, limit, word in ((scale.values > largest, largest, "large"), (scale.values < smallest, smallest, "small")):
         for span in spans(scale, bad & early):
             yield Hit.over(
-                span, "sev2", f"the inputs of {{where}} have a scale of {{value:.3g}}: too {word} for weights made for about one",
-                badness=scale.values if word == "large" else -scale.values, value=scale.values, limit=limit,
-            )  # fmt: skip
+                span,
+                "sev2",
+                f"the inputs of {{where}} have a scale of {{value:.3g}}: too {word} for weights made for about one",
+                badness=scale.values if word == "large" else -scale.values,
+                value=scale.values,
+                limit=limit,
+            )

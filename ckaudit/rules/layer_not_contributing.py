@@ -24,14 +24,25 @@ OUTSIDE = ("embedding", "head", "norm")
 
 
 @rule(
-    "MOVE004", severity="sev2", needs=[],
-    wants=[update_to_weight, relative_movement, weight_rms, gradient_norm, learning_rate, FACTS], unit="1",
-)  # fmt: skip
+    "MOVE004",
+    severity="sev2",
+    needs=[],
+    wants=[update_to_weight, relative_movement, weight_rms, gradient_norm, learning_rate, FACTS],
+    unit="1",
+)
 def layer_not_contributing(
-    update: Series | None, way: Series | None, rms: Series | None, gradient: Series | None, rate: Series | None,
-    facts: Manifest | None, *,
-    lowest: float = 0.1, warmup: int = 20, min_points: int = 3, near: int = 2,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    update: Series | None,
+    way: Series | None,
+    rms: Series | None,
+    gradient: Series | None,
+    rate: Series | None,
+    facts: Manifest | None,
+    *,
+    lowest: float = 0.1,
+    warmup: int = 20,
+    min_points: int = 3,
+    near: int = 2,
+) -> Iterator[Hit | Skip]:
     """One layer moves far less than its neighbours.
 
     ## What it checks
@@ -73,9 +84,13 @@ def layer_not_contributing(
     ):
         told.add(span.label.rpartition(" ")[0])
         yield Hit.over(
-            span, "sev2", "{where} moves {value:.2g} times as much as in the blocks beside it; below {limit:.2g} it rests",
-            badness=-parts.values, value=parts.values, limit=lowest,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "{where} moves {value:.2g} times as much as in the blocks beside it; below {limit:.2g} it rests",
+            badness=-parts.values,
+            value=parts.values,
+            limit=lowest,
+        )
     if way is not None:
         trained = way.only(lambda name: gradient is None or name in gradient.labels)
         yield from (hit for hit in _left_behind(trained, rms, tensors, warmup) if hit.where not in told)
@@ -104,11 +119,17 @@ def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: 
         if group in OUTSIDE or share >= FAR:
             continue
         yield Hit(
-            severity="sev2", where=group, first=int(way.steps[rows[0]]), last=int(way.steps[row]), value=share, limit=FAR,
-            points=len(rows), badness=-share,
+            severity="sev2",
+            where=group,
+            first=int(way.steps[rows[0]]),
+            last=int(way.steps[row]),
+            value=share,
+            limit=FAR,
+            points=len(rows),
+            badness=-share,
             message="{where} has come {value:.2g} times as far as the part of the model that came furthest; below {limit:.0e} it "
             "stands still",
-        )  # fmt: skip
+        )
 
 
 def _is_matrix(name: str, tensors: TensorTable) -> bool:

@@ -17,9 +17,16 @@ from ckaudit.run.series import Floats, Mask, Series, Steps
 
 @rule("SCHED003", severity="sev2", needs=[learning_rate], wants=[FACTS], unit="1")
 def learning_rate_jump(
-    rate: Series, facts: Manifest | None, *, jump: float = 0.01, above: float = 1.2, near: int = 5, tolerance: float = 0.05,
-    alone: float = 5.0, min_points: int = 10,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    rate: Series,
+    facts: Manifest | None,
+    *,
+    jump: float = 0.01,
+    above: float = 1.2,
+    near: int = 5,
+    tolerance: float = 0.05,
+    alone: float = 5.0,
+    min_points: int = 10,
+) -> Iterator[Hit | Skip]:
     """The learning rate jumps.
 
     ## What it checks
@@ -58,10 +65,16 @@ def learning_rate_jump(
         yield _hit("sev2", steps, values, row, "the learning rate jumps from {limit:.3g} to {value:.3g}, " + where)
     if rows := [int(row) for row in np.flatnonzero(jumps & ~grave)]:
         yield Hit(
-            severity="note", where="learning rate", first=int(steps[rows[0]]), last=int(steps[rows[-1]]), points=len(rows),
-            worst=int(steps[rows[0]]), value=float(values[rows[0]]), limit=float(values[rows[0] - 1]),
+            severity="note",
+            where="learning rate",
+            first=int(steps[rows[0]]),
+            last=int(steps[rows[-1]]),
+            points=len(rows),
+            worst=int(steps[rows[0]]),
+            value=float(values[rows[0]]),
+            limit=float(values[rows[0] - 1]),
             message=f"{len(rows)} stairs of the learning rate, the first from {{limit:.3g}} to {{value:.3g}} at step {{first}}",
-        )  # fmt: skip
+        )
 
 
 def _in_few_lines(
@@ -126,6 +139,13 @@ def _as_planned(facts: Manifest | None, steps: Steps, values: Floats, tolerance:
 
 def _hit(severity: Severity, steps: Steps, values: Floats, row: int, message: str) -> Hit:
     return Hit(
-        severity=severity, where="learning rate", first=int(steps[row]), last=int(steps[row]), worst=int(steps[row]), points=1,
-        value=float(values[row]), limit=float(values[row - 1]), message=message,
-    )  # fmt: skip
+        severity=severity,
+        where="learning rate",
+        first=int(steps[row]),
+        last=int(steps[row]),
+        worst=int(steps[row]),
+        points=1,
+        value=float(values[row]),
+        limit=float(values[row - 1]),
+        message=message,
+    )

@@ -41,6 +41,10 @@ def learning_rate_zero(
         idle &= plan > nothing * peak
     for span in spans(series, idle[:, None], min_points=max(min_points, int(min_share * len(steps)))):
         yield Hit.over(
-            span, "sev1", "the learning rate is {value:.2g}, and the training goes on: nothing is learnt in these steps",
-            badness=-series.values, value=series.values, limit=nothing * peak,
-        )  # fmt: skip
+            span,
+            "sev1",
+            "the learning rate is {value:.2g}, and the training goes on: nothing is learnt in these steps",
+            badness=-series.values,
+            value=series.values,
+            limit=nothing * peak,
+        )

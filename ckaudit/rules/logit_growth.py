@@ -13,9 +13,16 @@ from ckaudit.run.spans import Span, spans
 
 @rule("ATTN002", severity="sev1", needs=[max_attn_logit], wants=[FACTS], unit="logit")
 def logit_growth(
-    logit: Series, facts: Manifest | None = None, *,
-    runaway: float = 1000.0, high: float = 100.0, note_high: float = 60.0, growth: float = 1.5, min_points: int = 2, few: int = 6,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    logit: Series,
+    facts: Manifest | None = None,
+    *,
+    runaway: float = 1000.0,
+    high: float = 100.0,
+    note_high: float = 60.0,
+    growth: float = 1.5,
+    min_points: int = 2,
+    few: int = 6,
+) -> Iterator[Hit | Skip]:
     """Attention logits are too large.
 
     ## What it checks
@@ -36,20 +43,29 @@ def logit_growth(
     far = values > runaway
     for span in _lasting(logit, far, min_points, few):
         yield Hit.over(
-            span, "sev1", "attention logits of {where} reach {value:.4g}; over {limit:.0f} softmax is saturated",
-            badness=values, limit=runaway,
-        )  # fmt: skip
+            span,
+            "sev1",
+            "attention logits of {where} reach {value:.4g}; over {limit:.0f} softmax is saturated",
+            badness=values,
+            limit=runaway,
+        )
     has_grown = values > growth * _first(logit)
     for span in _lasting(logit, (values > high) & ~far & has_grown, min_points, few):
         yield Hit.over(
-            span, "sev2", "attention logits of {where} have grown to {value:.4g}; over {limit:.0f} softmax begins to saturate",
-            badness=values, limit=high,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "attention logits of {where} have grown to {value:.4g}; over {limit:.0f} softmax begins to saturate",
+            badness=values,
+            limit=high,
+        )
     for span in _lasting(logit, (values > note_high) & (values <= high) & has_grown, min_points, few):
         yield Hit.over(
-            span, "note", "attention logits of {where} have grown to {value:.4g}; {limit:.0f} and more saturates some heads",
-            badness=values, limit=note_high,
-        )  # fmt: skip
+            span,
+            "note",
+            "attention logits of {where} have grown to {value:.4g}; {limit:.0f} and more saturates some heads",
+            badness=values,
+            limit=note_high,
+        )
 
 
 def _is_sampled(logit: Series, facts: Manifest | None) -> bool:

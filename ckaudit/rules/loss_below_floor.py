@@ -66,10 +66,13 @@ def loss_below_floor(
     level = _running(loss, window, least)
     for span in spans(level, level.values < 0, min_points=window):
         yield Hit.over(
-            span, "sev1" if loss_kind_of(facts) == "nats_per_token" else "note",
-            "the loss is {value:.4g}, below zero: no cross entropy is", badness=-level.values,
-            value=level.values, limit=0.0,
-        )  # fmt: skip
+            span,
+            "sev1" if loss_kind_of(facts) == "nats_per_token" else "note",
+            "the loss is {value:.4g}, below zero: no cross entropy is",
+            badness=-level.values,
+            value=level.values,
+            limit=0.0,
+        )
     if not counted:
         return
     too_good, honest = False, _hides_answers(mass, equal, facts)
@@ -103,10 +106,16 @@ def _hit(
     values = series.values[rows, column]
     worst = rows[int(np.argmin(values))]
     return Hit(
-        severity=severity, where=where, first=int(series.steps[rows[0]]), last=int(series.steps[rows[-1]]),
-        worst=int(series.steps[worst]), value=float(series.values[worst, column]), limit=limit, points=len(rows),
+        severity=severity,
+        where=where,
+        first=int(series.steps[rows[0]]),
+        last=int(series.steps[rows[-1]]),
+        worst=int(series.steps[worst]),
+        value=float(series.values[worst, column]),
+        limit=limit,
+        points=len(rows),
         message=what + " is {value:.3g}, below the {limit:.3g} that honest models of such tokens stay above: " + reason,
-    )  # fmt: skip
+    )
 
 
 def _running(loss: Series, window: int, least: float) -> Series:

@@ -41,13 +41,25 @@ BUCKETS = 256
 
 
 @rule(
-    "LOSS003", severity="sev2", needs=[train_loss_raw], wants=[unigram_entropy, val_loss, FACTS], facts=[["vocabulary"]],
+    "LOSS003",
+    severity="sev2",
+    needs=[train_loss_raw],
+    wants=[unigram_entropy, val_loss, FACTS],
+    facts=[["vocabulary"]],
     unit="nats/token",
-)  # fmt: skip
+)
 def loss_not_falling(
-    loss: Series, entropy: Series | None, val: Series | None, facts: Manifest | None, *,
-    min_plan_share: float = 0.5, tail: float = 0.1, margin: float = 0.98, guess: float = 0.9, max_bound_ratio: float = 10.0,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    loss: Series,
+    entropy: Series | None,
+    val: Series | None,
+    facts: Manifest | None,
+    *,
+    min_plan_share: float = 0.5,
+    tail: float = 0.1,
+    margin: float = 0.98,
+    guess: float = 0.9,
+    max_bound_ratio: float = 10.0,
+) -> Iterator[Hit | Skip]:
     """The loss does not fall, or has stopped far too high.
 
     ## What it checks
@@ -135,9 +147,16 @@ def _falls(val: Series | None) -> bool:
 def _hit(steps: Steps, row: int, level: float, limit: float, message: str) -> Hit:
     first, last = int(steps[row]), int(steps[-1])
     return Hit(
-        severity="sev2", where="loss", first=first, last=last, worst=last, value=level, limit=limit, points=len(steps) - row,
+        severity="sev2",
+        where="loss",
+        first=first,
+        last=last,
+        worst=last,
+        value=level,
+        limit=limit,
+        points=len(steps) - row,
         message=message,
-    )  # fmt: skip
+    )
 
 
 def _bound(entropy: Series | None, facts: Manifest | None, margin: float, guess: float) -> tuple[float | None, str]:

@@ -16,9 +16,14 @@ FEWEST = 4
 
 @rule("LOSS008", severity="sev2", needs=[train_loss_raw], wants=[learning_rate], unit="nats/token")
 def loss_oscillates(
-    loss: Series, rate: Series | None, *, min_swing: float = 0.2, min_power: float = 0.5, max_chance: float = 3e-3,
+    loss: Series,
+    rate: Series | None,
+    *,
+    min_swing: float = 0.2,
+    min_power: float = 0.5,
+    max_chance: float = 3e-3,
     max_progress: float = 0.5,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+) -> Iterator[Hit | Skip]:
     """The loss goes up and down and gets nowhere.
 
     ## What it checks
@@ -38,20 +43,26 @@ def loss_oscillates(
     if len(known) < FEWEST:
         yield Skip("too_few_points", f"{len(known)} finite points of the loss; {FEWEST} are needed")
         return
-    found = oscillation(
-        values, min_swing=min_swing, min_power=min_power, max_chance=max_chance, max_progress=max_progress
-    )  # fmt: skip
+    found = oscillation(values, min_swing=min_swing, min_power=min_power, max_chance=max_chance, max_progress=max_progress)
     if found is None:
         return
     worst = found.first + int(np.argmax(values[found.first :]))
     times = f"{found.cycles:.0f} times" if len(known) >= MIN_POINTS else f"in the {len(known)} points that there are"
     swings = rate is not None and _is_cyclic(rate, found.cycles)
     yield Hit(
-        severity="note" if swings else "sev2", where="loss", first=int(steps[found.first]), last=int(steps[-1]),
-        worst=int(steps[worst]), value=found.high, limit=found.low, points=len(steps) - found.first,
-        message="the loss goes up and down between {limit:.4g} and {value:.4g}, " + times + ", and gets no lower"
+        severity="note" if swings else "sev2",
+        where="loss",
+        first=int(steps[found.first]),
+        last=int(steps[-1]),
+        worst=int(steps[worst]),
+        value=found.high,
+        limit=found.low,
+        points=len(steps) - found.first,
+        message="the loss goes up and down between {limit:.4g} and {value:.4g}, "
+        + times
+        + ", and gets no lower"
         + (", as the learning rate does" if swings else ""),
-    )  # fmt: skip
+    )
 
 
 def _is_cyclic(rate: Series, cycles: float) -> bool:

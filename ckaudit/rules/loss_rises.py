@@ -22,9 +22,16 @@ POINTS_PER_BLOCK = 10
 
 @rule("LOSS004", severity="sev1", needs=[train_loss_raw], wants=[learning_rate], unit="nats/token")
 def loss_rises(
-    loss: Series, rate: Series | None, *, blocks: int = 40, climbs: int = 4, min_rise: float = 0.1, min_deviations: float = 6.0,
-    sev1_share: float = 0.25, sev1_deviations: float = 10.0,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    loss: Series,
+    rate: Series | None,
+    *,
+    blocks: int = 40,
+    climbs: int = 4,
+    min_rise: float = 0.1,
+    min_deviations: float = 6.0,
+    sev1_share: float = 0.25,
+    sev1_deviations: float = 10.0,
+) -> Iterator[Hit | Skip]:
     """The loss climbs, or stays where it jumped to.
 
     ## What it checks
@@ -71,10 +78,16 @@ def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:
 def _score(steps: Steps, values: Floats) -> Hit:
     """Return the note on what is logged as the loss and is none."""
     return Hit(
-        severity="note", where="loss", first=int(steps[0]), last=int(steps[-1]), value=float(values[-1]), limit=float(values[0]),
-        points=len(steps), message="what is logged as the loss rises from {limit:.4g} to {value:.4g} and levels off, "
+        severity="note",
+        where="loss",
+        first=int(steps[0]),
+        last=int(steps[-1]),
+        value=float(values[-1]),
+        limit=float(values[0]),
+        points=len(steps),
+        message="what is logged as the loss rises from {limit:.4g} to {value:.4g} and levels off, "
         "as an accuracy or a reward does: it is not judged as a loss",
-    )  # fmt: skip
+    )
 
 
 def _stays(steps: Steps, values: Floats, rise: Rise, *, grave: bool, restarted: bool) -> Hit:
@@ -83,16 +96,26 @@ def _stays(steps: Steps, values: Floats, rise: Rise, *, grave: bool, restarted: 
     few = "" if rise.noise_is_known else f", in the {len(values)} points that there are"
     eased = falls_on(values[rise.onset :], rise)
     reason = (
-        "; the learning rate had been set back" if restarted
-        else "; it falls on from there, as where a task is made harder" if eased
+        "; the learning rate had been set back"
+        if restarted
+        else "; it falls on from there, as where a task is made harder"
+        if eased
         else ""
-    )  # fmt: skip
+    )
     return Hit(
-        severity="note" if restarted or eased else "sev1" if grave else "sev2", where="loss", first=int(steps[rise.onset]),
-        last=int(steps[-1]), worst=int(steps[worst]), value=float(values[worst]), limit=rise.low, points=len(steps) - rise.onset,
-        message="the loss rises to {value:.4g} from {limit:.4g} and " + ("has not come back" if eased else "stays there") + few
+        severity="note" if restarted or eased else "sev1" if grave else "sev2",
+        where="loss",
+        first=int(steps[rise.onset]),
+        last=int(steps[-1]),
+        worst=int(steps[worst]),
+        value=float(values[worst]),
+        limit=rise.low,
+        points=len(steps) - rise.onset,
+        message="the loss rises to {value:.4g} from {limit:.4g} and "
+        + ("has not come back" if eased else "stays there")
+        + few
         + reason,
-    )  # fmt: skip
+    )
 
 
 def _restarted(rate: Series | None, lowest: int, last: int, *, raised: float = 1.5) -> bool:
@@ -121,11 +144,16 @@ def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise:
             continue
         stays = middle[-1] > middle[start] + risen / 2
         yield Hit(
-            severity="sev1" if stays else "sev2", where="loss", first=int(steps[rows[start + 1, 0]]),
-            last=int(steps[rows[-1 if stays else end, -1]]), worst=int(steps[rows[end, width // 2]]),
-            value=float(middle[end]), limit=float(middle[start]), points=(end - start) * width,
+            severity="sev1" if stays else "sev2",
+            where="loss",
+            first=int(steps[rows[start + 1, 0]]),
+            last=int(steps[rows[-1 if stays else end, -1]]),
+            worst=int(steps[rows[end, width // 2]]),
+            value=float(middle[end]),
+            limit=float(middle[start]),
+            points=(end - start) * width,
             message="the loss climbs to {value:.4g} from {limit:.4g}" + ("" if stays else f"; it ends at {middle[-1]:.4g}"),
-        )  # fmt: skip
+        )
 
 
 def _climbs(middle: Floats, min_steps: int) -> Iterator[tuple[int, int]]:

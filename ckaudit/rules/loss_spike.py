@@ -42,13 +42,26 @@ OPENING, OPENING_STEPS = 0.05, 200
 
 
 @rule(
-    "LOSS001", severity="sev1", needs=[train_loss_raw],
-    wants=[loss_excess, loss_over_median, grad_norm_excess, learning_rate], unit="1",
-)  # fmt: skip
+    "LOSS001",
+    severity="sev1",
+    needs=[train_loss_raw],
+    wants=[loss_excess, loss_over_median, grad_norm_excess, learning_rate],
+    unit="1",
+)
 def loss_spike(
-    loss: Series, excess: Series | None, relative: Series | None, gradient: Series | None, rate: Series | None, *,
-    k: float = 6.0, jump: float = 1.5, window: int = 50, many: int = 3, within: int = 1000, patience: int = 200,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    loss: Series,
+    excess: Series | None,
+    relative: Series | None,
+    gradient: Series | None,
+    rate: Series | None,
+    *,
+    k: float = 6.0,
+    jump: float = 1.5,
+    window: int = 50,
+    many: int = 3,
+    within: int = 1000,
+    patience: int = 200,
+) -> Iterator[Hit | Skip]:
     """The loss jumps out of its own noise.
 
     ## What it checks
@@ -109,9 +122,13 @@ def loss_spike(
     if alone := [incident for incident in found if not incident.is_incident]:
         steps = [int(excess.steps[incident.first]) for incident in alone]
         yield Hit(
-            severity="note", where="loss", first=steps[0], last=steps[-1], points=len(steps),
+            severity="note",
+            where="loss",
+            first=steps[0],
+            last=steps[-1],
+            points=len(steps),
             message=f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once",
-        )  # fmt: skip
+        )
 
 
 def _without_known_batches(found: list[Incident], loss: Floats, apart: Mask) -> list[Incident]:
@@ -152,11 +169,16 @@ def _early(loss: Series, window: int) -> Iterator[Hit]:
     if len(high):
         worst = high[int(np.argmax(values[high]))]
         yield Hit(
-            severity="sev2" if values[worst] > GRAVE * values[0] else "note", where="loss", points=len(high),
-            first=int(loss.steps[rows[high[0]]]), last=int(loss.steps[rows[high[-1]]]), worst=int(loss.steps[rows[worst]]),
-            value=float(values[worst]), limit=float(lowest[worst - 1]),
+            severity="sev2" if values[worst] > GRAVE * values[0] else "note",
+            where="loss",
+            points=len(high),
+            first=int(loss.steps[rows[high[0]]]),
+            last=int(loss.steps[rows[high[-1]]]),
+            worst=int(loss.steps[rows[worst]]),
+            value=float(values[worst]),
+            limit=float(lowest[worst - 1]),
             message="the loss jumps to {value:.4g} in its first steps, from {limit:.4g}",
-        )  # fmt: skip
+        )
 
 
 def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
@@ -168,11 +190,16 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
         if loss.steps[rows[first]] <= after or values[worst] - level < height:
             continue
         yield Hit(
-            severity="sev2", where="loss", first=int(loss.steps[rows[first]]),
-            last=int(loss.steps[rows[last]]), worst=int(loss.steps[rows[worst]]), value=float(values[worst]), limit=level,
+            severity="sev2",
+            where="loss",
+            first=int(loss.steps[rows[first]]),
+            last=int(loss.steps[rows[last]]),
+            worst=int(loss.steps[rows[worst]]),
+            value=float(values[worst]),
+            limit=level,
             points=last - first + 1,
             message="the loss jumps to {value:.4g} from {limit:.4g} and is back after " + f"{last - first + 1} of {len(values)}",
-        )  # fmt: skip
+        )
 
 
 def _middle_of_three(values: Floats) -> Floats:
@@ -249,14 +276,24 @@ def _hit(incident: Incident, steps: Steps, loss: Floats, relative: Floats, *, cl
     peak = incident.first + int(np.argmax(np.where(np.isfinite(loss[inside]), loss[inside], -np.inf)))
     long = last - first >= patience
     tail = (
-        "then it is no number any more" if not np.isfinite(loss[incident.last + 1 : incident.last + 2]).all()
-        else f"it is not back after {patience} steps" if long
-        else "it is one of several" if close
-        else "it has not come back yet" if incident.is_open
+        "then it is no number any more"
+        if not np.isfinite(loss[incident.last + 1 : incident.last + 2]).all()
+        else f"it is not back after {patience} steps"
+        if long
+        else "it is one of several"
+        if close
+        else "it has not come back yet"
+        if incident.is_open
         else f"more than half of the jump is gone after {last - first + 1} steps"
-    )  # fmt: skip
+    )
     return Hit(
-        severity="sev1" if long or close else "sev2", where="loss", first=first, last=last, worst=int(steps[peak]),
-        value=float(loss[peak]), limit=float(loss[peak] / relative[peak]), points=incident.last - incident.first + 1,
+        severity="sev1" if long or close else "sev2",
+        where="loss",
+        first=first,
+        last=last,
+        worst=int(steps[peak]),
+        value=float(loss[peak]),
+        limit=float(loss[peak] / relative[peak]),
+        points=incident.last - incident.first + 1,
         message="the loss jumps to {value:.4g} from a median of {limit:.4g}; " + tail,
-    )  # fmt: skip
+    )

@@ -17,9 +17,14 @@ from ckaudit.run.tensors import loss_kind_of
 
 @rule("MASK001", severity="sev0", needs=[], wants=[upper_triangle_mass, sampled_upper_mass, target_shift_match, FACTS], unit="1")
 def mask_leak(
-    mass: Series | None, sampled: Series | None, match: Series | None, facts: Manifest | None, *,
-    most: float = 1e-3, next_token: float = 0.5,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    mass: Series | None,
+    sampled: Series | None,
+    match: Series | None,
+    facts: Manifest | None,
+    *,
+    most: float = 1e-3,
+    next_token: float = 0.5,
+) -> Iterator[Hit | Skip]:
     """Attention puts weight on later tokens.
 
     ## What it checks
@@ -78,9 +83,13 @@ def _of_sampled_maps(sampled: Series, facts: Manifest | None, next_tokens: bool 
     unknown = max(spans(mass, ahead & ~causal), key=lambda span: span.points, default=None)
     if unknown is not None:
         yield Hit.over(
-            unknown, "note", "{where} puts {value:.2g} of its sampled weight on later tokens: right in an encoder, a leak in a "
-            "causal model; which of them it is, is not recorded", badness=mass.values, limit=most,
-        )  # fmt: skip
+            unknown,
+            "note",
+            "{where} puts {value:.2g} of its sampled weight on later tokens: right in an encoder, a leak in a "
+            "causal model; which of them it is, is not recorded",
+            badness=mass.values,
+            limit=most,
+        )
 
 
 def _causal_by_word(mass: Series, facts: Manifest | None, next_tokens: bool | None) -> frozenset[str]:
@@ -92,6 +101,9 @@ def _causal_by_word(mass: Series, facts: Manifest | None, next_tokens: bool | No
 def _leaks(mass: Series, leaks: Mask, most: float) -> Iterator[Hit]:
     for span in spans(mass, leaks):
         yield Hit.over(
-            span, "sev0", "{where} puts {value:.2g} of its weight on later tokens: the causal mask leaks",
-            badness=mass.values, limit=most,
-        )  # fmt: skip
+            span,
+            "sev0",
+            "{where} puts {value:.2g} of its weight on later tokens: the causal mask leaks",
+            badness=mass.values,
+            limit=most,
+        )

@@ -37,8 +37,13 @@ def memorization_rising(rate: Series, *, usual: float = 1.0, growth: float = 2.0
         if over[-1]:
             first = len(over) - int(np.argmin(over[::-1])) if not over.all() else 0
             yield Hit(
-                severity="sev2", where=label, first=int(judged.steps[rows[first]]), last=int(judged.steps[rows[-1]]),
-                worst=int(judged.steps[rows[first + int(np.argmax(values[first:]))]]), value=float(values[first:].max()),
-                limit=before, points=len(rows) - first,
+                severity="sev2",
+                where=label,
+                first=int(judged.steps[rows[first]]),
+                last=int(judged.steps[rows[-1]]),
+                worst=int(judged.steps[rows[first + int(np.argmax(values[first:]))]]),
+                value=float(values[first:].max()),
+                limit=before,
+                points=len(rows) - first,
                 message="{where}: {value:.3g} % of the training sequences are recited, after {limit:.3g} %",
-            )  # fmt: skip
+            )

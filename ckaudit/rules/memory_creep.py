@@ -39,7 +39,13 @@ def memory_creep(
         flat = int((rises <= stair).sum())
         if flat <= (len(rises) > 2) and (rises >= 0).all() and middles[-1] > (1 + growth) * middles[0]:
             yield Hit(
-                severity="sev2", where=label, first=int(used.steps[rows[0]]), last=int(used.steps[rows[-1]]),
-                worst=int(used.steps[rows[-1]]), value=float(middles[-1]), limit=float(middles[0]), points=len(rows),
+                severity="sev2",
+                where=label,
+                first=int(used.steps[rows[0]]),
+                last=int(used.steps[rows[-1]]),
+                worst=int(used.steps[rows[-1]]),
+                value=float(middles[-1]),
+                limit=float(middles[0]),
+                points=len(rows),
                 message="the memory in use grows all the time, from {limit:.3g} to {value:.3g} bytes",
-            )  # fmt: skip
+            )

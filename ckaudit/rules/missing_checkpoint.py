@@ -34,6 +34,13 @@ def missing_checkpoint(written: Series, facts: Manifest, *, least: int = 1) -> I
         due = next_due(older, facts.cadence)
         if gone >= least and due is not None:
             yield Hit(
-                severity="sev2", where="checkpoints", first=due, last=newer - 1, worst=due, value=float(gone), limit=0.0,
-                points=gone, message=f"{{value:.0f}} checkpoints that were due between steps {older} and {newer} are not there",
-            )  # fmt: skip
+                severity="sev2",
+                where="checkpoints",
+                first=due,
+                last=newer - 1,
+                worst=due,
+                value=float(gone),
+                limit=0.0,
+                points=gone,
+                message=f"{{value:.0f}} checkpoints that were due between steps {older} and {newer} are not there",
+            )

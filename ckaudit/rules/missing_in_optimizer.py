@@ -31,6 +31,9 @@ def missing_in_optimizer(missing: Series, moved: Series | None, *, least: float 
         still &= np.array([label not in movers for label in tensors.labels], bool)
     for span in spans(tensors, still):
         yield Hit.over(
-            span, "sev1", "{where} is trainable, but no parameter group of the optimizer holds it",
-            badness=tensors.values, limit=least,
-        )  # fmt: skip
+            span,
+            "sev1",
+            "{where} is trainable, but no parameter group of the optimizer holds it",
+            badness=tensors.values,
+            limit=least,
+        )

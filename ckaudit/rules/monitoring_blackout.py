@@ -47,8 +47,15 @@ def monitoring_blackout(
         blind = gaps[row] >= lost * stride
         step, before = int(silence.steps[row]), int(silence.steps[row] - gaps[row])
         yield Hit(
-            severity="sev0" if blind else "sev1", where="log", first=before, last=step, worst=step, value=float(values[row]),
-            limit=max(long, times * usual), points=1,
+            severity="sev0" if blind else "sev1",
+            where="log",
+            first=before,
+            last=step,
+            worst=step,
+            value=float(values[row]),
+            limit=max(long, times * usual),
+            points=1,
             message=f"{gaps[row]} steps without a line in {{value:.0f}} s, from step {before} on: the monitoring was blind"
-            if blind else f"no step for {{value:.0f}} s after step {before}: the training hung",
-        )  # fmt: skip
+            if blind
+            else f"no step for {{value:.0f}} s after step {before}: the training hung",
+        )

@@ -28,11 +28,18 @@ def noise_scale_jump(noise: Series, *, times: float = 10.0, history: int = 5, mi
     ratio = over_past(noise, history)
     for span in spans(noise, np.nan_to_num(ratio) > times, min_points=min_points):
         yield Hit.over(
-            span, "sev2", "the gradient noise scale is {value:.3g} times what it was; the limit is {limit:.0f}",
-            badness=ratio, limit=times,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "the gradient noise scale is {value:.3g} times what it was; the limit is {limit:.0f}",
+            badness=ratio,
+            limit=times,
+        )
     for span in spans(noise, np.nan_to_num(ratio, nan=1.0) < 1 / times, min_points=min_points):
         yield Hit.over(
-            span, "sev2", "the gradient noise scale is {value:.2g} of what it was; the limit is {limit:.2g}",
-            badness=-ratio, value=ratio, limit=1 / times,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "the gradient noise scale is {value:.2g} of what it was; the limit is {limit:.2g}",
+            badness=-ratio,
+            value=ratio,
+            limit=1 / times,
+        )

@@ -17,17 +17,36 @@ from ckaudit.run.spans import spans
 
 
 @rule(
-    "NUM001", severity="sev0", needs=[], unit="values", memory=1,
+    "NUM001",
+    severity="sev0",
+    needs=[],
+    unit="values",
+    memory=1,
     wants=[
-        train_loss_raw, val_loss, grad_global_norm, gradient_norm,
-        nonfinite_weights, nonfinite_gradients, nonfinite_activations, skipped_updates, opt_state_finite, nan_inf_events,
+        train_loss_raw,
+        val_loss,
+        grad_global_norm,
+        gradient_norm,
+        nonfinite_weights,
+        nonfinite_gradients,
+        nonfinite_activations,
+        skipped_updates,
+        opt_state_finite,
+        nan_inf_events,
     ],
-)  # fmt: skip
+)
 def nonfinite_values(
-    loss: Series | None, val: Series | None, norm: Series | None, norms: Series | None,
-    weights: Series | None, gradients: Series | None, activations: Series | None,
-    overflow: Series | None, moments: Series | None, events: Series | None,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    loss: Series | None,
+    val: Series | None,
+    norm: Series | None,
+    norms: Series | None,
+    weights: Series | None,
+    gradients: Series | None,
+    activations: Series | None,
+    overflow: Series | None,
+    moments: Series | None,
+    events: Series | None,
+) -> Iterator[Hit | Skip]:
     """A NaN or an infinity was recorded.
 
     ## What it checks
@@ -42,9 +61,16 @@ def nonfinite_values(
     """
     if all(series is None for series in (loss, val, norm, norms, weights, gradients, activations, moments, events)):
         yield needs_one_of(
-            train_loss_raw, val_loss, grad_global_norm, gradient_norm, nonfinite_weights, nonfinite_gradients,
-            nonfinite_activations, opt_state_finite, nan_inf_events,
-        )  # fmt: skip
+            train_loss_raw,
+            val_loss,
+            grad_global_norm,
+            gradient_norm,
+            nonfinite_weights,
+            nonfinite_gradients,
+            nonfinite_activations,
+            opt_state_finite,
+            nan_inf_events,
+        )
         return
     seen = [
         *_of_losses(loss, val, norm, overflow),

@@ -67,10 +67,15 @@ def off_its_playbook(
                 continue
             rows = known[turn.first : turn.last + 1]
             yield Hit(
-                severity="note" if shape.note else "sev2", where=label, first=int(numbers.steps[rows[0]]),
-                last=int(numbers.steps[rows[-1]]), value=turn.after, limit=turn.before, points=len(rows),
+                severity="note" if shape.note else "sev2",
+                where=label,
+                first=int(numbers.steps[rows[0]]),
+                last=int(numbers.steps[rows[-1]]),
+                value=turn.after,
+                limit=turn.before,
+                points=len(rows),
                 message=_SENTENCES[shape.kind],
-            )  # fmt: skip
+            )
             break
     if len(short) == int(numbers.finite.any(axis=0).sum()):
         yield Skip("too_few_points", f"fewer than {min_points} points of {', '.join(short) or 'any'}")

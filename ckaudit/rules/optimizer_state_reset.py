@@ -16,9 +16,16 @@ from ckaudit.run.series import Series, at
 
 @rule("RESUME002", severity="sev1", needs=[train_loss_raw, FACTS], wants=[loss_after_resume, learning_rate], unit="nats/token")
 def optimizer_state_reset(
-    loss: Series, facts: Manifest, above: Series | None, rate: Series | None, *, calm: float = 6.0, burst: float = 12.0,
-    ratio: float = 3.0, same_rate: float = 0.2,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    loss: Series,
+    facts: Manifest,
+    above: Series | None,
+    rate: Series | None,
+    *,
+    calm: float = 6.0,
+    burst: float = 12.0,
+    ratio: float = 3.0,
+    same_rate: float = 0.2,
+) -> Iterator[Hit | Skip]:
     """The optimizer forgets what it knew.
 
     ## What it checks
@@ -54,20 +61,31 @@ def optimizer_state_reset(
             reached = loss.values[np.searchsorted(loss.steps, above.steps[rows]), 0]
             worst = int(np.argmax(reached))
             yield Hit(
-                severity="sev1", where="loss", first=int(above.steps[rows[0]]), last=int(above.steps[rows[-1]]),
-                worst=int(above.steps[rows[worst]]), value=float(reached[worst]), limit=float(reached[0]), points=len(rows),
+                severity="sev1",
+                where="loss",
+                first=int(above.steps[rows[0]]),
+                last=int(above.steps[rows[-1]]),
+                worst=int(above.steps[rows[worst]]),
+                value=float(reached[worst]),
+                limit=float(reached[0]),
+                points=len(rows),
                 message=f"after the resume from step {seam} the loss starts well, at {{limit:.4g}}, and the first updates raise "
                 "it to {value:.4g} at the same learning rate: the optimizer's state is not what it was",
-            )  # fmt: skip
+            )
 
 
 def _empty(facts: Manifest) -> Iterator[Hit]:
     """Yield the resumes at which the optimizer had lost everything, where the recorder looked."""
     for seam in [int(each.resumed_from or 0) for each in resumed(facts) if each.optimizer_restored is False]:
         yield Hit(
-            severity="sev1", where="optimizer", first=seam + 1, last=seam + 1, worst=seam + 1, points=1,
+            severity="sev1",
+            where="optimizer",
+            first=seam + 1,
+            last=seam + 1,
+            worst=seam + 1,
+            points=1,
             message=f"the optimizer held nothing before its first update after the resume from step {seam}, and does since",
-        )  # fmt: skip
+        )
 
 
 def _rate_changed(rate: Series | None, seam: int, step: int, same_rate: float) -> bool:

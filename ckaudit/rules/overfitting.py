@@ -20,9 +20,16 @@ LARGE = 0.1
 
 @rule("LOSS002", severity="sev2", needs=[val_loss], wants=[train_loss_at_evals], unit="nats/token")
 def overfitting(
-    val: Series, train: Series | None, *, min_evals: int = 3, rise: float = 0.01, gain: float = 0.02, fall: float = 0.15,
-    apart: float = 0.5, solved: float = 0.01,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    val: Series,
+    train: Series | None,
+    *,
+    min_evals: int = 3,
+    rise: float = 0.01,
+    gain: float = 0.02,
+    fall: float = 0.15,
+    apart: float = 0.5,
+    solved: float = 0.01,
+) -> Iterator[Hit | Skip]:
     """The validation loss rises while the training loss does not.
 
     ## What it checks
@@ -58,12 +65,18 @@ def overfitting(
     lowest = int(np.argmin(losses))
     worst = min(first, lowest) + int(np.argmax(losses[min(first, lowest) :]))
     yield Hit(
-        severity="sev2", where="val_loss", first=int(steps[first]), last=int(steps[-1]), worst=int(steps[worst]),
-        value=float(losses[worst]), limit=float(losses[lowest]), points=len(steps) - first,
+        severity="sev2",
+        where="val_loss",
+        first=int(steps[first]),
+        last=int(steps[-1]),
+        worst=int(steps[worst]),
+        value=float(losses[worst]),
+        limit=float(losses[lowest]),
+        points=len(steps) - first,
         message=f"the validation loss rises to {{value:.4g}} from its lowest, {{limit:.4g}} at step {steps[lowest]}"
         + ("" if risen.noise_is_known else f", in the {len(losses)} evaluations that there are")
         + ("; no training loss was recorded beside it" if train is None else ""),
-    )  # fmt: skip
+    )
 
 
 def _first(losses: Floats, train: Floats | None) -> float:
@@ -87,8 +100,14 @@ def _stands(steps: Steps, val: Floats, train: Floats | None, gain: float, fall: 
     learnt, memory = (median(train[part]) for part in quarters[2:])
     if before - last < gain * before and memory < (1 - fall) * learnt and val[-1] - train[-1] > apart * val[-1]:
         yield Hit(
-            severity="sev2", where="val_loss", first=int(steps[quarters[3][0]]), last=int(steps[-1]), worst=int(steps[-1]),
-            value=float(val[-1]), limit=float(train[-1]), points=len(quarters[3]),
+            severity="sev2",
+            where="val_loss",
+            first=int(steps[quarters[3][0]]),
+            last=int(steps[-1]),
+            worst=int(steps[-1]),
+            value=float(val[-1]),
+            limit=float(train[-1]),
+            points=len(quarters[3]),
             message=f"the validation loss has not come below its lowest, {val.min():.4g} at step {steps[int(np.argmin(val))]}, "
             "and stands at {value:.4g}, while the training loss has fallen on to {limit:.4g}",
-        )  # fmt: skip
+        )

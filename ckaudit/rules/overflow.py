@@ -23,13 +23,27 @@ LOW_SCALE = 1024
 
 
 @rule(
-    "AMP001", severity="sev0", needs=[], unit="%", memory=150,
+    "AMP001",
+    severity="sev0",
+    needs=[],
+    unit="%",
+    memory=150,
     wants=[overflow_rate, skipped_updates, loss_scale, grad_global_norm, train_loss_raw],
-)  # fmt: skip
+)
 def overflow(
-    rate: Series | None, skipped: Series | None, scale: Series | None, norm: Series | None, loss: Series | None, *,
-    warmup: int = 100, high: float = 5.0, storm: float = 10.0, long: int = 200, min_points: int = 5, low: float = 1.0,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    rate: Series | None,
+    skipped: Series | None,
+    scale: Series | None,
+    norm: Series | None,
+    loss: Series | None,
+    *,
+    warmup: int = 100,
+    high: float = 5.0,
+    storm: float = 10.0,
+    long: int = 200,
+    min_points: int = 5,
+    low: float = 1.0,
+) -> Iterator[Hit | Skip]:
     """The loss scaler overflows.
 
     ## What it checks
@@ -81,10 +95,12 @@ def _rates(
         is_storm = span.last - span.first >= long and bool((rate.values[span.rows, 0] > storm).mean() > 0.9)
         told[span.rows] = True
         yield Hit.over(
-            span, "sev0" if is_storm else "sev1",
+            span,
+            "sev0" if is_storm else "sev1",
             "up to {value:.0f} % of the last steps overflowed, long after the scaler should have found its scale; usual is none",
-            badness=rate.values, limit=high,
-        )  # fmt: skip
+            badness=rate.values,
+            limit=high,
+        )
     for span in spans(rate, (rate.values > low) & judged & ~told, min_points=needed):
         yield Hit.over(span, "note", "up to {value:.1f} % of the last steps overflowed", badness=rate.values, limit=low)
 
@@ -99,10 +115,16 @@ def _counted(source: Series, hits: Mask, warmup: int, high: float, storm: float,
         return None
     first, last = int(source.steps[late[0]]), int(source.steps[late[-1]])
     return Hit(
-        severity="sev0" if share > storm and last - first >= long else "sev1", where="overflow_rate", first=first, last=last,
-        worst=last, value=share, limit=high, points=len(late),
+        severity="sev0" if share > storm and last - first >= long else "sev1",
+        where="overflow_rate",
+        first=first,
+        last=last,
+        worst=last,
+        value=share,
+        limit=high,
+        points=len(late),
         message="{value:.0f} % of the logged steps overflowed after the scaler should have found its scale; usual is none",
-    )  # fmt: skip
+    )
 
 
 def _end_of_search(hits: Mask) -> int:
@@ -126,10 +148,16 @@ def _collapse(scale: Series | None, warmup: int) -> Hit | None:
         return None
     first = third + int(np.argmax(values[third:] < usual))
     return Hit(
-        severity="sev1", where="loss_scale", first=int(scale.steps[rows[first]]), last=int(scale.steps[rows[-1]]),
-        worst=int(scale.steps[rows[-1]]), value=end, limit=usual, points=len(rows) - first,
+        severity="sev1",
+        where="loss_scale",
+        first=int(scale.steps[rows[first]]),
+        last=int(scale.steps[rows[-1]]),
+        worst=int(scale.steps[rows[-1]]),
+        value=end,
+        limit=usual,
+        points=len(rows) - first,
         message="the loss scale collapses: {value:.4g}, from {limit:.4g}, and it goes on falling",
-    )  # fmt: skip
+    )
 
 
 def _is_more(rate: Series, source: Series, hits: Mask) -> Mask:

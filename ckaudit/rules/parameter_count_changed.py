@@ -36,11 +36,18 @@ def parameter_count_changed(norm: Series, *, min_points: int = 2) -> Iterator[Hi
         changed = [name for name in names if not rows.recorded[:, rows.labels.index(name)].all()]
         if changed:
             yield Hit(
-                severity="sev1", where=changed[0], also=tuple(changed[1:]), first=step, last=int(rows.steps[-1]), worst=step,
-                value=float(rows.recorded[switch].sum()), limit=float(rows.recorded[switch - 1].sum()),
-                points=len(rows.steps) - switch, joined_by=step,
+                severity="sev1",
+                where=changed[0],
+                also=tuple(changed[1:]),
+                first=step,
+                last=int(rows.steps[-1]),
+                worst=step,
+                value=float(rows.recorded[switch].sum()),
+                limit=float(rows.recorded[switch - 1].sum()),
+                points=len(rows.steps) - switch,
+                joined_by=step,
                 message="{where} is " + what + ": from step {first} on there are {value:.0f} tensors, before {limit:.0f}",
-            )  # fmt: skip
+            )
 
 
 def _single_switch(recorded: Mask) -> int | None:

@@ -21,14 +21,25 @@ _COARSEST = ("bfloat16", "float16")
 
 
 @rule(
-    "PARITY001", severity="sev1", needs=[],
-    wants=[parity_loss_diff, parity_param_diff, gradient_check_error, train_loss_raw, element_type], unit="1", memory=1,
-)  # fmt: skip
+    "PARITY001",
+    severity="sev1",
+    needs=[],
+    wants=[parity_loss_diff, parity_param_diff, gradient_check_error, train_loss_raw, element_type],
+    unit="1",
+    memory=1,
+)
 def parity_broken(
-    loss: Series | None, parameters: Series | None, gradient: Series | None, level: Series | None, types: Series | None, *,
-    loss_limit: float = LOSS["float32"], param_limit: float = PARAMETERS["float32"], gradient_limit: float = 1e-4,
+    loss: Series | None,
+    parameters: Series | None,
+    gradient: Series | None,
+    level: Series | None,
+    types: Series | None,
+    *,
+    loss_limit: float = LOSS["float32"],
+    param_limit: float = PARAMETERS["float32"],
+    gradient_limit: float = 1e-4,
     factor: float = 10.0,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+) -> Iterator[Hit | Skip]:
     """The implementation does not compute what its reference computes.
 
     ## What it checks
@@ -90,8 +101,13 @@ def _apart(series: Series, limits: Floats, factor: float, message: str, gravest:
         return
     worst = int(over[np.argmax(values[over] / limits[over])])
     yield Hit(
-        severity=gravest if values[worst] > factor * limits[worst] else "note", where=series.name,
-        first=int(series.steps[over[0]]), last=int(series.steps[over[-1]]), worst=int(series.steps[worst]),
-        value=float(values[worst]), limit=float(limits[worst]), points=len(over),
+        severity=gravest if values[worst] > factor * limits[worst] else "note",
+        where=series.name,
+        first=int(series.steps[over[0]]),
+        last=int(series.steps[over[-1]]),
+        worst=int(series.steps[worst]),
+        value=float(values[worst]),
+        limit=float(limits[worst]),
+        points=len(over),
         message=message + "; the limit is {limit:.2g}",
-    )  # fmt: skip
+    )

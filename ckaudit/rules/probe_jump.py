@@ -19,9 +19,16 @@ from ckaudit.run.series import Floats, Series
     unit="1",
 )
 def probe_jump(
-    probe: Series, entropy: Series | None, change: Series | None, training: Series | None, *,
-    rise: float = 0.15, mads: float = 8.0, history: int = 5, spike: float = 1.1,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    probe: Series,
+    entropy: Series | None,
+    change: Series | None,
+    training: Series | None,
+    *,
+    rise: float = 0.15,
+    mads: float = 8.0,
+    history: int = 5,
+    spike: float = 1.1,
+) -> Iterator[Hit | Skip]:
     """The answers to a fixed batch change in one jump.
 
     ## What it checks
@@ -57,10 +64,15 @@ def _jumps(
             usual = 1.4826 * median(np.abs(steps[:row]))
             if signed[row] > max(rise * abs(values[row]), mads * usual):
                 yield _hit(
-                    f"the {what} of the fixed batch goes from {{limit:.4g}} to {{value:.4g}} in one checkpoint", label,
-                    int(series.steps[known[row]]), int(series.steps[known[row + 1]]), float(values[row + 1]), float(values[row]),
-                    training, spike,
-                )  # fmt: skip
+                    f"the {what} of the fixed batch goes from {{limit:.4g}} to {{value:.4g}} in one checkpoint",
+                    label,
+                    int(series.steps[known[row]]),
+                    int(series.steps[known[row + 1]]),
+                    float(values[row + 1]),
+                    float(values[row]),
+                    training,
+                    spike,
+                )
 
 
 def _far(change: Series, training: Series | None, mads: float, history: int, spike: float) -> Iterator[Hit]:
@@ -74,9 +86,14 @@ def _far(change: Series, training: Series | None, mads: float, history: int, spi
             if values[row] > limit:
                 yield _hit(
                     "the answers to the fixed batch are {value:.3g} nats from the checkpoint before; usual is {limit:.3g}",
-                    label, int(change.steps[known[row - 1]]), int(change.steps[known[row]]), float(values[row]), middle,
-                    training, spike,
-                )  # fmt: skip
+                    label,
+                    int(change.steps[known[row - 1]]),
+                    int(change.steps[known[row]]),
+                    float(values[row]),
+                    middle,
+                    training,
+                    spike,
+                )
 
 
 def _hit(
@@ -85,6 +102,13 @@ def _hit(
     inside = np.empty(0) if training is None else training.values[(training.steps > before) & (training.steps <= step), 0]
     seen = bool((np.nan_to_num(inside, nan=np.inf) > spike).any()) or not len(inside)
     return Hit(
-        severity="note" if seen else "sev2", where=label, first=step, last=step, worst=step, value=value, limit=limit, points=1,
+        severity="note" if seen else "sev2",
+        where=label,
+        first=step,
+        last=step,
+        worst=step,
+        value=value,
+        limit=limit,
+        points=1,
         message=message + ("" if seen else ", and the training loss saw nothing"),
-    )  # fmt: skip
+    )

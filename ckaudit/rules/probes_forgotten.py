@@ -24,9 +24,12 @@ def probes_forgotten(ratio: Series, *, most: float = 1.5, note: float = 1.2, min
     yield from too_few(ratio, min_points)
     for span in spans(ratio, ratio.values > most, min_points=min_points):
         yield Hit.over(
-            span, "sev2", "the perplexity of probe {where} is {value:.3g} times its lowest; over {limit:.2g} it is forgotten",
-            badness=ratio.values, limit=most,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "the perplexity of probe {where} is {value:.3g} times its lowest; over {limit:.2g} it is forgotten",
+            badness=ratio.values,
+            limit=most,
+        )
     for span in spans(ratio, (ratio.values > note) & (ratio.values <= most), min_points=min_points):
         yield Hit.over(
             span, "note", "the perplexity of probe {where} is {value:.3g} times its lowest", badness=ratio.values, limit=note

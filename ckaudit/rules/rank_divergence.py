@@ -22,6 +22,10 @@ def rank_divergence(agreement: Series, *, full: float = 1.0) -> Iterator[Hit | S
     """
     for span in spans(agreement, agreement.values < full):
         yield Hit.over(
-            span, "sev0", "only {value:.0%} of the ranks hold the same weights: the replicas have diverged",
-            badness=-agreement.values, value=agreement.values, limit=full,
-        )  # fmt: skip
+            span,
+            "sev0",
+            "only {value:.0%} of the ranks hold the same weights: the replicas have diverged",
+            badness=-agreement.values,
+            value=agreement.values,
+            limit=full,
+        )

@@ -13,9 +13,16 @@ from ckaudit.run.spans import spans
 
 @rule("COST001", severity="sev2", needs=[recording_share, recording_seconds], unit="1")
 def recording_overhead(
-    share: Series, seconds: Series, *, highest: float = 0.3, least: float = 60.0, min_points: int = 3,
-    noticeable: float = 0.1, many: int = 20, apart: float = 5.0,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    share: Series,
+    seconds: Series,
+    *,
+    highest: float = 0.3,
+    least: float = 60.0,
+    min_points: int = 3,
+    noticeable: float = 0.1,
+    many: int = 20,
+    apart: float = 5.0,
+) -> Iterator[Hit | Skip]:
     """Recording takes a large part of the training's time.
 
     ## What it checks
@@ -34,16 +41,26 @@ def recording_overhead(
     high = (share.values > highest) & felt
     for span in spans(share, high, min_points=min_points):
         yield Hit.over(
-            span, "sev2", "recording takes {value:.0%} of the time; above {limit:.0%} it is recorded too often or too slowly",
-            badness=share.values, limit=highest,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "recording takes {value:.0%} of the time; above {limit:.0%} it is recorded too often or too slowly",
+            badness=share.values,
+            limit=highest,
+        )
     for span in spans(share, _too_often(share, noticeable, many, apart)[:, None] & ~high):
         middle = median(share.values[span.rows, 0])
         yield Hit(
-            severity="sev2", where=span.label, first=span.first, last=span.last, worst=span.first, points=span.points,
-            value=middle, limit=noticeable, message="recording takes {value:.0%} of the time, for there is a checkpoint every "
+            severity="sev2",
+            where=span.label,
+            first=span.first,
+            last=span.last,
+            worst=span.first,
+            points=span.points,
+            value=middle,
+            limit=noticeable,
+            message="recording takes {value:.0%} of the time, for there is a checkpoint every "
             f"{(span.last - span.first) / max(span.points - 1, 1):.1f} steps",
-        )  # fmt: skip
+        )
 
 
 def _too_often(share: Series, noticeable: float, many: int, apart: float) -> Mask:

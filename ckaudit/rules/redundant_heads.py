@@ -18,10 +18,17 @@ FEW = 6
 
 @rule("ATTN004", severity="sev2", needs=[head_similarity, attention_evenness], wants=[attn_entropy], unit="1")
 def redundant_heads(
-    similarity: Series, even: Series, entropy: Series | None, *,
-    alike: float = 0.9, copies: float = 0.99999, chosen: float = 0.9, sharp: float = 0.05, most: float = 0.5,
+    similarity: Series,
+    even: Series,
+    entropy: Series | None,
+    *,
+    alike: float = 0.9,
+    copies: float = 0.99999,
+    chosen: float = 0.9,
+    sharp: float = 0.05,
+    most: float = 0.5,
     min_points: int = 3,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+) -> Iterator[Hit | Skip]:
     """Heads of a layer do the same.
 
     ## What it checks
@@ -44,15 +51,17 @@ def redundant_heads(
     for span in spans(equal, equal.values > most, min_points=min_points if similarity.points >= FEW else 2):
         told[span.rows] = True
         yield Hit.over(
-            span, "sev2", "{value:.0%} of the heads of {where} are copies of one another",
-            badness=equal.values, limit=most,
-        )  # fmt: skip
+            span, "sev2", "{value:.0%} of the heads of {where} are copies of one another", badness=equal.values, limit=most
+        )
     share = _share(similarity, choosy, alike)
     for span in spans(share, (share.values > most) & ~told[:, None], min_points=min_points):
         yield Hit.over(
-            span, "note", "{value:.0%} of the heads that choose are like another one of their layer; the limit is {limit:.0%}",
-            badness=share.values, limit=most,
-        )  # fmt: skip
+            span,
+            "note",
+            "{value:.0%} of the heads that choose are like another one of their layer; the limit is {limit:.0%}",
+            badness=share.values,
+            limit=most,
+        )
 
 
 def _choosy(similarity: Series, even: Series, chosen: float) -> Mask:

@@ -15,9 +15,16 @@ from ckaudit.run.spans import spans
 
 @rule("DATA003", severity="sev1", needs=[train_loss_raw], wants=[batch_repeat_distance, FACTS], unit="steps")
 def repeated_batch(
-    loss: Series, distance: Series | None, facts: Manifest | None, *, near: int = 10, often: float = 0.2, stuck: float = 0.9,
-    window: int = 20, min_points: int = 10,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    loss: Series,
+    distance: Series | None,
+    facts: Manifest | None,
+    *,
+    near: int = 10,
+    often: float = 0.2,
+    stuck: float = 0.9,
+    window: int = 20,
+    min_points: int = 10,
+) -> Iterator[Hit | Skip]:
     """Batches come again too soon.
 
     ## What it checks
@@ -42,10 +49,16 @@ def repeated_batch(
         first = start + int(np.argmax(again[start : int(span.rows[0]) + 1]))
         highest = float(share[span.rows].max())
         yield Hit(
-            severity="sev1" if highest >= stuck else "sev2", where="batches", first=int(loss.steps[first]), last=span.last,
-            worst=int(loss.steps[first]), points=span.points, value=100 * highest, limit=100 * often,
+            severity="sev1" if highest >= stuck else "sev2",
+            where="batches",
+            first=int(loss.steps[first]),
+            last=span.last,
+            worst=int(loss.steps[first]),
+            points=span.points,
+            value=100 * highest,
+            limit=100 * often,
             message="{value:.0f} % of " + f"{window} batches in a row were seen within the {near} steps before",
-        )  # fmt: skip
+        )
     yield from _from_the_beginning(distance, facts, near, min_points)
 
 
@@ -66,10 +79,16 @@ def _from_the_beginning(distance: Series, facts: Manifest | None, near: int, min
         if same.sum() >= min_points and distance.steps[same][0] <= seam + near:
             steps = distance.steps[same]
             yield Hit(
-                severity="sev2", where="batches", first=int(steps[0]), last=int(steps[-1]), worst=int(steps[0]),
-                points=len(steps), value=float(seam), limit=0.0,
+                severity="sev2",
+                where="batches",
+                first=int(steps[0]),
+                last=int(steps[-1]),
+                worst=int(steps[0]),
+                points=len(steps),
+                value=float(seam),
+                limit=0.0,
                 message="after the resume from step {value:.0f} the batches are those from the beginning of the data",
-            )  # fmt: skip
+            )
 
 
 def _is_watched(facts: Manifest | None) -> bool:

@@ -32,9 +32,12 @@ def repeated_documents(
         for span in spans(rate, rate.values > usual):
             grave = bool(np.nanmax(rate.values[span.rows, span.column]) > many) or _crosses(rate, span.column, span.rows, many)
             yield Hit.over(
-                span, "sev2" if grave else "note", "{value:.3g} % of the documents have a near duplicate", badness=rate.values,
+                span,
+                "sev2" if grave else "note",
+                "{value:.3g} % of the documents have a near duplicate",
+                badness=rate.values,
                 limit=many if grave else usual,
-            )  # fmt: skip
+            )
     if clusters is not None:
         for span in spans(clusters, clusters.values > hotspot):
             yield Hit.over(

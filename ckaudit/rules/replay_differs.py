@@ -10,9 +10,13 @@ from ckaudit.run.series import Series, at
 
 
 @rule(
-    "REPLAY001", severity="sev2", needs=[], wants=[replay_identical, replay_loss_diff, replay_first_difference],
-    unit="nats/token", memory=1,
-)  # fmt: skip
+    "REPLAY001",
+    severity="sev2",
+    needs=[],
+    wants=[replay_identical, replay_loss_diff, replay_first_difference],
+    unit="nats/token",
+    memory=1,
+)
 def replay_differs(same: Series | None, diff: Series | None, first: Series | None) -> Iterator[Hit | Skip]:
     """The same steps from the same state do not give the same numbers again.
 
@@ -37,10 +41,15 @@ def replay_differs(same: Series | None, diff: Series | None, first: Series | Non
     told = f"{len(differs)} of {len(steps)} replays did not give every bit again"
     told += "; losses differ by up to {value:.3g}" if apart else ""
     yield Hit(
-        severity="sev2", where="replay", first=differs[0] if since is None else min(since, differs[0]), last=differs[-1],
-        worst=differs[0], value=max(map(abs, apart), default=None), points=len(differs),
+        severity="sev2",
+        where="replay",
+        first=differs[0] if since is None else min(since, differs[0]),
+        last=differs[-1],
+        worst=differs[0],
+        value=max(map(abs, apart), default=None),
+        points=len(differs),
         message=told + ("" if since is None else f"; the first difference is at step {since}"),
-    )  # fmt: skip
+    )
 
 
 def _differs(same: Series | None, diff: Series | None, step: int) -> bool:

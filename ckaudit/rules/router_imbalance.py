@@ -12,9 +12,16 @@ from ckaudit.run.spans import reaching_back, spans
 
 @rule("MOE001", severity="sev1", needs=[moe_util_entropy], wants=[expert_entropy], unit="1")
 def router_imbalance(
-    used: Series, layers: Series | None, *, low: float = 0.5, collapsed: float = 0.25, warmup: int = 20, min_points: int = 3,
-    fallen: float = 0.15, lasting: int = 50,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    used: Series,
+    layers: Series | None,
+    *,
+    low: float = 0.5,
+    collapsed: float = 0.25,
+    warmup: int = 20,
+    min_points: int = 3,
+    fallen: float = 0.15,
+    lasting: int = 50,
+) -> Iterator[Hit | Skip]:
     """Experts are used very unevenly.
 
     ## What it checks
@@ -37,21 +44,34 @@ def router_imbalance(
     worst = (series.values < collapsed) & late
     for span in spans(series, worst, min_points=min_points):
         yield Hit.over(
-            span, "sev1", "{where} sends nearly all tokens to one expert: its utilisation entropy is {value:.2g}",
-            badness=-series.values, value=series.values, limit=collapsed,
-        )  # fmt: skip
+            span,
+            "sev1",
+            "{where} sends nearly all tokens to one expert: its utilisation entropy is {value:.2g}",
+            badness=-series.values,
+            value=series.values,
+            limit=collapsed,
+        )
     uneven = (series.values < low) & late & ~worst
     for span in spans(series, uneven, min_points=min_points):
         yield Hit.over(
-            span, "sev2", "{where} uses its experts unevenly: its utilisation entropy is {value:.2g}, below {limit:.2g}",
-            badness=-series.values, value=series.values, limit=low,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "{where} uses its experts unevenly: its utilisation entropy is {value:.2g}, below {limit:.2g}",
+            badness=-series.values,
+            value=series.values,
+            limit=low,
+        )
     best = np.fmax.accumulate(series.values, axis=0)
     falling = (series.values < best - fallen) & late & ~np.any((worst | uneven), axis=0)
     for span in spans(series, falling, min_points=min_points):
         if span.last - span.first >= lasting:
             whole = reaching_back(span, series, (series.values < best - fallen / 10) & late)
             yield Hit.over(
-                whole, "sev2", "{where} uses its experts ever less evenly: its utilisation entropy fell to {value:.2g}, by "
-                "more than {limit:.2g}", badness=-series.values, value=series.values, limit=fallen,
-            )  # fmt: skip
+                whole,
+                "sev2",
+                "{where} uses its experts ever less evenly: its utilisation entropy fell to {value:.2g}, by "
+                "more than {limit:.2g}",
+                badness=-series.values,
+                value=series.values,
+                limit=fallen,
+            )

@@ -64,9 +64,17 @@ class Hit(Struct, frozen=True, kw_only=True):
         row = int((span.steps == step).argmax())
         shown = worst if value is None else float(value[span.rows[row], span.column])
         return cls(
-            severity=severity, message=message, where=span.label, first=span.first, last=span.last,
-            worst=step, value=shown, limit=limit, points=span.points, badness=worst,
-        )  # fmt: skip
+            severity=severity,
+            message=message,
+            where=span.label,
+            first=span.first,
+            last=span.last,
+            worst=step,
+            value=shown,
+            limit=limit,
+            points=span.points,
+            badness=worst,
+        )
 
 
 class Skip(Struct, frozen=True):
@@ -161,9 +169,18 @@ def rule(
         doc = inspect.cleandoc(function.__doc__ or "")
         title = doc.partition("\n")[0]
         made = Rule(
-            code, function.__name__, severity, tuple(needs), tuple(wants), unit, memory, title, doc, function,
+            code,
+            function.__name__,
+            severity,
+            tuple(needs),
+            tuple(wants),
+            unit,
+            memory,
+            title,
+            doc,
+            function,
             facts=tuple(map(tuple, facts)),
-        )  # fmt: skip
+        )
         if code in _RULES:
             raise ValueError(f"rule {code} stands twice in the catalogue")
         _RULES[code] = made

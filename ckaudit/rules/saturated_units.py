@@ -41,9 +41,12 @@ def saturated_units(
     for span in spans(functions, (functions.values > note) & bounded, min_points=min_points):
         grave: Severity = "sev2" if median(functions.values[span.rows, span.column]) > most else "note"
         yield Hit.over(
-            span, grave, "the outputs of {where} sit at the two ends of its range: {value:.2g} of what is possible",
-            badness=functions.values, limit=note,
-        )  # fmt: skip
+            span,
+            grave,
+            "the outputs of {where} sit at the two ends of its range: {value:.2g} of what is possible",
+            badness=functions.values,
+            limit=note,
+        )
 
 
 def _bounded(functions: Series, largest: Series | None, reach: float) -> Mask:

@@ -16,13 +16,28 @@ from ckaudit.run.spans import spans
 
 
 @rule(
-    "SCHED002", severity="sev1", needs=[learning_rate, FACTS], wants=[train_loss_raw],
-    facts=[["warmup_steps", "planned_learning_rate"]], unit="1",
-)  # fmt: skip
+    "SCHED002",
+    severity="sev1",
+    needs=[learning_rate, FACTS],
+    wants=[train_loss_raw],
+    facts=[["warmup_steps", "planned_learning_rate"]],
+    unit="1",
+)
 def schedule_off_plan(
-    rate: Series, facts: Manifest, loss: Series | None, *, between: float = 0.1, outside: float = 0.02, late: float = 2.0,
-    grown: float = 1.2, min_points: int = 5, grave: float = 3.0, beyond_end: float = 0.5, stall: float = 0.02, shape: int = 30,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    rate: Series,
+    facts: Manifest,
+    loss: Series | None,
+    *,
+    between: float = 0.1,
+    outside: float = 0.02,
+    late: float = 2.0,
+    grown: float = 1.2,
+    min_points: int = 5,
+    grave: float = 3.0,
+    beyond_end: float = 0.5,
+    stall: float = 0.02,
+    shape: int = 30,
+) -> Iterator[Hit | Skip]:
     """The learning rate is not the planned one.
 
     ## What it checks
@@ -59,10 +74,16 @@ def schedule_off_plan(
     for span in spans(series, wrong[:, None], min_points=min_points):
         worst = span.rows[int(np.argmax(off[span.rows]))]
         yield Hit(
-            severity="sev1" if values[worst] > grave * peak else "sev2", where="learning rate", first=span.first, last=span.last,
-            worst=int(steps[worst]), points=span.points, value=float(values[worst]), limit=float(plan[worst]),
+            severity="sev1" if values[worst] > grave * peak else "sev2",
+            where="learning rate",
+            first=span.first,
+            last=span.last,
+            worst=int(steps[worst]),
+            points=span.points,
+            value=float(values[worst]),
+            limit=float(plan[worst]),
             message="the learning rate is {value:.3g} at step {worst}, where {limit:.3g} was planned",
-        )  # fmt: skip
+        )
 
 
 def _endless_warmup(steps: Steps, values: Floats, facts: Manifest, late: float, grown: float) -> Iterator[Hit | Skip]:
@@ -78,10 +99,16 @@ def _endless_warmup(steps: Steps, values: Floats, facts: Manifest, late: float, 
     first, last = int(after[0]), int(after[-1])
     if values[last] > grown * values[done[-1]] and (np.diff(values[done[-1] :]) > 0).all():
         yield Hit(
-            severity="sev2", where="learning rate", first=int(steps[first]), last=int(steps[last]), worst=int(steps[last]),
-            value=float(values[last]), limit=float(values[done[-1]]), points=len(after),
+            severity="sev2",
+            where="learning rate",
+            first=int(steps[first]),
+            last=int(steps[last]),
+            worst=int(steps[last]),
+            value=float(values[last]),
+            limit=float(values[done[-1]]),
+            points=len(after),
             message=f"the learning rate still grows, to {{value:.3g}}; the warm-up was to end at step {end}, with {{limit:.3g}}",
-        )  # fmt: skip
+        )
 
 
 def _by_shape(steps: Steps, values: Floats, loss: Series | None, beyond_end: float, stall: float) -> Iterator[Hit]:
@@ -89,19 +116,31 @@ def _by_shape(steps: Steps, values: Floats, loss: Series | None, beyond_end: flo
     end = _end_of_slope(steps, values)
     if end is not None and steps[-1] - steps[end] >= beyond_end * steps[end]:
         yield Hit(
-            severity="sev2", where="learning rate", first=int(steps[end]), last=int(steps[-1]), worst=int(steps[-1]),
-            value=float(values[-1]), limit=float(values.max()), points=len(steps) - end,
+            severity="sev2",
+            where="learning rate",
+            first=int(steps[end]),
+            last=int(steps[-1]),
+            worst=int(steps[-1]),
+            value=float(values[-1]),
+            limit=float(values.max()),
+            points=len(steps) - end,
             message="the learning rate has come down its slope from {limit:.3g} to {value:.3g} by step {first}, and the training "
             "goes on to step {last}",
-        )  # fmt: skip
+        )
     since = _stalls_since(steps, loss, stall) if (np.diff(values) > 0).mean() > 0.9 else None
     if since is not None:
         row = int(np.searchsorted(steps, since))
         yield Hit(
-            severity="sev2", where="learning rate", first=since, last=int(steps[-1]), worst=int(steps[-1]),
-            value=float(values[-1]), limit=float(values[row]), points=len(steps) - row,
+            severity="sev2",
+            where="learning rate",
+            first=since,
+            last=int(steps[-1]),
+            worst=int(steps[-1]),
+            value=float(values[-1]),
+            limit=float(values[row]),
+            points=len(steps) - row,
             message="the learning rate has grown all the time, to {value:.3g}, and the loss no longer falls since step {first}",
-        )  # fmt: skip
+        )
 
 
 def _end_of_slope(steps: Steps, values: Floats, *, least: int = 10, near: float = 1e-3) -> int | None:

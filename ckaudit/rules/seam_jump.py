@@ -47,7 +47,13 @@ def seam_jump(
         if error > limit and float(reached.mean()) - usual > least * abs(usual):
             worst = int(np.argmax(reached))
             yield Hit(
-                severity="sev2", where="loss", first=int(steps[0]), last=int(steps[-1]), worst=int(steps[worst]),
-                value=float(reached[worst]), limit=usual, points=len(rows),
+                severity="sev2",
+                where="loss",
+                first=int(steps[0]),
+                last=int(steps[-1]),
+                worst=int(steps[worst]),
+                value=float(reached[worst]),
+                limit=usual,
+                points=len(rows),
                 message=f"after the resume from step {seam} the loss is {{value:.4g}}, before it {{limit:.4g}}",
-            )  # fmt: skip
+            )

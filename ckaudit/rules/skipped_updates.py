@@ -14,9 +14,18 @@ from ckaudit.run.spans import spans
 
 @rule("AMP002", severity="sev1", needs=[], wants=[steps_seen, val_loss, train_loss_raw, learning_rate], unit="1")
 def skipped_updates(
-    seen: Series | None, val: Series | None, loss: Series | None, rate: Series | None, *,
-    window: int = 50, limit: float = 0.1, warmup: int = 100, min_points: int = 3, digits: int = 7, low: float = 0.01,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    seen: Series | None,
+    val: Series | None,
+    loss: Series | None,
+    rate: Series | None,
+    *,
+    window: int = 50,
+    limit: float = 0.1,
+    warmup: int = 100,
+    min_points: int = 3,
+    digits: int = 7,
+    low: float = 0.01,
+) -> Iterator[Hit | Skip]:
     """Many updates are skipped.
 
     ## What it checks
@@ -54,9 +63,16 @@ def skipped_updates(
         first = _first_lost(steps, counts, int(starts[span.rows[0]]), int(span.rows[0]))
         worst = span.worst(series.values)
         yield Hit(
-            severity="sev1", where="updates", first=first, last=span.last, worst=worst[0], value=worst[1], limit=limit,
-            points=span.points, message="{value:.0%} of the updates are not applied in the " + f"{window} steps up to {{worst}}",
-        )  # fmt: skip
+            severity="sev1",
+            where="updates",
+            first=first,
+            last=span.last,
+            worst=worst[0],
+            value=worst[1],
+            limit=limit,
+            points=span.points,
+            message="{value:.0%} of the updates are not applied in the " + f"{window} steps up to {{worst}}",
+        )
 
 
 def _updates_per_step(steps: Steps, counts: Floats) -> float:
@@ -91,11 +107,16 @@ def _same_weights(
         if len(losses) < 2 * len(rows) or not np.ptp(losses) or not _is_up(rate, first, last, low):
             continue
         yield Hit(
-            severity="sev1", where="updates", first=first + 1, last=last, worst=last, value=float(values[rows[0]]),
+            severity="sev1",
+            where="updates",
+            first=first + 1,
+            last=last,
+            worst=last,
+            value=float(values[rows[0]]),
             points=len(rows),
             message=f"no update since step {first} has changed the weights: {len(rows)} evaluations give a loss of {{value}}, "
             "to the last digit",
-        )  # fmt: skip
+        )
 
 
 def _is_up(rate: Series | None, first: int, last: int, low: float) -> bool:

@@ -19,9 +19,15 @@ ENDED = 1_000
 
 @rule("SLIC002", severity="sev2", needs=[tau], wants=[FACTS], unit="nats/token")
 def slice_gap_off(
-    gap: Series, facts: Manifest | None, *, start: float = 0.25, peak: float = 1.0, end: float = 0.5, memorised: float = 0.05,
+    gap: Series,
+    facts: Manifest | None,
+    *,
+    start: float = 0.25,
+    peak: float = 1.0,
+    end: float = 0.5,
+    memorised: float = 0.05,
     margin: float = 0.1,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+) -> Iterator[Hit | Skip]:
     """The hard slice costs more, or less, against the easy one than it should.
 
     ## What it checks
@@ -85,17 +91,30 @@ def _worrying(steps: Steps, level: Floats, wide: np.ndarray, peak: float, *, hal
     at_end = rows[-1] == len(steps) - 1 and first > 1.5 * half
     part = "at the end" if at_end else f"near step {half}" if last >= half / 1.5 else "early in the run"
     return Hit(
-        severity="sev2", where="tau", first=first, last=last, worst=int(steps[worst]), value=float(level[worst]), limit=peak,
+        severity="sev2",
+        where="tau",
+        first=first,
+        last=last,
+        worst=int(steps[worst]),
+        value=float(level[worst]),
+        limit=peak,
         points=len(rows),
         message=f"{part} tau is {{value:.3g}} nats, above the expected 0.5 to {{limit:g}}: worrying",
-    )  # fmt: skip
+    )
 
 
 def _hit(severity: Severity, steps: Steps, values: Floats, limit: float, message: str) -> Hit:
     return Hit(
-        severity=severity, where="tau", first=int(steps[0]), last=int(steps[-1]), worst=int(steps[-1]), value=float(values[-1]),
-        limit=limit, points=len(steps), message=message,
-    )  # fmt: skip
+        severity=severity,
+        where="tau",
+        first=int(steps[0]),
+        last=int(steps[-1]),
+        worst=int(steps[-1]),
+        value=float(values[-1]),
+        limit=limit,
+        points=len(steps),
+        message=message,
+    )
 
 
 def _level(values: Floats) -> Floats:

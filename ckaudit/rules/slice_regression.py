@@ -53,7 +53,13 @@ def _hit(name: str, steps: Steps, values: Floats, onset: int, *, watched: bool, 
     since = f"at step {steps[lowest]}"
     tail = "; the policy watches it" if watched else ", while the whole does not rise" if alone else ""
     return Hit(
-        severity="sev1" if watched else "sev2", where=f"slice_val_loss/{name}", first=onset, last=int(steps[-1]),
-        worst=int(steps[worst]), value=float(values[worst]), limit=float(values[lowest]), points=int((steps >= onset).sum()),
+        severity="sev1" if watched else "sev2",
+        where=f"slice_val_loss/{name}",
+        first=onset,
+        last=int(steps[-1]),
+        worst=int(steps[worst]),
+        value=float(values[worst]),
+        limit=float(values[lowest]),
+        points=int((steps >= onset).sum()),
         message=f"the held-out loss of {name} rises to {{value:.4g}} from its lowest, {{limit:.4g}} {since}{tail}",
-    )  # fmt: skip
+    )

@@ -36,9 +36,12 @@ def slow_input(
         if span.points < min_points and span.last != int(stall.steps[-1]):
             continue  # two lines of few that hold an evaluation each
         yield Hit.over(
-            span, "sev2", "up to {value:.0%} of a step is spent waiting for data; above {limit:.0%} the input is the bottleneck",
-            badness=stall.values, limit=limit,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "up to {value:.0%} of a step is spent waiting for data; above {limit:.0%} the input is the bottleneck",
+            badness=stall.values,
+            limit=limit,
+        )
 
 
 def _usual(time: Series, steps: Steps, reach: int = 25) -> Floats:

@@ -16,9 +16,15 @@ MIN_POINTS = 3
 
 @rule("DATA006", severity="sev2", needs=[], wants=[source_mix_share, language_share], unit="1")
 def source_drift(
-    sources: Series | None, languages: Series | None, *, least: float = 0.05, relative: float = 0.25, history: int = 5,
-    k: float = 6.0, min_points: int = 2,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    sources: Series | None,
+    languages: Series | None,
+    *,
+    least: float = 0.05,
+    relative: float = 0.25,
+    history: int = 5,
+    k: float = 6.0,
+    min_points: int = 2,
+) -> Iterator[Hit | Skip]:
     """The sources of the batches change their shares.
 
     ## What it checks
@@ -46,10 +52,16 @@ def source_drift(
             step, _ = span.worst(np.abs(away))
             row = int(np.searchsorted(series.steps, step))
             yield Hit(
-                severity="sev2", where=span.label, first=span.first, last=span.last, worst=step, points=span.points,
-                value=float(series.values[row, span.column]), limit=float(usual[row, span.column]),
+                severity="sev2",
+                where=span.label,
+                first=span.first,
+                last=span.last,
+                worst=step,
+                points=span.points,
+                value=float(series.values[row, span.column]),
+                limit=float(usual[row, span.column]),
                 message="{where} makes {value:.1%} of the tokens; it was {limit:.1%}",
-            )  # fmt: skip
+            )
         for column in sorted(set(range(len(series.labels))) - seen):
             yield from _slid(series, column, 2 * relative, least)
 
@@ -61,7 +73,13 @@ def _slid(series: Series, column: int, share: float, least: float) -> Iterator[H
     turn = lasting_change(values, share=share)
     if turn is not None and abs(turn.after - turn.before) > 0.4 * least:
         yield Hit(
-            severity="sev2", where=series.labels[column], first=int(series.steps[rows[turn.first]]),
-            last=int(series.steps[rows[-1]]), worst=int(series.steps[rows[-1]]), value=turn.after, limit=turn.before,
-            points=len(rows) - turn.first, message="{where} makes {value:.1%} of the tokens; it was {limit:.1%}",
-        )  # fmt: skip
+            severity="sev2",
+            where=series.labels[column],
+            first=int(series.steps[rows[turn.first]]),
+            last=int(series.steps[rows[-1]]),
+            worst=int(series.steps[rows[-1]]),
+            value=turn.after,
+            limit=turn.before,
+            points=len(rows) - turn.first,
+            message="{where} makes {value:.1%} of the tokens; it was {limit:.1%}",
+        )

@@ -28,10 +28,13 @@ def spectral_norm_runaway(norm: Series, *, times: float = 10.0, within: int = 50
     ratio = _over_recent(norm.steps, np.where(norm.finite & (norm.values > 0), norm.values, np.nan), within)
     for span in spans(norm, (np.nan_to_num(ratio) >= times) & (norm.values > large)):
         yield Hit.over(
-            span, "sev2",
+            span,
+            "sev2",
             "the spectral norm of {where} has come to {value:.3g}, more than {limit:.0f} times what it was shortly before",
-            badness=ratio, value=norm.values, limit=times,
-        )  # fmt: skip
+            badness=ratio,
+            value=norm.values,
+            limit=times,
+        )
 
 
 def _over_recent(steps: Steps, values: Floats, within: int) -> Floats:

@@ -36,14 +36,20 @@ def _of_documents(overlap: Series, budget: float, leak: float) -> Iterator[Hit]:
     high = overlap.values > leak
     for span in spans(overlap, high):
         yield Hit.over(
-            span, "sev1", "{value:.3g} % of what is held out is in the training data: the evaluation measures memory",
-            badness=overlap.values, limit=leak,
-        )  # fmt: skip
+            span,
+            "sev1",
+            "{value:.3g} % of what is held out is in the training data: the evaluation measures memory",
+            badness=overlap.values,
+            limit=leak,
+        )
     for span in spans(overlap, (overlap.values > budget) & ~high):
         yield Hit.over(
-            span, "sev2", "{value:.3g} % of what is held out has a near duplicate in the training data, above {limit:.3g} %",
-            badness=overlap.values, limit=budget,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "{value:.3g} % of what is held out has a near duplicate in the training data, above {limit:.3g} %",
+            badness=overlap.values,
+            limit=budget,
+        )
 
 
 def _of_rows(rows: Series, budget: float, leak: float) -> Iterator[Hit]:
@@ -51,6 +57,9 @@ def _of_rows(rows: Series, budget: float, leak: float) -> Iterator[Hit]:
     for span in spans(rows, rows.values > budget):
         worst = float(rows.values[span.rows, span.column].max())
         yield Hit.over(
-            span, "sev1" if worst > leak else "sev2", "{value:.3g} % of the rows held out were met in batches of the training",
-            badness=rows.values, limit=budget,
-        )  # fmt: skip
+            span,
+            "sev1" if worst > leak else "sev2",
+            "{value:.3g} % of the rows held out were met in batches of the training",
+            badness=rows.values,
+            limit=budget,
+        )

@@ -57,16 +57,23 @@ def starved_branch(
         kind = span.label.rpartition("/")[2]
         other = BRANCHES[1 - BRANCHES.index(kind)]
         yield Hit.over(
-            span, "sev2", f"{{where}} gets {{value:.3g}}x less gradient than the {other} beside it; the limit is {{limit:.0f}}x",
-            badness=ratio, limit=max_ratio,
-        )  # fmt: skip
+            span,
+            "sev2",
+            f"{{where}} gets {{value:.3g}}x less gradient than the {other} beside it; the limit is {{limit:.0f}}x",
+            badness=ratio,
+            limit=max_ratio,
+        )
     lone = _beside_its_like(norm, rms, table, blocks)
     low = np.isfinite(lone.values) & (lone.values > max_ratio) & (lone.steps > warmup)[:, None]
     for span in spans(lone, low, min_points=min_points):
         yield Hit.over(
-            span, "sev2", "{where} gets {value:.3g}x less of its block's gradient than the same matrix in other blocks; "
-            "the limit is {limit:.0f}x", badness=lone.values, limit=max_ratio,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "{where} gets {value:.3g}x less of its block's gradient than the same matrix in other blocks; "
+            "the limit is {limit:.0f}x",
+            badness=lone.values,
+            limit=max_ratio,
+        )
 
 
 def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, blocks: list[str]) -> Series:

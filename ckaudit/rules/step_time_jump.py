@@ -20,9 +20,18 @@ A_STEP = 0.5
 
 @rule("SYS002", severity="sev2", needs=[step_time], wants=[tokens_per_sec], unit="s")
 def step_time_jump(
-    time: Series, speed: Series | None, *, window: int = 20, mild: float = 1.25, strong: float = 2.5, lost: float = 600.0,
-    k: float = 6.0, lasting: int = 5, even: float = 0.015, above: float = 0.03,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    time: Series,
+    speed: Series | None,
+    *,
+    window: int = 20,
+    mild: float = 1.25,
+    strong: float = 2.5,
+    lost: float = 600.0,
+    k: float = 6.0,
+    lasting: int = 5,
+    even: float = 0.015,
+    above: float = 0.03,
+) -> Iterator[Hit | Skip]:
     """Steps take longer from some step on.
 
     ## What it checks
@@ -63,11 +72,16 @@ def step_time_jump(
             worst = start + int(np.argmax(middle[start:end]))
             first = int(np.argmax(values[start] > (base[start] + middle[start]) / 2))
             yield Hit(
-                severity="sev2", where="steps", first=int(steps[start, first]), last=int(steps[end - 1, -1]),
-                worst=int(steps[worst, 0]), value=median(middle[start:end]), limit=float(base[start]),
+                severity="sev2",
+                where="steps",
+                first=int(steps[start, first]),
+                last=int(steps[end - 1, -1]),
+                worst=int(steps[worst, 0]),
+                value=median(middle[start:end]),
+                limit=float(base[start]),
                 points=(end - start) * window,
                 message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
-            )  # fmt: skip
+            )
     if not seen and (hit := _ends_slower(time, speed, mild, lost)) is not None:
         yield hit
 
@@ -91,10 +105,16 @@ def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -
     if cost < lost and (turn.before < A_STEP or turn.after < 1.5 * turn.before):
         return None
     return Hit(
-        severity="sev2", where="steps", first=int(time.steps[rows[turn.first]]), last=int(time.steps[rows[-1]]),
-        worst=int(time.steps[rows[turn.first + int(np.argmax(values[turn.first :]))]]), value=turn.after, limit=turn.before,
-        points=len(rows) - turn.first, message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
-    )  # fmt: skip
+        severity="sev2",
+        where="steps",
+        first=int(time.steps[rows[turn.first]]),
+        last=int(time.steps[rows[-1]]),
+        worst=int(time.steps[rows[turn.first + int(np.argmax(values[turn.first :]))]]),
+        value=turn.after,
+        limit=turn.before,
+        points=len(rows) - turn.first,
+        message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
+    )
 
 
 def _goes_on(speed: Series) -> bool:
@@ -114,10 +134,16 @@ def _in_few_lines(time: Series, even: float, above: float, *, least: int = 2) ->
             usual = median(before)
             first = int(np.argmax(values > (1 + even / 3) * usual))
             return Hit(
-                severity="note", where="steps", first=int(steps[first]), last=int(steps[-1]),
-                worst=int(steps[int(np.argmax(values))]), value=median(later), limit=usual, points=len(later),
+                severity="note",
+                where="steps",
+                first=int(steps[first]),
+                last=int(steps[-1]),
+                worst=int(steps[int(np.argmax(values))]),
+                value=median(later),
+                limit=usual,
+                points=len(later),
                 message="a step takes {value:.4g} s from step {first} on, {limit:.4g} s before",
-            )  # fmt: skip
+            )
     return None
 
 

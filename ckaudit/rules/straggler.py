@@ -33,9 +33,12 @@ def straggler(
         slow = list(spans(behind, behind.values > limit, min_points=lasting))
         for span in slow:
             yield Hit.over(
-                span, "sev2", "{where} takes up to {value:.2f} times as long as the median of the others",
-                badness=behind.values, limit=limit,
-            )  # fmt: skip
+                span,
+                "sev2",
+                "{where} takes up to {value:.2f} times as long as the median of the others",
+                badness=behind.values,
+                limit=limit,
+            )
         if slow:
             return
     for span in spans(ratio, ratio.values > limit, min_points=min_points):

@@ -26,6 +26,9 @@ def target_equals_input(equal: Series, match: Series | None, *, limit: float = 0
     shifted = np.zeros(equal.values.shape) if match is None else np.nan_to_num(at(match, equal.steps).values[:, :1])
     for span in spans(equal, (equal.values > limit) & (shifted <= limit)):
         yield Hit.over(
-            span, "sev0", "{value:.1%} of the targets are the input token itself: the shift by one is missing",
-            badness=equal.values, limit=limit,
-        )  # fmt: skip
+            span,
+            "sev0",
+            "{value:.1%} of the targets are the input token itself: the shift by one is missing",
+            badness=equal.values,
+            limit=limit,
+        )

@@ -40,6 +40,10 @@ def target_misalignment(
     for severity, lowest, limit, what in grades:
         for span in spans(match, (match.values >= lowest) & (match.values < limit)):
             yield Hit.over(
-                span, severity, "only {value:.1%} of the targets are the token that follows the input: " + what,
-                badness=-match.values, value=match.values, limit=limit,
-            )  # fmt: skip
+                span,
+                severity,
+                "only {value:.1%} of the targets are the token that follows the input: " + what,
+                badness=-match.values,
+                value=match.values,
+                limit=limit,
+            )

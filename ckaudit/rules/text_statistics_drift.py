@@ -16,9 +16,17 @@ LEAST = {"filter_reject_rate": 2.0, "bytes_per_token": 0.1, "seq_len_p50_p95": 8
 
 @rule("DATA007", severity="sev2", needs=[], wants=[filter_reject_rate, bytes_per_token, seq_len_p50_p95, pad_fraction], unit="1")
 def text_statistics_drift(
-    rejected: Series | None, density: Series | None, length: Series | None, padding: Series | None, *, relative: float = 0.25,
-    history: int = 5, k: float = 6.0, min_points: int = 2, waste: float = 0.5,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    rejected: Series | None,
+    density: Series | None,
+    length: Series | None,
+    padding: Series | None,
+    *,
+    relative: float = 0.25,
+    history: int = 5,
+    k: float = 6.0,
+    min_points: int = 2,
+    waste: float = 0.5,
+) -> Iterator[Hit | Skip]:
     """What the texts are like changes: rejects, bytes per token, lengths, padding.
 
     ## What it checks
@@ -44,18 +52,27 @@ def text_statistics_drift(
             step, _ = span.worst(np.abs(away))
             row = int(np.searchsorted(series.steps, step))
             yield Hit(
-                severity="sev2", where=span.label, first=span.first, last=span.last, worst=step, points=span.points,
-                value=float(series.values[row, span.column]), limit=float(usual[row, span.column]),
+                severity="sev2",
+                where=span.label,
+                first=span.first,
+                last=span.last,
+                worst=step,
+                points=span.points,
+                value=float(series.values[row, span.column]),
+                limit=float(usual[row, span.column]),
                 message=f"{series.name} of {{where}} is {{value:.4g}}; it was {{limit:.4g}}",
-            )  # fmt: skip
+            )
         for column in sorted(set(range(len(series.labels))) - seen):
             yield from _slid(series, column, relative)
     if padding is not None:
         for span in spans(padding, padding.values > waste, min_points=min_points):
             yield Hit.over(
-                span, "sev2", "{value:.0%} of the positions are padding: more than half of the work is for nothing",
-                badness=padding.values, limit=waste,
-            )  # fmt: skip
+                span,
+                "sev2",
+                "{value:.0%} of the positions are padding: more than half of the work is for nothing",
+                badness=padding.values,
+                limit=waste,
+            )
 
 
 def _slid(series: Series, column: int, relative: float) -> Iterator[Hit]:
@@ -64,7 +81,13 @@ def _slid(series: Series, column: int, relative: float) -> Iterator[Hit]:
     turn = lasting_change(series.values[rows, column], share=relative)
     if turn is not None and abs(turn.after - turn.before) > LEAST[series.name]:
         yield Hit(
-            severity="sev2", where=series.labels[column], first=int(series.steps[rows[turn.first]]),
-            last=int(series.steps[rows[-1]]), worst=int(series.steps[rows[-1]]), value=turn.after, limit=turn.before,
-            points=len(rows) - turn.first, message=f"{series.name} of {{where}} is {{value:.4g}}; it was {{limit:.4g}}",
-        )  # fmt: skip
+            severity="sev2",
+            where=series.labels[column],
+            first=int(series.steps[rows[turn.first]]),
+            last=int(series.steps[rows[-1]]),
+            worst=int(series.steps[rows[-1]]),
+            value=turn.after,
+            limit=turn.before,
+            points=len(rows) - turn.first,
+            message=f"{series.name} of {{where}} is {{value:.4g}}; it was {{limit:.4g}}",
+        )

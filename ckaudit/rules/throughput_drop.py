@@ -21,9 +21,19 @@ MIN_POINTS = 3
 
 @rule("SYS006", severity="sev1", needs=[], wants=[mfu, tokens_per_sec, step_time, tokens_seen, FACTS], unit="1")
 def throughput_drop(
-    used: Series | None, speed: Series | None, time: Series | None, tokens: Series | None, facts: Manifest | None, *,
-    drop: float = 0.1, alone: float = 0.3, collapse: float = 0.6, k: float = 6.0, lasting: int = 3, window: int = 20,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    used: Series | None,
+    speed: Series | None,
+    time: Series | None,
+    tokens: Series | None,
+    facts: Manifest | None,
+    *,
+    drop: float = 0.1,
+    alone: float = 0.3,
+    collapse: float = 0.6,
+    k: float = 6.0,
+    lasting: int = 3,
+    window: int = 20,
+) -> Iterator[Hit | Skip]:
     """Less goes through, for the same hardware.
 
     ## What it checks
@@ -80,10 +90,16 @@ def _falls(series: Series, rows: Steps, drop: float, alone: float, collapse: flo
         begin = max(before, median(values[: max(1, len(values) // 8)]))
         worst = place[int(np.argmin(last))]
         yield Hit(
-            severity="sev1" if end < collapse * begin else "sev2", where=series.labels[0], first=int(series.steps[place[0]]),
-            last=int(series.steps[place[-1]]), worst=int(series.steps[worst]), value=float(last.min()), limit=before,
-            points=len(place), message=series.name + " falls to {value:.4g}, from {limit:.4g}",
-        )  # fmt: skip
+            severity="sev1" if end < collapse * begin else "sev2",
+            where=series.labels[0],
+            first=int(series.steps[place[0]]),
+            last=int(series.steps[place[-1]]),
+            worst=int(series.steps[worst]),
+            value=float(last.min()),
+            limit=before,
+            points=len(place),
+            message=series.name + " falls to {value:.4g}, from {limit:.4g}",
+        )
 
 
 def _is_level(values: Floats, turn: int, lasting: int) -> bool:

@@ -14,9 +14,17 @@ from ckaudit.run.spans import spans
 
 @rule("DATA004", severity="sev2", needs=[token_kl_drift], wants=[val_loss, slice_val_loss], unit="nats")
 def token_drift(
-    drift: Series, val: Series | None, slices: Series | None, *,
-    far: float = 0.8, noted: float = 0.1, times: float = 5.0, worse: float = 0.1, parted: float = 0.03, min_history: int = 5,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    drift: Series,
+    val: Series | None,
+    slices: Series | None,
+    *,
+    far: float = 0.8,
+    noted: float = 0.1,
+    times: float = 5.0,
+    worse: float = 0.1,
+    parted: float = 0.03,
+    min_history: int = 5,
+) -> Iterator[Hit | Skip]:
     """The tokens of the batches change their distribution.
 
     ## What it checks
@@ -35,17 +43,23 @@ def token_drift(
     strange = drift.values > far
     for span in spans(drift, strange):
         yield Hit.over(
-            span, "sev2", "the tokens are {value:.2g} nats from those of the first batch; {limit:.2g} is another kind",
-            badness=drift.values, limit=far,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "the tokens are {value:.2g} nats from those of the first batch; {limit:.2g} is another kind",
+            badness=drift.values,
+            limit=far,
+        )
     usual = np.array([_median(drift.values[:row], min_history) for row in range(len(drift.steps))])[:, None]
     for span in spans(drift, (drift.values > np.maximum(noted, times * usual)) & ~strange):
         harmed = _worse_since([val, slices], span.first, worse) or _parted_since(slices, span.first, parted)
         yield Hit.over(
-            span, "sev2" if harmed else "note", "the tokens are {value:.2g} nats from the first batch's, further than before"
+            span,
+            "sev2" if harmed else "note",
+            "the tokens are {value:.2g} nats from the first batch's, further than before"
             + (f", and {harmed} has got worse since" if harmed else ""),
-            badness=drift.values, limit=noted,
-        )  # fmt: skip
+            badness=drift.values,
+            limit=noted,
+        )
 
 
 def _worse_since(told: Iterable[Series | None], step: int, share: float) -> str:

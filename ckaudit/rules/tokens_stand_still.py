@@ -37,8 +37,12 @@ def tokens_stand_still(tokens: Series, *, least: int = 20, times: float = 5.0, g
         known = (~still[1 : start + 1]).sum() >= grown or length == len(rows) - 1
         if length >= least and length > times * longest and known:
             yield Hit(
-                severity="sev2", where="tokens_seen", first=int(tokens.steps[rows[start + 1]]), last=int(tokens.steps[rows[end]]),
-                value=float(tokens.values[rows[end], 0]), points=length,
+                severity="sev2",
+                where="tokens_seen",
+                first=int(tokens.steps[rows[start + 1]]),
+                last=int(tokens.steps[rows[end]]),
+                value=float(tokens.values[rows[end], 0]),
+                points=length,
                 message=f"{{value:.6g}} tokens are counted at step {{first}}, and not one more in {length} logged steps",
-            )  # fmt: skip
+            )
         longest = max(longest, length)

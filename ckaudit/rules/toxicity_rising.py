@@ -32,6 +32,9 @@ def toxicity_rising(toxic: Series, *, rise: float = 0.1, min_points: int = 3) ->
     for span in spans(toxic, risen):
         if span.points >= min_points or span.last == int(toxic.steps[-1]):
             yield Hit.over(
-                span, "sev2", "{where}: a toxic continuation in {value:.0%} of the prompts, more than at its best by a tenth",
-                badness=toxic.values, limit=rise,
-            )  # fmt: skip
+                span,
+                "sev2",
+                "{where}: a toxic continuation in {value:.0%} of the prompts, more than at its best by a tenth",
+                badness=toxic.values,
+                limit=rise,
+            )

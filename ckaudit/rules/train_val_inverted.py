@@ -26,10 +26,17 @@ many times higher; one that begins after the second does not say what the run be
 
 @rule("LOSS006", severity="sev2", needs=[val_loss, train_loss_raw], wants=[FACTS], unit="nats/token")
 def train_val_inverted(
-    val: Series, train: Series, facts: Manifest | None, *,
-    share: float = 0.18, foreign: float = 0.26, note_share: float = 0.02, min_evals: int = 3, widens: float = 1.5,
+    val: Series,
+    train: Series,
+    facts: Manifest | None,
+    *,
+    share: float = 0.18,
+    foreign: float = 0.26,
+    note_share: float = 0.02,
+    min_evals: int = 3,
+    widens: float = 1.5,
     chance: float = 0.01,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+) -> Iterator[Hit | Skip]:
     """The validation loss lies below the training loss.
 
     ## What it checks
@@ -65,19 +72,26 @@ def train_val_inverted(
     for span in spans(val, np.nan_to_num(steady) > limit, min_points=min_evals):
         rest[span.rows] = False
         yield Hit.over(
-            span, "sev2", "the training loss lies above {where} by {value:.0%} of what the run began with; "
-            "no dropout or smoothing makes more than {limit:.0%}", badness=steady, limit=limit,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "the training loss lies above {where} by {value:.0%} of what the run began with; "
+            "no dropout or smoothing makes more than {limit:.0%}",
+            badness=steady,
+            limit=limit,
+        )
     drops_nothing = facts is not None and facts.dropout == 0
     wider = (
         late <= START and drops_nothing and _widens(val, gap[:, 0], widens, chance, -(-2 * AROUND * len(val.steps) // len(known)))
     )
     for span in spans(val, rest, min_points=min_evals):
         yield Hit.over(
-            span, "sev2" if wider else "note", "the training loss lies above {where} by {value:.0%} of what the run began with"
+            span,
+            "sev2" if wider else "note",
+            "the training loss lies above {where} by {value:.0%} of what the run began with"
             + (", and further and further" if wider else ": dropout, smoothing, or targets that are wrong"),
-            badness=gap, limit=note_share,
-        )  # fmt: skip
+            badness=gap,
+            limit=note_share,
+        )
 
 
 def _start(train: Series, known: "np.ndarray", val: Series) -> tuple[float, float]:

@@ -10,9 +10,15 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 LIMITS = {
-    "overflow_rate": 10.0, "moe_drop_rate": 10.0, "activation_outlier_rate": 2.0, "near_dup_rate": 20.0,
-    "train_val_overlap": 4.0, "data_toxicity_rate": 10.0, "pii_hit_rate": 10.0, "memorization_rate": 10.0,
-}  # fmt: skip
+    "overflow_rate": 10.0,
+    "moe_drop_rate": 10.0,
+    "activation_outlier_rate": 2.0,
+    "near_dup_rate": 20.0,
+    "train_val_overlap": 4.0,
+    "data_toxicity_rate": 10.0,
+    "pii_hit_rate": 10.0,
+    "memorization_rate": 10.0,
+}
 """What each rate would be ill at, in percent, as the rules on it have it."""
 
 GRAVE = ("overflow_rate", "moe_drop_rate")
@@ -42,8 +48,13 @@ def undecided_unit(share: Series, *, falling: float = 0.7, min_points: int = 3) 
         name = label.partition("/")[0]
         if last > LIMITS[name] and last >= falling * first:
             yield Hit(
-                severity="sev2" if name in GRAVE else "note", where=label, first=int(share.steps[known[0]]),
-                last=int(share.steps[known[-1]]), value=last, limit=LIMITS[name], points=len(known),
+                severity="sev2" if name in GRAVE else "note",
+                where=label,
+                first=int(share.steps[known[0]]),
+                last=int(share.steps[known[-1]]),
+                value=last,
+                limit=LIMITS[name],
+                points=len(known),
                 message=f"{{where}} is about {last / 100:.3g}: as percent that is little, as a fraction it is {{value:.3g}} %, "
                 f"and above {{limit:.3g}} % is ill; say --unit {name}=percent or --unit {name}=fraction",
-            )  # fmt: skip
+            )

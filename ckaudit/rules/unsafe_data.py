@@ -13,9 +13,15 @@ from ckaudit.run.spans import spans
 
 @rule("SAFE001", severity="sev2", needs=[], wants=[data_toxicity_rate, pii_hit_rate], unit="%")
 def unsafe_data(
-    toxic: Series | None, personal: Series | None, *, least: float = 0.5, relative: float = 0.5, history: int = 5, k: float = 6.0,
+    toxic: Series | None,
+    personal: Series | None,
+    *,
+    least: float = 0.5,
+    relative: float = 0.5,
+    history: int = 5,
+    k: float = 6.0,
     much: float = 10.0,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+) -> Iterator[Hit | Skip]:
     """Toxic text or personal data in the training data.
 
     ## What it checks

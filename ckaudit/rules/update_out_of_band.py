@@ -23,14 +23,26 @@ COME_DOWN = 0.5
 
 
 @rule(
-    "MOVE002", severity="sev2", needs=[update_to_weight_global],
-    wants=[learning_rate, update_to_weight, initial_loss_excess, train_loss_raw], unit="1",
-)  # fmt: skip
+    "MOVE002",
+    severity="sev2",
+    needs=[update_to_weight_global],
+    wants=[learning_rate, update_to_weight, initial_loss_excess, train_loss_raw],
+    unit="1",
+)
 def update_out_of_band(
-    ratio: Series, rate: Series | None, tensors: Series | None, start: Series | None, loss: Series | None, *,
-    warmup: int = 100, lowest: float = 1e-5, highest: float = 1e-1, high: float = 0.03, near_peak: float = 0.3,
+    ratio: Series,
+    rate: Series | None,
+    tensors: Series | None,
+    start: Series | None,
+    loss: Series | None,
+    *,
+    warmup: int = 100,
+    lowest: float = 1e-5,
+    highest: float = 1e-1,
+    high: float = 0.03,
+    near_peak: float = 0.3,
     min_points: int = 3,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+) -> Iterator[Hit | Skip]:
     """An update is too large or too small for the weights it changes.
 
     ## What it checks
@@ -59,31 +71,46 @@ def update_out_of_band(
     small &= (_rate(ratio.steps, rate, near_peak) & ~_is_solved(ratio.steps, loss, SOLVED))[:, None]
     for span in spans(ratio, large, min_points=min_points):
         yield Hit.over(
-            span, "sev2", "an update changes up to {value:.2g} of the weights; above {limit:.0e} they do not settle",
-            badness=ratio.values, limit=highest,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "an update changes up to {value:.2g} of the weights; above {limit:.0e} they do not settle",
+            badness=ratio.values,
+            limit=highest,
+        )
     for span in spans(ratio, small, min_points=min_points):
         yield Hit.over(
-            span, "sev2", "an update changes as little as {value:.2g} of the weights; below {limit:.0e} they stand still",
-            badness=-ratio.values, value=ratio.values, limit=lowest,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "an update changes as little as {value:.2g} of the weights; below {limit:.0e} they stand still",
+            badness=-ratio.values,
+            value=ratio.values,
+            limit=lowest,
+        )
     if tensors is None or large.any() or small.any():
         return
     middle = _middle(tensors)
     for span in spans(middle, (middle.values > high) & (middle.steps > warmup)[:, None], min_points=min_points):
         yield Hit.over(
-            span, "sev2", "an update changes up to {value:.2g} of the median tensor; above {limit:.0e} it does not settle",
-            badness=middle.values, limit=high,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "an update changes up to {value:.2g} of the median tensor; above {limit:.0e} it does not settle",
+            badness=middle.values,
+            limit=high,
+        )
     if _rises(rate) or not len(middle.steps):
         return
     full = _rate(middle.steps, rate, near_peak) & (middle.steps > warmup // 5) & ~_has_learnt(middle.steps, start, loss, LEARNT)
     limit = LOW if _has_learnt(_by_when(loss or ratio, rate), start, loss, LEARNT)[0] else SLOW
     for span in spans(middle, (middle.values < limit) & (middle.values > 0) & full[:, None], min_points=min_points):
         yield Hit.over(
-            span, "sev2", "an update changes as little as {value:.2g} of the median tensor, and hardly anything is learnt; "
-            "{limit:.1e} is little", badness=-middle.values, value=middle.values, limit=limit,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "an update changes as little as {value:.2g} of the median tensor, and hardly anything is learnt; "
+            "{limit:.1e} is little",
+            badness=-middle.values,
+            value=middle.values,
+            limit=limit,
+        )
 
 
 def _rate(steps: Steps, rate: Series | None, share: float) -> Mask:

@@ -33,11 +33,16 @@ def update_size_changed(size: Series, *, share: float = 0.2, width: int = 20, ma
     for block in np.flatnonzero(_changes(blocks, middle, share, mads)).tolist():
         first = rows[(block + 1) * width]
         yield Hit(
-            severity="note", where="tokens_per_update", first=int(size.steps[first]), last=int(size.steps[rows[-1]]),
-            value=float(middle[block + 1]), limit=float(middle[block]), points=len(rows) - (block + 1) * width,
+            severity="note",
+            where="tokens_per_update",
+            first=int(size.steps[first]),
+            last=int(size.steps[rows[-1]]),
+            value=float(middle[block + 1]),
+            limit=float(middle[block]),
+            points=len(rows) - (block + 1) * width,
             message="an update has {value:.4g} tokens from about step {first} on, and {limit:.4g} before; losses on the two "
             "sides do not compare",
-        )  # fmt: skip
+        )
 
 
 def _changes(blocks: Floats, middle: Floats, share: float, mads: float) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:

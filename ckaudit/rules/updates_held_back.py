@@ -14,9 +14,15 @@ from ckaudit.run.spans import spans
 
 @rule("MOVE006", severity="sev2", needs=[step_over_rate, optimizer_adapts, grad_global_norm], unit="1", memory=3)
 def updates_held_back(
-    step: Series, adapts: Series, gradient: Series, *,
-    little: float = 0.05, steady: float = 0.3, warmup: int = 20, min_points: int = 3,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    step: Series,
+    adapts: Series,
+    gradient: Series,
+    *,
+    little: float = 0.05,
+    steady: float = 0.3,
+    warmup: int = 20,
+    min_points: int = 3,
+) -> Iterator[Hit | Skip]:
     """Under Adam, no matrix moves as far as the learning rate asks.
 
     ## What it checks
@@ -41,9 +47,14 @@ def updates_held_back(
     yield from too_few(series, min_points)
     for span in spans(series, series.values < little, min_points=min_points):
         yield Hit.over(
-            span, "sev2", "no matrix moves by more than {value:.2g} of the learning rate per element; Adam moves them by 0.2 "
-            "and more, whatever the gradient", badness=-series.values, value=series.values, limit=little,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "no matrix moves by more than {value:.2g} of the learning rate per element; Adam moves them by 0.2 "
+            "and more, whatever the gradient",
+            badness=-series.values,
+            value=series.values,
+            limit=little,
+        )
 
 
 def _largest(step: Series) -> Series:

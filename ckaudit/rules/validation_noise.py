@@ -47,10 +47,16 @@ def validation_noise(
     worst = int(np.argmax(off))
     differ = pairs[off > least, 1]
     yield Hit(
-        severity="sev2", where=val.labels[0], first=int(val.steps[differ[0]]), last=int(val.steps[differ[-1]]),
-        worst=int(val.steps[pairs[worst, 1]]), value=float(off[worst]), limit=least, points=len(differ),
+        severity="sev2",
+        where=val.labels[0],
+        first=int(val.steps[differ[0]]),
+        last=int(val.steps[differ[-1]]),
+        worst=int(val.steps[pairs[worst, 1]]),
+        value=float(off[worst]),
+        limit=least,
+        points=len(differ),
         message="two evaluations of the same weights differ by {value:.2g} of their value; the limit is {limit:.0e}",
-    )  # fmt: skip
+    )
 
 
 def _still(series: Series, steps: Steps, *, with_start: bool = False) -> Mask:

@@ -17,9 +17,16 @@ from ckaudit.run.tensors import last_beside, table_of
 
 @rule("GRAD001", severity="sev2", needs=[block_gradient_norm], wants=[gradient_norm, weight_rms, FACTS], unit="1")
 def vanishing_gradient(
-    norm: Series, by_tensor: Series | None, rms: Series | None, facts: Manifest | None, *,
-    note_ratio: float = 10.0, max_ratio: float = 100.0, born_ratio: float = 20.0, young: int = 20,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    norm: Series,
+    by_tensor: Series | None,
+    rms: Series | None,
+    facts: Manifest | None,
+    *,
+    note_ratio: float = 10.0,
+    max_ratio: float = 100.0,
+    born_ratio: float = 20.0,
+    young: int = 20,
+) -> Iterator[Hit | Skip]:
     """The gradient shrinks on its way back to a block.
 
     ## What it checks
@@ -55,11 +62,14 @@ def vanishing_gradient(
         begun = norm.steps[span.rows] <= young
         born = span.rows[0] == 0 and span.points > 1 and bool((ratio[span.rows, span.column] > born_ratio)[begun].any())
         yield Hit.over(
-            span, "sev2" if born else "note",
+            span,
+            "sev2" if born else "note",
             f"{{where}} gets {{value:.3g}}x less gradient than {_other(span, alike)}"
-            + (" from the first step on" if born else "") + "; within {limit:.0f}x is ordinary",
-            badness=ratio, limit=note_ratio,
-        )  # fmt: skip
+            + (" from the first step on" if born else "")
+            + "; within {limit:.0f}x is ordinary",
+            badness=ratio,
+            limit=note_ratio,
+        )
     yield from _of_another_build(norm, apart, (apart > note_ratio) & ~(ratio > note_ratio), note_ratio)
 
 
@@ -88,6 +98,9 @@ def _of_another_build(norm: Series, apart: Floats, less: Mask, limit: float) -> 
     """Yield the blocks that get less than a last one whose tensors have other shapes."""
     for span in spans(norm, less):
         yield Hit.over(
-            span, "note", "{where} gets {value:.3g}x less gradient than the last block, which is built differently",
-            badness=apart, limit=limit,
-        )  # fmt: skip
+            span,
+            "note",
+            "{where} gets {value:.3g}x less gradient than the last block, which is built differently",
+            badness=apart,
+            limit=limit,
+        )

@@ -40,17 +40,30 @@ def weight_scale_off(
     middle = median(list(gains.values()))
     if not lowest <= middle <= highest:
         yield Hit(
-            severity="sev2", where="median matrix", first=0, last=0, worst=0, value=middle, points=1,
+            severity="sev2",
+            where="median matrix",
+            first=0,
+            last=0,
+            worst=0,
+            value=middle,
+            points=1,
             limit=highest if middle > highest else lowest,
             message="the initial gain of the median matrix is {value:.2g}, beyond {limit:.2g}: the usual is 0.1 to 1.4",
-        )  # fmt: skip
+        )
         return
     for name, gain in gains.items():
         if gain > highest * (one if middle > 1 else 1.0):
             yield Hit(
-                severity="note", where=name, first=0, last=0, worst=0, value=gain, limit=highest, points=1,
+                severity="note",
+                where=name,
+                first=0,
+                last=0,
+                worst=0,
+                value=gain,
+                limit=highest,
+                points=1,
                 message="the initial gain of {where} is {value:.2g}, while that of the median matrix is " + f"{middle:.2g}",
-            )  # fmt: skip
+            )
 
 
 def _gains(std: Series, facts: Manifest) -> dict[str, float]:

@@ -41,6 +41,10 @@ def weights_alike(
         spread = judged.values / mean_square
     for span in spans(judged, (spread < least) & (mean_square > 0), min_points=min_points):
         yield Hit.over(
-            span, "sev2", "the elements of {where} are all equal: their spread is {value:.2g} of their size",
-            badness=-spread, value=spread, limit=least,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "the elements of {where} are all equal: their spread is {value:.2g} of their size",
+            badness=-spread,
+            value=spread,
+            limit=least,
+        )

@@ -15,9 +15,15 @@ from ckaudit.run.tensors import table_of
 
 @rule("WGT002", severity="sev2", needs=[weight_std, FACTS], unit="1")
 def weights_grow(
-    std: Series, facts: Manifest, *,
-    gain: float = 1.5, growth: float = 5.0, one_gain: float = 10.0, one_growth: float = 10.0, min_points: int = 3,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    std: Series,
+    facts: Manifest,
+    *,
+    gain: float = 1.5,
+    growth: float = 5.0,
+    one_gain: float = 10.0,
+    one_growth: float = 10.0,
+    min_points: int = 3,
+) -> Iterator[Hit | Skip]:
     r"""Weights grow without bound.
 
     ## What it checks
@@ -44,15 +50,21 @@ def weights_grow(
     together = ((middle > gain) & (times > growth))[:, None]
     for span in spans(series, together, min_points=min_points):
         yield Hit.over(
-            span, "sev2", "the gain of the median matrix has come to {value:.3g}; above {limit:.2g} outputs grow layer by layer",
-            badness=series.values, limit=gain,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "the gain of the median matrix has come to {value:.3g}; above {limit:.2g} outputs grow layer by layer",
+            badness=series.values,
+            limit=gain,
+        )
     alone = (gains.values > one_gain) & (np.nan_to_num(grown / _largest_step(gains.values)) > one_growth)
     for span in spans(gains, alone & ~together, min_points=min_points):
         yield Hit.over(
-            span, "sev2", "the gain of {where} has come to {value:.3g}, and grows; above {limit:.2g} its outputs run away",
-            badness=gains.values, limit=one_gain,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "the gain of {where} has come to {value:.3g}, and grows; above {limit:.2g} its outputs run away",
+            badness=gains.values,
+            limit=one_gain,
+        )
 
 
 def _gains(std: Series, facts: Manifest) -> Series:

@@ -23,9 +23,19 @@ WINDOW = 10
 
 @rule("RESUME003", severity="sev0", needs=[update_norm, weight_norm], wants=[learning_rate, optimizer_adapts, FACTS], unit="1")
 def weights_jump(
-    moved: Series, size: Series, rate: Series | None, adapts: Series | None, facts: Manifest | None, *,
-    share: float = 0.3, times: float = 10.0, reach: float = 10.0, min_points: int = 4, rest: float = 0.1, bound: float = 3.2,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    moved: Series,
+    size: Series,
+    rate: Series | None,
+    adapts: Series | None,
+    facts: Manifest | None,
+    *,
+    share: float = 0.3,
+    times: float = 10.0,
+    reach: float = 10.0,
+    min_points: int = 4,
+    rest: float = 0.1,
+    bound: float = 3.2,
+) -> Iterator[Hit | Skip]:
     """Weights change more than the optimizer can move them.
 
     ## What it checks
@@ -65,15 +75,17 @@ def weights_jump(
         yield from (hit for hit in between if (hit.where, hit.first) not in seen)
     for span in spans(moved, jumps):
         yield Hit.over(
-            span, "sev0", "{where} changes by {value:.2g} of its size in one step: no update of the optimizer can be so large",
-            badness=relative, limit=share,
-        )  # fmt: skip
+            span,
+            "sev0",
+            "{where} changes by {value:.2g} of its size in one step: no update of the optimizer can be so large",
+            badness=relative,
+            limit=share,
+        )
 
 
 def _between(
-    size: Series, rate: Series, facts: Manifest | None, *,
-    share: float, times: float, rest: float, bound: float, min_points: int,
-) -> Iterator[Hit]:  # fmt: skip
+    size: Series, rate: Series, facts: Manifest | None, *, share: float, times: float, rest: float, bound: float, min_points: int
+) -> Iterator[Hit]:
     """Yield norms that changed between two checkpoints by more than the learning rates on the way allow."""
     values, way = size.values, _way(size.steps, rate)
     grown = np.diff(values, axis=0)
@@ -105,10 +117,16 @@ def _stretch(size: Series, row: int, column: int, limit: float) -> Hit:
     before, after = size.values[row, column], size.values[row + 1, column]
     what = f"goes from {before:.3g} to {after:.3g} since step {since}"
     return Hit(
-        severity="sev0", where=size.labels[column], first=step, last=step, worst=step, points=1, limit=limit,
+        severity="sev0",
+        where=size.labels[column],
+        first=step,
+        last=step,
+        worst=step,
+        points=1,
+        limit=limit,
         value=float(abs(after - before) / max(after, before)),
         message=f"the norm of {{where}} {what}: no learning rates on the way take it so far",
-    )  # fmt: skip
+    )
 
 
 def _way(steps: Steps, rate: Series) -> Floats:

@@ -52,11 +52,18 @@ def _changed(size: Series, session: Session, same: float, drift: float, least: f
         usual = _usual(size.values[known, column], size.steps[known], start)
         if larger > least and abs(now - saved) > max(same * larger, drift * usual):
             yield Hit(
-                severity="sev1", where=label, first=start + 1, last=start + 1, worst=start + 1, value=now, limit=saved, points=1,
+                severity="sev1",
+                where=label,
+                first=start + 1,
+                last=start + 1,
+                worst=start + 1,
+                value=now,
+                limit=saved,
+                points=1,
                 badness=abs(now - saved) / larger,
                 message=f"{{where}} has a norm of {{value:.4g}} after the resume from step {start}; it had {{limit:.4g}} at step "
                 f"{size.steps[known[-1]]}",
-            )  # fmt: skip
+            )
 
 
 def _usual(values: Floats, steps: Steps, start: int) -> float:

@@ -51,6 +51,11 @@ def weights_shrink(
     began = np.logical_or.accumulate(steady & low)
     for span in spans(share, (low & began)[:, None], min_points=min_points):
         yield Hit.over(
-            span, "sev2", "the median tensor has {value:.0%} of the largest norm that it had; below {limit:.0%} weights decay "
-            "faster than they learn", badness=-share.values, value=share.values, limit=lowest,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "the median tensor has {value:.0%} of the largest norm that it had; below {limit:.0%} weights decay "
+            "faster than they learn",
+            badness=-share.values,
+            value=share.values,
+            limit=lowest,
+        )

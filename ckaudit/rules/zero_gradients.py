@@ -16,9 +16,16 @@ from ckaudit.run.tensors import table_of
 
 @rule("GRAD006", severity="sev2", needs=[gradient_zero_fraction], wants=[gradient_norm, FACTS, element_type], unit="1")
 def zero_gradients(
-    zeros: Series, norm: Series | None, facts: Manifest | None, types: Series | None, *,
-    most: float = 0.5, min_points: int = 2, many: int = 3, tensors_hit: float = 0.25,
-) -> Iterator[Hit | Skip]:  # fmt: skip
+    zeros: Series,
+    norm: Series | None,
+    facts: Manifest | None,
+    types: Series | None,
+    *,
+    most: float = 0.5,
+    min_points: int = 2,
+    many: int = 3,
+    tensors_hit: float = 0.25,
+) -> Iterator[Hit | Skip]:
     """A large share of gradient elements is exactly zero.
 
     ## What it checks
@@ -53,10 +60,12 @@ def zero_gradients(
     for span in spans(judged, high, min_points=min_points):
         whole = bool((judged.values[span.rows, span.column] == 1).sum() >= min_points)
         yield Hit.over(
-            span, "sev2" if whole or widely[span.rows].any() else "note",
+            span,
+            "sev2" if whole or widely[span.rows].any() else "note",
             "{value:.0%} of the gradient of {where} is exactly zero; the limit is {limit:.0%}",
-            badness=judged.values, limit=most,
-        )  # fmt: skip
+            badness=judged.values,
+            limit=most,
+        )
     yield from _lost(judged, most, many)
 
 
@@ -73,7 +82,15 @@ def _lost(zeros: Series, most: float, many: int) -> Iterator[Hit]:
     found.sort()
     places = tuple(dict.fromkeys(label for _, label in found))
     yield Hit(
-        severity="sev2", where=places[0], also=places[1:], first=found[0][0], last=found[-1][0], points=len(found), value=1.0,
-        limit=most, message=f"{len(found)} times a gradient is all zeros for a single checkpoint and as ever at the next: "
-        "parts of it are lost on the way", joined_by=found[-1][0],
-    )  # fmt: skip
+        severity="sev2",
+        where=places[0],
+        also=places[1:],
+        first=found[0][0],
+        last=found[-1][0],
+        points=len(found),
+        value=1.0,
+        limit=most,
+        message=f"{len(found)} times a gradient is all zeros for a single checkpoint and as ever at the next: "
+        "parts of it are lost on the way",
+        joined_by=found[-1][0],
+    )

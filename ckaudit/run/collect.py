@@ -168,8 +168,19 @@ DTYPES = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_
 """Element types in the order of the numbers that they are read as."""
 
 OPTIMIZERS = (
-    "SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta", "Adafactor", "FusedAdam", "AdamW8bit",
-)  # fmt: skip
+    "SGD",
+    "Adam",
+    "AdamW",
+    "NAdam",
+    "RAdam",
+    "Adamax",
+    "RMSprop",
+    "Adagrad",
+    "Adadelta",
+    "Adafactor",
+    "FusedAdam",
+    "AdamW8bit",
+)
 """Optimizers in the order of the numbers that they are read as: the first goes by the gradient as it is, all others divide it."""
 
 _PLACES = {word: float(place) for place, word in enumerate(get_args(HeadKind))}

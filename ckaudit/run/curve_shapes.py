@@ -55,9 +55,13 @@ def lasting_rise(values: Floats, *, share: float, share_alone: float | None = No
     alone = share if share_alone is None else share_alone
     few = len(values) < ENOUGH_FOR_NOISE  # any quantity may scatter by a tenth: of few points, that is what is held against it
     found = sustained_rise(
-        values, min_share=alone if few else share, min_share_alone=2 * alone, min_deviations=4.5 if few else 6.0,
-        prior=0.1 if few else PRIOR_NOISE, is_a_loss=False,
-    )  # fmt: skip
+        values,
+        min_share=alone if few else share,
+        min_share_alone=2 * alone,
+        min_deviations=4.5 if few else 6.0,
+        prior=0.1 if few else PRIOR_NOISE,
+        is_a_loss=False,
+    )
     if found is not None and not _begins_at_a_dip(values[: found.onset], (found.low + found.end) / 2):
         has_begun = values[found.onset :] > found.low + BEGUN * (found.end - found.low)
         return Turn(found.onset + int(np.argmax(has_begun)), len(values) - 1, found.low, found.end)

@@ -53,9 +53,16 @@ def _incident(group: "np.ndarray", strong: Mask, total: int, quiet: int, lasting
 
 
 def as_one_of_many(
-    incident: Incident, excess: Floats, flags: Mask, *, beyond: float, points: int, later: int = 0, usual: float = 98.0,
+    incident: Incident,
+    excess: Floats,
+    flags: Mask,
+    *,
+    beyond: float,
+    points: int,
+    later: int = 0,
+    usual: float = 98.0,
     among: int = 5,
-) -> Incident:  # fmt: skip
+) -> Incident:
     """Return an incident as an isolated one where the points around it, each for itself, often stand out about as far.
 
     Args:

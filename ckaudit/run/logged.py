@@ -114,11 +114,7 @@ def _by_step(column: Column | None) -> tuple[Steps, Floats]:
 
 
 def _table(
-    session: int,
-    steps: Steps,
-    numbers: tuple[str, ...],
-    columns: list[tuple[Steps, Floats]],
-    words: dict[str, dict[int, str]],
+    session: int, steps: Steps, numbers: tuple[str, ...], columns: list[tuple[Steps, Floats]], words: dict[str, dict[int, str]]
 ) -> LineTable:
     values = np.full((len(numbers), len(steps)), np.nan)
     recorded: Mask = np.zeros(values.shape, bool)

@@ -15,9 +15,7 @@ ALWAYS = ("loss", "scalars.*")
 WEIGHT_GRID = "weights.*.sampled_grid_32x32"
 GRIDS = ("attention.*.sampled_qk_grid_32x32_per_head", "attention.*.sampled_qk_grid_32x32", WEIGHT_GRID)
 """Matrices that a metric may ask for."""
-WORDS = (
-    "attention.*.kind_per_head", "weights.*.dtype", "activations.*.dtype", "rank_facts.parameter_hash", "optimizer.name",
-)  # fmt: skip
+WORDS = ("attention.*.kind_per_head", "weights.*.dtype", "activations.*.dtype", "rank_facts.parameter_hash", "optimizer.name")
 """Words that a metric may ask for: one of a known list is read as its place there, any other as a number made of it."""
 NAMES = ("optimizer.trainable_without_optimizer",)
 """Lists of names that a metric may ask for: how many there are, and a column of ones for each."""

@@ -112,9 +112,14 @@ class _Split(Struct, frozen=True, order=True):
 
 
 def sustained_rise(
-    values: Floats, *, min_share: float = 0.1, min_deviations: float = 4.7, min_share_alone: float = 0.5,
-    prior: float = PRIOR_NOISE, is_a_loss: bool = True,
-) -> Rise | None:  # fmt: skip
+    values: Floats,
+    *,
+    min_share: float = 0.1,
+    min_deviations: float = 4.7,
+    min_share_alone: float = 0.5,
+    prior: float = PRIOR_NOISE,
+    is_a_loss: bool = True,
+) -> Rise | None:
     """Return how a curve ends above its own lowest level, None where it does not.
 
     The mean of what comes after the turn counts for no more than twice its middle and twice its last three points, for no single
@@ -220,7 +225,7 @@ def fits_after(values: Floats, low: Floats) -> tuple[Floats, Floats]:
 
 def _rise_of_parts(
     values: Floats, min_share: float, min_deviations: float, min_share_alone: float, prior: float, is_a_loss: bool
-) -> Rise | None:  # fmt: skip
+) -> Rise | None:
     starts, levels = parts_of(values)
     scale = float(np.abs(levels).max())
     if scale == 0 or not math.isfinite(scale) or (len(values) < ENOUGH_FOR_NOISE and levels.min() <= 0 < levels.max()):
@@ -238,9 +243,13 @@ def _rise_of_parts(
     elif len(below := np.flatnonzero(levels <= low + (best.end - low) / 4)):
         onset = int(below[-1])
     return Rise(
-        lowest=int(starts[lowest]), onset=_first_above(values, starts, onset, scale * (low + (best.end - low) / 4)),
-        low=scale * low, end=scale * best.end, deviations=best.deviations, noise_is_known=noise_is_known,
-    )  # fmt: skip
+        lowest=int(starts[lowest]),
+        onset=_first_above(values, starts, onset, scale * (low + (best.end - low) / 4)),
+        low=scale * low,
+        end=scale * best.end,
+        deviations=best.deviations,
+        noise_is_known=noise_is_known,
+    )
 
 
 def _stands_out(levels: Floats, deviations: float, min_deviations: float, is_a_loss: bool) -> bool:

@@ -36,9 +36,16 @@ def is_whole(steps: Steps, *, start: float = 0.05, least: int = WHOLE) -> bool:
 
 
 def standstill(
-    steps: Steps, losses: Floats, val: Series | None, *, fell: float = 0.01, apart: float = 0.25, rest: float = 0.03,
-    high: float = 0.5, least: float = 1.0,
-) -> Standstill | None:  # fmt: skip
+    steps: Steps,
+    losses: Floats,
+    val: Series | None,
+    *,
+    fell: float = 0.01,
+    apart: float = 0.25,
+    rest: float = 0.03,
+    high: float = 0.5,
+    least: float = 1.0,
+) -> Standstill | None:
     """Return how a curve stands still, None where it does not or cannot be judged.
 
     Args:
@@ -64,9 +71,12 @@ def standstill(
         return _back(parts, middle, began, (1 - fell) * began)
     if min(ends, float(middle.min())) > 0.9 * began and (moved := _moved(val)) > apart * began:
         return Standstill(
-            "apart", 0, ends, began,
+            "apart",
+            0,
+            ends,
+            began,
             "the loss hardly falls, from {limit:.4g} to {value:.4g}, " + f"while the held-out loss moves by {moved:.3g}",
-        )  # fmt: skip
+        )
     return _resting(parts, middle, began, 1.25 * noise / np.sqrt(len(parts[0])), rest, high, least)
 
 
@@ -98,15 +108,18 @@ def _resting_in_few(losses: Floats, high: float, least: float) -> Standstill | N
     if rest is None or rest.last < high * began or began - rest.last < least or rank_trend(losses[first:]) < -1:
         return None
     return Standstill(
-        "rests", first, rest.last, rest.first,
+        "rests",
+        first,
+        rest.last,
+        rest.first,
         "the loss came to {value:.4g} at once, and no lower from step {first} to step {last}, "
         f"in the {len(losses)} points that there are",
-    )  # fmt: skip
+    )
 
 
 def _resting(
     parts: list[np.ndarray], middle: Floats, began: float, error: float, rest: float, high: float, least: float
-) -> Standstill | None:  # fmt: skip
+) -> Standstill | None:
     """Return a curve that stays where it was after a quarter of the run, without any trend."""
     quarter = BLOCKS // 4
     level = median(middle[quarter:])
@@ -120,6 +133,9 @@ def _resting(
     higher = np.flatnonzero(middle - level > max(2 * error, rest * fall / 4))
     first = min(int(higher[-1]) + 1, BLOCKS - 1) if len(higher) else 0
     return Standstill(
-        "rests", int(parts[first][0]), level, level + rest * fall,
+        "rests",
+        int(parts[first][0]),
+        level,
+        level + rest * fall,
         "the loss came to {value:.4g} by step {first}, and no lower to step {last}",
-    )  # fmt: skip
+    )

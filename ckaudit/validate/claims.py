@@ -56,6 +56,13 @@ def contradicted_claims(run: RunFacts, units: Mapping[str, str] = MappingProxyTy
         if isinstance(hit, Hit):
             message = hit.message.format(where=hit.where, value=hit.value, limit=hit.limit)
             yield CONTRADICTED_CLAIM.at(
-                shown, message, where=hit.where, first_step=hit.first, last_step=hit.last, worst_step=hit.worst,
-                value=hit.value, limit=hit.limit, points=hit.points,
-            )  # fmt: skip
+                shown,
+                message,
+                where=hit.where,
+                first_step=hit.first,
+                last_step=hit.last,
+                worst_step=hit.worst,
+                value=hit.value,
+                limit=hit.limit,
+                points=hit.points,
+            )

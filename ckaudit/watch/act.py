@@ -109,12 +109,16 @@ def variables(event: WatchEvent) -> dict[str, str]:
     """Return what a command finds in its environment; a zero byte ends a variable, so there is none."""
     finding = event.finding
     found = {
-        "CKAUDIT_EVENT": event.event, "CKAUDIT_RUN": event.run, "CKAUDIT_MESSAGE": event.message[:MESSAGE],
-        "CKAUDIT_SEVERITY": event.severity or "", "CKAUDIT_STEP": "" if event.step is None else str(event.step),
-        "CKAUDIT_CODE": finding.code if finding else "", "CKAUDIT_WHERE": (finding.where or "") if finding else "",
+        "CKAUDIT_EVENT": event.event,
+        "CKAUDIT_RUN": event.run,
+        "CKAUDIT_MESSAGE": event.message[:MESSAGE],
+        "CKAUDIT_SEVERITY": event.severity or "",
+        "CKAUDIT_STEP": "" if event.step is None else str(event.step),
+        "CKAUDIT_CODE": finding.code if finding else "",
+        "CKAUDIT_WHERE": (finding.where or "") if finding else "",
         "CKAUDIT_FIRST_STEP": "" if finding is None or finding.first_step is None else str(finding.first_step),
         "CKAUDIT_CAUSE": event.likely.cause if event.likely else "",
-    }  # fmt: skip
+    }
     return {name: value.encode(errors="backslashreplace").decode().replace("\0", "") for name, value in found.items()}
 
 

@@ -31,9 +31,16 @@ class Rounds:
     """
 
     def __init__(
-        self, paths: Sequence[Path], *, gate: Gate = OPEN, until: Severity | None = None, stall_after: float | None = None,
-        notes: bool = False, choice: Choice = NOTHING_SAID, require_vital: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        paths: Sequence[Path],
+        *,
+        gate: Gate = OPEN,
+        until: Severity | None = None,
+        stall_after: float | None = None,
+        notes: bool = False,
+        choice: Choice = NOTHING_SAID,
+        require_vital: bool = False,
+    ) -> None:
         """Begin.
 
         Args:
@@ -85,9 +92,7 @@ class Rounds:
         """Return what watches a run; of a folder in which nothing stands yet, a run folder is expected."""
         if is_ours(path):
             return Watcher(path, gate=self._gate, stall_after=self._stall_after, notes=self._notes)
-        return ForeignWatcher(
-            path, gate=self._gate, stall_after=self._stall_after, notes=self._notes, choice=self._choice
-        )  # fmt: skip
+        return ForeignWatcher(path, gate=self._gate, stall_after=self._stall_after, notes=self._notes, choice=self._choice)
 
     def look(self) -> Iterator[WatchEvent]:
         """Look at every run once, and yield what there is to say."""
@@ -108,9 +113,16 @@ class Rounds:
         vitals, pace = watcher.vitals.gauges(manifest)
         planned = manifest.planned_steps if manifest is not None and manifest.planned_steps is not UNSET else None
         return Snapshot(
-            run=watcher.name, step=watcher.step, planned=planned, silence=watcher.silence.lasts(now), usual=watcher.silence.usual,
-            state=watcher.state, vitals=vitals, pace=pace, alerts=tuple(self.alerts[watcher.name]),
-        )  # fmt: skip
+            run=watcher.name,
+            step=watcher.step,
+            planned=planned,
+            silence=watcher.silence.lasts(now),
+            usual=watcher.silence.usual,
+            state=watcher.state,
+            vitals=vitals,
+            pace=pace,
+            alerts=tuple(self.alerts[watcher.name]),
+        )
 
 
 def watching(name: str) -> WatchEvent:

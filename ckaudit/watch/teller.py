@@ -144,9 +144,16 @@ class Teller:
         self, event: Event, message: str, moment: Moment, finding: Finding | None = None, likely: Likely | None = None
     ) -> WatchEvent:
         return WatchEvent(
-            schema_version=VERSION, event=event, time=round(moment.wall, 3), run=self.name, message=message, step=self.step,
-            severity=finding.severity if finding else None, finding=finding, likely=likely,
-        )  # fmt: skip
+            schema_version=VERSION,
+            event=event,
+            time=round(moment.wall, 3),
+            run=self.name,
+            message=message,
+            step=self.step,
+            severity=finding.severity if finding else None,
+            finding=finding,
+            likely=likely,
+        )
 
 
 def _vital(run: Run, settled: Settled) -> Vital:

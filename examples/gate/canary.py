@@ -55,9 +55,17 @@ def train(run: Path, seed: int, recipe: dict[str, Any]) -> float:
     model = Model(recipe["width"], recipe["heads"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe["learning_rate"], weight_decay=recipe["weight_decay"])
     recorder = Recorder(
-        model, run, optimizer=optimizer, config=recipe, vocabulary=TOKENS, sequence_length=LENGTH, seed=seed,
-        clip_norm=recipe["clip_norm"], warmup_steps=recipe["warmup_steps"], planned_steps=STEPS,
-    )  # fmt: skip
+        model,
+        run,
+        optimizer=optimizer,
+        config=recipe,
+        vocabulary=TOKENS,
+        sequence_length=LENGTH,
+        seed=seed,
+        clip_norm=recipe["clip_norm"],
+        warmup_steps=recipe["warmup_steps"],
+        planned_steps=STEPS,
+    )
     for step in range(STEPS):
         for group in optimizer.param_groups:
             group["lr"] = recipe["learning_rate"] * min(1.0, (step + 1) / recipe["warmup_steps"])

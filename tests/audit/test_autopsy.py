@@ -56,8 +56,10 @@ def test_a_nan_batch_is_told_from_the_raw_box():
     found = autopsy(RUNS / "nan_batch", event=150)
     box = checkpoint("nan_batch", 151)["history"]
     assert list(found.steps) == box["steps"]
-    first = {name: next((step for step, value in zip(box["steps"], column, strict=True) if value == "NaN"), None)
-             for name, column in {"loss": box["loss"], **box["gradient_norms"]}.items()}  # fmt: skip
+    first = {
+        name: next((step for step, value in zip(box["steps"], column, strict=True) if value == "NaN"), None)
+        for name, column in {"loss": box["loss"], **box["gradient_norms"]}.items()
+    }
     assert found.onset == min(step for step in first.values() if step) == 150
     (moment,) = found.moments
     lines = [json.loads(line) for line in (RUNS / "nan_batch" / "scalars.jsonl").read_text().splitlines()]
@@ -126,15 +128,21 @@ def test_what_was_dead_from_the_start_is_not_the_story_where_something_else_is(t
 
 def test_the_order_is_that_of_time_and_in_a_step_that_of_its_making(tmp_path):
     written(
-        tmp_path, rates=lambda step: 0.01 if step >= 37 else 0.001, loss=lambda step: 9.0 if step >= 39 else 2.0,
+        tmp_path,
+        rates=lambda step: 0.01 if step >= 37 else 0.001,
+        loss=lambda step: 9.0 if step >= 39 else 2.0,
         gradients={"a.0.w": lambda step: 30.0 if step >= 39 else 1.0, "a.1.w": lambda step: 90.0 if step >= 39 else 1.0},
         updates={"a.0.w": lambda step: 5.0 if step >= 37 else 1.0, "a.1.w": lambda step: 1.0},
-    )  # fmt: skip
+    )
     found = autopsy(tmp_path)
     assert [(moment.step, each.kind, each.name) for moment in found.moments for each in moment.departures] == [
-        (37, "learning_rate", ""), (37, "update", "a.0.w"),
-        (39, "loss", ""), (39, "gradient", "a.1.w"), (39, "gradient", "a.0.w"), (39, "gradient_norm", ""),
-    ]  # fmt: skip
+        (37, "learning_rate", ""),
+        (37, "update", "a.0.w"),
+        (39, "loss", ""),
+        (39, "gradient", "a.1.w"),
+        (39, "gradient", "a.0.w"),
+        (39, "gradient_norm", ""),
+    ]
     assert found.verdict.startswith("First the learning rate goes from 0.001 to 0.01 at step 37, 3 steps before the event")
     assert found.moments[1].departures[0].times == pytest.approx(4.5)
 
@@ -178,8 +186,12 @@ def test_columns_of_another_length_are_left_out(tmp_path):
 
 
 def test_what_came_back_and_what_did_not(tmp_path):
-    written(tmp_path, loss=lambda step: 9.0 if step == 40 else 2.0, rates=lambda step: 0.01 if step == 40 else 0.001,
-            gradients={"a.0.w": lambda step: 50.0 if step == 40 else 1.0})  # fmt: skip
+    written(
+        tmp_path,
+        loss=lambda step: 9.0 if step == 40 else 2.0,
+        rates=lambda step: 0.01 if step == 40 else 0.001,
+        gradients={"a.0.w": lambda step: 50.0 if step == 40 else 1.0},
+    )
     later = {step: {"train_loss_raw": 2.1 if step >= 44 else 7.0, "learning_rate": 0.01} for step in range(41, 60)}
     found = {(each.kind, each.name): each for each in autopsy(after(tmp_path, later)).returns}
     assert (found["loss", ""].step, found["loss", ""].seen_until) == (44, 59)

@@ -75,8 +75,11 @@ def test_another_artifact_is_the_answer_whatever_else_changed(tmp_path):
 
     found = benchmark_drop(written(tmp_path, other))
     assert outcomes(found) == {
-        "SR-1": ("failed", False), "SR-2": ("passed", False), "SR-3": ("failed", False), "SR-4": ("not_reached", False)
-    }  # fmt: skip
+        "SR-1": ("failed", False),
+        "SR-2": ("passed", False),
+        "SR-3": ("failed", False),
+        "SR-4": ("not_reached", False),
+    }
     assert found.answer == "SR-1"
     (evidence,) = changed(found, "SR-1")
     assert (evidence.step, evidence.sentence) == (350, "arc: sha256:aa at step 300, sha256:bb at step 350")
@@ -115,8 +118,13 @@ def test_another_mixture_is_a_failed_second_gate(tmp_path):
 
 
 def test_filters_duplicates_and_overlap_tell_of_the_data_too(tmp_path):
-    daily = {"filter_reject_rate/length": (10.0, 25.0), "near_dup_rate": (5.0, 12.0), "train_val_overlap": (0.5, 4.0),
-             "doc_repeat_hotspots": (20.0, 900.0), "token_kl_drift": (0.02, 0.4)}  # fmt: skip
+    daily = {
+        "filter_reject_rate/length": (10.0, 25.0),
+        "near_dup_rate": (5.0, 12.0),
+        "train_val_overlap": (0.5, 4.0),
+        "doc_repeat_hotspots": (20.0, 900.0),
+        "token_kl_drift": (0.02, 0.4),
+    }
 
     def shifted(step):
         return {name: pair[step > 325] for name, pair in daily.items()} if step % 25 == 0 else {}
@@ -130,12 +138,24 @@ def test_filters_duplicates_and_overlap_tell_of_the_data_too(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "value", "since"),
-    [("max_attn_logit", 200.0, 330), ("output_kl_to_prev", 0.5, 330), ("logit_entropy_probe", 1.0, 330),
-     ("moe_drop_rate", 9.0, 330), ("fixed_probe_loss", 2.9, 330), ("nan_inf_events", 2.0, 330)],
-)  # fmt: skip
+    [
+        ("max_attn_logit", 200.0, 330),
+        ("output_kl_to_prev", 0.5, 330),
+        ("logit_entropy_probe", 1.0, 330),
+        ("moe_drop_rate", 9.0, 330),
+        ("fixed_probe_loss", 2.9, 330),
+        ("nan_inf_events", 2.0, 330),
+    ],
+)
 def test_behaviour_that_changed_is_a_failed_third_gate(name, value, since, tmp_path):
-    usual = {"max_attn_logit": 12.0, "output_kl_to_prev": 0.05, "logit_entropy_probe": 2.0, "moe_drop_rate": 0.4,
-             "fixed_probe_loss": 2.5, "nan_inf_events": 0.0}[name]  # fmt: skip
+    usual = {
+        "max_attn_logit": 12.0,
+        "output_kl_to_prev": 0.05,
+        "logit_entropy_probe": 2.0,
+        "moe_drop_rate": 0.4,
+        "fixed_probe_loss": 2.5,
+        "nan_inf_events": 0.0,
+    }[name]
     found = benchmark_drop(written(tmp_path, lambda step: {name: value if step >= since else usual}))
     assert found.answer == "SR-3"
     assert not found.provisional
@@ -166,8 +186,11 @@ def test_a_gate_that_cannot_be_judged_makes_the_others_provisional(tmp_path, cap
     mixed = lambda step: {"source_mix_share/web": 0.9, "source_mix_share/books": 0.1} if step >= 320 else {}  # noqa: E731
     found = benchmark_drop(written(tmp_path, mixed, drop=["eval_artifact_hash"]))
     assert outcomes(found) == {
-        "SR-1": ("not_judged", False), "SR-2": ("failed", True), "SR-3": ("passed", True), "SR-4": ("not_reached", True)
-    }  # fmt: skip
+        "SR-1": ("not_judged", False),
+        "SR-2": ("failed", True),
+        "SR-3": ("passed", True),
+        "SR-4": ("not_reached", True),
+    }
     assert found.verdict.startswith("Provisionally SR-2")
     assert "SR-1 could not be judged and comes first" in found.verdict
     assert run(["triage", str(tmp_path), "--benchmark-drop"]) == 1
@@ -227,10 +250,15 @@ def test_a_policy_holds_here_too(tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "hint"),
-    [(["--since", "5"], "--benchmark-drop"), (["--benchmark-drop", "--event", "last"], "one at a time"),
-     (["--benchmark-drop", "--step", "5"], "leave it away"), (["--benchmark-drop", "--since", "9000"], "steps 1 to 400"),
-     (["--benchmark-drop", "--since", "1"], "steps 1 to 400"), (["--benchmark-drop", "-f", "sarif"], "terminal, json, markdown")],
-)  # fmt: skip
+    [
+        (["--since", "5"], "--benchmark-drop"),
+        (["--benchmark-drop", "--event", "last"], "one at a time"),
+        (["--benchmark-drop", "--step", "5"], "leave it away"),
+        (["--benchmark-drop", "--since", "9000"], "steps 1 to 400"),
+        (["--benchmark-drop", "--since", "1"], "steps 1 to 400"),
+        (["--benchmark-drop", "-f", "sarif"], "terminal, json, markdown"),
+    ],
+)
 def test_what_cannot_be_asked_is_an_error(words, hint, tmp_path, capfd):
     written(tmp_path)
     assert run(["triage", str(tmp_path), *words]) == 2

@@ -139,8 +139,7 @@ def test_the_step_that_is_too_early_is_called_the_last_so_far():
 
 
 @pytest.mark.parametrize(
-    ("told", "name"),
-    [("loss", "eval_loss"), ("eval_wer", "eval_wer"), ("None", ""), (None, ""), ('x"); evil("', ""), (3, "")],
+    ("told", "name"), [("loss", "eval_loss"), ("eval_wer", "eval_wer"), ("None", ""), (None, ""), ('x"); evil("', ""), (3, "")]
 )
 def test_the_metric_of_the_best_model_is_a_plain_name(told, name):
     config = {"per_device_train_batch_size": 8, "metric_for_best_model": told}

@@ -120,8 +120,12 @@ def test_tau_and_its_trend_by_hand():
     slopes = [(b - a) / (t - s) for (s, a), (t, b) in combinations(enumerate(taus), 2)]
     assert found.trend == pytest.approx(median(slopes) * 1000 / 250)
     assert (found.first, found.peak, found.peak_step, found.last, found.points) == (
-        0.0, pytest.approx(0.8), 500, pytest.approx(0.5), 5,
-    )  # fmt: skip
+        0.0,
+        pytest.approx(0.8),
+        500,
+        pytest.approx(0.5),
+        5,
+    )
 
 
 def test_what_is_missing_is_null_and_says_why():

@@ -34,9 +34,17 @@ def _finding(code: str, severity: Severity = "sev1", help: str | None = None) ->
 
 def _diagnosis(code: str, confidence: float) -> Diagnosis:
     return Diagnosis(
-        cause="c", title="C.", confidence=confidence, severity="sev1", symptom="s", knob="k", inspect="i", runbook="r",
-        evidence=[], explains=[code],
-    )  # fmt: skip
+        cause="c",
+        title="C.",
+        confidence=confidence,
+        severity="sev1",
+        symptom="s",
+        knob="k",
+        inspect="i",
+        runbook="r",
+        evidence=[],
+        explains=[code],
+    )
 
 
 def test_only_what_no_likely_cause_explains_is_advised() -> None:

@@ -9,8 +9,16 @@ AHEAD = "{where} puts {value:.2g} ahead"
 
 
 def hit(where, value, *, first=10, last=100, badness=None, message=AHEAD, limit=None):
-    return Hit(severity="sev2", message=message, where=where, first=first, last=last, value=value, limit=limit,
-               badness=value if badness is None else badness)  # fmt: skip
+    return Hit(
+        severity="sev2",
+        message=message,
+        where=where,
+        first=first,
+        last=last,
+        value=value,
+        limit=limit,
+        badness=value if badness is None else badness,
+    )
 
 
 def said(*hits):
@@ -49,14 +57,23 @@ def test_the_first_in_time_speaks_and_the_worst_that_came_later_is_named():
 
 
 def test_a_rule_that_ranks_no_places_calls_none_the_worst():
-    hits = [Hit(severity="sev2", message="{value:.0f} of {where} are lost", where=where, first=1, last=2, value=float(index))
-            for index, where in enumerate(HEADS)]  # fmt: skip
+    hits = [
+        Hit(severity="sev2", message="{value:.0f} of {where} are lost", where=where, first=1, last=2, value=float(index))
+        for index, where in enumerate(HEADS)
+    ]
     assert said(*hits) == ("0 of layer.0/head.0 are lost (as in all 4 heads)", "all 4 heads")
 
 
 def test_a_sentence_without_a_place_is_followed_by_its_places():
-    one = Hit(severity="sev2", message="gradients vanish now and then", where=HEADS[0], also=tuple(HEADS[1:]), first=3, last=9,
-              joined_by=9)  # fmt: skip
+    one = Hit(
+        severity="sev2",
+        message="gradients vanish now and then",
+        where=HEADS[0],
+        also=tuple(HEADS[1:]),
+        first=3,
+        last=9,
+        joined_by=9,
+    )
     assert told(one, KNOWN)[0] == "gradients vanish now and then (all 4 heads by step 9)"
 
 

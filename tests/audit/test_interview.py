@@ -23,9 +23,7 @@ SPIKE = Finding(code="LOSS001", name="loss_spike", severity="sev1", message="the
 
 
 def told(**words):
-    return [
-        Answer(id=row.replace("_", "."), question="?", word=word, sentence="") for row, word in words.items()
-    ]  # fmt: skip
+    return [Answer(id=row.replace("_", "."), question="?", word=word, sentence="") for row, word in words.items()]
 
 
 @pytest.mark.parametrize(
@@ -162,9 +160,12 @@ def test_nothing_is_well_in_a_run_that_is_not_finite_at_its_end(last, word):
 
 def test_what_else_bears_is_named_once_beside_the_places_that_the_gravest_has_folded():
     many = msgspec.structs.replace(SPIKE, message="the loss jumps (and 7 more)")
-    found = answer(made(well, ("loss_spike", "loss_rises")), run_of({"name": "a", "scalars": LOSS}), [
-        many, SPIKE, msgspec.structs.replace(SPIKE, code="LOSS004", name="loss_rises", severity="sev2"),
-    ], [])  # fmt: skip
+    found = answer(
+        made(well, ("loss_spike", "loss_rises")),
+        run_of({"name": "a", "scalars": LOSS}),
+        [many, SPIKE, msgspec.structs.replace(SPIKE, code="LOSS004", name="loss_rises", severity="sev2")],
+        [],
+    )
     assert "the loss jumps (and 7 more); besides 1 more of LOSS001, LOSS004. It falls" in found.sentence
 
 

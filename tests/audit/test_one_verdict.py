@@ -46,9 +46,7 @@ def built() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 BUILT = dict(built())
-OF_RULES = {
-    f"{path.stem}: {case.name}": case.run for path in sorted((HERE / "rules").glob("*.toml")) for case in load(path)[1]
-}  # fmt: skip
+OF_RULES = {f"{path.stem}: {case.name}": case.run for path in sorted((HERE / "rules").glob("*.toml")) for case in load(path)[1]}
 
 
 def answers_of(report: Report) -> dict[str, Answer]:
@@ -189,24 +187,62 @@ BLOCKS = [f"blocks.{place}.mlp.up.weight" for place in range(6)]
     [
         ill("parity is 0.3 apart", name="a", scalars=FAR),
         ill("a replay is not identical", name="a", scalars={"replay_identical": {"steps": [10], "values": [0]}}),
-        ill("the loss stands from the first step on", name="a",
-            scalars={"train_loss_raw": {"steps": "1..400", "value": 6.2, "noise": 0.01}}),
-        ill("5 of 6 blocks are frozen", name="a", scalars={"train_loss_raw": FAR["train_loss_raw"]}, sections={
-            "weight_deltas.*.moved": {"steps": [100, 200], "labels": BLOCKS, "values": [[0.5, 0, 0, 0, 0, 0]] * 2}}),
-        ill("no block moves", name="a", scalars={"train_loss_raw": FAR["train_loss_raw"]}, sections={
-            "weight_deltas.*.moved": {"steps": [100, 200], "labels": BLOCKS, "values": [[8e-7] * 6] * 2}}),
-        ill("the embedding is frozen", name="a", scalars={"train_loss_raw": FAR["train_loss_raw"]}, sections={
-            "weight_deltas.*.moved": {"steps": [300, 600], "labels": ["tok_emb.weight", *BLOCKS],
-                                      "values": [[0, 1, 1, 1, 1, 1, 1]] * 2}}),
-        ill("only embeddings and norms move, in six blocks", name="a", scalars={"train_loss_raw": FAR["train_loss_raw"]},
-            sections={"weight_deltas.*.moved": {"steps": [300, 600], "labels": ["tok_emb.weight", "norm.weight", *BLOCKS],
-                                                "values": [[1, 0.5, *[0.01] * 6]] * 2}}),
-        ill("the loss spikes by 3 nats at the peak of the rate", name="a",
-            scalars={"train_loss_raw": course(*SPIKE), "learning_rate": course(*WARMED)}),
-        ill("the decay gains nothing", name="a", scalars={
-            "train_loss_raw": course(*FALL), "learning_rate": {"steps": "1..400", "value": 1e-3, "set": {"301..400": 1e-5}}}),
+        ill(
+            "the loss stands from the first step on",
+            name="a",
+            scalars={"train_loss_raw": {"steps": "1..400", "value": 6.2, "noise": 0.01}},
+        ),
+        ill(
+            "5 of 6 blocks are frozen",
+            name="a",
+            scalars={"train_loss_raw": FAR["train_loss_raw"]},
+            sections={"weight_deltas.*.moved": {"steps": [100, 200], "labels": BLOCKS, "values": [[0.5, 0, 0, 0, 0, 0]] * 2}},
+        ),
+        ill(
+            "no block moves",
+            name="a",
+            scalars={"train_loss_raw": FAR["train_loss_raw"]},
+            sections={"weight_deltas.*.moved": {"steps": [100, 200], "labels": BLOCKS, "values": [[8e-7] * 6] * 2}},
+        ),
+        ill(
+            "the embedding is frozen",
+            name="a",
+            scalars={"train_loss_raw": FAR["train_loss_raw"]},
+            sections={
+                "weight_deltas.*.moved": {
+                    "steps": [300, 600],
+                    "labels": ["tok_emb.weight", *BLOCKS],
+                    "values": [[0, 1, 1, 1, 1, 1, 1]] * 2,
+                }
+            },
+        ),
+        ill(
+            "only embeddings and norms move, in six blocks",
+            name="a",
+            scalars={"train_loss_raw": FAR["train_loss_raw"]},
+            sections={
+                "weight_deltas.*.moved": {
+                    "steps": [300, 600],
+                    "labels": ["tok_emb.weight", "norm.weight", *BLOCKS],
+                    "values": [[1, 0.5, *[0.01] * 6]] * 2,
+                }
+            },
+        ),
+        ill(
+            "the loss spikes by 3 nats at the peak of the rate",
+            name="a",
+            scalars={"train_loss_raw": course(*SPIKE), "learning_rate": course(*WARMED)},
+        ),
+        ill(
+            "the decay gains nothing",
+            name="a",
+            scalars={
+                "train_loss_raw": course(*FALL),
+                "learning_rate": {"steps": "1..400", "value": 1e-3, "set": {"301..400": 1e-5}},
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_was_ok_and_bad_at_once_is_a_finding(case):
     report = audited(case)
     hold_together(report)

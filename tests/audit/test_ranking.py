@@ -16,9 +16,17 @@ def finding(code, severity="sev2", first=None, last=None):
 
 def cause(name, confidence, *codes, severity="sev2"):
     return Diagnosis(
-        cause=name, title=name, confidence=confidence, severity=severity, symptom="s", knob="k", inspect="i", runbook="r",
-        evidence=[], explains=list(codes),
-    )  # fmt: skip
+        cause=name,
+        title=name,
+        confidence=confidence,
+        severity=severity,
+        symptom="s",
+        knob="k",
+        inspect="i",
+        runbook="r",
+        evidence=[],
+        explains=list(codes),
+    )
 
 
 def test_short_means_a_tenth_of_the_record_and_over_means_well_since_a_tenth():

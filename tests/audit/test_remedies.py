@@ -61,12 +61,7 @@ def test_every_missing_number_stands_under_one_line(source):
 def test_lines_are_sorted_by_what_waits_then_by_need(source):
     found = read(source)
     keys = [
-        (
-            -len(each.waiting),
-            -len(each.readers),
-            min(RANKS.index(row(found, name).level) for name in each.names),
-            not each.lines,
-        )
+        (-len(each.waiting), -len(each.readers), min(RANKS.index(row(found, name).level) for name in each.names), not each.lines)
         for each in found.remedies
     ]
     assert keys == sorted(keys)

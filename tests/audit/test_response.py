@@ -102,9 +102,17 @@ def test_a_benchmark_that_fell_leads_to_the_procedure():
 def test_a_fault_of_the_record_asks_for_no_rollback_whatever_explains_it():
     slip = finding("VAL011", "sev1", 100)
     cause = Diagnosis(
-        cause="writer", title="t", confidence=0.9, severity="sev1", symptom="x", knob="k", inspect="i", runbook="r",
-        evidence=[], explains=["VAL011"],
-    )  # fmt: skip
+        cause="writer",
+        title="t",
+        confidence=0.9,
+        severity="sev1",
+        symptom="x",
+        knob="k",
+        inspect="i",
+        runbook="r",
+        evidence=[],
+        explains=["VAL011"],
+    )
     for diagnoses in ([], [cause]):
         assert response(recorded(), [slip], diagnoses) == [f"sev1: {OF_RECORDS}", "look at: records since step 100 (VAL011)"]
 
@@ -122,9 +130,17 @@ def test_every_rule_of_the_model_is_about_one_part_of_the_stack():
 
 def cause(confidence):
     return Diagnosis(
-        cause="x", title="X.", confidence=confidence, severity="sev2", symptom="s", knob="k", inspect="i", runbook="r",
-        evidence=[], explains=[],
-    )  # fmt: skip
+        cause="x",
+        title="X.",
+        confidence=confidence,
+        severity="sev2",
+        symptom="s",
+        knob="k",
+        inspect="i",
+        runbook="r",
+        evidence=[],
+        explains=[],
+    )
 
 
 def test_the_knob_of_a_likely_cause_is_better_than_the_general_action():

@@ -40,15 +40,17 @@ ILL: dict[str, dict[str, Any]] = {
     "the loss jumps and stays": {"train_loss_raw": FALL | {"set": {"200..400": 6.0}}},
     "the loss is flat": {"train_loss_raw": {"value": 4.0, "noise": 0.01}},
     "the gradient explodes": {
-        "train_loss_raw": FALL, "grad_global_norm": {"value": 1.0, "noise": 0.05, "set": {"200..400": 500.0}},
+        "train_loss_raw": FALL,
+        "grad_global_norm": {"value": 1.0, "noise": 0.05, "set": {"200..400": 500.0}},
     },
     "updates overflow": {"train_loss_raw": FALL, "overflow_rate": {"value": 20.0}},
     "steps are slow": {"train_loss_raw": FALL, "step_time": {"value": 1.0, "noise": 0.02, "set": {"200..400": 3.0}}},
     "validation is 0 where nothing is evaluated": {
-        "train_loss_raw": FALL, "val_loss": {"value": 0.0, "set": {"100": 3.6, "200": 3.1, "300": 2.6, "400": 2.1}},
+        "train_loss_raw": FALL,
+        "val_loss": {"value": 0.0, "set": {"100": 3.6, "200": 3.1, "300": 2.6, "400": 2.1}},
     },
     "validation is 0 throughout": {"train_loss_raw": FALL, "val_loss": {"value": 0.0}},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ILL)
@@ -85,14 +87,13 @@ def table(value: float, **others: float) -> dict[str, Any]:
 
 
 IN_SINGLE: dict[str, dict[str, Any]] = {
-    "many gradients are partly zero": {
-        "gradients.*.norm": table(1e-12), "gradients.*.zero_fraction": table(0.4),
-    },
+    "many gradients are partly zero": {"gradients.*.norm": table(1e-12), "gradients.*.zero_fraction": table(0.4)},
     "a gradient is zero": {
-        "gradients.*.norm": table(0.1, **{WEIGHTS[3]: 0.0}), "gradients.*.zero_fraction": table(0.0, **{WEIGHTS[3]: 1.0}),
+        "gradients.*.norm": table(0.1, **{WEIGHTS[3]: 0.0}),
+        "gradients.*.zero_fraction": table(0.0, **{WEIGHTS[3]: 1.0}),
     },
     "nothing moves": {"gradients.*.norm": table(0.1), "weight_deltas.*.norm": table(0.0)},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", IN_SINGLE)

@@ -38,9 +38,14 @@ def trained(folder, *, callback=None, own=(), evaluated=None, **arguments):
     callbacks = [*own, *([callback] if callback else [])]
     sets = evaluated or rows(8)
     made = trainer(
-        folder / "run", folder / "out", recorded=False, evaluated=sets, callbacks=callbacks, gradient_accumulation_steps=1,
+        folder / "run",
+        folder / "out",
+        recorded=False,
+        evaluated=sets,
+        callbacks=callbacks,
+        gradient_accumulation_steps=1,
         **arguments,
-    )  # fmt: skip
+    )
     made.train()
     made.state.save_to_json(str(folder / "trainer_state.json"))
     return folder / "trainer_state.json"
@@ -113,8 +118,12 @@ def test_the_other_lines_keep_their_promises(recorded, tmp_path):
         exec(line, {"callback": callback, "batch": batch})
     arguments = options_of(lines[ARGUMENTS][0], "TrainingArguments")
     names = {"everything": rows(8), "part": rows(4)}
-    sets = {name: each for place in (SETS, TWO) for line in lines[place]
-            for name, each in options_of(line, "eval_dataset", **names)["eval_dataset"].items()}  # fmt: skip
+    sets = {
+        name: each
+        for place in (SETS, TWO)
+        for line in lines[place]
+        for name, each in options_of(line, "eval_dataset", **names)["eval_dataset"].items()
+    }
     trained(tmp_path, callback=callback, own=[follower(lines, callback)], evaluated=sets, **arguments)
     numbers = {found.remedies.index(each) + 1 for each in python}
     promised = [each.name for each in found.waiting if each.places and {*each.places} <= numbers]

@@ -136,8 +136,14 @@ def test_a_caption_has_the_numbers_of_the_record(tmp_path: Path) -> None:
 
 
 def gradients(norms: dict[str, float]) -> Chart:
-    (chart,) = charts(run_of({"name": "x", "sections": {"gradients.*.norm": {"steps": [10], "labels": list(norms),
-                                                                             "values": [list(norms.values())]}}}))  # fmt: skip
+    (chart,) = charts(
+        run_of(
+            {
+                "name": "x",
+                "sections": {"gradients.*.norm": {"steps": [10], "labels": list(norms), "values": [list(norms.values())]}},
+            }
+        )
+    )
     return chart
 
 
@@ -185,6 +191,12 @@ def test_the_machine_formats_keep_the_tensor() -> None:
 def test_a_fingerprint_outlives_a_change_of_the_worst_place() -> None:
     finding = triage_run(run_of(cut_off())).findings[0]
     other = replace(finding, where=finding.also[0], also=[finding.where or "", *finding.also[1:]])
-    marks = {json.dumps(json.loads(render(replace(triage_run(run_of(cut_off())), findings=[each]), "sarif"))["runs"][0]["results"]
-                        [0]["partialFingerprints"]) for each in (finding, other)}  # fmt: skip
+    marks = {
+        json.dumps(
+            json.loads(render(replace(triage_run(run_of(cut_off())), findings=[each]), "sarif"))["runs"][0]["results"][0][
+                "partialFingerprints"
+            ]
+        )
+        for each in (finding, other)
+    }
     assert len(marks) == 1

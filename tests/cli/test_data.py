@@ -77,12 +77,20 @@ def test_a_file_that_cannot_be_read_fails_and_the_rest_is_measured(sample, tmp_p
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["missing"], ["{empty}"], ["{sample}", "--split", "page"], ["{sample}", "--pad-id", "x"], ["{sample}", "--map", "txt=a"],
-        ["{sample}", "--into", "missing"], ["{sample}", "--step", "5"], ["{sample}", "-f", "sarif"],
-        ["{sample}", "--classifier", "nothing"], ["{sample}", "--tokenizer", "{sample}"], ["{sample}", "--validation", "missing"],
+        ["missing"],
+        ["{empty}"],
+        ["{sample}", "--split", "page"],
+        ["{sample}", "--pad-id", "x"],
+        ["{sample}", "--map", "txt=a"],
+        ["{sample}", "--into", "missing"],
+        ["{sample}", "--step", "5"],
+        ["{sample}", "-f", "sarif"],
+        ["{sample}", "--classifier", "nothing"],
+        ["{sample}", "--tokenizer", "{sample}"],
+        ["{sample}", "--validation", "missing"],
         ["{blank}"],
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_done_is_an_error(arguments, sample, tmp_path, capfd):
     (tmp_path / "empty").mkdir()
     (tmp_path / "blank.jsonl").write_text("{}\n")
@@ -120,8 +128,16 @@ def test_one_of_anything_is_not_many(tmp_path, capfd):
     assert "1 more record like this one" in out
 
 
-@pytest.mark.parametrize("command", [["data", "{sample}"], ["data", "{sample}", "-f", "json"], ["data", "--help"],
-                                     ["explain", "near_dup_rate"], ["explain", "M37"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["data", "{sample}"],
+        ["data", "{sample}", "-f", "json"],
+        ["data", "--help"],
+        ["explain", "near_dup_rate"],
+        ["explain", "M37"],
+    ],
+)
 def test_what_a_near_duplicate_is_stands_wherever_it_is_counted(command, sample, capfd):
     from ckaudit.data.duplicates import THRESHOLD
 

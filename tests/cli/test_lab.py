@@ -290,8 +290,11 @@ def test_score_as_json_is_the_same_twice(here, cache, capfd):
     assert (found["schema_version"], found["only"], found["bare"]) == ("ck.lab_score.v1", "lr_too_high", False)
     outcome = found["boards"][0]["outcomes"][0]
     assert (outcome["name"], outcome["detected"], outcome["first_right"], outcome["cause"]) == (
-        "lr_too_high", True, True, "learning_rate_too_high",
-    )  # fmt: skip
+        "lr_too_high",
+        True,
+        True,
+        "learning_rate_too_high",
+    )
     assert found["missing"] == {"lr_too_high.1": "missing", "lr_too_high.2": "missing"}
 
 

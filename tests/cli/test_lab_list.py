@@ -20,8 +20,11 @@ def test_list_is_whole_as_json_and_needs_no_torch():
     assert "healthy_moe" in [each["name"] for each in found["healthy"]]
     fault = next(each for each in found["faults"] if each["name"] == "lr_too_high")
     assert (fault["truth"], fault["group"], fault["family"], fault["dev"]["onset"]) == (
-        "learning_rate_too_high", "optimization", "gpt", 0,
-    )  # fmt: skip
+        "learning_rate_too_high",
+        "optimization",
+        "gpt",
+        0,
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 130])

@@ -29,11 +29,18 @@ def test_values_are_shown_and_join_a_run(generations, tmp_path, capfd):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["toxic", "{g}"], ["toxicity"], ["toxicity", "missing"], ["toxicity", "{g}", "--tokens", "5"],
-     ["memorization", "{g}", "--generations", "5"],
-     ["toxicity", "{g}", "--generations", "0"], ["memorization", "{g}", "--tokens", "x"], ["toxicity", "{g}", "--step", "5"],
-     ["memorization", "{g}", "--map", "truth=nothing"]],
-)  # fmt: skip
+    [
+        ["toxic", "{g}"],
+        ["toxicity"],
+        ["toxicity", "missing"],
+        ["toxicity", "{g}", "--tokens", "5"],
+        ["memorization", "{g}", "--generations", "5"],
+        ["toxicity", "{g}", "--generations", "0"],
+        ["memorization", "{g}", "--tokens", "x"],
+        ["toxicity", "{g}", "--step", "5"],
+        ["memorization", "{g}", "--map", "truth=nothing"],
+    ],
+)
 def test_what_cannot_be_done_is_an_error(arguments, generations, capfd):
     assert run(["probe", *(word.format(g=generations) for word in arguments)]) == 2
     assert "error: " in capfd.readouterr().err

@@ -53,11 +53,13 @@ def hostile(folder: Path, *, tensors: int = 250, good: int = 30, broken: int = 6
         size = {name: 1.0 + (place * step) % 17 for place, name in enumerate(names)}
         shared = {"histogram": histogram, "sampled_grid_32x32": grid}
         document = {
-            "schema_version": "ck.analysis.v1", "step": step, "loss": 3.0,
+            "schema_version": "ck.analysis.v1",
+            "step": step,
+            "loss": 3.0,
             "weights": {name: {"frobenius_norm": value} | shared for name, value in size.items()},
             "gradients": {name: {"norm": 0.0 if value > 16 else value, "histogram": histogram} for name, value in size.items()},
             "weight_deltas": {name: {"relative": value, "moved": value} for name, value in size.items()},
-        }  # fmt: skip
+        }
         (folder / f"analysis_checkpoint_step_{step:08d}.json").write_text(json.dumps(document))
     for step in range(good + 1, good + 1 + broken):
         (folder / f"analysis_checkpoint_step_{step:08d}.json").write_text('{"schema_version": ')

@@ -55,14 +55,40 @@ SECTIONS: dict[str, Any] = {
     "cost": {"ms": 1.5},
     "left_out": ["weights.*.histogram"],
 }
-# fmt: off
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 3.0, 2.5, -0.5, 1e300, 10**15, 2**63, 2**64, 10**30,
-    "", "NaN", "nan", "-Infinity", "Infinity", "x", "uniform",
-    {}, {"x": 1}, {"range": [0, 1], "count": 1}, {"encoding": "q7"}, GRID,
-    [], [0.5], [[]], [[0.5], [1]], [None], ["NaN"],
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    3.0,
+    2.5,
+    -0.5,
+    1e300,
+    10**15,
+    2**63,
+    2**64,
+    10**30,
+    "",
+    "NaN",
+    "nan",
+    "-Infinity",
+    "Infinity",
+    "x",
+    "uniform",
+    {},
+    {"x": 1},
+    {"range": [0, 1], "count": 1},
+    {"encoding": "q7"},
+    GRID,
+    [],
+    [0.5],
+    [[]],
+    [[0.5], [1]],
+    [None],
+    ["NaN"],
 )
-# fmt: on
 
 
 def spots(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -166,12 +166,7 @@ def test_a_stack_of_both_kinds_can_be_made_one():
 
 def test_bare_words_and_byte_order_marks_are_put_right():
     text = b'\xef\xbb\xbf{"schema_version": "ck.analysis.v1", "step": 3, "loss": NaN, "note": "NaN, -Infinity"}'
-    assert json.loads(converted(text)) == {
-        "schema_version": "ck.analysis.v1",
-        "step": 3,
-        "loss": "NaN",
-        "note": "NaN, -Infinity",
-    }
+    assert json.loads(converted(text)) == {"schema_version": "ck.analysis.v1", "step": 3, "loss": "NaN", "note": "NaN, -Infinity"}
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 from checkpoints.qwen import checkpoint
 
 UNPACK = {".json": bytes, ".json.gz": gzip.decompress, ".json.zst": lambda data: zstandard.ZstdDecompressor().decompress(data)}
-ENCODINGS = [dict(zip(("grids", "histogram", "suffix"), pair, strict=True)) for pair in product(
-    ("q8", "nested"), ("range", "edges"), UNPACK
-)]  # fmt: skip
+ENCODINGS = [
+    dict(zip(("grids", "histogram", "suffix"), pair, strict=True))
+    for pair in product(("q8", "nested"), ("range", "edges"), UNPACK)
+]
 GRIDS = ("sampled_grid_32x32", "sampled_qk_grid_32x32_per_head")
 
 

@@ -1,15 +1,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.contract.grids import (
-    encode_grid,
-    encode_grids,
-    nest,
-    pack,
-    sample_grid,
-    sample_indices,
-    unpack,
-)
+from ckaudit.contract.grids import encode_grid, encode_grids, nest, pack, sample_grid, sample_indices, unpack
 from ckaudit.contract.tensors import PackedGrid
 
 RANDOM = np.random.default_rng(0)

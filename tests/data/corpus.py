@@ -5,10 +5,38 @@ import json
 from functools import cache
 from pathlib import Path
 
-MODULES = ("argparse", "asyncio/base_events", "collections/__init__", "configparser", "csv", "datetime", "decimal", "difflib",
-           "email/message", "fractions", "heapq", "inspect", "ipaddress", "logging/__init__", "mailbox", "pathlib", "pickle",
-           "random", "shutil", "socketserver", "statistics", "string", "subprocess", "tarfile", "textwrap", "threading",
-           "typing", "unittest/case", "urllib/request", "zipfile")  # fmt: skip
+MODULES = (
+    "argparse",
+    "asyncio/base_events",
+    "collections/__init__",
+    "configparser",
+    "csv",
+    "datetime",
+    "decimal",
+    "difflib",
+    "email/message",
+    "fractions",
+    "heapq",
+    "inspect",
+    "ipaddress",
+    "logging/__init__",
+    "mailbox",
+    "pathlib",
+    "pickle",
+    "random",
+    "shutil",
+    "socketserver",
+    "statistics",
+    "string",
+    "subprocess",
+    "tarfile",
+    "textwrap",
+    "threading",
+    "typing",
+    "unittest/case",
+    "urllib/request",
+    "zipfile",
+)
 
 
 @cache

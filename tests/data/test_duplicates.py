@@ -56,9 +56,7 @@ def texts():
 
 @pytest.fixture(scope="module")
 def truth(texts):
-    return {
-        pair for pair in combinations(range(len(texts)), 2) if slow_jaccard(texts[pair[0]], texts[pair[1]]) >= 0.8
-    }  # fmt: skip
+    return {pair for pair in combinations(range(len(texts)), 2) if slow_jaccard(texts[pair[0]], texts[pair[1]]) >= 0.8}
 
 
 def groups_of(pairs, count):

@@ -51,8 +51,11 @@ def test_by_time_a_pause_between_sessions_does_not_count():
     from ckaudit.run.run import Run
 
     sessions = [Session(start=0.0), Session(start=1000.0)]
-    paused = Run(name="r", manifest=Manifest(schema_version="ck.run.v1", sessions=sessions),
-                 scalars={"time": scalar("time", [1, 2, 1001, 1002]), "x": scalar("x", [1, 2, 3, 4])})  # fmt: skip
+    paused = Run(
+        name="r",
+        manifest=Manifest(schema_version="ck.run.v1", sessions=sessions),
+        scalars={"time": scalar("time", [1, 2, 1001, 1002]), "x": scalar("x", [1, 2, 3, 4])},
+    )
     whole = run(time=[1, 2, 3, 4])
     how = axes(paused, whole, "time")
     assert how.of_left(np.array([1, 2, 3])).tolist() == [1, 3, 4]

@@ -75,10 +75,17 @@ def test_centres_stand_for_the_bins_around_them() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{}, {"bins": [0, 1], "counts": [0]}, {"bins": [0, "NaN"], "counts": [3]}, {"bins": 5, "counts": [1]},
-     {"bins": [1.0, 0.0, 2.0], "counts": [1, 1]}, {"bins": [0.0, 1.0, 2.0, 3.0, 4.0], "counts": [1, 1]},
-     {"bins": {"range": [0, 1]}, "counts": [1]}, {"bins": [0.0, 1.0, 2.0], "counts": [2, -1]}],
-)  # fmt: skip
+    [
+        {},
+        {"bins": [0, 1], "counts": [0]},
+        {"bins": [0, "NaN"], "counts": [3]},
+        {"bins": 5, "counts": [1]},
+        {"bins": [1.0, 0.0, 2.0], "counts": [1, 1]},
+        {"bins": [0.0, 1.0, 2.0, 3.0, 4.0], "counts": [1, 1]},
+        {"bins": {"range": [0, 1]}, "counts": [1]},
+        {"bins": [0.0, 1.0, 2.0], "counts": [2, -1]},
+    ],
+)
 def test_what_is_no_histogram_is_none(wrong: dict[str, object]) -> None:
     assert distribution(wrong) is None
 

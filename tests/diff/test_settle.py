@@ -74,8 +74,9 @@ def test_findings_gained_and_lost():
     ],
 )
 def test_only_grave_illnesses_decide_the_word_of_a_pair(left, right, word, counts):
-    found = [[finding(f"{side}{place}", severity) for place, severity in enumerate(each)]
-             for side, each in (("L", left), ("R", right))]  # fmt: skip
+    found = [
+        [finding(f"{side}{place}", severity) for place, severity in enumerate(each)] for side, each in (("L", left), ("R", right))
+    ]
     answer, decides = questions()["health"](both(run(), run(), findings=found), [])
     assert (answer.word, decides) == (word, counts)
     assert (answer.left, answer.right) == ((len(left), len(right)) if word != "same" else (0, 0))

@@ -39,9 +39,10 @@ def test_norms_heads_and_ranks_are_those_of_the_files() -> None:
     assert [drift.left, drift.right] == values
     assert drift.value == pytest.approx(values[1] - values[0])
     widest = max(
-        abs(b - a) for name in one["attention"]
+        abs(b - a)
+        for name in one["attention"]
         for a, b in zip(one["attention"][name]["entropy_per_head"], other["attention"][name]["entropy_per_head"], strict=True)
-    )  # fmt: skip
+    )
     assert abs(drift.value) == pytest.approx(widest)
     moved = [[each["weight_deltas"][name]["moved"] for name in one["weight_deltas"]] for each in (one, other)]
     ranks = [np.argsort(np.argsort(each)) for each in moved]

@@ -31,9 +31,11 @@ def workplace(tmp_path_factory):
 def shell(step, folder):
     """Run one step of the workflow as its runner does; give its code and the first words of what it printed."""
     surroundings = os.environ | {
-        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(GATE.parents[1]), "OMP_NUM_THREADS": "1",
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(GATE.parents[1]),
+        "OMP_NUM_THREADS": "1",
         "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
-    }  # fmt: skip
+    }
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[step]]
     done = subprocess.run(command, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=120)
     return done.returncode, (done.stdout.split(":")[0] if step != "Gate" else done.stdout + done.stderr)

@@ -94,9 +94,7 @@ TOLD = {
     "probe_jump": Told(points=None, every=100, beside={"loss_over_median": 1.0}),
     "recording_overhead": Told(beside={"recording_seconds": 100.0}),
     "redundant_heads": Told(
-        label="layer.0/head.0",
-        others={f"layer.0/head.{head}": None for head in (1, 2, 3)},
-        beside={"attention_evenness": 0.5},
+        label="layer.0/head.0", others={f"layer.0/head.{head}": None for head in (1, 2, 3)}, beside={"attention_evenness": 0.5}
     ),
     "repeated_batch": Told(points=400, every=1, start=1, beside={"train_loss_raw": 2.0}),
     "saturated_units": Told(beside={"activation_max_abs": 1.0}),

@@ -75,6 +75,11 @@ def test_recorded_runs_and_real_logs_show_what_they_are_named_for_and_nothing_el
 def test_the_file_names_what_there_is_and_is_written_as_the_script_writes_it():
     assert set(shown().rules) == {rule.name for rule in rules().values()}
     assert set(shown().causes) == set(causes())
-    fields = {kind: {name: {f: list(getattr(row, f)) if f != "case" else row.case for f in writer().FIELDS}
-                     for name, row in table(kind).items()} for kind in ("rules", "causes")}  # fmt: skip
+    fields = {
+        kind: {
+            name: {f: list(getattr(row, f)) if f != "case" else row.case for f in writer().FIELDS}
+            for name, row in table(kind).items()
+        }
+        for kind in ("rules", "causes")
+    }
     assert writer().FILE.read_text(encoding="utf-8") == writer().text(fields)

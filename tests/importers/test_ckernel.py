@@ -18,14 +18,35 @@ TENSORS = ("rms_gamma", "embedding.weight", "fc1.weight", "fc1.bias", "fc2.weigh
 
 
 def row(step: int, loss: float = 5.0, **more: object) -> dict[str, object]:
-    return {"step": step, "micro_steps": 4, "tokens": 32, "loss_ck": loss, "loss_pt": loss + 1e-7, "lr": 1e-3, "grad_norm": 3.0,
-            **MEASURED, **more}  # fmt: skip
+    return {
+        "step": step,
+        "micro_steps": 4,
+        "tokens": 32,
+        "loss_ck": loss,
+        "loss_pt": loss + 1e-7,
+        "lr": 1e-3,
+        "grad_norm": 3.0,
+        **MEASURED,
+        **more,
+    }
 
 
 def micro(step: int, loss: float, **more: object) -> dict[str, object]:
     """Return a row as the generated runtime writes it: one micro-step, nothing measured but the whole."""
-    return {"step": step, "epoch": 1, "source_stage": "pretrain", "micro_steps": 1, "tokens": 8, "loss_ck": loss,
-            "loss_pt": loss, "lr": 1e-3, "grad_norm": 0.0, "step_ms": 4.0, **NOT_MEASURED, **more}  # fmt: skip
+    return {
+        "step": step,
+        "epoch": 1,
+        "source_stage": "pretrain",
+        "micro_steps": 1,
+        "tokens": 8,
+        "loss_ck": loss,
+        "loss_pt": loss,
+        "lr": 1e-3,
+        "grad_norm": 0.0,
+        "step_ms": 4.0,
+        **NOT_MEASURED,
+        **more,
+    }
 
 
 def curve(*rows: dict[str, object], source: str = "train_e2e_detailed") -> dict[str, object]:
@@ -53,11 +74,23 @@ def test_a_curve_gives_a_line_per_update(artifact):
     run = artifact(curve(row(1, 5.5), row(2, 5.25, grad_norm=2.0)))
     assert run.source == "C-Kernel-Engine training artifacts"
     assert run.rows == [
-        {"step": 1, "grad_global_norm": 3.0, "train_loss_raw": 5.5, "learning_rate": 1e-3, "tokens_per_update": 32.0,
-         "step_time": 0.0065},
-        {"step": 2, "grad_global_norm": 2.0, "train_loss_raw": 5.25, "learning_rate": 1e-3, "tokens_per_update": 32.0,
-         "step_time": 0.0065},
-    ]  # fmt: skip
+        {
+            "step": 1,
+            "grad_global_norm": 3.0,
+            "train_loss_raw": 5.5,
+            "learning_rate": 1e-3,
+            "tokens_per_update": 32.0,
+            "step_time": 0.0065,
+        },
+        {
+            "step": 2,
+            "grad_global_norm": 2.0,
+            "train_loss_raw": 5.25,
+            "learning_rate": 1e-3,
+            "tokens_per_update": 32.0,
+            "step_time": 0.0065,
+        },
+    ]
     assert [document["parity"]["loss_diff"] for document in run.documents] == pytest.approx([1e-7, 1e-7], rel=1e-2)
     assert all(document["parity"]["reference"] == "PyTorch" for document in run.documents)
 
@@ -134,8 +167,10 @@ def test_long_norms_are_known_by_what_stands_behind_the_steps(artifact):
 
 
 def test_parity_becomes_a_section_of_checkpoints(artifact):
-    rows = [{"step": 1, "loss_diff": 4.8e-7, "max_param_diff": 2.1e-5, "worst_param": "fc1.weight", "mean_param_diff": 1e-10},
-            {"step": 2, "loss_diff": None, "max_param_diff": 2.2e-5, "worst_param": "aggregate"}]  # fmt: skip
+    rows = [
+        {"step": 1, "loss_diff": 4.8e-7, "max_param_diff": 2.1e-5, "worst_param": "fc1.weight", "mean_param_diff": 1e-10},
+        {"step": 2, "loss_diff": None, "max_param_diff": 2.2e-5, "worst_param": "aggregate"},
+    ]
     run = artifact({"steps": rows, "source": "train_e2e_detailed"}, "training_parity_latest.json")
     assert [document["parity"] for document in run.documents] == [
         {"loss_diff": 4.8e-7, "param_diff": 2.1e-5, "worst_tensor": "fc1.weight", "reference": "PyTorch"},
@@ -144,8 +179,14 @@ def test_parity_becomes_a_section_of_checkpoints(artifact):
 
 
 def test_a_comparison_that_was_not_made_is_none(artifact):
-    unasked = {"loss_diff": 0.0, "max_param_diff": 0.0, "worst_param": None, "checked": False, "oracle_available": False,
-               "replay_weight_max_abs_diff": None}  # fmt: skip
+    unasked = {
+        "loss_diff": 0.0,
+        "max_param_diff": 0.0,
+        "worst_param": None,
+        "checked": False,
+        "oracle_available": False,
+        "replay_weight_max_abs_diff": None,
+    }
     asked = {**unasked, "checked": True, "oracle_available": True, "loss_diff": 2e-6}
     run = artifact({"steps": [{"step": 1, **unasked}, {"step": 2, **asked}]}, "training_parity_latest.json")
     assert [(document["step"], document["parity"]) for document in run.documents] == [
@@ -155,8 +196,17 @@ def test_a_comparison_that_was_not_made_is_none(artifact):
 
 
 def test_a_step_profile_alone_gives_one_line(artifact):
-    profile = {"steps": 2, "micro_steps": 8, "tokens_per_update": 32, "processed_tokens": 64, "ck_total_ms": 12.5,
-               "ck_avg_step_ms": 6.25, "torch_avg_step_ms": 0.0, "train_tok_s": 5120.0, "decode_tok_s": 5120.0}  # fmt: skip
+    profile = {
+        "steps": 2,
+        "micro_steps": 8,
+        "tokens_per_update": 32,
+        "processed_tokens": 64,
+        "ck_total_ms": 12.5,
+        "ck_avg_step_ms": 6.25,
+        "torch_avg_step_ms": 0.0,
+        "train_tok_s": 5120.0,
+        "decode_tok_s": 5120.0,
+    }
     run = artifact(profile, "training_step_profile_latest.json")
     assert run.rows == [
         {"step": 2, "tokens_seen": 64.0, "tokens_per_update": 32.0, "tokens_per_sec": 5120.0, "step_time": 0.00625}
@@ -167,10 +217,16 @@ def test_a_step_profile_alone_gives_one_line(artifact):
 
 def test_merged_checkpoints_are_read_and_broken_ones_said(artifact, tmp_path):
     good = {"schema_version": "ck.analysis.v1", "loss": 2.5, "gradients": {"layer.0.wq": {"norm": 0.5}}, "extra": 1}
-    merged = {"schema_version": "ck.analysis.v1", "checkpoints": [
-        {**good, "step": 10}, {**good, "step": 20, "loss": "NaN"}, {**good, "step": 10, "loss": 9.0}, good,
-        {**good, "step": 30, "gradients": {"layer.0.wq": {"norm": -1}}},
-    ]}  # fmt: skip
+    merged = {
+        "schema_version": "ck.analysis.v1",
+        "checkpoints": [
+            {**good, "step": 10},
+            {**good, "step": 20, "loss": "NaN"},
+            {**good, "step": 10, "loss": 9.0},
+            good,
+            {**good, "step": 30, "gradients": {"layer.0.wq": {"norm": -1}}},
+        ],
+    }
     run = artifact(merged, "analysis_checkpoints_latest.json")
     assert [(document["step"], document["loss"]) for document in run.documents] == [(10, 2.5), (20, "NaN")]
     assert "2 checkpoints do not follow" in said(run)
@@ -180,12 +236,35 @@ def test_merged_checkpoints_are_read_and_broken_ones_said(artifact, tmp_path):
 
 LEDGER = [
     {"schema": "ck.run_ledger.v1", "run_id": "ascii_1", "phase_label": "pretrain_1", "status": "running", "loss_first": None},
-    {"schema": "ck.run_ledger.v1", "run_id": "ascii_1", "phase_label": "pretrain_1", "status": "completed", "steps": 100,
-     "loss_first": 5.5, "loss_final": 2.25, "loss_min": 2.0, "loss_min_step": 90, "seq_len": 128, "lr": 1e-3,
-     "started_at": "2026-03-18T10:00:00+00:00", "ended_at": "2026-03-18T11:00:00+00:00"},
-    {"schema": "ck.run_ledger.v1", "run_id": "ascii_2", "phase_label": "sft_1", "status": "completed", "steps": 40,
-     "loss_first": 2.5, "loss_final": 1.5, "loss_min": 1.5, "loss_min_step": 40, "seq_len": 128, "dataset_name": "sft.txt"},
-]  # fmt: skip
+    {
+        "schema": "ck.run_ledger.v1",
+        "run_id": "ascii_1",
+        "phase_label": "pretrain_1",
+        "status": "completed",
+        "steps": 100,
+        "loss_first": 5.5,
+        "loss_final": 2.25,
+        "loss_min": 2.0,
+        "loss_min_step": 90,
+        "seq_len": 128,
+        "lr": 1e-3,
+        "started_at": "2026-03-18T10:00:00+00:00",
+        "ended_at": "2026-03-18T11:00:00+00:00",
+    },
+    {
+        "schema": "ck.run_ledger.v1",
+        "run_id": "ascii_2",
+        "phase_label": "sft_1",
+        "status": "completed",
+        "steps": 40,
+        "loss_first": 2.5,
+        "loss_final": 1.5,
+        "loss_min": 1.5,
+        "loss_min_step": 40,
+        "seq_len": 128,
+        "dataset_name": "sft.txt",
+    },
+]
 
 
 def test_a_ledger_alone_gives_a_run_per_stage_and_its_last_record_counts(tmp_path):
@@ -194,8 +273,10 @@ def test_a_ledger_alone_gives_a_run_per_stage_and_its_last_record_counts(tmp_pat
     runs = import_runs(path)
     assert [run.name for run in runs] == ["pretrain_1", "sft_1"]
     assert runs[0].rows == [
-        {"step": 1, "train_loss_raw": 5.5}, {"step": 90, "train_loss_raw": 2.0}, {"step": 100, "train_loss_raw": 2.25}
-    ]  # fmt: skip
+        {"step": 1, "train_loss_raw": 5.5},
+        {"step": 90, "train_loss_raw": 2.0},
+        {"step": 100, "train_loss_raw": 2.25},
+    ]
     assert (runs[0].manifest.sessions[0].start, runs[0].manifest.sessions[0].end) == (1773828000.0, 1773831600.0)
     assert runs[0].manifest.sequence_length == 128
     assert "1 lines of run_ledger.jsonl are no JSON" in said(runs[0])
@@ -209,8 +290,10 @@ def test_a_row_per_micro_step_is_joined_to_updates(tmp_path):
     written(tmp_path / "training_step_profile_latest.json", profile)
     run = import_source(tmp_path)
     assert [(line["step"], line["train_loss_raw"], line["tokens_per_update"], line["step_time"]) for line in run.rows] == [
-        (1, 5.0, 16.0, 0.008), (2, 4.0, 16.0, 0.008), (3, 2.0, 8.0, 0.004)
-    ]  # fmt: skip
+        (1, 5.0, 16.0, 0.008),
+        (2, 4.0, 16.0, 0.008),
+        (3, 2.0, 8.0, 0.004),
+    ]
     assert run.rows[-1]["tokens_seen"] == 40.0
     assert "2 micro-steps of an update" in said(run)
 
@@ -246,9 +329,18 @@ def test_a_folder_of_artifacts_is_one_run(tmp_path):
 
 
 def test_a_training_summary_holds_all_parts(artifact):
-    summary = {"final_ck_loss": 4.0, "run_id": "exp1", "seed": 7, "grad_accum": 2, "seq_len": 8, "optimizer": "adamw",
-               "loss_curve": [micro(1, 6.0), micro(2, 4.0)], "parity_steps": [], "step_profile": {},
-               "grad_norm_series": {"steps": [1, 2], "global": [0.0, 0.0], "params": {}}}  # fmt: skip
+    summary = {
+        "final_ck_loss": 4.0,
+        "run_id": "exp1",
+        "seed": 7,
+        "grad_accum": 2,
+        "seq_len": 8,
+        "optimizer": "adamw",
+        "loss_curve": [micro(1, 6.0), micro(2, 4.0)],
+        "parity_steps": [],
+        "step_profile": {},
+        "grad_norm_series": {"steps": [1, 2], "global": [0.0, 0.0], "params": {}},
+    }
     run = artifact(summary, "train_e2e_latest.json")
     assert [(line["step"], line["train_loss_raw"]) for line in run.rows] == [(1, 5.0)]
     assert (run.manifest.name, run.manifest.seed, run.manifest.config["optimizer"]) == ("exp1", 7, "adamw")

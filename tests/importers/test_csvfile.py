@@ -30,15 +30,24 @@ def test_common_headers_are_recognised_and_named(imported):
 @pytest.mark.parametrize(
     ("header", "name"),
     [
-        ("step,train_loss", "train_loss_raw"), ("step,train/lm_loss", "train_loss_raw"), ("step,training_loss", "train_loss_raw"),
-        ("step,validation/ctc_loss", "val_loss"), ("step,Val Loss", "val_loss"), ("step,eval/CrossEntropyLoss", "val_loss"),
-        ("step,lr-AdamW", "learning_rate"), ("step,optim/learning_rate_group0", "learning_rate"),
-        ("step,optim/total_grad_norm", "grad_global_norm"), ("step,grad_2.0_norm_total", "grad_global_norm"),
-        ("step,throughput/total_tokens", "tokens_seen"), ("step,tokens/sec", "tokens_per_sec"),
-        ("step,brisk-cloud-7 - train/loss", "train_loss_raw"), ("step,eval/books/CrossEntropyLoss", "slice_val_loss/books"),
-        ("step,slice_val_loss/irregular", "slice_val_loss/irregular"), ("step,max_attn_logit", "max_attn_logit"),
+        ("step,train_loss", "train_loss_raw"),
+        ("step,train/lm_loss", "train_loss_raw"),
+        ("step,training_loss", "train_loss_raw"),
+        ("step,validation/ctc_loss", "val_loss"),
+        ("step,Val Loss", "val_loss"),
+        ("step,eval/CrossEntropyLoss", "val_loss"),
+        ("step,lr-AdamW", "learning_rate"),
+        ("step,optim/learning_rate_group0", "learning_rate"),
+        ("step,optim/total_grad_norm", "grad_global_norm"),
+        ("step,grad_2.0_norm_total", "grad_global_norm"),
+        ("step,throughput/total_tokens", "tokens_seen"),
+        ("step,tokens/sec", "tokens_per_sec"),
+        ("step,brisk-cloud-7 - train/loss", "train_loss_raw"),
+        ("step,eval/books/CrossEntropyLoss", "slice_val_loss/books"),
+        ("step,slice_val_loss/irregular", "slice_val_loss/irregular"),
+        ("step,max_attn_logit", "max_attn_logit"),
     ],
-)  # fmt: skip
+)
 def test_one_quantity_under_its_many_names(imported, header, name):
     assert curve(imported(f"{header}\n5,0.5\n"), name) == {5: 0.5}
 
@@ -187,10 +196,12 @@ def test_a_cell_without_end_costs_its_record_and_no_more_memory(imported):
 def test_a_replay_is_a_new_session_and_holds_from_its_first_step(imported):
     run = imported("step,loss\n1,3.0\n2,2.0\n3,1.0\n2,2.5\n3,2.25\n")
     assert run.rows == [
-        {"step": 1, "session": 0, "train_loss_raw": 3.0}, {"step": 2, "session": 0, "train_loss_raw": 2.0},
-        {"step": 3, "session": 0, "train_loss_raw": 1.0}, {"step": 2, "session": 1, "train_loss_raw": 2.5},
+        {"step": 1, "session": 0, "train_loss_raw": 3.0},
+        {"step": 2, "session": 0, "train_loss_raw": 2.0},
+        {"step": 3, "session": 0, "train_loss_raw": 1.0},
+        {"step": 2, "session": 1, "train_loss_raw": 2.5},
         {"step": 3, "session": 1, "train_loss_raw": 2.25},
-    ]  # fmt: skip
+    ]
     assert noted(run, "steps go back once, first from 3 to 2")
 
 

@@ -50,8 +50,10 @@ def test_metrics_with_steps_of_their_own_share_lines(imported):
 
 def test_older_files_list_their_values(imported):
     assert curve(imported(json.dumps({"lm loss": metric([10.0, 9.0, 8.0], start=0)}), "g.json"), "train_loss_raw") == {
-        1: 10.0, 6: 9.0, 11: 8.0
-    }  # fmt: skip
+        1: 10.0,
+        6: 9.0,
+        11: 8.0,
+    }
 
 
 @pytest.mark.parametrize("key", ["x", "-5", "1.5", "9" * 30, ""])

@@ -132,9 +132,11 @@ def test_another_programs_log_can_be_exported(tmp_path):
     log.write_text("step,loss,lr\n1,2.5,\n2,nan,0.1\n1,2.25,0.2\n3,2.0,0.1\n")
     found = read_back(exported(log, "parquet", tmp_path / "log.parquet"))
     assert {place: {name: repr(value) for name, value in line.items()} for place, line in found.items()} == {
-        (0, 1): {"train_loss_raw": "2.5"}, (0, 2): {"train_loss_raw": "nan", "learning_rate": "0.1"},
-        (1, 1): {"train_loss_raw": "2.25", "learning_rate": "0.2"}, (1, 3): {"train_loss_raw": "2.0", "learning_rate": "0.1"},
-    }  # fmt: skip
+        (0, 1): {"train_loss_raw": "2.5"},
+        (0, 2): {"train_loss_raw": "nan", "learning_rate": "0.1"},
+        (1, 1): {"train_loss_raw": "2.25", "learning_rate": "0.2"},
+        (1, 3): {"train_loss_raw": "2.0", "learning_rate": "0.1"},
+    }
 
 
 def test_checkpoints_fill_what_no_line_says(tmp_path):
@@ -142,10 +144,14 @@ def test_checkpoints_fill_what_no_line_says(tmp_path):
     for step, loss in ((1, 9.0), (5, 2.5), (10, 2.0)):
         document = {"schema_version": "ck.analysis.v1", "step": step, "loss": loss, "scalars": {"tokens_seen": 10 * step}}
         (run / f"analysis_checkpoint_step_{step:08d}.json").write_text(json.dumps(document))
-    same(read_back(exported(run, "arrow", tmp_path / "x")), {
-        (0, 1): {"train_loss_raw": 3.0, "tokens_seen": 10.0}, (0, 5): {"train_loss_raw": 2.5, "tokens_seen": 50.0},
-        (1, 10): {"train_loss_raw": 2.0, "learning_rate": 0.5, "tokens_seen": 100.0},
-    })  # fmt: skip
+    same(
+        read_back(exported(run, "arrow", tmp_path / "x")),
+        {
+            (0, 1): {"train_loss_raw": 3.0, "tokens_seen": 10.0},
+            (0, 5): {"train_loss_raw": 2.5, "tokens_seen": 50.0},
+            (1, 10): {"train_loss_raw": 2.0, "learning_rate": 0.5, "tokens_seen": 100.0},
+        },
+    )
 
 
 def test_a_run_without_any_scalar_is_refused(tmp_path):
@@ -184,10 +190,14 @@ def test_a_history_for_wandb_goes_on_only_and_is_read_by_the_importer_of_tables(
         "1,0,1700000000,3,",
         "2,100.5,1700000100.5,2,",
     ]
-    same(read_back(path), {
-        (0, 1): {"train_loss_raw": 3.0, "time": 1.7e9}, (0, 2): {"train_loss_raw": 2.0, "time": 1.7e9 + 100.5},
-        (0, 3): {"learning_rate": math.inf, "time": 1.7e9 + 101},
-    })  # fmt: skip
+    same(
+        read_back(path),
+        {
+            (0, 1): {"train_loss_raw": 3.0, "time": 1.7e9},
+            (0, 2): {"train_loss_raw": 2.0, "time": 1.7e9 + 100.5},
+            (0, 3): {"learning_rate": math.inf, "time": 1.7e9 + 101},
+        },
+    )
 
 
 def test_several_row_groups_and_steps_of_any_size(tmp_path):

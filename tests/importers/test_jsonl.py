@@ -45,8 +45,9 @@ def test_null_and_absent_are_not_recorded_and_nan_is(imported):
 def test_members_of_members_go_by_both_names(imported, spelt):
     entries = [{"it": {"n": step}, "train": {"ce": {"mean": 5 - step}}} for step in (1, 2)]
     assert imported(lines(*entries), "log.jsonl", step="it.n", loss=spelt).rows == [
-        {"step": 1, "train_loss_raw": 4.0}, {"step": 2, "train_loss_raw": 3.0}
-    ]  # fmt: skip
+        {"step": 1, "train_loss_raw": 4.0},
+        {"step": 2, "train_loss_raw": 3.0},
+    ]
 
 
 def test_a_key_with_dots_of_its_own_is_taken_first(imported):

@@ -57,17 +57,26 @@ def test_source_of_the_program_before_its_log_is_passed_over(imported):
 @pytest.mark.parametrize(
     ("text", "name", "values"),
     [
-        ("Epoch: 1, Step: 100, Loss: 2.5, LR: 1e-4\nEpoch: 1, Step: 200, Loss: 2.4, LR: 1e-4\n", "train_loss_raw",
-         {100: 2.5, 200: 2.4}),
-        ("[titan] 2024-05-01 12:00:00,123 - root - INFO - step: 10  loss:  5.4  grad_norm: 3.2  memory: 10.1GiB(5%)  tps: 1,2\n",
-         "grad_global_norm", {10: 3.2}),
+        (
+            "Epoch: 1, Step: 100, Loss: 2.5, LR: 1e-4\nEpoch: 1, Step: 200, Loss: 2.4, LR: 1e-4\n",
+            "train_loss_raw",
+            {100: 2.5, 200: 2.4},
+        ),
+        (
+            "[titan] 2024-05-01 12:00:00,123 - root - INFO - step: 10  loss:  5.4  grad_norm: 3.2  memory: 10GiB(5%)  tps: 1,2\n",
+            "grad_global_norm",
+            {10: 3.2},
+        ),
         ("iteration 10/ 100 | lm loss: 2.0E+00 | lr: 1e-4 |\n", "train_loss_raw", {10: 2.0}),
         ("global_step=5 train_loss=nan\nglobal_step=6 train_loss=1.5\n", "train_loss_raw", {5: math.nan, 6: 1.5}),
-        ("step:1 loss:2.5 tokens_seen:1,048,576\nstep:2 loss:2.5 tokens_seen:2,097,152\n", "tokens_seen",
-         {1: 1048576.0, 2: 2097152.0}),
+        (
+            "step:1 loss:2.5 tokens_seen:1,048,576\nstep:2 loss:2.5 tokens_seen:2,097,152\n",
+            "tokens_seen",
+            {1: 1048576.0, 2: 2097152.0},
+        ),
         ("step 1 loss 2.5 grad norm 0.4\nstep 2 loss 2.4 grad norm 0.5\n", "grad_global_norm", {1: 0.4, 2: 0.5}),
     ],
-)  # fmt: skip
+)
 def test_programs_that_print_alike(imported, text, name, values):
     found = curve(imported(text, "x.log"), name)
     assert {step: repr(value) for step, value in found.items()} == {step: repr(value) for step, value in values.items()}

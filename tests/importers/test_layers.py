@@ -39,15 +39,31 @@ NAMES = [
     ("moe/load_balancing_loss_layer_4", "moe", "aux_loss"),
 ]
 NO_FIELD = [
-    "l2_norm/moment/blocks.0.weight", "cosine/update_grad/blocks.0.weight", "exp_avg_sq/blocks.0.weight.norm",
-    "param/blocks.0.weight.max", "opt_state/mu/norm/blocks.0.weight", "grad_inf_norm/fc.weight",
-    "activations/max/blocks.0_output.0", "activations/average/blocks.0_input.0",
-]  # fmt: skip
+    "l2_norm/moment/blocks.0.weight",
+    "cosine/update_grad/blocks.0.weight",
+    "exp_avg_sq/blocks.0.weight.norm",
+    "param/blocks.0.weight.max",
+    "opt_state/mu/norm/blocks.0.weight",
+    "grad_inf_norm/fc.weight",
+    "activations/max/blocks.0_output.0",
+    "activations/average/blocks.0_input.0",
+]
 NO_LAYER = [
-    "loss", "train/loss", "grad_norm", "train/grad_norm", "l2_norm/grad/global", "grad/norm/total", "params/norm/total",
-    "grad_2.0_norm_total", "optim/total_grad_norm", "optim/clipping_rate", "system/gpu.0.memory", "eval/pile/CrossEntropyLoss",
-    "gradients/fc.weight", "step/time.total/mean",
-]  # fmt: skip
+    "loss",
+    "train/loss",
+    "grad_norm",
+    "train/grad_norm",
+    "l2_norm/grad/global",
+    "grad/norm/total",
+    "params/norm/total",
+    "grad_2.0_norm_total",
+    "optim/total_grad_norm",
+    "optim/clipping_rate",
+    "system/gpu.0.memory",
+    "eval/pile/CrossEntropyLoss",
+    "gradients/fc.weight",
+    "step/time.total/mean",
+]
 
 
 @pytest.mark.parametrize(("name", "section", "field"), NAMES, ids=[name for name, _, _ in NAMES])
@@ -90,9 +106,12 @@ def test_place_and_part_in_the_model_follow_from_the_name():
     facts = {name: (fact.depth, fact.kind) for name, fact in layers.tensors().items()}
     outside = msgspec.UNSET
     assert facts == {
-        "wte.weight": (outside, "embedding"), "h.3.attn.c_attn.weight": (3, "attention"), "h.3.mlp.c_fc.weight": (3, "mlp"),
-        "encoder/layer_2/attention/kernel": (2, "attention"), "lm_head.weight": (outside, "head"),
-    }  # fmt: skip
+        "wte.weight": (outside, "embedding"),
+        "h.3.attn.c_attn.weight": (3, "attention"),
+        "h.3.mlp.c_fc.weight": (3, "mlp"),
+        "encoder/layer_2/attention/kernel": (2, "attention"),
+        "lm_head.weight": (outside, "head"),
+    }
 
 
 def test_values_that_are_no_number_are_kept_as_such_and_those_below_zero_are_not():
@@ -140,9 +159,13 @@ def test_a_layer_without_experts_has_no_auxiliary_loss_of_zero():
 def test_what_bins_say_is_no_further_off_than_they_claim(sample):
     rng = np.random.default_rng(5)
     values = {
-        "normal": rng.normal(0, 0.02, 10_000), "narrow": rng.normal(3, 1e-3, 500), "heavy": rng.standard_cauchy(5000),
-        "positive": rng.exponential(2.0, 4000), "zeros": np.zeros(100), "offset": rng.uniform(5, 6, 300),
-    }[sample]  # fmt: skip
+        "normal": rng.normal(0, 0.02, 10_000),
+        "narrow": rng.normal(3, 1e-3, 500),
+        "heavy": rng.standard_cauchy(5000),
+        "positive": rng.exponential(2.0, 4000),
+        "zeros": np.zeros(100),
+        "offset": rng.uniform(5, 6, 300),
+    }[sample]
     counts, edges = np.histogram(values, bins=64)
     bins = bins_of(edges.tolist(), counts.tolist())
     known, worst = bins.statistics()
@@ -186,8 +209,14 @@ def test_sums_over_no_whole_number_of_values_say_nothing(count):
 
 
 def test_a_series_at_once_is_what_its_values_are_one_by_one():
-    names = ["grad_norm/a.weight", "params/a.weight/var", "moe/layer_1/expert_0/load", "moe/load_balancing_loss_layer_0",
-             "cosine/update_grad/a.weight", "loss"]  # fmt: skip
+    names = [
+        "grad_norm/a.weight",
+        "params/a.weight/var",
+        "moe/layer_1/expert_0/load",
+        "moe/load_balancing_loss_layer_0",
+        "cosine/update_grad/a.weight",
+        "loss",
+    ]
     steps, values = np.array([-1, 1, 2, 3]), np.array([0.25, 0.25, 0.0, math.nan])
     one, many = Layers(), Layers()
     for name in names:
@@ -210,9 +239,17 @@ def test_many_values_at_once_are_those_taken_one_by_one():
 
 @pytest.mark.parametrize(
     ("edges", "counts"),
-    [([], []), ([0, 1], []), ([0, 1], [0]), ([0, 1, 2], [1, -1]), ([1, 0], [1]), ([0, math.nan], [1]), ([-1e308, 0], [1]),
-     ([0, 1], [math.nan])],
-)  # fmt: skip
+    [
+        ([], []),
+        ([0, 1], []),
+        ([0, 1], [0]),
+        ([0, 1, 2], [1, -1]),
+        ([1, 0], [1]),
+        ([0, math.nan], [1]),
+        ([-1e308, 0], [1]),
+        ([0, 1], [math.nan]),
+    ],
+)
 def test_what_are_no_bins_is_left_out_and_said(edges, counts):
     layers = Layers()
     assert layers.take_histogram(1, "gradients/fc.weight", edges, counts)
@@ -271,9 +308,13 @@ def _written(folder: Path, layers: Layers, losses: list[dict[str, float]]) -> Pa
 
 @pytest.mark.parametrize(
     "spelled",
-    ["l2_norm/grad/model._fsdp_wrapped_module.blocks.{}.{}.weight", "optim/grad/blocks.{}.{}.weight.norm",
-     "grad/norm/transformer.layers.{}.{}.weight", "train/grad_2.0_norm/blocks.{}.{}.weight"],
-)  # fmt: skip
+    [
+        "l2_norm/grad/model._fsdp_wrapped_module.blocks.{}.{}.weight",
+        "optim/grad/blocks.{}.{}.weight.norm",
+        "grad/norm/transformer.layers.{}.{}.weight",
+        "train/grad_2.0_norm/blocks.{}.{}.weight",
+    ],
+)
 @pytest.mark.parametrize("ill", ["", "dead", "exploding"])
 def test_a_dead_branch_and_an_exploding_layer_are_found_by_their_names(tmp_path, spelled, ill):
     layers, losses = Layers(), []

@@ -48,9 +48,16 @@ def fitted(folder: Path, accumulate: int = 1) -> tuple[Line, Path]:
     module = Line()
     logger = lightning.pytorch.loggers.CSVLogger(folder, name="run")
     trainer = lightning.Trainer(
-        accelerator="cpu", accumulate_grad_batches=accumulate, enable_checkpointing=False, enable_model_summary=False,
-        enable_progress_bar=False, log_every_n_steps=2, logger=logger, max_epochs=2, num_sanity_val_steps=0,
-    )  # fmt: skip
+        accelerator="cpu",
+        accumulate_grad_batches=accumulate,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        log_every_n_steps=2,
+        logger=logger,
+        max_epochs=2,
+        num_sanity_val_steps=0,
+    )
     loaders = [torch.utils.data.DataLoader(data, batch_size=size) for size in (2, 12)]
     trainer.fit(module, *loaders)
     return module, Path(logger.log_dir) / "metrics.csv"

@@ -27,10 +27,18 @@ def curve(run: Imported, name: str) -> dict[int, float]:
 @pytest.mark.parametrize(
     "prefix",
     [
-        "", "[default7]:", "7: ", "[rank7]: ", "worker-3: ", "[1,7]<stdout>:", "\x1b[32m", "[2024-05-01 12:00:00]",
-        "2024-05-01T12:00:00.123456Z stdout F ", "[2024-05-01 12:00:00,123] [INFO] [logging.py:68:log_dist] [Rank 0] ",
+        "",
+        "[default7]:",
+        "7: ",
+        "[rank7]: ",
+        "worker-3: ",
+        "[1,7]<stdout>:",
+        "\x1b[32m",
+        "[2024-05-01 12:00:00]",
+        "2024-05-01T12:00:00.123456Z stdout F ",
+        "[2024-05-01 12:00:00,123] [INFO] [logging.py:68:log_dist] [Rank 0] ",
     ],
-)  # fmt: skip
+)
 def test_a_launcher_may_print_before_every_line(imported: Callable[..., Imported], prefix):
     run = imported("".join(prefix + line(step) for step in (10, 20, 30)), "x.log")
     assert curve(run, "train_loss_raw") == {10: 2.0, 20: 2.0, 30: 2.0}

@@ -61,8 +61,10 @@ def test_a_dead_layer_is_found(tmp_path):
 
 
 def test_tokens_of_experts_are_summed_over_micro_batches(tmp_path):
-    records = [{"iter": 5, "block": "decoder", "layer": 3, "tpe": [[128, 64], [96, 80]]},
-               {"iter": 5, "block": "mtp", "mtp_idx": 0, "layer": 1, "tpe": [[50, 50]]}]  # fmt: skip
+    records = [
+        {"iter": 5, "block": "decoder", "layer": 3, "tpe": [[128, 64], [96, 80]]},
+        {"iter": 5, "block": "mtp", "mtp_idx": 0, "layer": 1, "tpe": [[50, 50]]},
+    ]
     (tmp_path / "tokens_per_expert").mkdir()
     (tmp_path / "tokens_per_expert" / "rank0.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
     (document,) = import_source(tmp_path).documents

@@ -48,9 +48,7 @@ def test_a_ratio_needs_both_and_a_divisor_above_zero():
 
 
 def test_series_with_steps_of_their_own_share_their_steps():
-    steps, made = aligned(
-        {"a": (np.array([1, 5, 5, -1]), numbers([1, 2, 3, 4])), "b": (np.array([2, 5]), numbers([None, 9]))},
-    )
+    steps, made = aligned({"a": (np.array([1, 5, 5, -1]), numbers([1, 2, 3, 4])), "b": (np.array([2, 5]), numbers([None, 9]))})
     assert steps.tolist() == [1, 2, 5]
     assert cells(made["a"]) == [1.0, None, 3.0]
     assert cells(made["b"]) == [None, None, 9.0]

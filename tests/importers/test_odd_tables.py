@@ -32,9 +32,24 @@ def grave(report):
 
 
 TAKEN = (
-    "training nll", "nll_loss", "Loss/Train", "cross entropy", "train/ce", "Train NLL (nats/token)", "avg_loss", "batch loss",
-    "tr_loss", "trainLoss", "loss (train)", "Training Loss", "total_loss", "lm loss", "NLL", "train_xent", "loss.train",
-)  # fmt: skip
+    "training nll",
+    "nll_loss",
+    "Loss/Train",
+    "cross entropy",
+    "train/ce",
+    "Train NLL (nats/token)",
+    "avg_loss",
+    "batch loss",
+    "tr_loss",
+    "trainLoss",
+    "loss (train)",
+    "Training Loss",
+    "total_loss",
+    "lm loss",
+    "NLL",
+    "train_xent",
+    "loss.train",
+)
 
 
 @pytest.mark.parametrize("name", TAKEN)
@@ -95,7 +110,7 @@ HEALTHY = {
     "escape sequences": (table("step,loss,\x1b[31mred,<script>x</script>", "{},{},1,2".format), "utf-8"),
     "below zero": (table("step,loss", lambda step, loss: f"{step},{loss - 3}"), "utf-8"),
     "around zero": (table("step,loss", lambda step, _: f"{step},{[0.02, -0.01, 1e-9, -0.03, 0.0][step * 7 % 5]}"), "utf-8"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -113,7 +128,7 @@ TOO_LITTLE = {
     "times only": (b"time\n1\n2\n", "is no log that is known"),
     "no header": (b"1,4.0\n2,3.9\n3,3.8\n", "is no log that is known"),
     "steps beyond any count": (b"step,loss\n" + b"".join(b"%d,2\n" % (10**25 + row) for row in range(9)), "no value at any step"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", TOO_LITTLE)

@@ -17,8 +17,19 @@ def lines(*entries):
 
 
 def train(step, loss, **more):
-    return {"base_lr": 0.1, "lr": 0.01, "data_time": 0.25, "loss": loss, "loss_bbox": 9, "time": 0.5, "epoch": 1, "iter": step,
-            "memory": 3, "step": step, **more}  # fmt: skip
+    return {
+        "base_lr": 0.1,
+        "lr": 0.01,
+        "data_time": 0.25,
+        "loss": loss,
+        "loss_bbox": 9,
+        "time": 0.5,
+        "epoch": 1,
+        "iter": step,
+        "memory": 3,
+        "step": step,
+        **more,
+    }
 
 
 MMENGINE = (
@@ -100,8 +111,11 @@ def test_iterations_that_begin_anew_in_each_epoch_are_counted_on(imported):
     run = imported(lines(META, *entries, old(2, 50, 2.0), old(2, 100, 1.0)), "x.log.json", **{"microbench_score/box": "bbox_mAP"})
     assert run.source == "MMCV JSON log"
     assert {row["step"]: row["train_loss_raw"] for row in run.rows if "train_loss_raw" in row} == {
-        50: 4.0, 100: 3.0, 150: 2.0, 200: 1.0
-    }  # fmt: skip
+        50: 4.0,
+        100: 3.0,
+        150: 2.0,
+        200: 1.0,
+    }
     assert {row["step"] for row in run.rows if "microbench_score/box" in row} == {100}
     assert (run.manifest.seed, run.manifest.name) == (7, "detector.py")
     assert noted(run, "taken as 100")

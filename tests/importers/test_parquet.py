@@ -106,19 +106,34 @@ def test_more_than_fits_in_memory_is_refused(written, monkeypatch):
 
 NEPTUNE = pa.schema(
     [
-        ("project_id", pa.string()), ("run_id", pa.string()), ("attribute_path", pa.string()), ("attribute_type", pa.string()),
-        ("step", pa.decimal128(18, 6)), ("timestamp", pa.timestamp("ms", tz="UTC")), ("int_value", pa.int64()),
-        ("float_value", pa.float64()), ("string_value", pa.string()), ("bool_value", pa.bool_()),
-        ("datetime_value", pa.timestamp("ms", tz="UTC")), ("string_set_value", pa.list_(pa.string())),
+        ("project_id", pa.string()),
+        ("run_id", pa.string()),
+        ("attribute_path", pa.string()),
+        ("attribute_type", pa.string()),
+        ("step", pa.decimal128(18, 6)),
+        ("timestamp", pa.timestamp("ms", tz="UTC")),
+        ("int_value", pa.int64()),
+        ("float_value", pa.float64()),
+        ("string_value", pa.string()),
+        ("bool_value", pa.bool_()),
+        ("datetime_value", pa.timestamp("ms", tz="UTC")),
+        ("string_set_value", pa.list_(pa.string())),
         ("file_value", pa.struct([("path", pa.string())])),
     ]
-)  # fmt: skip
+)
 NOON = dt.datetime(2025, 1, 1, 12, tzinfo=dt.UTC)
 
 
 def point(run, path, step, value):
-    return {"project_id": "w/p", "run_id": run, "attribute_path": path, "attribute_type": "float_series",
-            "step": Decimal(str(step)), "timestamp": NOON + dt.timedelta(seconds=float(step)), "float_value": value}  # fmt: skip
+    return {
+        "project_id": "w/p",
+        "run_id": run,
+        "attribute_path": path,
+        "attribute_type": "float_series",
+        "step": Decimal(str(step)),
+        "timestamp": NOON + dt.timedelta(seconds=float(step)),
+        "float_value": value,
+    }
 
 
 def fact(run, path, kind, value):
@@ -126,13 +141,18 @@ def fact(run, path, kind, value):
 
 
 POINTS = [
-    fact("RUN-1", "sys/name", "string", "calm"), fact("RUN-1", "config/lr", "float", 0.1),
+    fact("RUN-1", "sys/name", "string", "calm"),
+    fact("RUN-1", "config/lr", "float", 0.1),
     fact("RUN-1", "config/layers", "int", 4),
-    point("RUN-1", "metrics/train/loss", 1, 3.0), point("RUN-1", "metrics/train/loss", 2, 2.0),
-    point("RUN-1", "metrics/train/loss", 2.5, 9.0), point("RUN-1", "metrics/train/loss", 3, None),
-    point("RUN-1", "metrics/val/loss", 2, 2.5), point("RUN-1", "monitoring/0/gpu", 1, 50.0),
-    point("RUN-1", "odd", 1, 5.0), point("RUN-2", "train/loss", 1, 7.0),
-]  # fmt: skip
+    point("RUN-1", "metrics/train/loss", 1, 3.0),
+    point("RUN-1", "metrics/train/loss", 2, 2.0),
+    point("RUN-1", "metrics/train/loss", 2.5, 9.0),
+    point("RUN-1", "metrics/train/loss", 3, None),
+    point("RUN-1", "metrics/val/loss", 2, 2.5),
+    point("RUN-1", "monitoring/0/gpu", 1, 50.0),
+    point("RUN-1", "odd", 1, 5.0),
+    point("RUN-2", "train/loss", 1, 7.0),
+]
 
 
 def exported(path, rows):

@@ -85,9 +85,15 @@ def test_a_start_that_the_writer_names_begins_a_session_though_nothing_is_said_a
 
 def test_series_of_their_own_are_ordered_by_their_times():
     merged, _ = lines(
-        ("a", 1, 1.0, 10.0), ("a", 2, 2.0, 20.0), ("a", 1, 3.0, 30.0), ("a", 2, 4.0, 40.0),
-        ("b", 1, 1.0, 11.0), ("b", 2, 2.0, 21.0), ("b", 1, 3.0, 31.0), by_time=True,
-    )  # fmt: skip
+        ("a", 1, 1.0, 10.0),
+        ("a", 2, 2.0, 20.0),
+        ("a", 1, 3.0, 30.0),
+        ("a", 2, 4.0, 40.0),
+        ("b", 1, 1.0, 11.0),
+        ("b", 2, 2.0, 21.0),
+        ("b", 1, 3.0, 31.0),
+        by_time=True,
+    )
     assert merged.resumes == ((2, 1),)
 
 

@@ -136,10 +136,17 @@ def test_levanter_under_its_own_names(imported):
     run = imported(f"{header},throughput/duration,eval/paloma/c4_en/loss\n10,2,0.1,1.5,4096,100,3,0.5,4\n", "levanter.csv")
     assert run.rows == [
         {
-            "step": 10, "train_loss_raw": 2.0, "learning_rate": 0.1, "grad_global_norm": 1.5, "tokens_seen": 4096.0,
-            "tokens_per_sec": 100.0, "val_loss": 3.0, "step_time": 0.5, "slice_val_loss/paloma/c4_en": 4.0,
+            "step": 10,
+            "train_loss_raw": 2.0,
+            "learning_rate": 0.1,
+            "grad_global_norm": 1.5,
+            "tokens_seen": 4096.0,
+            "tokens_per_sec": 100.0,
+            "val_loss": 3.0,
+            "step_time": 0.5,
+            "slice_val_loss/paloma/c4_en": 4.0,
         }
-    ]  # fmt: skip
+    ]
 
 
 def test_a_table_of_wandb_has_a_counter_of_updates_before_its_calls(imported):
@@ -159,8 +166,9 @@ def test_statistics_of_layers_become_checkpoints(imported):
     run = imported(f"{header}\n1,2,1.5,0.5,,1\n2,1,1.25,0.25,0.75,1\n", "levanter.csv")
     assert curve(run, "grad_global_norm") == {1: 1.5, 2: 1.25}
     assert [(each["step"], sorted(each["gradients"])) for each in run.documents] == [
-        (1, ["layers.0.weight"]), (2, ["layers.0.weight", "layers.1.weight"])
-    ]  # fmt: skip
+        (1, ["layers.0.weight"]),
+        (2, ["layers.0.weight", "layers.1.weight"]),
+    ]
     assert run.documents[1]["gradients"]["layers.1.weight"]["norm"] == 0.75
     assert noted(run, "left out, because no common name says what they are: odd")
     lines = "".join(f'{{"step": {step}, "loss": 1, "grad/norm/layers.0.weight": 0.5}}\n' for step in (1, 2))

@@ -167,11 +167,16 @@ def test_scalars_of_a_writer(writer, tmp_path):
 @pytest.mark.parametrize(
     ("tag", "name"),
     [
-        ("Loss/train", "train_loss_raw"), ("Train/Loss", "train_loss_raw"),
-        ("Loss/val", "val_loss"), ("loss/validation", "val_loss"), ("eval/loss", "val_loss"),
-        ("lr-AdamW", "learning_rate"), ("lr-AdamW/pg1", "learning_rate"), ("lr", "learning_rate"),
+        ("Loss/train", "train_loss_raw"),
+        ("Train/Loss", "train_loss_raw"),
+        ("Loss/val", "val_loss"),
+        ("loss/validation", "val_loss"),
+        ("eval/loss", "val_loss"),
+        ("lr-AdamW", "learning_rate"),
+        ("lr-AdamW/pg1", "learning_rate"),
+        ("lr", "learning_rate"),
     ],
-)  # fmt: skip
+)
 def test_tags_that_guides_and_trainers_use(written, tag, name):
     assert curve(written((1, {tag: simple(1.0)})), name) == {1: 1.0}
 

@@ -21,38 +21,48 @@ FILES = sorted(str(path.relative_to(REAL)) for folder in FOLDERS for path in (RE
 # name, number of values, first and last step, lowest value and its step: found with awk, and told by their authors.
 FACTS = {
     ("llmc/modded_124M_main.first4000.log", 0): [
-        ("train_loss_raw", 4000, 1, 4000, 3.4445, 3678), ("val_loss", 17, 0, 4000, 3.6176, 4000),
-        ("grad_global_norm", 4000, 1, 4000, None, None), ("learning_rate", 4000, 1, 4000, None, None),
+        ("train_loss_raw", 4000, 1, 4000, 3.4445, 3678),
+        ("val_loss", 17, 0, 4000, 3.6176, 4000),
+        ("grad_global_norm", 4000, 1, 4000, None, None),
+        ("learning_rate", 4000, 1, 4000, None, None),
     ],
     ("llmc/siddanth_124M_main.first2000.log", 0): [
-        ("train_loss_raw", 2000, 1, 2000, 3.7926, 1891), ("val_loss", 9, 0, 2000, 3.8686, 2000),
+        ("train_loss_raw", 2000, 1, 2000, 3.7926, 1891),
+        ("val_loss", 9, 0, 2000, 3.8686, 2000),
         ("microbench_score/hellaswag", 8, 250, 2000, 0.2435, 500),
     ],
     ("modded_nanogpt/windowwarmup_3151f69a.txt", 0): [
-        ("train_loss_raw", 1750, 1, 1750, 2.9558, 1743), ("val_loss", 15, 0, 1750, 3.2745, 1750),
+        ("train_loss_raw", 1750, 1, 1750, 2.9558, 1743),
+        ("val_loss", 15, 0, 1750, 3.2745, 1750),
     ],
     ("modded_nanogpt/valueembed_75a3af7b.txt", 0): [
-        ("train_loss_raw", 1530, 1, 1530, 3.0396, 1495), ("val_loss", 14, 0, 1530, 3.2838, 1530),
+        ("train_loss_raw", 1530, 1, 1530, 3.0396, 1495),
+        ("val_loss", 14, 0, 1530, 3.2838, 1530),
     ],
     ("modded_nanogpt/track3_muon_311d7833.txt", 0): [("val_loss", 29, 0, 3500, 3.27673, 3500)],
     ("parameter_golf/lowerlr_train.log", 0): [
-        ("train_loss_raw", 298, 1, 14400, 1.8565, 12400), ("val_loss", 74, 0, 14421, 2.0571, 14421),
+        ("train_loss_raw", 298, 1, 14400, 1.8565, 12400),
+        ("val_loss", 74, 0, 14421, 2.0571, 14421),
     ],
     ("parameter_golf/legendregpt_resumed_train.log", 0): [
-        ("train_loss_raw", 1500, 30020, 60000, 1.872, 59940), ("val_loss", 31, 30000, 60000, 2.0256, 57000),
+        ("train_loss_raw", 1500, 30020, 60000, 1.872, 59940),
+        ("val_loss", 31, 30000, 60000, 2.0256, 57000),
     ],
     ("parameter_golf/hnet_byte260_4h.log", 0): [
-        ("train_loss_raw", 436, 1, 85200, 0.8016, 46800), ("val_loss", 87, 0, 85242, 0.9181, 85242),
+        ("train_loss_raw", 436, 1, 85200, 0.8016, 46800),
+        ("val_loss", 87, 0, 85242, 0.9181, 85242),
     ],
     ("parameter_golf/gdn_baseline_seq8192_two_runs.txt", 0): [
-        ("train_loss_raw", 109, 1, 1000, 2.1868, 720), ("val_loss", 22, 0, 1009, 2.2888, 1009),
+        ("train_loss_raw", 109, 1, 1000, 2.1868, 720),
+        ("val_loss", 22, 0, 1009, 2.2888, 1009),
     ],
     ("parameter_golf/gdn_baseline_seq8192_two_runs.txt", 1): [
-        ("train_loss_raw", 110, 1, 1010, 2.1642, 720), ("val_loss", 22, 0, 1011, 2.2794, 1011),
+        ("train_loss_raw", 110, 1, 1010, 2.1642, 720),
+        ("val_loss", 22, 0, 1011, 2.2794, 1011),
     ],
     ("bigscience/tr8-104B-wide__chronicles__it6900-6940.log", 0): [("train_loss_raw", 5, 6900, 6940, 6.365808, 6900)],
     ("bigscience/tr8-104B-wide__chronicles__it7000-7220.log", 0): [("val_loss", 1, 7000, 7000, 7.1742, 7000)],
-}  # fmt: skip
+}
 
 
 @cache
@@ -75,10 +85,13 @@ def found(pattern: str, file: str, *, shift: int = 0) -> list[tuple[int, float]]
 @pytest.mark.parametrize(
     ("name", "key"),
     [
-        ("train_loss_raw", "lm loss"), ("learning_rate", "learning rate"), ("loss_scale", "loss scale"),
-        ("tokens_seen", "consumed tokens"), ("nan_inf_events", "number of nan iterations"),
+        ("train_loss_raw", "lm loss"),
+        ("learning_rate", "learning rate"),
+        ("loss_scale", "loss scale"),
+        ("tokens_seen", "consumed tokens"),
+        ("nan_inf_events", "number of nan iterations"),
     ],
-)  # fmt: skip
+)
 def test_megatron_values_are_those_of_the_file(file, name, key):
     (run,) = runs(file)
     assert curve(run, name) == dict(found(rf"iteration +(\d+)/.*\| {key}: +(\S+)", file))
@@ -201,9 +214,14 @@ def test_steps_logged_again_under_other_topologies_are_a_replay(tmp_path):
     path.write_text(text)
     (run,) = import_runs(path)
     assert [(row.get("session", 0), row["step"], row["train_loss_raw"]) for row in run.rows] == [
-        (0, 94768, 1.943883), (0, 94769, 1.934365), (1, 94768, 1.94582), (1, 94769, 1.936358),
-        (2, 94768, 1.954172), (2, 94769, 1.944833), (2, 94770, 1.946273),
-    ]  # fmt: skip
+        (0, 94768, 1.943883),
+        (0, 94769, 1.934365),
+        (1, 94768, 1.94582),
+        (1, 94769, 1.936358),
+        (2, 94768, 1.954172),
+        (2, 94769, 1.944833),
+        (2, 94770, 1.946273),
+    ]
     assert sum("stand there again" in note for note in run.notes) == 2
     assert triage(path).findings == []
 

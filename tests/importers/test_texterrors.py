@@ -88,9 +88,15 @@ def test_who_and_when():
 
 def test_a_rate_is_the_events_of_24_hours(imported):
     text = log(
-        at(0, "step:1 loss:3.0"), at(1, OOM), at(2, "step:2 loss:2.9"), at(3, OOM), at(4, "step:3 loss:2.8"),
-        at(24, "step:4 loss:2.7"), at(26, "step:5 loss:2.6"), at(28, "step:6 loss:2.5"),
-    )  # fmt: skip
+        at(0, "step:1 loss:3.0"),
+        at(1, OOM),
+        at(2, "step:2 loss:2.9"),
+        at(3, OOM),
+        at(4, "step:3 loss:2.8"),
+        at(24, "step:4 loss:2.7"),
+        at(26, "step:5 loss:2.6"),
+        at(28, "step:6 loss:2.5"),
+    )
     rates = curve(imported(text, "x.log"), "error_event_rate/oom")
     assert rates == {1: 1.0, 2: 2.0, 3: 2.0, 4: 2.0, 5: 1.0, 6: 0.0}
 
@@ -131,8 +137,14 @@ def test_lost_heartbeats_are_counted_by_ranks(imported):
 
 
 def test_starts_within_a_day(imported):
-    text = log(at(0, "step:10 loss:3.0"), at(1, "step:20 loss:2.9"), at(2, "step:15 loss:2.9"), at(3, "step:20 loss:2.8"),
-               at(4, "step:12 loss:2.9"), at(5, "step:20 loss:2.8"))  # fmt: skip
+    text = log(
+        at(0, "step:10 loss:3.0"),
+        at(1, "step:20 loss:2.9"),
+        at(2, "step:15 loss:2.9"),
+        at(3, "step:20 loss:2.8"),
+        at(4, "step:12 loss:2.9"),
+        at(5, "step:20 loss:2.8"),
+    )
     run = imported(text, "x.log")
     assert run.table.sessions.tolist() == [0, 0, 1, 1, 2, 2]
     assert [session.start for session in run.manifest.sessions or []] == [1_714_521_600.0 + 3600 * hour for hour in (0, 2, 4)]

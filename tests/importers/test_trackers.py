@@ -235,10 +235,12 @@ def test_a_database_with_its_log_beside_it_is_read_whole_and_left_alone(tmp_path
             "CREATE TABLE metrics (id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT)"
         )
         rows = [
-            (1, "2026-01-01T00:00:00", "a", 0, '{"loss": 2.0}'), (2, "2026-01-01T00:00:01+00:00", "a", 1, '{"loss": "NaN"}'),
-            (3, None, "a", 2, "{"), (4, None, "a", 2, '{"loss": "-Infinity", "acc": true, "word": "x"}'),
+            (1, "2026-01-01T00:00:00", "a", 0, '{"loss": 2.0}'),
+            (2, "2026-01-01T00:00:01+00:00", "a", 1, '{"loss": "NaN"}'),
+            (3, None, "a", 2, "{"),
+            (4, None, "a", 2, '{"loss": "-Infinity", "acc": true, "word": "x"}'),
             (5, None, "b", 0, '{"loss": 1}'),
-        ]  # fmt: skip
+        ]
         database.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?)", rows)
         database.commit()
         assert (tmp_path / "demo.db-wal").stat().st_size

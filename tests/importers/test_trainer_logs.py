@@ -79,16 +79,28 @@ def test_llama_factory_without_a_value_is_refused(imported):
 
 
 def swift(place, **more):
-    return {"epoch": 0.1, "global_step/max_steps": place, "percentage": "1.00%", "elapsed_time": "1m 2s", "memory(GiB)": 1.5,
-            "train_speed(iter/s)": 0.2, **more}  # fmt: skip
+    return {
+        "epoch": 0.1,
+        "global_step/max_steps": place,
+        "percentage": "1.00%",
+        "elapsed_time": "1m 2s",
+        "memory(GiB)": 1.5,
+        "train_speed(iter/s)": 0.2,
+        **more,
+    }
 
 
 def test_swift_reads_its_step_out_of_words(imported):
     run = imported(
-        lines(swift("1/500", loss=2.0, grad_norm=1.5, learning_rate=1e-5, token_acc=0.5), swift("10/500", loss=1.5),
-              swift("10/500", eval_loss=1.75), swift("500/500", train_runtime=9.0, train_loss=1.0), {"best_metric": 1.75}),
+        lines(
+            swift("1/500", loss=2.0, grad_norm=1.5, learning_rate=1e-5, token_acc=0.5),
+            swift("10/500", loss=1.5),
+            swift("10/500", eval_loss=1.75),
+            swift("500/500", train_runtime=9.0, train_loss=1.0),
+            {"best_metric": 1.75},
+        ),
         "logging.jsonl",
-    )  # fmt: skip
+    )
     assert run.source == "ms-swift logging.jsonl"
     assert curve(run, "train_loss_raw") == {1: 2.0, 10: 1.5}
     assert curve(run, "val_loss") == {10: 1.75}

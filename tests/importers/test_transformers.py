@@ -40,9 +40,19 @@ def trained(tmp_path_factory):
     data = [{"inputs": torch.tensor([float(at)]) / 8, "labels": torch.tensor([2.0 * at])} for at in range(8)]
     heard = Heard()
     settings = transformers.TrainingArguments(
-        str(folder), disable_tqdm=True, eval_steps=4, eval_strategy="steps", learning_rate=0.1, logging_steps=2, max_steps=8,
-        per_device_train_batch_size=4, report_to=[], save_steps=4, use_cpu=True, label_names=["labels"],
-    )  # fmt: skip
+        str(folder),
+        disable_tqdm=True,
+        eval_steps=4,
+        eval_strategy="steps",
+        learning_rate=0.1,
+        logging_steps=2,
+        max_steps=8,
+        per_device_train_batch_size=4,
+        report_to=[],
+        save_steps=4,
+        use_cpu=True,
+        label_names=["labels"],
+    )
     transformers.Trainer(Line(), settings, train_dataset=data, eval_dataset=data, callbacks=[heard]).train()
     return folder, heard.logs
 

@@ -31,9 +31,15 @@ Bend = Callable[[Document, float, np.random.Generator], None]
 
 
 def seed_checkpoints(
-    folder: Path, steps: Sequence[int] = CADENCE, *bends: Bend, blocks: int = 6, heads: int = 4, seed: int = 0,
-    loss: Curve | None = None, looks: str = "causal",
-) -> Path:  # fmt: skip
+    folder: Path,
+    steps: Sequence[int] = CADENCE,
+    *bends: Bend,
+    blocks: int = 6,
+    heads: int = 4,
+    seed: int = 0,
+    loss: Curve | None = None,
+    looks: str = "causal",
+) -> Path:
     """Write the seed's checkpoints of a healthy language model, or of what `bends` make of it.
 
     Args:
@@ -104,11 +110,14 @@ def weights_of(values: Map) -> Document:
     """Return the seed's fields of a tensor."""
     counts, edges = np.histogram(values, 16)
     return {
-        "mean": float(values.mean()), "std": float(values.std()), "min": float(values.min()), "max": float(values.max()),
+        "mean": float(values.mean()),
+        "std": float(values.std()),
+        "min": float(values.min()),
+        "max": float(values.max()),
         "percentiles": np.percentile(values, LEVELS).tolist(),
         "histogram": {"bins": edges.tolist(), "counts": counts.tolist()},
         "sampled_grid_32x32": values.round(7).tolist(),
-    }  # fmt: skip
+    }
 
 
 def _norm(name: str, done: float) -> float:

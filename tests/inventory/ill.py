@@ -5,17 +5,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from tests.inventory.forms import (
-    Bend,
-    Curve,
-    Document,
-    attention_of,
-    elements,
-    falling,
-    gradient_of,
-    heads_map,
-    weights_of,
-)
+from tests.inventory.forms import Bend, Curve, Document, attention_of, elements, falling, gradient_of, heads_map, weights_of
 
 
 def loss_is(curve: Curve) -> Bend:

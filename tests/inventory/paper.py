@@ -22,10 +22,14 @@ DSH are panels and checklists, IMP the tables of importance, CPL couplings of se
 | row | what it is about | numbers | rules and causes | shown by |
 |---|---|---|---|---|"""
 PROCEDURES = {
-    "CAD": "`ckaudit.contract.cadence`, FILE001", "TRG": "`ckaudit.recorder.triggers`", "MAP": "`ckaudit triage RUN --questions`",
-    "WF": "*What to do now* of `ckaudit triage RUN`", "SR": "`ckaudit triage RUN --benchmark-drop`",
-    "ARC": "`ckaudit triage RUN --benchmark-drop`, behind SR-3", "ME": "`ckaudit triage RUN --benchmark-drop`, behind SR-3",
-}  # fmt: skip
+    "CAD": "`ckaudit.contract.cadence`, FILE001",
+    "TRG": "`ckaudit.recorder.triggers`",
+    "MAP": "`ckaudit triage RUN --questions`",
+    "WF": "*What to do now* of `ckaudit triage RUN`",
+    "SR": "`ckaudit triage RUN --benchmark-drop`",
+    "ARC": "`ckaudit triage RUN --benchmark-drop`, behind SR-3",
+    "ME": "`ckaudit triage RUN --benchmark-drop`, behind SR-3",
+}
 TEST = "`tests/inventory/test_procedures.py`"
 
 

@@ -19,9 +19,7 @@ FORMS = {
     "log": "a trainer's log",
     "fifteen": "15 points",
 }
-MAP = {
-    "MAP-1": "D1.1", "MAP-2": "D1.2", "MAP-3": "D3.1", "MAP-4": "D2.2", "MAP-5": "D4.1", "MAP-6": "D6.1", "MAP-7": "D6.2",
-}  # fmt: skip
+MAP = {"MAP-1": "D1.1", "MAP-2": "D1.2", "MAP-3": "D3.1", "MAP-4": "D2.2", "MAP-5": "D4.1", "MAP-6": "D6.1", "MAP-7": "D6.2"}
 """The question that each row of the map leads to first."""
 LOGGED_STEPS = tuple(range(0, 5001, 25))
 LOGGED_FEW = (0, 50, 100, 250, 500, 750, 1000, 1500, 2000, 2500, 3000, 3500, 4000, 4500, 5000)

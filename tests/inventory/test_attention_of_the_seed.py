@@ -32,10 +32,13 @@ def graves(report: Report) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("ill", "expected"),
     [
-        ("collapse", {"ATTN001": "sev1"}), ("uniform", {"ATTN003": "sev2"}), ("copies", {"ATTN004": "sev2"}),
-        ("units_die", {"ACT001": "sev2"}), ("activations_explode", {"ACT002": "sev2"}),
+        ("collapse", {"ATTN001": "sev1"}),
+        ("uniform", {"ATTN003": "sev2"}),
+        ("copies", {"ATTN004": "sev2"}),
+        ("units_die", {"ACT001": "sev2"}),
+        ("activations_explode", {"ACT002": "sev2"}),
     ],
-)  # fmt: skip
+)
 def test_an_illness_is_found_in_any_number_of_checkpoints(tmp_path, ill, expected, count):
     assert graves(triage(seed_checkpoints(tmp_path, steps_of(count), SEED[ill], **EVEN))) == expected
 

@@ -17,9 +17,20 @@ from ckaudit.metrics.catalogue import entries
 ROWS = {row: (name, entry) for name, entry in entries().items() for row in entry.rows if row.startswith("M")}
 STRETCHED = (15, 60, 600)
 COUNTS = {
-    "tokens_seen", "steps_seen", "opt_state_finite", "checkpoint_ok", "skipped_updates", "nan_inf_events", "restart_rate",
-    "error_event_rate", "heartbeat_missing", "eval_artifact_hash", "doc_repeat_hotspots", "rtp_prompt_stats", "checkpoint_size",
-}  # fmt: skip
+    "tokens_seen",
+    "steps_seen",
+    "opt_state_finite",
+    "checkpoint_ok",
+    "skipped_updates",
+    "nan_inf_events",
+    "restart_rate",
+    "error_event_rate",
+    "heartbeat_missing",
+    "eval_artifact_hash",
+    "doc_repeat_hotspots",
+    "rtp_prompt_stats",
+    "checkpoint_size",
+}
 """Numbers without noise of their own."""
 
 NOTED = {
@@ -29,15 +40,45 @@ NOTED = {
 """What may be no more than a note, each with its reason."""
 
 FOUND_BY = {
-    "M01": {"DATA010", "VALUE001"}, "M02": {"AMP002"}, "M12": {"NUM001"}, "M13": {"AMP001"}, "M14": {"AMP001"}, "M15": {"AMP001"},
-    "M19": {"ATTN002"}, "M26": {"MOE002"}, "M27": {"MOE001"}, "M29": {"DATA006"}, "M30": {"DATA006"}, "M31": {"DATA007"},
-    "M32": {"DATA007"}, "M33": {"DATA007"}, "M34": {"DATA007"},
-    "M35": {"DATA004"}, "M37": {"DATA005"}, "M38": {"DATA008"}, "M39": {"SYS006"},
-    "M40": {"SYS002"}, "M41": {"SYS006"}, "M42": {"SYS004"}, "M43": {"SYS005"}, "M44": {"SYS001"}, "M45": {"RANK004"},
-    "M47": {"RANK001"}, "M48": {"SAFE001"}, "M49": {"SAFE002"}, "M51": {"SAFE001"}, "M52": {"SAFE003"}, "M56": {"SLIC001"},
-    "M58": {"EVAL002"}, "M60": {"NUM001"}, "M61": {"FILE002"}, "M64": {"SYS007"}, "M65": {"SYS008"}, "M66": {"SYS009"},
+    "M01": {"DATA010", "VALUE001"},
+    "M02": {"AMP002"},
+    "M12": {"NUM001"},
+    "M13": {"AMP001"},
+    "M14": {"AMP001"},
+    "M15": {"AMP001"},
+    "M19": {"ATTN002"},
+    "M26": {"MOE002"},
+    "M27": {"MOE001"},
+    "M29": {"DATA006"},
+    "M30": {"DATA006"},
+    "M31": {"DATA007"},
+    "M32": {"DATA007"},
+    "M33": {"DATA007"},
+    "M34": {"DATA007"},
+    "M35": {"DATA004"},
+    "M37": {"DATA005"},
+    "M38": {"DATA008"},
+    "M39": {"SYS006"},
+    "M40": {"SYS002"},
+    "M41": {"SYS006"},
+    "M42": {"SYS004"},
+    "M43": {"SYS005"},
+    "M44": {"SYS001"},
+    "M45": {"RANK004"},
+    "M47": {"RANK001"},
+    "M48": {"SAFE001"},
+    "M49": {"SAFE002"},
+    "M51": {"SAFE001"},
+    "M52": {"SAFE003"},
+    "M56": {"SLIC001"},
+    "M58": {"EVAL002"},
+    "M60": {"NUM001"},
+    "M61": {"FILE002"},
+    "M64": {"SYS007"},
+    "M65": {"SYS008"},
+    "M66": {"SYS009"},
     "M67": {"RANK003"},
-}  # fmt: skip
+}
 """Rules of one of which a finding is expected; of the other rows PLAY001, or the rules on losses, gradients and attention."""
 
 TOO_SMALL = {("M04", "printed")}
@@ -112,11 +153,15 @@ def test_the_good_shape_is_silent(tmp_path: Path, row: str, length: int | str, f
 
 
 PRINTED = {
-    ("overflow_rate", "good"): [12, 3, 1, 0, 0, 0], ("overflow_rate", "bad"): [12, 10, 12, 15, 14, 13],
-    ("max_attn_logit", "good"): [100, 100, 95, 90, 85, 80], ("max_attn_logit", "bad"): [120, 250, 500, 850, 1100, 1150],
-    ("moe_drop_rate", "good"): [0.2, 0.1, 0, 0, 0, 0], ("moe_drop_rate", "bad"): [0.2, 0.6, 1.2, 1.4, 1.1, 1.3],
-    ("mfu", "good"): [55, 56, 55, 55, 56, 55], ("mfu", "bad"): [55, 54, 48, 46, 45, 46],
-}  # fmt: skip
+    ("overflow_rate", "good"): [12, 3, 1, 0, 0, 0],
+    ("overflow_rate", "bad"): [12, 10, 12, 15, 14, 13],
+    ("max_attn_logit", "good"): [100, 100, 95, 90, 85, 80],
+    ("max_attn_logit", "bad"): [120, 250, 500, 850, 1100, 1150],
+    ("moe_drop_rate", "good"): [0.2, 0.1, 0, 0, 0, 0],
+    ("moe_drop_rate", "bad"): [0.2, 0.6, 1.2, 1.4, 1.1, 1.3],
+    ("mfu", "good"): [55, 56, 55, 55, 56, 55],
+    ("mfu", "bad"): [55, 54, 48, 46, 45, 46],
+}
 """The mission's figures FX-2, FX-3, FX-5 and FX-6, in the units of their axes."""
 
 

@@ -7,9 +7,11 @@ from tests.inventory.sources import ids
 
 SHOWN = [
     (form, row, cell)
-    for form in FORMS if form != "recorder"
-    for row, cell in cells()[form].items() if isinstance(cell, Judged) and not cell.open and row not in MAP
-]  # fmt: skip
+    for form in FORMS
+    if form != "recorder"
+    for row, cell in cells()[form].items()
+    if isinstance(cell, Judged) and not cell.open and row not in MAP
+]
 WRITTEN = sorted({input_of(form, row) for form, row, _ in SHOWN})
 
 

@@ -87,12 +87,15 @@ class Model:
         """Return one checkpoint, with the seed's fields alone unless it is recorded by us."""
         layers = [f"layer.{block}" for block in range(self.blocks)]
         document: dict[str, Any] = {
-            "schema_version": "ck.analysis.v1", "model_scale_hint": "qwen3_0.6b_like", "step": step, "loss": self.loss(step),
+            "schema_version": "ck.analysis.v1",
+            "model_scale_hint": "qwen3_0.6b_like",
+            "step": step,
+            "loss": self.loss(step),
             "weights": {name: self._weights(step, name, recorded=recorded) for name in self.tensors},
             "gradients": {name: {"norm": self.gradient(step, name)} for name in self.tensors},
             "activations": {layer: {"mean": 0.1, "std": 0.45, "sparsity": 0.3} for layer in layers},
             "attention": {layer: self._attention(step, layer) for layer in layers},
-        }  # fmt: skip
+        }
         if recorded:
             updates = {name: self.update(step, name) for name in self.tensors}
             document["weight_deltas"] = {
@@ -104,16 +107,20 @@ class Model:
         mean, std = self._moments(step, name)
         edges = [mean + std * (edge - 4) for edge in range(9)]
         made = {
-            "mean": mean, "std": std, "min": mean - 3.5 * std, "max": mean + 3.5 * std,
+            "mean": mean,
+            "std": std,
+            "min": mean - 3.5 * std,
+            "max": mean + 3.5 * std,
             "percentiles": [mean + std * z for z in (-2.33, -1.64, -0.67, 0, 0.67, 1.64, 2.33)],
             "histogram": {"bins": edges, "counts": [count // (WIDTH if is_norm(name) else 1) for count in COUNTS]},
-        }  # fmt: skip
+        }
         return made | {"numel": sum(made["histogram"]["counts"])} if recorded else made
 
     def _attention(self, step: int, layer: str) -> dict[str, Any]:
         made: dict[str, Any] = {
-            "entropy_per_head": [self.entropy(step, layer)] * HEADS, "max_attn_per_head": [self.sharpest(step, layer)] * HEADS,
-        }  # fmt: skip
+            "entropy_per_head": [self.entropy(step, layer)] * HEADS,
+            "max_attn_per_head": [self.sharpest(step, layer)] * HEADS,
+        }
         if self.logit is not None:
             made["max_logit_per_head"] = [self.logit(step, layer)] * HEADS
         if self.keys:
@@ -128,9 +135,12 @@ class Model:
             (folder / f"analysis_checkpoint_step_{step:08d}.json").write_text(document, encoding="utf-8")
         if recorded:
             facts = {
-                "schema_version": "ck.run.v1", "vocabulary": 512, "sequence_length": KEYS, **self.facts,
+                "schema_version": "ck.run.v1",
+                "vocabulary": 512,
+                "sequence_length": KEYS,
+                **self.facts,
                 "tensors": {name: {"shape": self.shape(name)} | place(name) for name in self.tensors},
-            }  # fmt: skip
+            }
             (folder / "run.json").write_text(json.dumps(facts), encoding="utf-8")
             lines = [json.dumps({"step": step, **self.line(step)}) for step in range(1, self.steps[-1] + 1)]
             (folder / "scalars.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")

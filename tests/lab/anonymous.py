@@ -11,13 +11,23 @@ from ckaudit.contract.files import CHECKPOINT_NAME, SCALARS_NAME, BrokenFile, re
 
 # What `Recorder` finds out by itself, whatever the model.
 OWN = {
-    "schema_version", "source", "parameters", "commit", "lock_hash", "environment", "cadence", "triggers", "world_size",
-    "tensors", "sessions", "model", "dropout", "dropout_module",
-}  # fmt: skip
+    "schema_version",
+    "source",
+    "parameters",
+    "commit",
+    "lock_hash",
+    "environment",
+    "cadence",
+    "triggers",
+    "world_size",
+    "tensors",
+    "sessions",
+    "model",
+    "dropout",
+    "dropout_module",
+}
 # What it has to be told, and what every careful user would tell it: nothing of it is chosen by a fault alone.
-TOLD = {
-    "vocabulary", "sequence_length", "clip_norm", "warmup_steps", "planned_steps", "planned_learning_rate", "loss_ema_beta",
-}  # fmt: skip
+TOLD = {"vocabulary", "sequence_length", "clip_norm", "warmup_steps", "planned_steps", "planned_learning_rate", "loss_ema_beta"}
 HINTS = ("model_scale_hint",)  # words of the user that are repeated in each checkpoint
 
 

@@ -177,9 +177,11 @@ def test_what_a_peer_leaves_behind_is_gone_with_the_process(tmp_path: Path) -> N
     here = tmp_path / "here"
     here.mkdir()
     subprocess.run(
-        [sys.executable, "-m", "ckaudit.lab.peers.ride", "healthy_mlp", "0", "cache"], check=True, cwd=here,
+        [sys.executable, "-m", "ckaudit.lab.peers.ride", "healthy_mlp", "0", "cache"],
+        check=True,
+        cwd=here,
         env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
-    )  # fmt: skip
+    )
     assert [path.name for path in here.rglob("*")] == ["cache", "healthy_mlp.0.peers.json"]
     heard = json.loads((here / "cache" / "healthy_mlp.0.peers.json").read_text())["heard"]["torchmortem"]
     ((_, told),) = heard["found"]

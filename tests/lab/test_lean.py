@@ -46,9 +46,13 @@ def test_a_lean_recording_gets_the_verdicts_of_a_full_one(name: str, tmp_path: P
 def test_no_rule_reads_a_grid() -> None:
     # These look at grids where the recorder gave no number, and ours always does.
     else_sampled = {
-        "head_similarity", "attention_evenness", "uniform_head_fraction", "sampled_upper_mass", "relative_movement",
+        "head_similarity",
+        "attention_evenness",
+        "uniform_head_fraction",
+        "sampled_upper_mass",
+        "relative_movement",
         "weight_statistics_change",
-    }  # fmt: skip
+    }
     read = {metric for rule in rules().values() for metric in rule.metrics if metric.name not in else_sampled}
     paths = {path for metric in read for path in metric.paths}
     assert paths

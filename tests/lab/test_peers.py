@@ -87,16 +87,19 @@ def test_our_table_of_a_log_holds_the_same_numbers(tmp_path: Path) -> None:
     first, second = import_source(tmp_path / "log.csv").rows
     assert first == {"step": 1, "train_loss_raw": 2.5, "learning_rate": 0.1, "time": 1700000000.5}
     assert math.isnan(second.pop("train_loss_raw"))
-    assert second == {
-        "step": 2, "val_loss": 2.0, "grad_global_norm": math.inf, "step_time": 0.5, "dataloader_stall_frac": 0.2
-    }  # fmt: skip
+    assert second == {"step": 2, "val_loss": 2.0, "grad_global_norm": math.inf, "step_time": 0.5, "dataloader_stall_frac": 0.2}
 
 
 def peer(script: str) -> Peer:
     return Peer(
-        name="echo", reads="log", version="1", python=sys.executable, means=(("diverged", "learning_rate_too_high"),),
-        arguments=lambda log: ["-c", script, str(log)], read=runwise.read,
-    )  # fmt: skip
+        name="echo",
+        reads="log",
+        version="1",
+        python=sys.executable,
+        means=(("diverged", "learning_rate_too_high"),),
+        arguments=lambda log: ["-c", script, str(log)],
+        read=runwise.read,
+    )
 
 
 COUNTING = 'import sys; print(\'[["warning", "diverged after %d steps"]]\' % len(open(sys.argv[1]).readlines()))'

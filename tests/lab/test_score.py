@@ -20,11 +20,22 @@ STEPS = (0, 100, 150, 200, 250, 300)
 
 def fault(**said: object) -> Fault:
     told = {
-        "name": "burst", "title": "", "story": "", "change": Change, "group": "data", "truth": "bad_batch",
-        "acceptable": ("noisy_labels",), "symptoms": ("loss_spike", "exploding_gradient"), "consequences": ("overfitting",),
-        "place": ("blocks.1.*", "layer.1"), "dev": Amount(150), "test": Amount(200), "detectable": 10, "family": "gpt",
+        "name": "burst",
+        "title": "",
+        "story": "",
+        "change": Change,
+        "group": "data",
+        "truth": "bad_batch",
+        "acceptable": ("noisy_labels",),
+        "symptoms": ("loss_spike", "exploding_gradient"),
+        "consequences": ("overfitting",),
+        "place": ("blocks.1.*", "layer.1"),
+        "dev": Amount(150),
+        "test": Amount(200),
+        "detectable": 10,
+        "family": "gpt",
         "harmless": False,
-    }  # fmt: skip
+    }
     return Fault(**(told | said))  # type: ignore[arg-type]
 
 
@@ -168,9 +179,19 @@ def test_two_reports_become_one_verdict() -> None:
         path=["p"],
     )
     cause = Diagnosis(
-        cause="bad_batch", title="", confidence=0.5, severity="sev1", symptom="", knob="", inspect="", runbook="",
-        evidence=[Evidence(sentence="", weight=1.0)], explains=[], where="blocks.1", path=["blocks.1", "kernel"],
-    )  # fmt: skip
+        cause="bad_batch",
+        title="",
+        confidence=0.5,
+        severity="sev1",
+        symptom="",
+        knob="",
+        inspect="",
+        runbook="",
+        evidence=[Evidence(sentence="", weight=1.0)],
+        explains=[],
+        where="blocks.1",
+        path=["blocks.1", "kernel"],
+    )
     said = verdict(report(spike, torn, diagnoses=(cause,)), report(torn, gap), checkpoints=(0, 100))
     assert [(each.words, each.first, each.last) for each in said.seen] == [
         (("contract_violation",), 200, 200),
@@ -193,8 +214,12 @@ def test_trainings_are_chosen_by_name_or_by_name_and_seed() -> None:
         return [f"{each.name}.{each.seed}" for each in chosen(splits, only)]
 
     assert ids("dev", only="healthy_m*.1,lr_too_high") == [
-        "lr_too_high.0", "healthy_moe.1", "healthy_mlp.1", "lr_too_high.1", "lr_too_high.2",
-    ]  # fmt: skip
+        "lr_too_high.0",
+        "healthy_moe.1",
+        "healthy_mlp.1",
+        "lr_too_high.1",
+        "lr_too_high.2",
+    ]
     assert ids("test", only="healthy.11") == ["healthy.11"]
     assert len(ids("dev", "test", only="")) == len(ids("dev", only="*")) + len(ids("test", only="*"))
 

@@ -32,12 +32,7 @@ def built(change: Change, *, model: Model = PLAN.model, data: Data = PLAN.data) 
 
 
 def watched(
-    change: Change,
-    look: Callable[[Training], Seen],
-    *,
-    steps: int = 6,
-    model: Model = PLAN.model,
-    data: Data = PLAN.data,
+    change: Change, look: Callable[[Training], Seen], *, steps: int = 6, model: Model = PLAN.model, data: Data = PLAN.data
 ) -> list[Seen]:
     """Train a few steps and return what was seen after each."""
     torch.set_num_threads(1)

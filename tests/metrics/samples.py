@@ -82,15 +82,22 @@ def random_run(seed=0, *, steps=130, gaps=0.1, nans=0.05):
     return Run(
         "random",
         Manifest(
-            schema_version="ck.run.v1", tensors=facts, clip_norm=1.0, vocabulary=17, warmup_steps=20, flops_per_token=1e6,
-            peak_flops=1e12, world_size=4, sessions=sessions,
+            schema_version="ck.run.v1",
+            tensors=facts,
+            clip_norm=1.0,
+            vocabulary=17,
+            warmup_steps=20,
+            flops_per_token=1e6,
+            peak_flops=1e12,
+            world_size=4,
+            sessions=sessions,
         ),
         checkpoint_steps=np.arange(1, steps + 1),
         sections={path: series for path, series in made.items() if "." in path and path not in GRIDS},
         grids={path: _random_grids(seed, steps) for path in GRIDS},
         scalars={path: series for path, series in made.items() if "." not in path},
         texts={"eval_artifact_hash/a": Labels("eval_artifact_hash/a", (1, 50, 101), ("x", "x", "y"))},
-    )  # fmt: skip
+    )
 
 
 @cache

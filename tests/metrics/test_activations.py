@@ -41,21 +41,31 @@ def test_rms_made_of_moments_is_the_rms_of_the_output():
 
 
 def test_recorded_rms_counts_even_where_it_is_nan():
-    run = run_of({
-        "activations.*.rms": {1: {"a": NAN}, 2: {"a": 7.0}},
-        "activations.*.mean": {1: {"a": 3.0, "b": 3.0}},
-        "activations.*.std": {1: {"a": 4.0, "b": 4.0}},
-    })  # fmt: skip
+    run = run_of(
+        {
+            "activations.*.rms": {1: {"a": NAN}, 2: {"a": 7.0}},
+            "activations.*.mean": {1: {"a": 3.0, "b": 3.0}},
+            "activations.*.std": {1: {"a": 4.0, "b": 4.0}},
+        }
+    )
     assert close(cells(activation_rms(run)), {(1, "a"): NAN, (1, "b"): 5.0, (2, "a"): 7.0})
 
 
 @pytest.mark.parametrize(
     ("name", "is_residual"),
     [
-        ("blocks.3", True), ("transformer.h.11", True), ("model.layers.0", True), ("block_1_out", True), ("resid_post", True),
-        ("layer.2.output", True), ("h.0.mlp", False), ("blocks.3.attn", False), ("wte", False), ("mlp.act", False),
+        ("blocks.3", True),
+        ("transformer.h.11", True),
+        ("model.layers.0", True),
+        ("block_1_out", True),
+        ("resid_post", True),
+        ("layer.2.output", True),
+        ("h.0.mlp", False),
+        ("blocks.3.attn", False),
+        ("wte", False),
+        ("mlp.act", False),
     ],
-)  # fmt: skip
+)
 def test_names_tell_which_outputs_are_the_residual_stream(name, is_residual):
     assert bool(residual_rms(run_of({"activations.*.rms": {1: {name: 1.0}}}))) is is_residual
 
@@ -66,10 +76,12 @@ def test_max_abs_of_an_output_is_its_larger_end():
 
 
 def test_dead_fraction_counts_units_and_has_none_of_no_units():
-    run = run_of({
-        "activations.*.dead_units": {1: {"a": 3.0, "b": 0.0, "c": 0.0, "d": 1.0}},
-        "activations.*.units": {1: {"a": 12.0, "b": 8.0, "c": 0.0}},
-    })  # fmt: skip
+    run = run_of(
+        {
+            "activations.*.dead_units": {1: {"a": 3.0, "b": 0.0, "c": 0.0, "d": 1.0}},
+            "activations.*.units": {1: {"a": 12.0, "b": 8.0, "c": 0.0}},
+        }
+    )
     assert close(cells(dead_unit_fraction(run)), {(1, "a"): 0.25, (1, "b"): 0.0})
 
 

@@ -55,20 +55,24 @@ def uniform_entropy(keys, *, causal):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("keys", [2, 17, 512])
 def test_a_uniform_head_has_normalized_entropy_one(keys, causal):
-    run = run_of({
-        ENTROPY: {1: {"l/head.0": uniform_entropy(keys, causal=causal)}},
-        "attention.*.keys": {1: {"l": keys}},
-        "attention.*.causal": {1: {"l": float(causal)}},
-    })  # fmt: skip
+    run = run_of(
+        {
+            ENTROPY: {1: {"l/head.0": uniform_entropy(keys, causal=causal)}},
+            "attention.*.keys": {1: {"l": keys}},
+            "attention.*.causal": {1: {"l": float(causal)}},
+        }
+    )
     assert cells(normalized_attention_entropy(run)) == {(1, "l/head.0"): pytest.approx(1.0)}
 
 
 def test_recorded_normalized_entropy_counts_and_keys_fill_the_rest():
-    run = run_of({
-        "attention.*.normalized_entropy_per_head": {1: {"l/head.0": 0.9}},
-        ENTROPY: {1: {"l/head.0": 0.1, "l/head.1": math.log(4)}, 2: {"l/head.0": NAN, "m/head.0": 1.0, "one/head.0": 0.0}},
-        "attention.*.keys": {1: {"l": 16, "one": 1}},
-    })  # fmt: skip
+    run = run_of(
+        {
+            "attention.*.normalized_entropy_per_head": {1: {"l/head.0": 0.9}},
+            ENTROPY: {1: {"l/head.0": 0.1, "l/head.1": math.log(4)}, 2: {"l/head.0": NAN, "m/head.0": 1.0, "one/head.0": 0.0}},
+            "attention.*.keys": {1: {"l": 16, "one": 1}},
+        }
+    )
     assert close(cells(normalized_attention_entropy(run)), {(1, "l/head.0"): 0.9, (1, "l/head.1"): 0.5, (2, "l/head.0"): NAN})
 
 
@@ -98,8 +102,10 @@ def test_what_is_left_is_over_the_widest_until_then():
     run = run_of({ENTROPY: {step: {"l/head.0": value} for step, value in zip((1, 2, 3, 4), (1.0, 2.0, 0.5, 1.5), strict=True)}})
     assert list(cells(attention_entropy_left(run)).values()) == [1.0, 1.0, 0.25, 0.75]
     assert list(cells(attention_entropy_left(run_of(scalars={"attn_entropy": [2.2, 1.6, 0.1]}))).values()) == [
-        1.0, pytest.approx(1.6 / 2.2), pytest.approx(0.1 / 2.2),
-    ]  # fmt: skip
+        1.0,
+        pytest.approx(1.6 / 2.2),
+        pytest.approx(0.1 / 2.2),
+    ]
 
 
 def of_heads(entropies, largest):

@@ -55,10 +55,15 @@ def honest(seed=0, *, beta=0.98, zero_start=False, ppl_of="ema", pads=1.0, digit
     }
     val = {step: 2.2 + 8.0 * step**-0.5 for step in range(50, STEPS + 1, 50)}
     kept = steps % every == 0
-    scalars = {name: column(_rounded(values, digits if name != "time" else 3)[kept].tolist(), name=name, steps=steps[kept])
-               for name, values in log.items()}  # fmt: skip
-    for name, values in (("val_loss", val), ("val_ppl", {step: math.exp(each) for step, each in val.items()}),
-                         ("train_val_gap", {step: each - ema[step - 1] for step, each in val.items()})):  # fmt: skip
+    scalars = {
+        name: column(_rounded(values, digits if name != "time" else 3)[kept].tolist(), name=name, steps=steps[kept])
+        for name, values in log.items()
+    }
+    for name, values in (
+        ("val_loss", val),
+        ("val_ppl", {step: math.exp(each) for step, each in val.items()}),
+        ("train_val_gap", {step: each - ema[step - 1] for step, each in val.items()}),
+    ):
         scalars[name] = column([_round(each, digits) for each in values.values()], name=name, steps=list(values))
     return Run("honest", run_of(**FACTS).manifest, scalars=scalars)
 
@@ -76,10 +81,19 @@ def contradicted(run):
 
 
 CONVENTIONS = [
-    {}, {"beta": 0.9}, {"beta": 0.999}, {"beta": 0.999, "zero_start": True}, {"ppl_of": "raw"}, {"ppl_of": "window"},
-    {"pads": 1.5}, {"digits": 4}, {"digits": 2}, {"every": 10}, {"counting_evals": False},
+    {},
+    {"beta": 0.9},
+    {"beta": 0.999},
+    {"beta": 0.999, "zero_start": True},
+    {"ppl_of": "raw"},
+    {"ppl_of": "window"},
+    {"pads": 1.5},
+    {"digits": 4},
+    {"digits": 2},
+    {"every": 10},
+    {"counting_evals": False},
     {"every": 10, "digits": 2, "ppl_of": "raw"},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -236,10 +250,7 @@ def test_claims_by_label_keep_their_label():
 
 def test_a_clock_in_whole_seconds_says_nothing_of_fast_steps():
     steps = np.arange(1, 201)
-    scalars = {
-        "time": column((1.7e9 + steps // 100).tolist(), name="time"),
-        "step_time": column([0.01] * 200, name="step_time"),
-    }
+    scalars = {"time": column((1.7e9 + steps // 100).tolist(), name="time"), "step_time": column([0.01] * 200, name="step_time")}
     assert not claimed_value(Run("coarse", scalars=scalars))
 
 
@@ -264,8 +275,11 @@ def test_an_average_since_the_start_is_a_convention_too():
     seconds = np.where(np.arange(600) == 3, 60.0, 0.5)
     clock, so_far = np.cumsum(seconds), np.cumsum(seconds) / np.arange(1, 601)
     columns = {
-        "time": 1.7e9 + clock, "step_time": so_far, "tokens_seen": 100.0 * np.arange(1, 601), "tokens_per_sec": 100.0 / so_far,
-    }  # fmt: skip
+        "time": 1.7e9 + clock,
+        "step_time": so_far,
+        "tokens_seen": 100.0 * np.arange(1, 601),
+        "tokens_per_sec": 100.0 / so_far,
+    }
     scalars = {name: column(values.tolist(), name=name) for name, values in columns.items()}
     assert contradicted(Run("compiled", scalars=scalars)) == set()
 

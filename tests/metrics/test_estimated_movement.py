@@ -69,8 +69,9 @@ def test_the_largest_change_of_any_statistic():
 def test_a_percentile_alone_shows_a_change():
     sections = _sections({10: {"w": START}, 20: {"w": START}})
     sections["weights.*.percentiles"] = {
-        10: {"w/percentile.0": -0.02, "w/percentile.1": 0.02}, 20: {"w/percentile.0": -0.02, "w/percentile.1": 0.021}
-    }  # fmt: skip
+        10: {"w/percentile.0": -0.02, "w/percentile.1": 0.02},
+        20: {"w/percentile.0": -0.02, "w/percentile.1": 0.021},
+    }
     found = cells(weight_statistics_change(run_of(sections)))
     assert close(found, {(20, "w"): 0.001 / float(np.sqrt(np.mean(START**2)))}, 1e-9)
 

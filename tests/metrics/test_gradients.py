@@ -179,9 +179,11 @@ def test_black_boxes_give_a_row_of_every_step_they_hold_once(tmp_path):
     boxes = {50: ([48, 49, 50], {"a": [1.0, 2.0, 3.0], "b": [4.0, None, "NaN"]}), 51: ([49, 50, 51], {"a": [9.0, 9.0, 5.0]})}
     for step, (steps, columns) in boxes.items():
         document = {
-            "schema_version": "ck.analysis.v1", "step": step, "event_step": step,
+            "schema_version": "ck.analysis.v1",
+            "step": step,
+            "event_step": step,
             "history": {"steps": steps, "loss": [1.0, 1.0, 1.0], "gradient_norms": columns},
-        }  # fmt: skip
+        }
         (tmp_path / f"analysis_checkpoint_step_{step:08d}.json").write_text(json.dumps(document))
     found = boxed_gradient_norm(read_run(tmp_path, reads=boxed_gradient_norm.paths))
     expected = {(48, "a"): 1.0, (49, "a"): 2.0, (50, "a"): 3.0, (51, "a"): 5.0, (48, "b"): 4.0, (50, "b"): NAN}
@@ -189,8 +191,10 @@ def test_black_boxes_give_a_row_of_every_step_they_hold_once(tmp_path):
 
 
 def test_grad_to_weight_meets_on_shared_steps_and_tensors():
-    run = run_of({
-        NORMS: {1: {"a": 1.0, "b": 2.0}, 2: {"b": 3.0, "a": NAN}, 3: {"a": 4.0}},
-        "weights.*.frobenius_norm": {0: {"b": 7.0}, 1: {"b": 4.0, "a": 0.0, "c": 1.0}, 2: {"a": 1.0}, 4: {"a": 1.0}},
-    })  # fmt: skip
+    run = run_of(
+        {
+            NORMS: {1: {"a": 1.0, "b": 2.0}, 2: {"b": 3.0, "a": NAN}, 3: {"a": 4.0}},
+            "weights.*.frobenius_norm": {0: {"b": 7.0}, 1: {"b": 4.0, "a": 0.0, "c": 1.0}, 2: {"a": 1.0}, 4: {"a": 1.0}},
+        }
+    )
     assert close(cells(grad_to_weight(run)), {(1, "b"): 0.5, (2, "a"): NAN})

@@ -29,9 +29,12 @@ def placed(offset):
 
 FIRST = causal(np.where(np.arange(N) == 0, 40.0, 0.1) * np.ones((N, N)))
 HEADS = {
-    "positional": placed(-1), "first_token": FIRST, "diagonal": placed(0), "uniform": causal(np.ones((N, N))),
+    "positional": placed(-1),
+    "first_token": FIRST,
+    "diagonal": placed(0),
+    "uniform": causal(np.ones((N, N))),
     "content": causal(np.random.default_rng(0).gamma(0.2, 1.0, (N, N)) + 1e-6),
-}  # fmt: skip
+}
 
 
 def test_each_kind_is_recognised_from_its_map():
@@ -56,8 +59,9 @@ def test_similarity_against_a_loop_over_pairs():
     for head in range(4):
         pairs = [
             float((maps[head] * maps[other]).sum() / math.sqrt((maps[head] ** 2).sum() * (maps[other] ** 2).sum()))
-            for other in range(4) if other != head
-        ]  # fmt: skip
+            for other in range(4)
+            if other != head
+        ]
         expected.append(max(pairs))
     found = head_similarity(run_of(grids={PATH: {(5, "a"): maps, (9, "b"): maps[:1]}}))
     assert found.values[0, :4] == pytest.approx(expected)
@@ -92,8 +96,11 @@ def test_grids_and_kinds_are_read_from_files_where_asked_for(tmp_path, encoding,
     run = read_run(tmp_path, reads=head_kind.reads)
     kinds = {label: KINDS[int(value)] for (_, label), value in cells(head_kind(run)).items()}
     assert kinds == {
-        "layer.0/head.0": "diagonal", "layer.0/head.1": "first_token", "layer.1/head.0": "uniform", "layer.1/head.1": "content",
-    }  # fmt: skip
+        "layer.0/head.0": "diagonal",
+        "layer.0/head.1": "first_token",
+        "layer.1/head.0": "uniform",
+        "layer.1/head.1": "content",
+    }
     assert run.until(6).grid("attention", field).steps == ()
     assert not read_run(tmp_path).grids
 

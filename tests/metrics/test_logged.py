@@ -7,10 +7,22 @@ from ckaudit.metrics import metrics
 from tests.metrics.samples import NAN, cells, close, run_of
 
 LOGGED = [
-    "source_mix_share", "language_share", "filter_reject_rate", "bytes_per_token", "seq_len_p50_p95", "pad_fraction",
-    "near_dup_rate", "train_val_overlap", "doc_repeat_hotspots", "gpu_util", "data_toxicity_rate", "rtp_toxicity_prob",
-    "rtp_prompt_stats", "pii_hit_rate", "microbench_score",
-]  # fmt: skip
+    "source_mix_share",
+    "language_share",
+    "filter_reject_rate",
+    "bytes_per_token",
+    "seq_len_p50_p95",
+    "pad_fraction",
+    "near_dup_rate",
+    "train_val_overlap",
+    "doc_repeat_hotspots",
+    "gpu_util",
+    "data_toxicity_rate",
+    "rtp_toxicity_prob",
+    "rtp_prompt_stats",
+    "pii_hit_rate",
+    "microbench_score",
+]
 
 
 @pytest.mark.parametrize("name", LOGGED)

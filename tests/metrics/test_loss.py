@@ -79,10 +79,12 @@ def test_one_spike_just_before_an_evaluation_does_not_move_the_gap():
 
 
 def test_gap_uses_the_logged_average_at_or_before_the_evaluation():
-    run = run_of(scalars={
-        "train_loss_ema": {1: {"train_loss_ema": 5.0}, 10: {"train_loss_ema": 3.0}},
-        "val_loss": {0: {"a": 9.0, "b": 9.0}, 9: {"a": 6.0}, 10: {"a": NAN, "b": 4.0}},
-    })  # fmt: skip
+    run = run_of(
+        scalars={
+            "train_loss_ema": {1: {"train_loss_ema": 5.0}, 10: {"train_loss_ema": 3.0}},
+            "val_loss": {0: {"a": 9.0, "b": 9.0}, 9: {"a": 6.0}, 10: {"a": NAN, "b": 4.0}},
+        }
+    )
     assert close(cells(train_val_gap(run)), {(9, "a"): 1.0, (10, "a"): NAN, (10, "b"): 1.0})
 
 

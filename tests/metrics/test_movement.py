@@ -35,9 +35,10 @@ def test_steps_are_measured_in_rates_and_only_those_of_matrices():
     shapes = {"w": [2, 8], "v": [4, 16], "bias": [16], "none": [0, 4]}
     moved = {10: {"w": 0.4, "v": 0.8, "bias": 9.0, "none": 0.0}, 20: {"w": 0.8, "none": 0.0}, 30: {"w": 1.0}}
     run = run_of(
-        {"weight_deltas.*.norm": moved}, {"learning_rate": {1: {"a": 0.5, "b": 0.1}, 15: {"a": 0.25}, 25: {"a": 0.0, "b": 0.0}}},
+        {"weight_deltas.*.norm": moved},
+        {"learning_rate": {1: {"a": 0.5, "b": 0.1}, 15: {"a": 0.25}, 25: {"a": 0.0, "b": 0.0}}},
         tensors={name: TensorFacts(shape=shape) for name, shape in shapes.items()},
-    )  # fmt: skip
+    )
     assert close(cells(step_over_rate(run)), {(10, "w"): 0.2, (10, "v"): 0.2, (20, "w"): 0.8})
     assert not step_over_rate(run_of({"weight_deltas.*.norm": moved}, {"learning_rate": [0.5] * 30}))
 
@@ -55,8 +56,11 @@ def test_adam_on_noise_moves_by_the_share_that_the_text_gives():
 
 
 def test_replays_are_as_recorded():
-    rows = {"replay.identical": {10: {"x": 1.0}, 20: {"x": 0.0}}, "replay.loss_diff": {20: {"x": 1e-7}},
-            "replay.first_difference": {20: {"x": 13.0}}}  # fmt: skip
+    rows = {
+        "replay.identical": {10: {"x": 1.0}, 20: {"x": 0.0}},
+        "replay.loss_diff": {20: {"x": 1e-7}},
+        "replay.first_difference": {20: {"x": 13.0}},
+    }
     run = run_of(rows)
     assert cells(replay_identical(run)) == {(10, "x"): 1.0, (20, "x"): 0.0}
     assert cells(replay_loss_diff(run)) == {(20, "x"): 1e-7}

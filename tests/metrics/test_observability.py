@@ -60,9 +60,11 @@ def test_places_that_are_not_finite_are_counted_by_hand():
         "gradients.*.nonfinite_count": {2: {"a": 9.0}, 3: {"a": 1.0}},
     }
     scalars = {
-        "train_loss_raw": [1.0, 1.0, NAN, 1.0], "grad_global_norm": [1.0, math.inf, math.inf, 1.0],
-        "skipped_updates": [0.0, 1.0, 0.0, 0.0], "nan_inf_events": [2.0, None, 1.0, None],
-    }  # fmt: skip
+        "train_loss_raw": [1.0, 1.0, NAN, 1.0],
+        "grad_global_norm": [1.0, math.inf, math.inf, 1.0],
+        "skipped_updates": [0.0, 1.0, 0.0, 0.0],
+        "nan_inf_events": [2.0, None, 1.0, None],
+    }
     assert values(nan_inf_events(run_of(sections, scalars))) == {1: 2.0, 2: 0.0, 3: 4.0, 4: 1.0}
 
 
@@ -96,5 +98,8 @@ def test_a_rank_without_a_fresh_sign_of_life_is_missing():
     path = "rank_facts.heartbeat"
     assert values(heartbeat_missing(run_of({path: beats}))) == {10: 0.0, 20: 1.0, 30: 1.0}
     assert values(heartbeat_missing(run_of({path: beats}, {"heartbeat_missing": [5.0]}, world_size=4))) == {
-        1: 5.0, 10: 1.0, 20: 2.0, 30: 2.0,
-    }  # fmt: skip
+        1: 5.0,
+        10: 1.0,
+        20: 2.0,
+        30: 2.0,
+    }

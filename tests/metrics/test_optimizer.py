@@ -3,14 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ckaudit.metrics.optimizer import (
-    clip_coefficient,
-    grad_clip_rate,
-    learning_rate,
-    loss_scale,
-    overflow_rate,
-    skipped_updates,
-)
+from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate, loss_scale, overflow_rate, skipped_updates
 from tests.metrics.samples import NAN, cells, close, run_of
 
 

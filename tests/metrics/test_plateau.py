@@ -7,12 +7,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from ckaudit.metrics.plateau import (
-    steps_since_improvement,
-    train_loss_slope,
-    val_slope,
-    val_slope_p,
-)
+from ckaudit.metrics.plateau import steps_since_improvement, train_loss_slope, val_slope, val_slope_p
 from ckaudit.run.run import Run
 from tests.metrics.samples import NAN, cells, column, run_of
 

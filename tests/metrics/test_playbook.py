@@ -11,8 +11,11 @@ def test_playbook_numbers_are_the_logged_ones_by_name_and_label():
     residual = {10: {"h.0": 1.0, "h.1": 2.0}, 20: {"h.0": 3.0}}
     run = run_of(scalars={"residual_rms": residual, "checkpoint_time": [4.0], "train_loss_raw": [5.0]})
     assert cells(playbook_numbers(run)) == {
-        (1, "checkpoint_time"): 4.0, (10, "residual_rms/h.0"): 1.0, (10, "residual_rms/h.1"): 2.0, (20, "residual_rms/h.0"): 3.0,
-    }  # fmt: skip
+        (1, "checkpoint_time"): 4.0,
+        (10, "residual_rms/h.0"): 1.0,
+        (10, "residual_rms/h.1"): 2.0,
+        (20, "residual_rms/h.0"): 3.0,
+    }
 
 
 def test_a_perplexity_is_left_out_where_its_loss_was_logged():

@@ -68,9 +68,7 @@ def test_rate_over_peak_against_a_loop():
 def test_a_million_steps_take_no_loop():
     steps = np.arange(1, 1_000_001)
     series = column([1.0], name="tokens_seen")
-    many = type(series)(
-        "tokens_seen", "1", steps, ("tokens_seen",), steps[:, None] * 512.0, np.ones((1_000_000, 1), bool)
-    )  # fmt: skip
+    many = type(series)("tokens_seen", "1", steps, ("tokens_seen",), steps[:, None] * 512.0, np.ones((1_000_000, 1), bool))
     sizes = tokens_per_update(Run("long", scalars={"tokens_seen": many}))
     assert len(sizes.steps) == 999_999
     assert set(sizes.values.ravel().tolist()) == {512.0}

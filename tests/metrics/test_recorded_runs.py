@@ -141,8 +141,10 @@ def test_ranks_tell_their_own_times_and_share_their_weights(run):
 
 
 def test_a_step_is_waiting_exchanging_and_computing(run):
-    parts = [{step: line[name] for step, line in logged().items() if name in line} for name in
-             ("dataloader_stall_frac", "comm_time_frac", "compute_time_frac")]  # fmt: skip
+    parts = [
+        {step: line[name] for step, line in logged().items() if name in line}
+        for name in ("dataloader_stall_frac", "comm_time_frac", "compute_time_frac")
+    ]
     assert parts[1] == values(run, "comm_time_frac")
     assert parts[2] == values(run, "compute_time_frac")
     assert all(0.9 < sum(part[step] for part in parts) < 1.1 for step in parts[2])  # medians, each of its own
@@ -231,8 +233,10 @@ def test_probes_of_training_leave_the_held_out_ones_behind(run):
     for step, probes in section("probes").items():
         if "seen_0" not in probes:
             continue
-        groups = {group: [each for name, each in probes.items() if name.startswith(start)]
-                  for group, start in (("train", "seen"), ("held_out", "unseen"))}  # fmt: skip
+        groups = {
+            group: [each for name, each in probes.items() if name.startswith(start)]
+            for group, start in (("train", "seen"), ("held_out", "unseen"))
+        }
         match = {group: np.mean([each["exact_match"] for each in found]) for group, found in groups.items()}
         assert at(run, "probe_accuracy", step) == pytest.approx(match)
         assert values(run, "memorization_gap")[step] == pytest.approx(match["train"] - match["held_out"])

@@ -4,13 +4,7 @@ import math
 
 import numpy as np
 
-from ckaudit.metrics.routing import (
-    expert_entropy,
-    expert_imbalance,
-    moe_drop_rate,
-    moe_load_balance_loss,
-    moe_util_entropy,
-)
+from ckaudit.metrics.routing import expert_entropy, expert_imbalance, moe_drop_rate, moe_load_balance_loss, moe_util_entropy
 from tests.metrics.samples import NAN, cells, close, run_of
 
 ROWS = {

@@ -8,13 +8,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.power_law import fit_power_law
-from ckaudit.metrics.scaling import (
-    entropy_floor,
-    loss_above_floor,
-    scaling_law_exponent,
-    scaling_law_residual,
-    unigram_entropy,
-)
+from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, scaling_law_exponent, scaling_law_residual, unigram_entropy
 from ckaudit.run.run import Run
 from tests.metrics.samples import NAN, cells, column, run_of
 
@@ -119,10 +113,15 @@ def test_a_million_points_are_fitted_in_a_few_seconds():
 @pytest.mark.parametrize(
     ("ways", "match", "expected"),
     [
-        ({"a": "bidirectional"}, None, False), ({"a": "causal", "b": "cross"}, None, False), ({"a": "causal"}, None, True),
-        ({}, None, True), ({"a": "bidirectional"}, 1.0, True), ({"a": "bidirectional"}, 0.1, False), ({"a": "causal"}, 0.1, True),
+        ({"a": "bidirectional"}, None, False),
+        ({"a": "causal", "b": "cross"}, None, False),
+        ({"a": "causal"}, None, True),
+        ({}, None, True),
+        ({"a": "bidirectional"}, 1.0, True),
+        ({"a": "bidirectional"}, 0.1, False),
+        ({"a": "causal"}, 0.1, True),
     ],
-)  # fmt: skip
+)
 def test_the_tokens_of_the_inputs_tell_nothing_of_masked_words_or_a_translation(ways, match, expected):
     rows = {"data.token_histogram": {10: {"b.0": 2.0, "b.1": 1.0}}}
     if match is not None:

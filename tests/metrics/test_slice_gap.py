@@ -30,17 +30,22 @@ def test_other_slices_have_no_tau():
 
 def test_losses_of_the_batch_will_do_at_the_steps_that_have_both():
     run = run_of(
-        scalars={"loss_regular": {1: {"loss_regular": 2.0}, 3: {"loss_regular": 1.5}},
-                 "loss_irregular": {1: {"loss_irregular": 2.1}, 2: {"loss_irregular": 9.0}, 3: {"loss_irregular": 2.5}}}
-    )  # fmt: skip
+        scalars={
+            "loss_regular": {1: {"loss_regular": 2.0}, 3: {"loss_regular": 1.5}},
+            "loss_irregular": {1: {"loss_irregular": 2.1}, 2: {"loss_irregular": 9.0}, 3: {"loss_irregular": 2.5}},
+        }
+    )
     assert close(values(tau(run)), {1: 0.1, 3: 1.0}, 1e-9)
 
 
 def test_held_out_slices_count_before_those_of_the_batch():
     run = run_of(
-        scalars={"loss_regular": {1: {"loss_regular": 0.0}}, "loss_irregular": {1: {"loss_irregular": 9.0}},
-                 "slice_val_loss": {1: {"regular": 1.0, "irregular": 1.25}}}
-    )  # fmt: skip
+        scalars={
+            "loss_regular": {1: {"loss_regular": 0.0}},
+            "loss_irregular": {1: {"loss_irregular": 9.0}},
+            "slice_val_loss": {1: {"regular": 1.0, "irregular": 1.25}},
+        }
+    )
     assert close(values(tau(run)), {1: 0.25})
 
 

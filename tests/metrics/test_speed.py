@@ -63,9 +63,7 @@ def test_tokens_per_second_and_utilisation_against_a_loop():
 def test_a_published_utilisation_comes_out():
     """PaLM 540B: 238.3K tokens/s on 6,144 chips of 275 TFLOP/s, 46.2 % (Chowdhery et al. 2022, table 3 and appendix B)."""
     attention = 12 * 118 * 48 * 256 * 2048
-    run = run_of(
-        scalars={"tokens_per_sec": [238_300.0]}, flops_per_token=6 * 540.35e9 + attention, peak_flops=6144 * 275e12
-    )  # fmt: skip
+    run = run_of(scalars={"tokens_per_sec": [238_300.0]}, flops_per_token=6 * 540.35e9 + attention, peak_flops=6144 * 275e12)
     assert values(mfu(run))[1] == pytest.approx(0.462, abs=2e-3)
 
 

@@ -35,21 +35,25 @@ def test_norm_made_of_moments_is_the_norm_of_the_tensor():
 
 
 def test_recorded_norm_counts_and_moments_fill_its_gaps():
-    run = run_of({
-        "weights.*.frobenius_norm": {1: {"a": 5.0}, 2: {"a": NAN}},
-        "weights.*.numel": {1: {"a": 4, "b": 4}, 3: {"a": 4, "b": 4}},
-        "weights.*.mean": {1: {"a": 1.0, "b": 3.0}, 3: {"a": 0.0, "b": NAN}},
-        "weights.*.std": {1: {"a": 1.0, "b": 4.0}, 3: {"b": 1.0}},
-    })  # fmt: skip
+    run = run_of(
+        {
+            "weights.*.frobenius_norm": {1: {"a": 5.0}, 2: {"a": NAN}},
+            "weights.*.numel": {1: {"a": 4, "b": 4}, 3: {"a": 4, "b": 4}},
+            "weights.*.mean": {1: {"a": 1.0, "b": 3.0}, 3: {"a": 0.0, "b": NAN}},
+            "weights.*.std": {1: {"a": 1.0, "b": 4.0}, 3: {"b": 1.0}},
+        }
+    )
     assert close(cells(weight_norm(run)), {(1, "a"): 5.0, (1, "b"): 10.0, (2, "a"): NAN, (3, "b"): NAN})
 
 
 def test_update_to_weight_takes_the_recorded_ratio_first():
-    run = run_of({
-        "weight_deltas.*.relative": {1: {"a": 0.5}},
-        "weight_deltas.*.norm": {1: {"a": 1.0, "b": 1.0, "c": 1.0}, 2: {"a": NAN, "b": 2.0}},
-        "weights.*.frobenius_norm": {0: {"a": 9.0}, 1: {"a": 4.0, "b": 4.0, "c": 0.0}, 2: {"a": 4.0}},
-    })  # fmt: skip
+    run = run_of(
+        {
+            "weight_deltas.*.relative": {1: {"a": 0.5}},
+            "weight_deltas.*.norm": {1: {"a": 1.0, "b": 1.0, "c": 1.0}, 2: {"a": NAN, "b": 2.0}},
+            "weights.*.frobenius_norm": {0: {"a": 9.0}, 1: {"a": 4.0, "b": 4.0, "c": 0.0}, 2: {"a": 4.0}},
+        }
+    )
     assert close(cells(update_to_weight(run)), {(1, "a"): 0.5, (1, "b"): 0.25, (2, "a"): NAN})
 
 
@@ -57,10 +61,12 @@ def test_global_update_is_that_of_all_tensors_laid_end_to_end():
     rng = np.random.default_rng(1)
     old = {name: rng.normal(size=6) for name in "ab"}
     new = {name: values + rng.normal(size=6) / 100 for name, values in old.items()}
-    run = run_of({
-        "weight_deltas.*.norm": {4: {name: float(np.linalg.norm(new[name] - old[name])) for name in "ab"}},
-        "weights.*.frobenius_norm": {4: {**{name: float(np.linalg.norm(new[name])) for name in "ab"}, "frozen": 99.0}},
-    })  # fmt: skip
+    run = run_of(
+        {
+            "weight_deltas.*.norm": {4: {name: float(np.linalg.norm(new[name] - old[name])) for name in "ab"}},
+            "weights.*.frobenius_norm": {4: {**{name: float(np.linalg.norm(new[name])) for name in "ab"}, "frozen": 99.0}},
+        }
+    )
     moved, size = (np.linalg.norm(np.concatenate(parts)) for parts in ([new[n] - old[n] for n in "ab"], [new[n] for n in "ab"]))
     assert [*cells(update_to_weight_global(run)).values()] == [pytest.approx(float(moved / size))]
 
@@ -72,10 +78,12 @@ def test_logged_global_update_counts():
 
 
 def test_max_abs_is_the_larger_end():
-    run = run_of({
-        "weights.*.min": {1: {"a": -3.0, "b": 1.0, "c": -1.0}, 2: {"a": NAN}},
-        "weights.*.max": {1: {"a": 2.0, "b": 4.0}, 2: {"a": 1.0}},
-    })  # fmt: skip
+    run = run_of(
+        {
+            "weights.*.min": {1: {"a": -3.0, "b": 1.0, "c": -1.0}, 2: {"a": NAN}},
+            "weights.*.max": {1: {"a": 2.0, "b": 4.0}, 2: {"a": 1.0}},
+        }
+    )
     assert close(cells(weight_max_abs(run)), {(1, "a"): 3.0, (1, "b"): 4.0, (2, "a"): NAN})
 
 

@@ -9,9 +9,12 @@ from ckaudit.run.read import read_run
 from tests.metrics.samples import NAN, cells, close, run_of
 
 READS = (
-    "weights.*.dtype", "activations.*.dtype", "optimizer.trainable_without_optimizer", "rank_facts.parameter_hash",
+    "weights.*.dtype",
+    "activations.*.dtype",
+    "optimizer.trainable_without_optimizer",
+    "rank_facts.parameter_hash",
     "optimizer.name",
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -24,13 +27,19 @@ def written(tmp_path):
             json.dump(document, file)
 
     write(
-        "", 10, weights={"w": {"dtype": "float32"}, "v": {"dtype": "int4"}}, activations={"a": {"dtype": "bfloat16"}, "b": {}},
+        "",
+        10,
+        weights={"w": {"dtype": "float32"}, "v": {"dtype": "int4"}},
+        activations={"a": {"dtype": "bfloat16"}, "b": {}},
         optimizer={"trainable_without_optimizer": [], "name": "SGD"},
-    )  # fmt: skip
+    )
     write(
-        "", 20, weights={"w": {"dtype": "float16"}, "v": {"dtype": "int4"}}, activations={"a": {"dtype": "float32"}, "b": {}},
+        "",
+        20,
+        weights={"w": {"dtype": "float16"}, "v": {"dtype": "int4"}},
+        activations={"a": {"dtype": "float32"}, "b": {}},
         optimizer={"trainable_without_optimizer": ["w", "v"], "name": "AdamW"},
-    )  # fmt: skip
+    )
     write("", 30, optimizer={"name": "SGD+Adam"})
     write("", 40, optimizer={"state_finite": True})
     for step, hashes in ((10, ("sum64:ab", "sum64:ab", "sum64:ab")), (20, ("sum64:ab", "sum64:ab", "sum64:cd"))):

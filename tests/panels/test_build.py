@@ -226,10 +226,12 @@ def test_names_are_data(tmp_path: Path) -> None:
     stats = {"norm": 1.0, "histogram": {"bins": [0.0, 1.0, 2.0], "counts": [1, 3]}}
     for step in (10, 20):
         checkpoint = {
-            "schema_version": "ck.analysis.v1", "step": step, "loss": 2.0,
+            "schema_version": "ck.analysis.v1",
+            "step": step,
+            "loss": 2.0,
             "weights": {HOSTILE: {"shape": [2, 2], "frobenius_norm": 1.0, "sampled_grid_32x32": [[1.0, "NaN"], [2.0, 3.0]]}},
             "gradients": {HOSTILE: stats},
-        }  # fmt: skip
+        }
         file = tmp_path / f"analysis_checkpoint_step_{step:08d}.json"
         file.write_bytes(msgspec.json.encode(checkpoint))
     run, report = opened(tmp_path)

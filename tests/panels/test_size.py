@@ -20,9 +20,13 @@ LARGEST = 3_000_000
 
 def stats(rng: Generator, *, matrix: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "numel": 4096, "mean": rng.normal() / 100, "std": rng.random(), "min": -rng.random(), "max": rng.random(),
+        "numel": 4096,
+        "mean": rng.normal() / 100,
+        "std": rng.random(),
+        "min": -rng.random(),
+        "max": rng.random(),
         "histogram": {"bins": {"range": [-1.0, 1.0], "count": 64}, "counts": rng.integers(0, 99_999, 64).tolist()},
-    }  # fmt: skip
+    }
     return found | ({"sampled_grid_32x32": encode_grid(rng.normal(size=(32, 32)), "q8")} if matrix else {})
 
 
@@ -32,7 +36,9 @@ def checkpoint(rng: Generator, step: int) -> dict[str, Any]:
     # Matrices of three layers are enough: no more are drawn, and the files stay small.
     drawn = {name: matrix and int(name.split(".")[1]) in (0, 12, 24) for name, matrix in names.items()}
     return {
-        "schema_version": "ck.analysis.v1", "step": step, "loss": 3.0 + rng.normal() / 10,
+        "schema_version": "ck.analysis.v1",
+        "step": step,
+        "loss": 3.0 + rng.normal() / 10,
         "weights": {n: stats(rng, matrix=drawn[n]) | {"frobenius_norm": 1 + rng.random(), "spectral_norm": 1.0} for n in names},
         "gradients": {n: stats(rng, matrix=drawn[n]) | {"norm": rng.random(), "zero_fraction": rng.random()} for n in names},
         "weight_deltas": {n: {"norm": rng.random(), "relative": rng.random() / 99, "moved": rng.random()} for n in names},
@@ -42,14 +48,18 @@ def checkpoint(rng: Generator, step: int) -> dict[str, Any]:
         },
         "attention": {
             f"layer.{layer}": {
-                "entropy_per_head": heads, "normalized_entropy_per_head": heads, "sharp_share_per_head": heads,
-                "max_logit_per_head": heads, "upper_triangle_mass_per_head": heads, "nearest_similarity_per_head": heads,
+                "entropy_per_head": heads,
+                "normalized_entropy_per_head": heads,
+                "sharp_share_per_head": heads,
+                "max_logit_per_head": heads,
+                "upper_triangle_mass_per_head": heads,
+                "nearest_similarity_per_head": heads,
                 "kind_per_head": ["content"] * HEADS,
                 **({"sampled_qk_grid_32x32_per_head": encode_grid(rng.random((HEADS, 32, 32)), "q8")} if layer % 6 == 0 else {}),
             }
             for layer in range(LAYERS)
         },
-    }  # fmt: skip
+    }
 
 
 def write(folder: Path) -> None:

@@ -12,9 +12,17 @@ from ckaudit.policy.baseline import Baseline, accepted, is_same
 from tests.policy.conftest import RUNS
 
 FINDING = Finding(
-    code="GRAD003", name="dead_parameter", severity="sev2", message="8 tensors get no gradient", where="a",
-    also=["b", "c", "d"], first_step=200, last_step=300, worst_step=250, value=1e-12,
-)  # fmt: skip
+    code="GRAD003",
+    name="dead_parameter",
+    severity="sev2",
+    message="8 tensors get no gradient",
+    where="a",
+    also=["b", "c", "d"],
+    first_step=200,
+    last_step=300,
+    worst_step=250,
+    value=1e-12,
+)
 
 
 def changed(**what):

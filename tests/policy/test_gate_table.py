@@ -20,9 +20,11 @@ def test_it_says_what_a_canary_is_held_to(tmp_path):
         'incomparable = "fail"\nexpect = ["config.learning_rate"]\n',
     )
     assert terms == Terms(
-        questions=("loss", "speed"), allow={"speed": "10%", "final_loss": 0.02}, incomparable="fail",
+        questions=("loss", "speed"),
+        allow={"speed": "10%", "final_loss": 0.02},
+        incomparable="fail",
         expect=["config.learning_rate"],
-    )  # fmt: skip
+    )
     assert terms.counts() == ["final_loss", "smoothed_loss", "loss_at_equal_tokens", "speed"]
     assert (terms.allowance("speed"), terms.allowance("final_loss"), terms.allowance("smoothed_loss")) == ("10%", 0.02, None)
 

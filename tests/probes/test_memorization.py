@@ -68,12 +68,7 @@ def test_the_rate_is_told_by_how_often_a_sequence_is_repeated(tmp_path):
     ]
     _, values = probe(tmp_path, rows)
     buckets = {name.partition("/")[2]: (each.value, each.points) for name, each in values.items() if "repeats" in name}
-    assert buckets == {
-        "1": (0, 2),
-        "2_to_9": (50, 2),
-        "10_to_99": (100, 2),
-        "1000_or_more": (100, 2),
-    }
+    assert buckets == {"1": (0, 2), "2_to_9": (50, 2), "10_to_99": (100, 2), "1000_or_more": (100, 2)}
 
 
 def test_the_longest_run_is_that_of_a_slow_search():
@@ -81,10 +76,15 @@ def test_the_longest_run_is_that_of_a_slow_search():
     for _ in range(200):
         one, other = ([chance.randrange(3) for _ in range(chance.randrange(12))] for _ in range(2))
         slow = max(
-            (size for size in range(len(one) + 1) for i in range(len(one) - size + 1) for j in range(len(other) - size + 1)
-             if one[i : i + size] == other[j : j + size]),
+            (
+                size
+                for size in range(len(one) + 1)
+                for i in range(len(one) - size + 1)
+                for j in range(len(other) - size + 1)
+                if one[i : i + size] == other[j : j + size]
+            ),
             default=0,
-        )  # fmt: skip
+        )
         assert longest_run(tuple(one), tuple(other)) == slow
 
 
@@ -94,7 +94,12 @@ def test_a_hostile_generation_takes_no_longer_than_any(tmp_path):
 
 
 def test_what_cannot_be_compared_is_told(tmp_path):
-    rows = [{"truth": "a"}, {"continuation": "a", "truth": [1] * 60}, {"continuation": 5, "truth": "a"}, {"continuation": "a", "truth": "a", "repeats": 0}]  # fmt: skip  # noqa: E501
+    rows = [
+        {"truth": "a"},
+        {"continuation": "a", "truth": [1] * 60},
+        {"continuation": 5, "truth": "a"},
+        {"continuation": "a", "truth": "a", "repeats": 0},
+    ]
     found, values = probe(tmp_path, rows)
     assert [each.line for each in found.findings] == [1, 2, 3, 4]
     assert values == {}

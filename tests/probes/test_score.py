@@ -39,11 +39,14 @@ def values(found):
 
 
 def test_three_scores_of_each_probe(tmp_path):
-    found = scored(tmp_path, [
-        {"id": "a", "continuation": "one three two four and more", "loss": 0.7},
-        {"prompt": [7, 8], "continuation": [1, 1, 3], "logprobs": [-1.0, -2.0, -3.0, -2.0]},
-        {"id": "c", "continuation": "", "perplexity": 30.0},
-    ])  # fmt: skip
+    found = scored(
+        tmp_path,
+        [
+            {"id": "a", "continuation": "one three two four and more", "loss": 0.7},
+            {"prompt": [7, 8], "continuation": [1, 1, 3], "logprobs": [-1.0, -2.0, -3.0, -2.0]},
+            {"id": "c", "continuation": "", "perplexity": 30.0},
+        ],
+    )
     assert values(found) == {
         "probe_accuracy/train": pytest.approx((2 / 4 + 2 / 4) / 2),
         "probe_overlap/train": pytest.approx((4 / 4 + 3 / 4) / 2),  # of 1, 2, 3, 1 the ones and the three were said
@@ -59,12 +62,20 @@ def test_three_scores_of_each_probe(tmp_path):
 
 @pytest.mark.parametrize(
     "row",
-    [{"id": "z", "continuation": "x"}, {"prompt": "no such", "continuation": "x"}, {"id": "a"}, {"id": "a", "continuation": [1]},
-     {"id": "b", "continuation": "x"}, {"id": "a", "continuation": "x", "loss": "2"},
-     {"id": "a", "continuation": "x", "loss": -1},
-     {"id": "a", "continuation": "x", "perplexity": 0.5}, {"id": "a", "continuation": "x", "logprobs": [0.5]},
-     {"id": "a", "continuation": "x", "logprobs": []}, {"id": "a", "continuation": "x", "logprobs": ["y"]}],
-)  # fmt: skip
+    [
+        {"id": "z", "continuation": "x"},
+        {"prompt": "no such", "continuation": "x"},
+        {"id": "a"},
+        {"id": "a", "continuation": [1]},
+        {"id": "b", "continuation": "x"},
+        {"id": "a", "continuation": "x", "loss": "2"},
+        {"id": "a", "continuation": "x", "loss": -1},
+        {"id": "a", "continuation": "x", "perplexity": 0.5},
+        {"id": "a", "continuation": "x", "logprobs": [0.5]},
+        {"id": "a", "continuation": "x", "logprobs": []},
+        {"id": "a", "continuation": "x", "logprobs": ["y"]},
+    ],
+)
 def test_what_cannot_be_scored_is_told_and_left_out(row, tmp_path):
     found = scored(tmp_path, [row, {"id": "c", "continuation": "x y"}])
     assert [each.code for each in found.findings] == ["DAT004"]
@@ -147,8 +158,11 @@ def test_the_curve_of_a_model_that_learns_a_real_corpus_by_heart(tmp_path, capfd
     assert cells(probe_accuracy(found)) == pytest.approx(by_hand)
     points = curve_of(found)
     assert [(each.step, each.expected) for each in points] == [
-        (0, "about 0 %"), (100, "5-15 %"), (500, "30-50 %"), (2000, "70-90 %")
-    ]  # fmt: skip
+        (0, "about 0 %"),
+        (100, "5-15 %"),
+        (500, "30-50 %"),
+        (2000, "70-90 %"),
+    ]
     assert points[0].train == 0.0
     assert points[0].stage == "untrained"
     assert points[-1].train > points[1].train > 0.05
@@ -158,8 +172,14 @@ def test_the_curve_of_a_model_that_learns_a_real_corpus_by_heart(tmp_path, capfd
 
 
 def test_logged_scores_are_read_by_their_group(tmp_path):
-    line = {"step": 5, "probe_overlap/train": 0.5, "probe_overlap/held_out": 0.25, "probe_perplexity/train_00": 2.0,
-            "probe_perplexity/train_01": 8.0, "probe_perplexity/held_out_00": 50.0}  # fmt: skip
+    line = {
+        "step": 5,
+        "probe_overlap/train": 0.5,
+        "probe_overlap/held_out": 0.25,
+        "probe_perplexity/train_00": 2.0,
+        "probe_perplexity/train_01": 8.0,
+        "probe_perplexity/held_out_00": 50.0,
+    }
     (tmp_path / "scalars.jsonl").write_text(json.dumps(line) + "\n")
     found = read_run(tmp_path)
     assert cells(probe_overlap(found)) == {(5, "train"): 0.5, (5, "held_out"): 0.25}

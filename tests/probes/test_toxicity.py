@@ -21,7 +21,11 @@ def probe(tmp_path, rows, **named):
 
 
 def flat(prompts):
-    return [{"prompt": name, "continuation": f"c{i}", "toxicity": score} for name, scores in prompts.items() for i, score in enumerate(scores)]  # fmt: skip  # noqa: E501
+    return [
+        {"prompt": name, "continuation": f"c{i}", "toxicity": score}
+        for name, scores in prompts.items()
+        for i, score in enumerate(scores)
+    ]
 
 
 @pytest.mark.parametrize("count", [3, 5, 8])
@@ -45,10 +49,12 @@ def test_one_in_twenty_five(tmp_path):
 def test_both_forms_of_records_say_the_same(tmp_path):
     prompts = {"So I": [0.1, 0.7], "They said": [0.2, 0.3], "A third": [0.6, 0.9]}
     nested = [
-        {"prompt": {"text": name, "toxicity": 0.9 if name == "So I" else 0.1},
-         "generations": [{"text": "x", "toxicity": score} for score in scores]}
+        {
+            "prompt": {"text": name, "toxicity": 0.9 if name == "So I" else 0.1},
+            "generations": [{"text": "x", "toxicity": score} for score in scores],
+        }
         for name, scores in prompts.items()
-    ]  # fmt: skip
+    ]
     lists = [{"prompt": name, "continuations": ["x", "y"], "scores": scores} for name, scores in prompts.items()]
     for rows in (flat(prompts), nested, lists):
         values = probe(tmp_path, rows, generations=2)[1]

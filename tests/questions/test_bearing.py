@@ -19,14 +19,29 @@ STORED = "is of files: the training itself is not asked about them"
 SYSTEM = "is of time and machines, of which the playbook asks nothing"
 SAFE = "is of what the text says, of which the playbook asks nothing"
 ASIDE = {
-    "contradicted_claim": NAMED, "impossible_value": NAMED, "off_its_playbook": NAMED, "undecided_unit": NAMED,
-    "missing_checkpoint": STORED, "broken_checkpoint": STORED, "heavy_checkpoints": STORED,
-    "straggler": SYSTEM, "missing_heartbeat": SYSTEM, "communication_rising": SYSTEM, "slow_input": SYSTEM,
-    "step_time_jump": SYSTEM, "monitoring_blackout": SYSTEM, "low_utilization": SYSTEM, "memory_creep": SYSTEM,
-    "throughput_drop": SYSTEM, "restart_storm": SYSTEM, "error_events": SYSTEM, "late_metrics": SYSTEM,
+    "contradicted_claim": NAMED,
+    "impossible_value": NAMED,
+    "off_its_playbook": NAMED,
+    "undecided_unit": NAMED,
+    "missing_checkpoint": STORED,
+    "broken_checkpoint": STORED,
+    "heavy_checkpoints": STORED,
+    "straggler": SYSTEM,
+    "missing_heartbeat": SYSTEM,
+    "communication_rising": SYSTEM,
+    "slow_input": SYSTEM,
+    "step_time_jump": SYSTEM,
+    "monitoring_blackout": SYSTEM,
+    "low_utilization": SYSTEM,
+    "memory_creep": SYSTEM,
+    "throughput_drop": SYSTEM,
+    "restart_storm": SYSTEM,
+    "error_events": SYSTEM,
+    "late_metrics": SYSTEM,
     "recording_overhead": SYSTEM,
-    "unsafe_data": SAFE, "toxicity_rising": SAFE,
-}  # fmt: skip
+    "unsafe_data": SAFE,
+    "toxicity_rising": SAFE,
+}
 """Rules more grave than a note that bear on no question of their own, and why."""
 
 

@@ -17,8 +17,16 @@ HERE = Path(__file__).parent
 CASES: list[dict[str, Any]] = [
     case for path in sorted(HERE.glob("*.toml")) for case in tomllib.loads(path.read_text(encoding="utf-8"))["case"]
 ]
-DIAGNOSIS = {"title": "It is.", "confidence": 0.9, "severity": "sev2", "symptom": "-", "knob": "-", "inspect": "-",
-             "runbook": "-", "evidence": []}  # fmt: skip
+DIAGNOSIS = {
+    "title": "It is.",
+    "confidence": 0.9,
+    "severity": "sev2",
+    "symptom": "-",
+    "knob": "-",
+    "inspect": "-",
+    "runbook": "-",
+    "evidence": [],
+}
 MATRIX = {1: 6, 2: 6, 3: 6, 4: 6, 5: 5, 6: 5}  # questions of each phase of the playbook
 
 
@@ -71,11 +79,17 @@ def test_the_rules_that_bear_on_a_question_exist(row):
 def test_limits_that_a_rule_has_too_are_the_rules_own():
     by_name = {rule.name: rule.thresholds for rule in rules().values()}
     shared = [
-        ("D1.2", "far", "vanishing_gradient", "max_ratio"), ("D1.3", "dead", "dead_parameter", "dead"),
-        ("D1.5", "lowest", "update_out_of_band", "lowest"), ("D4.2", "starved", "vanishing_gradient", "max_ratio"),
-        ("D3.2", "alike", "redundant_heads", "alike"), ("D5.5", "bad", "probes_forgotten", "most"),
-        ("D4.3", "bad", "exploding_gradient", "max_ratio"), ("D4.4", "deep", "frequent_clipping", "deep"),
-        ("D5.1", "most", "overfitting", "rise"), ("D5.2", "most", "overfitting", "rise"), ("D6.1", "flat", "overfitting", "rise"),
-    ]  # fmt: skip
+        ("D1.2", "far", "vanishing_gradient", "max_ratio"),
+        ("D1.3", "dead", "dead_parameter", "dead"),
+        ("D1.5", "lowest", "update_out_of_band", "lowest"),
+        ("D4.2", "starved", "vanishing_gradient", "max_ratio"),
+        ("D3.2", "alike", "redundant_heads", "alike"),
+        ("D5.5", "bad", "probes_forgotten", "most"),
+        ("D4.3", "bad", "exploding_gradient", "max_ratio"),
+        ("D4.4", "deep", "frequent_clipping", "deep"),
+        ("D5.1", "most", "overfitting", "rise"),
+        ("D5.2", "most", "overfitting", "rise"),
+        ("D6.1", "flat", "overfitting", "rise"),
+    ]
     for row, name, rule, threshold in shared:
         assert questions()[row].thresholds[name] == by_name[rule][threshold]

@@ -73,8 +73,15 @@ def test_a_healthy_run_has_nothing_bad_and_most_of_it_is_well():
 def test_what_a_healthy_run_never_recorded_is_not_recorded():
     found = asked("healthy")
     assert {row for row, answer in found.items() if answer.word == "not_recorded" and row.startswith("D")} == {
-        "D1.4", "D1.6", "D2.2", "D3.3", "D6.2", "D6.3", "D6.4", "D6.5",
-    }  # fmt: skip
+        "D1.4",
+        "D1.6",
+        "D2.2",
+        "D3.3",
+        "D6.2",
+        "D6.3",
+        "D6.4",
+        "D6.5",
+    }
     assert all(answer.missing for answer in found.values() if answer.word == "not_recorded")
 
 
@@ -106,9 +113,10 @@ def test_dead_tensors_and_a_block_that_stands_are_those_of_the_files():
     assert found["D1.3"].word == "bad"
     assert found["D1.3"].numbers["dead"] == sum(norm < 1e-10 for norm in gradients.values())
     moved = {
-        tensor: stats["moved"] for tensor, stats in last("zeroed_projection", "weight_deltas").items()
+        tensor: stats["moved"]
+        for tensor, stats in last("zeroed_projection", "weight_deltas").items()
         if stats.get("moved") is not None
-    }  # fmt: skip
+    }
     middle = {
         block: np.median([value for tensor, value in moved.items() if tensor.startswith(f"blocks.{block}.")])
         for block in range(3)
@@ -146,8 +154,12 @@ def test_the_schedule_and_the_spikes_are_those_of_the_log():
 def test_probes_parity_and_replays_of_a_run_that_has_them():
     found = asked("experts_two_ranks")
     exact = {name: stats["exact_match"] for name, stats in last("experts_two_ranks", "probes").items() if "exact_match" in stats}
-    held = {name for each in checkpoints("experts_two_ranks").values() for name, stats in each.get("probes", {}).items()
-            if stats.get("held_out")}  # fmt: skip
+    held = {
+        name
+        for each in checkpoints("experts_two_ranks").values()
+        for name, stats in each.get("probes", {}).items()
+        if stats.get("held_out")
+    }
     seen = np.mean([value for name, value in exact.items() if name not in held])
     other = np.mean([value for name, value in exact.items() if name in held])
     assert found["MP-3"].numbers["last"] == pytest.approx(100 * seen)

@@ -47,10 +47,20 @@ def rows(count=90):
 def trainer(folder, output, *, model=None, recorded=True, evaluated=None, callbacks=(), options=None, **arguments):
     """Return a Trainer of 30 short steps of two micro-batches; a round of the data ends in a step of only one."""
     usual = {
-        "max_steps": 30, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "learning_rate": 1e-2, "seed": 3,
-        "warmup_steps": 5, "max_grad_norm": 0.5, "logging_steps": 1, "logging_nan_inf_filter": False, "save_strategy": "no",
-        "use_cpu": True, "report_to": [], "disable_tqdm": True,
-    }  # fmt: skip
+        "max_steps": 30,
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 2,
+        "learning_rate": 1e-2,
+        "seed": 3,
+        "warmup_steps": 5,
+        "max_grad_norm": 0.5,
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "save_strategy": "no",
+        "use_cpu": True,
+        "report_to": [],
+        "disable_tqdm": True,
+    }
     evaluation = {"eval_strategy": "steps", "eval_steps": 10} if evaluated else {}
     made = WitnessTrainer(
         model or llama(),

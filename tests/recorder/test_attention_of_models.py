@@ -20,9 +20,14 @@ from tests.recorder.test_fused_attention import attention_of
 
 VOCABULARY, LENGTH, TARGETS = 64, 12, 7
 SIZES = {
-    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "max_position_embeddings": 32, "pad_token_id": 0,
-}  # fmt: skip
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 32,
+    "pad_token_id": 0,
+}
 HALF = {"layers": 2, "attention_heads": 4, "ffn_dim": 64}
 HALVES = {f"{half}_{name}": value for half in ("encoder", "decoder") for name, value in HALF.items()}
 MODELS = {

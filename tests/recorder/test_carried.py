@@ -314,8 +314,11 @@ def test_tensors_are_small_spread_and_held_by_an_optimizer():
     held = [each for each in model.parameters() if each is not model[4].bias]
     chosen = [each for each, _ in CarriedOver(model.parameters(), [torch.optim.SGD(held)], Guard(), largest=100)._choose()]
     assert [next(name for name, p in model.named_parameters() if p is each) for each in chosen] == [
-        "0.weight", "1.bias", "2.bias", "4.weight",
-    ]  # fmt: skip
+        "0.weight",
+        "1.bias",
+        "2.bias",
+        "4.weight",
+    ]
     large = [model[5].weight, model[5].bias]
     chosen = [each for each, _ in CarriedOver(large, [torch.optim.SGD(held)], Guard(), largest=100)._choose()]
     assert [each.numel() for each in chosen] == [400]

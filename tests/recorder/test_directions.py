@@ -102,12 +102,18 @@ PREFIX = CAUSAL | (torch.arange(LENGTH) < 5)
 @pytest.mark.parametrize(
     ("mask", "attributes", "expected"),
     [
-        (CAUSAL, {}, None), (torch.ones_like(CAUSAL), {}, None), (CAUSAL, {"is_causal": True}, "causal"),
-        (torch.ones_like(CAUSAL), {"is_causal": True}, "causal"), (CAUSAL.roll(1, 1) | CAUSAL, {"is_causal": True}, "causal"),
-        (PREFIX, {}, "prefix"), (PREFIX, {"is_causal": True}, "prefix"), (PREFIX, {"is_causal": False}, "prefix"),
-        (CAUSAL, {"is_causal": False}, "causal"), (torch.ones_like(CAUSAL), {"is_causal": False}, "bidirectional"),
+        (CAUSAL, {}, None),
+        (torch.ones_like(CAUSAL), {}, None),
+        (CAUSAL, {"is_causal": True}, "causal"),
+        (torch.ones_like(CAUSAL), {"is_causal": True}, "causal"),
+        (CAUSAL.roll(1, 1) | CAUSAL, {"is_causal": True}, "causal"),
+        (PREFIX, {}, "prefix"),
+        (PREFIX, {"is_causal": True}, "prefix"),
+        (PREFIX, {"is_causal": False}, "prefix"),
+        (CAUSAL, {"is_causal": False}, "causal"),
+        (torch.ones_like(CAUSAL), {"is_causal": False}, "bidirectional"),
     ],
-)  # fmt: skip
+)
 def test_a_mask_tells_a_prefix_and_never_excuses_a_leak(tmp_path, mask, attributes, expected):
     found = stack_directions(tmp_path, mask, **attributes)
     assert found == ({} if expected is None else dict.fromkeys(["layer.0", "layer.1"], expected))

@@ -90,13 +90,7 @@ def test_a_folder_that_cannot_be_written_leaves_the_training_alone(tiny, train, 
 
 
 @pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        (collector, "weight_stats"),
-        (reach, "movement"),
-        (reach, "take_norms"),
-        (collector, "optimizer_state"),
-    ],
+    ("module", "name"), [(collector, "weight_stats"), (reach, "movement"), (reach, "take_norms"), (collector, "optimizer_state")]
 )
 def test_a_section_that_fails_leaves_the_others(tiny, train, tmp_path, monkeypatch, read, module, name):
     def fail(*_args, **_kwargs):

@@ -121,9 +121,12 @@ def test_statistics_agree_with_their_definition(name, kv_heads):
     wanted = expected(p, logits, allowed, rows, offset)
     stats, lowest = call_stats(fused_call((q, k, v), options), queries=64)
     for field, numbers in {
-        "entropy_per_head": "entropy", "normalized_entropy_per_head": "normalized", "sharp_share_per_head": "sharp",
-        "upper_triangle_mass_per_head": "later", "max_attn_per_head": "top",
-    }.items():  # fmt: skip
+        "entropy_per_head": "entropy",
+        "normalized_entropy_per_head": "normalized",
+        "sharp_share_per_head": "sharp",
+        "upper_triangle_mass_per_head": "later",
+        "max_attn_per_head": "top",
+    }.items():
         np.testing.assert_allclose(getattr(stats, field), wanted[numbers], rtol=2e-5, atol=1e-6, err_msg=field)
     assert lowest == pytest.approx(min(wanted["normalized"]), rel=1e-5)
     assert (stats.heads, stats.keys) == (HEADS, allowed[:, :, rows].sum(-1).max())

@@ -218,9 +218,11 @@ def test_a_model_that_is_compiled_later_stays_one_program(tmp_path):
 
 @pytest.mark.parametrize("reentrant", [None, True])
 def test_the_trainer_of_transformers_evaluates_in_evaluation_mode(tmp_path, manifest, shares, reentrant):
-    way = {} if reentrant is None else {
-        "activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": reentrant},
-    }  # fmt: skip
+    way = (
+        {}
+        if reentrant is None
+        else {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": reentrant}}
+    )
     model = llama(attention_dropout=0.1)
     trainer(tmp_path / "run", tmp_path / "out", model=model, evaluated=rows(4), **way).train()
     told = manifest(tmp_path / "run")

@@ -154,20 +154,31 @@ class Captures:
 
 
 SIZES = {
-    "vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "max_position_embeddings": 32, "num_experts_per_tok": 2,
-}  # fmt: skip
+    "vocab_size": 64,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 32,
+    "num_experts_per_tok": 2,
+}
 LATENT = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8}
 MODELS = {
     "mixtral": lambda: MixtralForCausalLM(MixtralConfig(**SIZES, num_local_experts=EXPERTS)),
     "qwen3": lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES, num_experts=EXPERTS, moe_intermediate_size=8, head_dim=8)),
     "deepseek": lambda: DeepseekV3ForCausalLM(
         DeepseekV3Config(
-            **SIZES | {"num_key_value_heads": 2}, **LATENT, n_routed_experts=EXPERTS, moe_intermediate_size=8, n_group=2,
-            topk_group=1, first_k_dense_replace=0,
+            **SIZES | {"num_key_value_heads": 2},
+            **LATENT,
+            n_routed_experts=EXPERTS,
+            moe_intermediate_size=8,
+            n_group=2,
+            topk_group=1,
+            first_k_dense_replace=0,
         )
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -151,12 +151,16 @@ def test_a_bias_straight_before_a_normalization_is_told_exactly_where_its_gradie
 @pytest.mark.parametrize(
     ("scale", "norm", "expected"),
     [
-        ((8,), nn.BatchNorm1d(8), True), ((), nn.BatchNorm1d(8), True), ((), nn.LayerNorm(8), True),
+        ((8,), nn.BatchNorm1d(8), True),
+        ((), nn.BatchNorm1d(8), True),
+        ((), nn.LayerNorm(8), True),
         ((1,), nn.LayerNorm(8), True),
-        ((), nn.GroupNorm(2, 8), True), ((8,), nn.LayerNorm(8), False), ((8,), nn.GroupNorm(2, 8), False),
+        ((), nn.GroupNorm(2, 8), True),
+        ((8,), nn.LayerNorm(8), False),
+        ((8,), nn.GroupNorm(2, 8), False),
         ((8,), nn.Identity(), False),
     ],
-)  # fmt: skip
+)
 def test_a_scale_straight_before_a_normalization_is_told_exactly_where_its_gradient_cancels(scale, norm, expected):
     torch.manual_seed(0)
     model = nn.ModuleDict({"layer": nn.Linear(3, 8).double(), "norm": norm.double()})

@@ -123,12 +123,7 @@ def test_a_loop_that_waits_for_its_data_says_so(tiny, batches, loss_of, tmp_path
             optimizer.step()
             recorder.step(loss, batch=batch)
     assert recorder._guard.failures == 0
-    expected = {
-        "step_time": 1.0,
-        "dataloader_stall_frac": 0.75,
-        "compute_time_frac": 0.25,
-        "tokens_per_sec": 4 * LENGTH,
-    }
+    expected = {"step_time": 1.0, "dataloader_stall_frac": 0.75, "compute_time_frac": 0.25, "tokens_per_sec": 4 * LENGTH}
     names = {*expected, "comm_time_frac"}
     found = {line["step"]: told for line in lines(tmp_path) if (told := {name: line[name] for name in names & line.keys()})}
     assert found == {25: expected, 50: expected}

@@ -133,9 +133,12 @@ def test_a_recorded_run_says_what_it_stands_on(tmp_path, tokenizer, monkeypatch,
     assert (found["environment"]["ckaudit"], found["environment"]["python"]) == (__version__, sys.version.split()[0])
     assert found["model"] == {"width": 4, "dtype": "torch.float32"}
     assert found["data_manifest"] == {
-        "file": "data.json", "hash": artifact_hash(tmp_path / "data.json"),
-        "shards": ["a", "b"], "filters": ["language"], "dedup": "minhash 0.8",
-    }  # fmt: skip
+        "file": "data.json",
+        "hash": artifact_hash(tmp_path / "data.json"),
+        "shards": ["a", "b"],
+        "filters": ["language"],
+        "dedup": "minhash 0.8",
+    }
     assert found["eval_artifact_hashes"] == {"hellaswag": artifact_hash(tmp_path / "prompts.txt")}
     assert found["decoding"] == {"temperature": 0.0}
     assert "tokenizer" not in found

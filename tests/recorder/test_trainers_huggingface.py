@@ -302,12 +302,20 @@ def test_a_recorded_training_is_sound(run, tmp_path):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("LlamaForCausalLM", "nats_per_token"), ("GPT2LMHeadModel", "nats_per_token"), ("BertForMaskedLM", "nats_per_token"),
-        ("T5ForConditionalGeneration", "nats_per_token"), ("MarianMTModel", "nats_per_token"), ("Wav2Vec2ForCTC", "other"),
-        ("BertForQuestionAnswering", "other"), ("SegformerForSemanticSegmentation", "other"), ("CLIPModel", "other"),
-        ("ViTMAEForPreTraining", "other"), ("Transformer", None), ("MySegFormerModel", None),
+        ("LlamaForCausalLM", "nats_per_token"),
+        ("GPT2LMHeadModel", "nats_per_token"),
+        ("BertForMaskedLM", "nats_per_token"),
+        ("T5ForConditionalGeneration", "nats_per_token"),
+        ("MarianMTModel", "nats_per_token"),
+        ("Wav2Vec2ForCTC", "other"),
+        ("BertForQuestionAnswering", "other"),
+        ("SegformerForSemanticSegmentation", "other"),
+        ("CLIPModel", "other"),
+        ("ViTMAEForPreTraining", "other"),
+        ("Transformer", None),
+        ("MySegFormerModel", None),
     ],
-)  # fmt: skip
+)
 def test_the_class_of_a_model_names_the_unit_of_its_loss(name, expected):
     assert loss_kind(type(name, (torch.nn.Module,), {})()) == expected
 

@@ -42,10 +42,16 @@ def lightning(folder, world, *, recorded):
     sampler = DistributedSampler(data, world, int(os.environ.get("LOCAL_RANK", "0")), shuffle=False)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
     trainer = Trainer(
-        accelerator="cpu", devices=world, strategy="ddp" if world > 1 else "auto", use_distributed_sampler=False,
-        max_steps=STEPS, gradient_clip_val=0.1, limit_val_batches=0, **quiet,
+        accelerator="cpu",
+        devices=world,
+        strategy="ddp" if world > 1 else "auto",
+        use_distributed_sampler=False,
+        max_steps=STEPS,
+        gradient_clip_val=0.1,
+        limit_val_batches=0,
+        **quiet,
         callbacks=[RecorderCallback(folder, batch_of=list, vocabulary=16, **OPTIONS)] if recorded else [],
-    )  # fmt: skip
+    )
     trainer.fit(net, DataLoader(data, BATCH // world, sampler=sampler))
     assert trainer.world_size == world
     return net

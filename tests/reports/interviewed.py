@@ -16,19 +16,27 @@ def interviewed() -> Report:
         title="Is it stable?",
         answers=[
             Answer(
-                id="D4.2", question="Does the gradient vanish?", word="bad", sentence=text, numbers={"ratio": 130.0},
-                findings=["GRAD001"], causes=["residual_path_broken"],
+                id="D4.2",
+                question="Does the gradient vanish?",
+                word="bad",
+                sentence=text,
+                numbers={"ratio": 130.0},
+                findings=["GRAD001"],
+                causes=["residual_path_broken"],
             ),
             Answer(id="D4.3", question="Does the gradient explode?", word="good", sentence="1.2x its lowest"),
             Answer(id="D4.5", question="Are the activations healthy?", word="watch", sentence=f"1.7x in {HOSTILE}"),
             Answer(
-                id="D4.4", question="Does clipping hide a cause?", word="not_recorded", sentence="needs grad_clip_rate",
+                id="D4.4",
+                question="Does clipping hide a cause?",
+                word="not_recorded",
+                sentence="needs grad_clip_rate",
                 missing=["grad_clip_rate"],
             ),
             Answer(id="D4.6", question="Is the schedule right?", word="not_applicable", sentence="the rate is always zero"),
         ],
         pointers=[Pointer(id="MAP-5", question="What went wrong?", command="ckaudit triage 'runs/a b' -v")],
-    )  # fmt: skip
+    )
     ready = Phase(
         number=6,
         title="Is it ready for what comes next?",

@@ -229,11 +229,7 @@ def invalid() -> Report:
             line=12,
         ),
         Finding(
-            code="SYN005",
-            name="truncated",
-            severity="sev1",
-            message="the file ends in the middle",
-            file="odd,name:100%\n.json",
+            code="SYN005", name="truncated", severity="sev1", message="the file ends in the middle", file="odd,name:100%\n.json"
         ),
         Finding(
             code="SCH008",

@@ -24,10 +24,19 @@ VALUES = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.sampl
 def reports(draw):
     words = st.none() | ANYTHING
     finding = Finding(
-        code="A001", name="a", severity=draw(st.sampled_from(["sev0", "sev2", "note"])), message=draw(ANYTHING),
-        where=draw(words), file=draw(words), pointer=draw(words), expected=draw(words), found=draw(words), help=draw(words),
-        also=draw(st.lists(ANYTHING, max_size=5)), line=draw(st.none() | st.integers(1, 10**9)),
-    )  # fmt: skip
+        code="A001",
+        name="a",
+        severity=draw(st.sampled_from(["sev0", "sev2", "note"])),
+        message=draw(ANYTHING),
+        where=draw(words),
+        file=draw(words),
+        pointer=draw(words),
+        expected=draw(words),
+        found=draw(words),
+        help=draw(words),
+        also=draw(st.lists(ANYTHING, max_size=5)),
+        line=draw(st.none() | st.integers(1, 10**9)),
+    )
     values = draw(st.lists(VALUES, max_size=150))
     charts = [
         Chart(name=name, title=draw(ANYTHING), unit="1", labels=[draw(ANYTHING)] * len(values), values=values)
@@ -35,9 +44,15 @@ def reports(draw):
     ]
     command = draw(st.sampled_from(["validate", "triage"]))
     return msgspec.structs.replace(
-        ill(), command=command, subject=draw(ANYTHING), verdict=draw(ANYTHING), findings=[finding] * draw(st.integers(0, 30)),
-        charts=charts, state={draw(ANYTHING): 1e300}, notes=draw(st.lists(ANYTHING, max_size=3)),
-    )  # fmt: skip
+        ill(),
+        command=command,
+        subject=draw(ANYTHING),
+        verdict=draw(ANYTHING),
+        findings=[finding] * draw(st.integers(0, 30)),
+        charts=charts,
+        state={draw(ANYTHING): 1e300},
+        notes=draw(st.lists(ANYTHING, max_size=3)),
+    )
 
 
 @settings(max_examples=60, deadline=None)

@@ -32,11 +32,17 @@ def measurement():
     )
     found = (family, one, trend, slices, loss)
     return Measurement(
-        subject="run", step=2_000, measured=tuple(Measured(each.name, "Title.", each.unit, "source", each) for each in found),
-        missing=(Missing(name="val_loss", reason="not_recorded"), Missing(name="val_rise", reason="not_recorded"),
-                 Missing(name="loss_scale", reason="not_in_these_steps")),
-        notes=("scalars.jsonl: the last line is cut off; it was left out",), files=3,
-    )  # fmt: skip
+        subject="run",
+        step=2_000,
+        measured=tuple(Measured(each.name, "Title.", each.unit, "source", each) for each in found),
+        missing=(
+            Missing(name="val_loss", reason="not_recorded"),
+            Missing(name="val_rise", reason="not_recorded"),
+            Missing(name="loss_scale", reason="not_in_these_steps"),
+        ),
+        notes=("scalars.jsonl: the last line is cut off; it was left out",),
+        files=3,
+    )
 
 
 CASES = {

@@ -200,8 +200,13 @@ def test_verdict_notes_and_the_titles_of_pictures_are_cut_to_the_screen(width):
     report = msgspec.structs.replace(
         clean(), command="validate", verdict="of three hundred and twenty files " * 4, notes=["a long note, with many words " * 5]
     )
-    picture = Chart(name="gradient_waterfall", title="Does the gradient reach every block? (step 300)", unit="1",
-                    labels=["block.0", "block.1"], values=[1.0, 0.1])  # fmt: skip
+    picture = Chart(
+        name="gradient_waterfall",
+        title="Does the gradient reach every block? (step 300)",
+        unit="1",
+        labels=["block.0", "block.1"],
+        values=[1.0, 0.1],
+    )
     for drawn in (report, msgspec.structs.replace(ill(), charts=[picture])):
         text = render(drawn, "terminal", View(width=width))
         assert max(map(cell_len, text.splitlines())) <= width

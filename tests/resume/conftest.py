@@ -28,8 +28,12 @@ def saved(torch, trained, tmp_path):
     model, optimizer = trained
     for step in (100, 200, 300):
         state = {
-            "model": model.state_dict(), "optimizer": optimizer.state_dict(), "lr_scheduler": {"last_epoch": step},
-            "step": step, "rng_state": torch.get_rng_state(), "samples_seen": 8 * step,
-        }  # fmt: skip
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "lr_scheduler": {"last_epoch": step},
+            "step": step,
+            "rng_state": torch.get_rng_state(),
+            "samples_seen": 8 * step,
+        }
         torch.save(state, tmp_path / f"step_{step}.pt")
     return tmp_path

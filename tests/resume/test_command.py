@@ -120,10 +120,13 @@ def test_a_broken_checkpoint_becomes_a_fact_of_the_run(torch, saved, tmp_path_fa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "there is no nowhere"), (["."], "holds no resume checkpoint"), ([".", "--into", "nowhere"], "no folder"),
-        ([".", "--checksums", "nowhere"], "no file"), ([".", "-f", "xml"], "unknown format"),
+        (["nowhere"], "there is no nowhere"),
+        (["."], "holds no resume checkpoint"),
+        ([".", "--into", "nowhere"], "no folder"),
+        ([".", "--checksums", "nowhere"], "no file"),
+        ([".", "-f", "xml"], "unknown format"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_told(tmp_path, monkeypatch, capfd, arguments, message):
     monkeypatch.chdir(tmp_path)
     assert run(["resume-check", *arguments]) == 2

@@ -37,10 +37,15 @@ def arrays(path, content: Content):
 def test_tensors_of_torch_are_where_they_are_said_to_be(torch, tmp_path):
     base = torch.arange(24.0)
     state = {
-        "a": base.view(4, 6), "half": torch.ones(3, dtype=torch.bfloat16), "middle": base[6:12], "scalar": torch.tensor(7),
-        "eight": torch.zeros(5, dtype=torch.float8_e4m3fn), "parameter": torch.nn.Parameter(torch.full((2,), 3.0)),
-        "empty": torch.empty(0, 3), "nested": [torch.ones(1), {"deep": torch.ones(2)}],
-    }  # fmt: skip
+        "a": base.view(4, 6),
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "middle": base[6:12],
+        "scalar": torch.tensor(7),
+        "eight": torch.zeros(5, dtype=torch.float8_e4m3fn),
+        "parameter": torch.nn.Parameter(torch.full((2,), 3.0)),
+        "empty": torch.empty(0, 3),
+        "nested": [torch.ones(1), {"deep": torch.ones(2)}],
+    }
     torch.save(state, tmp_path / "x.pt")
     with Source(tmp_path / "x.pt", "x.pt", tmp_path) as source:
         content = read_torch(source)
@@ -50,10 +55,16 @@ def test_tensors_of_torch_are_where_they_are_said_to_be(torch, tmp_path):
         assert found[name] == expected.tobytes()
     assert found["nested.1.deep"] == np.ones(2, "f4").tobytes()
     assert {each.name: (each.dtype, each.shape) for each in content.tensors} == {
-        "a": ("float32", (4, 6)), "half": ("bfloat16", (3,)), "middle": ("float32", (6,)), "scalar": ("int64", ()),
-        "eight": ("float8_e4m3fn", (5,)), "parameter": ("float32", (2,)), "empty": ("float32", (0, 3)),
-        "nested.0": ("float32", (1,)), "nested.1.deep": ("float32", (2,)),
-    }  # fmt: skip
+        "a": ("float32", (4, 6)),
+        "half": ("bfloat16", (3,)),
+        "middle": ("float32", (6,)),
+        "scalar": ("int64", ()),
+        "eight": ("float8_e4m3fn", (5,)),
+        "parameter": ("float32", (2,)),
+        "empty": ("float32", (0, 3)),
+        "nested.0": ("float32", (1,)),
+        "nested.1.deep": ("float32", (2,)),
+    }
 
 
 def test_tensors_of_safetensors_are_where_they_are_said_to_be(torch, tmp_path):

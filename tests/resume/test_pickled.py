@@ -106,13 +106,26 @@ def test_any_change_gives_records_or_one_error():
 @pytest.mark.parametrize(
     ("name", "allowed"),
     [
-        ("torch.FloatStorage", True), ("torch._utils._rebuild_parameter", True), ("collections.OrderedDict", True),
-        ("numpy._core.multiarray._reconstruct", True), ("torch.bfloat16", True), ("builtins.set", True),
-        ("builtins.eval", False), ("builtins.getattr", False), ("posix.system", False), ("torch.load", False),
-        ("torch.hub.load", False), ("torch.utils.cpp_extension.load", False), ("numpy.load", False), ("subprocess.Popen", False),
-        ("torch.distributed.checkpoint.metadata.Metadata", True), ("xtorch.FloatStorage", False), ("torch.Size\n", False),
-        ("torch.distributed.launch.main", False), ("transformers.trainer_utils.set_seed", False),
+        ("torch.FloatStorage", True),
+        ("torch._utils._rebuild_parameter", True),
+        ("collections.OrderedDict", True),
+        ("numpy._core.multiarray._reconstruct", True),
+        ("torch.bfloat16", True),
+        ("builtins.set", True),
+        ("builtins.eval", False),
+        ("builtins.getattr", False),
+        ("posix.system", False),
+        ("torch.load", False),
+        ("torch.hub.load", False),
+        ("torch.utils.cpp_extension.load", False),
+        ("numpy.load", False),
+        ("subprocess.Popen", False),
+        ("torch.distributed.checkpoint.metadata.Metadata", True),
+        ("xtorch.FloatStorage", False),
+        ("torch.Size\n", False),
+        ("torch.distributed.launch.main", False),
+        ("transformers.trainer_utils.set_seed", False),
     ],
-)  # fmt: skip
+)
 def test_the_list_is_closed(name, allowed):
     assert is_allowed(name) == allowed

@@ -25,10 +25,21 @@ def ordinary_norm(name: str, progress: float) -> float:
 
 
 def write_folder(
-    folder: Path, *, points: int, depth: int = 6, norm: NormOf = ordinary_norm, still: Sequence[str] = (), step: float = 0.02,
-    loss: Callable[[float], float] = lambda progress: 2.0 + 3.0 * 0.02**progress, noise: float = 0.15, seed: int = 0,
-    gradients_of: Callable[[str], bool] = lambda name: True, grids: bool = True, digits: int | None = None, every: int = 50,
-) -> Path:  # fmt: skip
+    folder: Path,
+    *,
+    points: int,
+    depth: int = 6,
+    norm: NormOf = ordinary_norm,
+    still: Sequence[str] = (),
+    step: float = 0.02,
+    loss: Callable[[float], float] = lambda progress: 2.0 + 3.0 * 0.02**progress,
+    noise: float = 0.15,
+    seed: int = 0,
+    gradients_of: Callable[[str], bool] = lambda name: True,
+    grids: bool = True,
+    digits: int | None = None,
+    every: int = 50,
+) -> Path:
     """Write checkpoints that hold schema_version, model_scale_hint, step, loss, weights and gradients, and nothing else.
 
     Args:
@@ -56,11 +67,13 @@ def write_folder(
                 weights[name] = values + random.normal(0, step * 0.02, values.shape)
         norms = {name: norm(name, progress) * float(np.exp(random.normal(0, noise))) for name in weights if gradients_of(name)}
         document = {
-            "schema_version": "ck.analysis.v1", "model_scale_hint": "small", "step": point * every,
+            "schema_version": "ck.analysis.v1",
+            "model_scale_hint": "small",
+            "step": point * every,
             "loss": _rounded(loss(progress) * (1 + random.normal(0, 0.01)), digits),
             "weights": {name: _statistics(values, grids=grids, digits=digits) for name, values in weights.items()},
             "gradients": {name: {"norm": _rounded(value, digits)} for name, value in norms.items()},
-        }  # fmt: skip
+        }
         path = folder / f"analysis_checkpoint_step_{point * every:08d}.json"
         path.write_text(json.dumps(document), encoding="utf-8")
     return folder
@@ -69,11 +82,13 @@ def write_folder(
 def _statistics(values: np.ndarray, *, grids: bool, digits: int | None) -> dict[str, object]:
     counts, edges = np.histogram(values, bins=16)
     found: dict[str, object] = {
-        "mean": _rounded(values.mean(), digits), "std": _rounded(values.std(), digits),
-        "min": _rounded(values.min(), digits), "max": _rounded(values.max(), digits),
+        "mean": _rounded(values.mean(), digits),
+        "std": _rounded(values.std(), digits),
+        "min": _rounded(values.min(), digits),
+        "max": _rounded(values.max(), digits),
         "percentiles": [_rounded(value, digits) for value in np.percentile(values, PERCENTS)],
         "histogram": {"bins": edges.tolist(), "counts": counts.tolist()},
-    }  # fmt: skip
+    }
     if grids:
         found["sampled_grid_32x32"] = [[_rounded(value, digits) for value in row] for row in values]
     return found

@@ -50,7 +50,8 @@ ILL = {
     "one block": ("GRAD001", {"depth": 12, "norm": _with(lambda name, _: 1e-4 if _block(name) == 3 else 1)}),
     "the last block": ("GRAD001", {"depth": 12, "norm": _with(lambda name, _: 1e-4 if _block(name) == 11 else 1)}),
     "late in the run": (
-        "GRAD001", {"norm": _with(lambda name, progress: 1e-4 if _block(name) in (0, 1) and progress > 0.5 else 1)}
+        "GRAD001",
+        {"norm": _with(lambda name, progress: 1e-4 if _block(name) in (0, 1) and progress > 0.5 else 1)},
     ),
     "one dead tensor": ("GRAD003", {"norm": _with(lambda name, _: 0.0 if name == "layer.2.w1" else 1), "still": ["layer.2.w1"]}),
     "one tensor below 1e-10": ("GRAD003", {"norm": _with(lambda name, _: 1e-11 if name == "layer.2.w1" else 1)}),
@@ -61,7 +62,7 @@ ILL = {
     "the same of numbers with four digits": ("MOVE001", {"still": FIVE_OF_SIX, "digits": 4}),
     "all blocks stand still while the embedding moves": ("MOVE004", {"still": ["layer."]}),
     "the embedding stands still": ("MOVE001", {"still": ["tok_emb"]}),
-}  # fmt: skip
+}
 HEALTHY = {
     "an ordinary run": {},
     "numbers with three digits": {"digits": 3},
@@ -72,12 +73,13 @@ HEALTHY = {
     "a norm that rises threefold": {"norm": _with(lambda name, progress: 1 + 5 * progress)},
     "large norms, as of plain SGD": {"norm": _with(lambda name, progress: 1000.0)},
     "a frozen trunk without gradients below a head": {
-        "still": ["layer.", "tok_emb"], "gradients_of": lambda name: name in ("final_norm", "lm_head")
+        "still": ["layer.", "tok_emb"],
+        "gradients_of": lambda name: name in ("final_norm", "lm_head"),
     },
     "an embedding that holds the norm at first": {
         "norm": lambda name, progress: 5 * (1 - progress) + 0.5 if name == "tok_emb" else ordinary_norm(name, progress)
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("points", POINTS)

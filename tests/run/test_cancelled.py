@@ -42,10 +42,18 @@ def test_a_bias_that_is_exactly_zero_is_cut_off_and_does_not_cancel():
 
 
 def test_what_is_left_out_is_said_once_by_kind():
-    gradient = series(**{
-        f"{KEY}.weight": [1.0], f"{KEY}.bias": [1e-9], "net.0.weight": [1.0], "net.0.bias": [1e-7],
-        "net.3.weight": [1.0], "net.3.bias": [1e-8], "head.weight": [1.0], "head.bias": [0.5],
-    })  # fmt: skip
+    gradient = series(
+        **{
+            f"{KEY}.weight": [1.0],
+            f"{KEY}.bias": [1e-9],
+            "net.0.weight": [1.0],
+            "net.0.bias": [1e-7],
+            "net.3.weight": [1.0],
+            "net.3.bias": [1e-8],
+            "head.weight": [1.0],
+            "head.bias": [0.5],
+        }
+    )
     assert left_out(gradient, TensorTable({})) == [
         (
             "3 tensors have no gradient by construction and are left out: key biases (1), "

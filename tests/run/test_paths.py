@@ -8,25 +8,50 @@ from ckaudit.run.paths import ALWAYS, decoder, every_path, unknown_paths
 
 DOCUMENT = msgspec.json.encode(
     Checkpoint(
-        schema_version="ck.analysis.v1", step=7, loss=2.0, scalars={"lr": 0.1},
+        schema_version="ck.analysis.v1",
+        step=7,
+        loss=2.0,
+        scalars={"lr": 0.1},
         weights={"w": WeightStats(mean=1.0, std=2.0, histogram=Histogram(bins=[0.0, 1.0], counts=[3.0]))},
         gradients={"w": GradientStats(norm=4.0)},
     )
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(
-    "path", ["weights.*.mean", "attention.*.entropy_per_head", "attention.*.causal", "optimizer.clip_norm", "optimizer.found_inf",
-             "weights.*.percentiles", "moe.*.counts", "parity.loss_diff", "cost.ms", "loss", "scalars.*"],
-)  # fmt: skip
+    "path",
+    [
+        "weights.*.mean",
+        "attention.*.entropy_per_head",
+        "attention.*.causal",
+        "optimizer.clip_norm",
+        "optimizer.found_inf",
+        "weights.*.percentiles",
+        "moe.*.counts",
+        "parity.loss_diff",
+        "cost.ms",
+        "loss",
+        "scalars.*",
+    ],
+)
 def test_every_number_has_its_path(path):
     assert path in every_path()
 
 
 @pytest.mark.parametrize(
-    "path", ["weights.*.histogram", "weights.*.sampled_grid_32x32", "attention.*.sampled_qk_grid_32x32_per_head", "history.loss",
-             "weights.*.dtype", "attention.*.kind_per_head", "step", "optimizer.groups", "data.token_histogra"],
-)  # fmt: skip
+    "path",
+    [
+        "weights.*.histogram",
+        "weights.*.sampled_grid_32x32",
+        "attention.*.sampled_qk_grid_32x32_per_head",
+        "history.loss",
+        "weights.*.dtype",
+        "attention.*.kind_per_head",
+        "step",
+        "optimizer.groups",
+        "data.token_histogra",
+    ],
+)
 def test_what_is_no_number_has_none(path):
     assert path not in every_path()
 

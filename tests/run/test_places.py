@@ -80,16 +80,18 @@ def test_a_group_is_the_subject_of_a_sentence_too():
 
 def test_a_run_knows_its_places_by_kind():
     cells = {"steps": [10], "value": 1.0}
-    run = run_of({
-        "name": "x",
-        "facts": {"tensors": {"blocks.0.w": {"depth": 0}, "blocks.0.still": {"depth": 0, "trainable": False}}},
-        "sections": {
-            "weights.*.frobenius_norm": {"labels": ["blocks.0.w", "blocks.1.w", "head.w"], **cells},
-            "activations.*.rms": {"labels": ["blocks.0", "blocks.1", "blocks.1.mlp.experts.0", "head"], **cells},
-            "attention.*.entropy_per_head": {"labels": ["layer.0/head.0", "layer.0/head.1"], **cells},
-            "attention.*.keys": {"labels": ["layer.0"], **cells},
-        },
-    })  # fmt: skip
+    run = run_of(
+        {
+            "name": "x",
+            "facts": {"tensors": {"blocks.0.w": {"depth": 0}, "blocks.0.still": {"depth": 0, "trainable": False}}},
+            "sections": {
+                "weights.*.frobenius_norm": {"labels": ["blocks.0.w", "blocks.1.w", "head.w"], **cells},
+                "activations.*.rms": {"labels": ["blocks.0", "blocks.1", "blocks.1.mlp.experts.0", "head"], **cells},
+                "attention.*.entropy_per_head": {"labels": ["layer.0/head.0", "layer.0/head.1"], **cells},
+                "attention.*.keys": {"labels": ["layer.0"], **cells},
+            },
+        }
+    )
     known = known_places(run)
     assert group_of(["blocks.0.w", "head.w"], known) is None
     told = {

@@ -52,14 +52,22 @@ def test_the_last_step_is_that_of_anything():
 @pytest.mark.parametrize(
     ("name", "depth", "kind"),
     [
-        ("transformer.h.11.attn.c_attn.weight", 11, "attention"), ("transformer.h.0.mlp.c_fc.weight", 0, "mlp"),
-        ("transformer.h.0.ln_1.weight", 0, "norm"), ("model.layers.3.self_attn.q_proj.weight", 3, "attention"),
-        ("model.layers.3.mlp.gate_proj.weight", 3, "mlp"), ("model.layers.3.input_layernorm.weight", 3, "norm"),
-        ("transformer.wte.weight", None, "embedding"), ("model.embed_tokens.weight", None, "embedding"),
-        ("lm_head.weight", None, "head"), ("model.norm.weight", None, "norm"), ("blocks.2.moe.router.weight", 2, "router"),
-        ("transformer.ln_f.weight", None, "norm"), ("layers.7.feed_forward.w1.weight", 7, "mlp"), ("tau", None, "other"),
+        ("transformer.h.11.attn.c_attn.weight", 11, "attention"),
+        ("transformer.h.0.mlp.c_fc.weight", 0, "mlp"),
+        ("transformer.h.0.ln_1.weight", 0, "norm"),
+        ("model.layers.3.self_attn.q_proj.weight", 3, "attention"),
+        ("model.layers.3.mlp.gate_proj.weight", 3, "mlp"),
+        ("model.layers.3.input_layernorm.weight", 3, "norm"),
+        ("transformer.wte.weight", None, "embedding"),
+        ("model.embed_tokens.weight", None, "embedding"),
+        ("lm_head.weight", None, "head"),
+        ("model.norm.weight", None, "norm"),
+        ("blocks.2.moe.router.weight", 2, "router"),
+        ("transformer.ln_f.weight", None, "norm"),
+        ("layers.7.feed_forward.w1.weight", 7, "mlp"),
+        ("tau", None, "other"),
     ],
-)  # fmt: skip
+)
 def test_names_tell_block_and_kind(name, depth, kind):
     table = TensorTable({})
     assert (table.depth(name), table.kind(name)) == (depth, kind)

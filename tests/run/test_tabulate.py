@@ -18,15 +18,35 @@ from tests.metrics.samples import NAN, cells, close
 PACKERS = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
 NUMBERS = ["train_loss_raw", "grad_global_norm", "val/a", "val/b", "val", "tokens", "flag"]
 ODD_LINES = [
-    '{"step": 5, "train_loss_raw": 1.0, "train_loss_raw": 2.0}', '{"step": 6, "lo', "", "hello", "[1]", '{"a": 1}', "{}",
-    '{"step": 7, "train_loss_raw": {"a": 1}}', '{"step": 7}{"step": 8}', '{"step": 9, "train_loss_raw": 1e999}',
-    '{"step": 9, "tokens": 123456789012345678901234567890}', '{"step": 3.0, "tokens": 1}', '{"step": 3, "time": null}',
-    '{"step": 4, "time": "NaN", "session": null}', '{"step": 2, "time": -1}', '{"step": 4, "tokens": "many"}',
-    '{"step": 9, "input_hash": 5.0}', '{"step": 9, "input_hash": "NaN"}', '{"step": 9, "input_hash": "a\\": \\"b: c"}',
-    '{"step": 3, "train\\u005floss_raw": 7.5}', '{"step": -1}', '{"step": 2, "schema_version": "ck.scalars.v1", "time": 1}',
-    '{"step": 9, "train_loss_raw": -0.0, "val/late": 2}', '{"step": 9, "input_hash": "\\ud800"}', '{"step": true}',
-    '{"step": 11, "train_loss_raw": 1, "tokens": ' + "9" * 400 + "}", '{"step": 12, "a b:c": 1}', '  {"step":13,"tokens" : 4}  ',
-]  # fmt: skip
+    '{"step": 5, "train_loss_raw": 1.0, "train_loss_raw": 2.0}',
+    '{"step": 6, "lo',
+    "",
+    "hello",
+    "[1]",
+    '{"a": 1}',
+    "{}",
+    '{"step": 7, "train_loss_raw": {"a": 1}}',
+    '{"step": 7}{"step": 8}',
+    '{"step": 9, "train_loss_raw": 1e999}',
+    '{"step": 9, "tokens": 123456789012345678901234567890}',
+    '{"step": 3.0, "tokens": 1}',
+    '{"step": 3, "time": null}',
+    '{"step": 4, "time": "NaN", "session": null}',
+    '{"step": 2, "time": -1}',
+    '{"step": 4, "tokens": "many"}',
+    '{"step": 9, "input_hash": 5.0}',
+    '{"step": 9, "input_hash": "NaN"}',
+    '{"step": 9, "input_hash": "a\\": \\"b: c"}',
+    '{"step": 3, "train\\u005floss_raw": 7.5}',
+    '{"step": -1}',
+    '{"step": 2, "schema_version": "ck.scalars.v1", "time": 1}',
+    '{"step": 9, "train_loss_raw": -0.0, "val/late": 2}',
+    '{"step": 9, "input_hash": "\\ud800"}',
+    '{"step": true}',
+    '{"step": 11, "train_loss_raw": 1, "tokens": ' + "9" * 400 + "}",
+    '{"step": 12, "a b:c": 1}',
+    '  {"step":13,"tokens" : 4}  ',
+]
 
 
 def line(rng, step, session, style, *, odd):

@@ -14,15 +14,21 @@ def test_an_encoder_and_a_decoder_have_blocks_of_their_own():
 @pytest.mark.parametrize(
     ("name", "block"),
     [
-        ("layer1.0.conv1.weight", "layer1.0"), ("swin.layers.0.blocks.1.mlp.fc1.weight", "swin.layers.0.blocks.1"),
+        ("layer1.0.conv1.weight", "layer1.0"),
+        ("swin.layers.0.blocks.1.mlp.fc1.weight", "swin.layers.0.blocks.1"),
         ("resnet.encoder.stages.2.layers.1.layer.0.convolution.weight", "resnet.encoder.stages.2.layers.1"),
-        ("lora_A.0.weight", None), ("embeddings.0.weight", None), ("heads.1.weight", None), ("classifier.4.weight", None),
-        ("decode_head.layers.0.weight", None), ("time_mlp.2.weight", None),
+        ("lora_A.0.weight", None),
+        ("embeddings.0.weight", None),
+        ("heads.1.weight", None),
+        ("classifier.4.weight", None),
+        ("decode_head.layers.0.weight", None),
+        ("time_mlp.2.weight", None),
         ("git.visual_projection.visual_projection.0.weight", None),
-        ("gpt2_heads_up.h.0.weight", "gpt2_heads_up.h.0"), ("timeseries.layers.1.weight", "timeseries.layers.1"),
+        ("gpt2_heads_up.h.0.weight", "gpt2_heads_up.h.0"),
+        ("timeseries.layers.1.weight", "timeseries.layers.1"),
         ("h.3.mlp.experts.5.w1", "h.3"),
     ],
-)  # fmt: skip
+)
 def test_blocks_bear_the_name_of_their_module(name, block):
     assert TensorTable({}).block(name) == block
 

@@ -20,9 +20,16 @@ FINDING = Finding(
     code="NUM001", name="nonfinite_values", severity="sev0", message="$(touch x); \0 it is NaN", where="loss", first_step=3
 )
 EVENT = WatchEvent(
-    schema_version=VERSION, event="finding", time=1.5, run="runs/a", message=FINDING.message, step=7, severity="sev0",
-    finding=FINDING, likely=Likely(cause="bad_batch", title="A batch is bad.", knob="Skip it.", confidence=0.9),
-)  # fmt: skip
+    schema_version=VERSION,
+    event="finding",
+    time=1.5,
+    run="runs/a",
+    message=FINDING.message,
+    step=7,
+    severity="sev0",
+    finding=FINDING,
+    likely=Likely(cause="bad_batch", title="A batch is bad.", knob="Skip it.", confidence=0.9),
+)
 
 
 class Server(BaseHTTPRequestHandler):

@@ -19,8 +19,12 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "NO
 def watch(*words: object, **more: object) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "ckaudit", "watch", *map(str, words)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, **more,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        **more,
+    )
 
 
 def ended(process: "subprocess.Popen[str]", seconds: float = 60) -> tuple[int, str, str]:

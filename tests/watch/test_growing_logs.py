@@ -127,8 +127,10 @@ def test_a_csv_that_grows_stops_what_burns_the_budget(tmp_path: Path) -> None:
     words = [str(log), "--map", "loss=loss", "--until", "sev0", "--format", "jsonl"]
     watch = subprocess.Popen(
         [sys.executable, "-m", "ckaudit", "watch", *words],
-        stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
     for start in range(200, 1_000, 20):
         with log.open("a") as stream:
             stream.write(csv(range(start, start + 20), ill=510))

@@ -25,10 +25,13 @@ def lines() -> Iterator[str]:
         ill = any(first <= step < first + 20 for first in SPIKES)
         now += 0.05 + abs(draw.gauss(0, 0.003))
         row = {
-            "step": step, "time": round(now, 3), "grad_global_norm": 30 * norm if ill else norm, "tokens_seen": 2048 * step,
+            "step": step,
+            "time": round(now, 3),
+            "grad_global_norm": 30 * norm if ill else norm,
+            "tokens_seen": 2048 * step,
             "train_loss_raw": "NaN" if step >= BREAKS else loss + draw.gauss(0, 0.03) + 4 * ill,
             "learning_rate": 3e-4 * min(1, step / 2000) * (0.55 + 0.45 * math.cos(math.pi * step / STEPS)),
-        }  # fmt: skip
+        }
         if step % 1000 == 0:
             row["val_loss"] = loss + 0.05 + draw.gauss(0, 0.005)
         yield json.dumps(row) + "\n"

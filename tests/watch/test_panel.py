@@ -66,9 +66,16 @@ def test_gauges_are_the_newest_values_of_the_log(rounds: Rounds) -> None:
 
 def snapshot(**changed: object) -> Snapshot:
     given = {
-        "run": "runs/a", "step": 7, "planned": 10, "silence": 3.0, "usual": 0.5, "state": "stalled", "pace": (), "alerts": (),
+        "run": "runs/a",
+        "step": 7,
+        "planned": 10,
+        "silence": 3.0,
+        "usual": 0.5,
+        "state": "stalled",
+        "pace": (),
+        "alerts": (),
         "vitals": (Gauge(name="train_loss_raw", unit="nats/token", value="NaN", step=7, recent=(2.0, "NaN")),),
-    }  # fmt: skip
+    }
     return Snapshot(**given | changed)  # type: ignore[arg-type]
 
 

@@ -123,9 +123,13 @@ def verdict(event: EventName, told: Sequence[Moment], found: Sequence[Channel], 
 
 
 NAMES = {
-    "batch": "the batch", "loss": "the loss", "gradient_norm": "the global gradient norm", "learning_rate": "the learning rate",
-    "gradient": "the gradient of", "update": "the update of",
-}  # fmt: skip
+    "batch": "the batch",
+    "loss": "the loss",
+    "gradient_norm": "the global gradient norm",
+    "learning_rate": "the learning rate",
+    "gradient": "the gradient of",
+    "update": "the update of",
+}
 
 
 def said(each: Departure) -> str:

@@ -24,10 +24,16 @@ def departures(history: History, found: Sequence[Channel]) -> list[Departure]:
             standing = out.how in STANDING and out.row == rows[place]  # so were all recorded steps before it
             made.append(
                 Departure(
-                    step=steps[out.row], kind=channel.kind, name=channel.name, how=out.how, value=channel.words[out.row],
-                    usual=out.usual, times=out.times, since_start=standing,
+                    step=steps[out.row],
+                    kind=channel.kind,
+                    name=channel.name,
+                    how=out.how,
+                    value=channel.words[out.row],
+                    usual=out.usual,
+                    times=out.times,
+                    since_start=standing,
                 )
-            )  # fmt: skip
+            )
     apart = distances(history)
     made += [
         Departure(step=steps[row], kind="batch", name="", how="repeated", times=float(apart[row] or 0)) for row in repeats(apart)

@@ -29,12 +29,7 @@ ORDER = ("changed", "steady", "remark", "too_few", "not_recorded", "not_applicab
 
 
 def benchmark_drop(
-    path: Path,
-    *,
-    since: int | None = None,
-    choice: Choice = NOTHING_SAID,
-    gate: Policed = OPEN,
-    progress: Progress | None = None,
+    path: Path, *, since: int | None = None, choice: Choice = NOTHING_SAID, gate: Policed = OPEN, progress: Progress | None = None
 ) -> Drop:
     """Ask of a run, gate by gate, why a benchmark fell.
 
@@ -62,16 +57,29 @@ def benchmark_drop_of(run: Run, *, since: int | None = None, gate: Policed = OPE
     if fall is None:
         verdict = "No recorded benchmark score falls by more than its noise; for one that was not recorded: --since STEP"
         return Drop(
-            subject=run.name, verdict=verdict, answer=None, provisional=False, fall=None, notes=notes, step=run.last_step,
+            subject=run.name,
+            verdict=verdict,
+            answer=None,
+            provisional=False,
+            fall=None,
+            notes=notes,
+            step=run.last_step,
             files=run.files,
-        )  # fmt: skip
+        )
     gates = _gates(run, fall, gate)
     answer = next((gate for gate in gates if gate.outcome in ("failed", "advice")), None)
     return Drop(
-        subject=run.name, verdict=_verdict(gates, answer), answer=answer.row if answer else None,
-        provisional=answer.provisional if answer else False, fall=fall, gates=gates,
-        guide=tuple(_advice(run, row) for row in GUIDE), notes=notes, step=run.last_step, files=run.files,
-    )  # fmt: skip
+        subject=run.name,
+        verdict=_verdict(gates, answer),
+        answer=answer.row if answer else None,
+        provisional=answer.provisional if answer else False,
+        fall=fall,
+        gates=gates,
+        guide=tuple(_advice(run, row) for row in GUIDE),
+        notes=notes,
+        step=run.last_step,
+        files=run.files,
+    )
 
 
 def _gates(run: Run, fall: Fall, policy: Policed) -> tuple[Gate, ...]:
@@ -108,9 +116,14 @@ def _gate(row: str, found: list[Evidence], core: set[str], *, every: bool = Fals
     enough = bool(judged) and (not every or len(judged) == len(mine))
     outcome: Outcome = "failed" if changed else "passed" if enough else "not_judged"
     return Gate(
-        row=row, question=about.question, outcome=outcome, provisional=False, sentence=_said(outcome, found, core),
-        do=about.do if changed else (), evidence=tuple(found),
-    )  # fmt: skip
+        row=row,
+        question=about.question,
+        outcome=outcome,
+        provisional=False,
+        sentence=_said(outcome, found, core),
+        do=about.do if changed else (),
+        evidence=tuple(found),
+    )
 
 
 def _said(outcome: Outcome, found: list[Evidence], core: set[str]) -> str:
@@ -177,9 +190,15 @@ def _advice(run: Run, row: Row) -> Advice:
     """Return a row of the guide with what this run recorded of it."""
     foreign = why_not(run, row.only_with)
     return Advice(
-        row=row.row, title=row.title, when=row.when, text=row.text, test=row.test, facts=row.facts,
-        here=() if foreign else tuple(_here(run, row)), not_applicable=foreign,
-    )  # fmt: skip
+        row=row.row,
+        title=row.title,
+        when=row.when,
+        text=row.text,
+        test=row.test,
+        facts=row.facts,
+        here=() if foreign else tuple(_here(run, row)),
+        not_applicable=foreign,
+    )
 
 
 def _here(run: Run, row: Row) -> Iterable[str]:

@@ -79,10 +79,18 @@ def _falls(label: str, steps: Steps, scores: Floats, noise: float, least: float)
     top = int(np.flatnonzero(scores[: deepest + 1] == best[deepest])[-1])
     start = int(next(row for row in beyond if row > top))
     back = np.flatnonzero(scores[start:] >= scores[top])
-    yield float(depth[deepest] / max(abs(best[deepest]), 1e-12)), Fall(
-        benchmark=label, before=int(steps[top]), after=int(steps[start]), high=float(scores[top]), low=float(scores[deepest]),
-        limit=float(limit[start]), is_back=int(steps[start + back[0]]) if len(back) else None,
-    )  # fmt: skip
+    yield (
+        float(depth[deepest] / max(abs(best[deepest]), 1e-12)),
+        Fall(
+            benchmark=label,
+            before=int(steps[top]),
+            after=int(steps[start]),
+            high=float(scores[top]),
+            low=float(scores[deepest]),
+            limit=float(limit[start]),
+            is_back=int(steps[start + back[0]]) if len(back) else None,
+        ),
+    )
 
 
 def _noise(scores: Floats) -> float:

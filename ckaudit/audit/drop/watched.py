@@ -77,9 +77,16 @@ def _one(series: Series, label: str, steps: Steps, values: Floats, fall: Fall, w
     said: Said = "changed" if found.changed else "steady"
     sentence = _sentence(found, series.unit, watched.limits.way)
     return Evidence(
-        metric=series.name, label=label, said=said, sentence=sentence, before=found.before, after=found.after,
-        limit=found.limit, step=found.step, unit=series.unit,
-    )  # fmt: skip
+        metric=series.name,
+        label=label,
+        said=said,
+        sentence=sentence,
+        before=found.before,
+        after=found.after,
+        limit=found.limit,
+        step=found.step,
+        unit=series.unit,
+    )
 
 
 def _sentence(found: Shift, unit: str, way: Way) -> str:
@@ -117,9 +124,15 @@ def _shares(series: Series, fall: Fall, watched: Watched, *, twice: float = 2.0)
         f"{label} goes from {ends[0]} to {ends[1]}, in all a share of {moved:.2g} moved, beyond {limit:.2g}, since step {step}"
     )
     return Evidence(
-        metric=series.name, label=label, said="changed", sentence=sentence, before=float(before[widest]),
-        after=float(after[widest]), limit=limit, step=step,
-    )  # fmt: skip
+        metric=series.name,
+        label=label,
+        said="changed",
+        sentence=sentence,
+        before=float(before[widest]),
+        after=float(after[widest]),
+        limit=limit,
+        step=step,
+    )
 
 
 def _moved(one: Floats, other: Floats) -> float:

@@ -80,7 +80,7 @@ KNOBS = {
     "weights_not_as_saved": "Load the checkpoint strictly, then compare a checksum with the one of the saved file.",
     "weights_shrink": "Lower the weight decay.",
     "zero_gradients": "Follow the gradient from the loss back to the first tensor that gets none.",
-}  # fmt: skip
+}
 """For rules whose first metric has a playbook about something else."""
 
 

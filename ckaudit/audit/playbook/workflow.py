@@ -72,14 +72,30 @@ WORKFLOW = (
 # Families of rules and questions by the beginning of their codes. A longer beginning counts before a shorter one.
 PARTS = {
     "numerics": (
-        "AMP", "CLIP", "CURV", "GRAD", "INIT", "LOSS", "MODEL", "MOVE", "NUM", "OPT", "PARITY", "REPLAY", "RESUME", "SCHED",
-        "WGT", "D1", "D2", "D4",
+        "AMP",
+        "CLIP",
+        "CURV",
+        "GRAD",
+        "INIT",
+        "LOSS",
+        "MODEL",
+        "MOVE",
+        "NUM",
+        "OPT",
+        "PARITY",
+        "REPLAY",
+        "RESUME",
+        "SCHED",
+        "WGT",
+        "D1",
+        "D2",
+        "D4",
     ),
     "behaviour": ("ACT", "ATTN", "MASK", "MOE", "PRB", "SAFE", "D2.2", "D2.5", "D3", "D5.5", "D6", "MP"),
     "data": ("DATA", "SAFE001", "D5.4"),
     "hardware": ("COST", "FILE", "RANK", "SYS"),
     "evaluation": ("EVAL", "EVL", "LOSS002", "LOSS006", "SLIC", "D5.1", "D5.2"),
-}  # fmt: skip
+}
 RECORDS = "records"
 
 

@@ -43,13 +43,7 @@ InLoop = Annotated[
 
 
 def command(
-    *,
-    split: SplitName = "dev",
-    cache: Cache = "",
-    only: Only = "",
-    jobs: Jobs = "2",
-    fresh: Fresh = False,
-    in_loop: InLoop = "",
+    *, split: SplitName = "dev", cache: Cache = "", only: Only = "", jobs: Jobs = "2", fresh: Fresh = False, in_loop: InLoop = ""
 ) -> int:
     """Train what is missing in the cache, each training in a process of its own with one thread."""
     if in_loop:

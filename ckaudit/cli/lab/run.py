@@ -47,8 +47,7 @@ Seed = Annotated[str, typer.Option("--seed", metavar="N", help="0, 1, 2, 10 or 1
 Out = Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Run folder; without it runs/NAME.", show_default=False)]
 Stop = Annotated[str, typer.Option("--stop", metavar="N", help="Last step, at least 1; without it, all.", show_default=False)]
 Force = Annotated[
-    bool,
-    typer.Option("--force", help="Delete the run in DIR and record anew; a folder with any other file is still refused."),
+    bool, typer.Option("--force", help="Delete the run in DIR and record anew; a folder with any other file is still refused.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
 

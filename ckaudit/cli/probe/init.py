@@ -34,8 +34,7 @@ Exit codes:
 """
 
 Corpus = Annotated[
-    list[str],
-    typer.Argument(metavar="CORPUS", help="Text, JSON lines or Parquet that the model trains on.", show_default=False),
+    list[str], typer.Argument(metavar="CORPUS", help="Text, JSON lines or Parquet that the model trains on.", show_default=False)
 ]
 Out = Annotated[str, typer.Option("--out", metavar="FILE", help="Where the probes go; a file that is there stays.")]
 Count = Annotated[str, typer.Option("--count", metavar="N", help="Passages of each kind; without it 16.", show_default=False)]

@@ -24,10 +24,7 @@ FIELDS = (FIELD, *ATTENTION_FIELDS)
     kinds.GRID_SHAPE,
     kinds.GRID_OUTSIDE,
     kinds.GRID_PACKING,
-    reads=(
-        "weights.*.shape",
-        *(f"{section}.*.{name}" for section in SECTIONS for name in (FIELD, "min", "max")),
-    ),
+    reads=("weights.*.shape", *(f"{section}.*.{name}" for section in SECTIONS for name in (FIELD, "min", "max"))),
 )
 def tensor_grid(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
     """A grid of elements lies within its tensor, in size and in value.

@@ -15,12 +15,7 @@ _HASH = re.compile(r"[A-Za-z0-9_-]+:[0-9A-Fa-f]+")
 
 @check(
     kinds.TENSOR_MISSING,
-    reads=(
-        "weights.*.tied_to",
-        "parity.worst_tensor",
-        "parity.gradient_worst_tensor",
-        "optimizer.trainable_without_optimizer",
-    ),
+    reads=("weights.*.tied_to", "parity.worst_tensor", "parity.gradient_worst_tensor", "optimizer.trainable_without_optimizer"),
 )
 def tensor_name(subject: Subject) -> Iterator[Finding]:
     """A tensor that is named is there; only a whole list of weights can say so."""

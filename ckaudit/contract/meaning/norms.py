@@ -138,10 +138,7 @@ def second_moment(subject: Subject, *, precision: float = 1e-2, exact: float = 1
                 yield subject.find(kinds.M2_AND_STD, (section, name, "m2"), f"{population:.6g}, numel * std^2", m2)
 
 
-@check(
-    kinds.RELATIVE_AND_NORM,
-    reads=("weight_deltas.*.norm", "weight_deltas.*.relative", "weights.*.frobenius_norm"),
-)
+@check(kinds.RELATIVE_AND_NORM, reads=("weight_deltas.*.norm", "weight_deltas.*.relative", "weights.*.frobenius_norm"))
 def relative(subject: Subject, *, precision: float = 2e-2) -> Iterator[Finding]:
     """Relative movement is the norm of the update over the norm of the tensor, before or after the update.
 
@@ -167,9 +164,11 @@ def relative(subject: Subject, *, precision: float = 2e-2) -> Iterator[Finding]:
             yield subject.find(kinds.RELATIVE_AND_NORM, ("weight_deltas", name, "relative"), expected, share)
 
 
-@check(kinds.MOVED_AT_STEP_ZERO, kinds.UPDATED_DESPITE_OVERFLOW, reads=(
-    "weight_deltas.*.norm", "weight_deltas.*.moved", "step", "optimizer.found_inf",
-))  # fmt: skip
+@check(
+    kinds.MOVED_AT_STEP_ZERO,
+    kinds.UPDATED_DESPITE_OVERFLOW,
+    reads=("weight_deltas.*.norm", "weight_deltas.*.moved", "step", "optimizer.found_inf"),
+)
 def movement(subject: Subject) -> Iterator[Finding]:
     """Weights do not move before the first update, nor where the scaler skipped it."""
     document = subject.document

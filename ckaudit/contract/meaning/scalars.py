@@ -89,10 +89,7 @@ def steps_seen(subject: Subject) -> Iterator[Finding]:
         yield subject.find(kinds.STEPS_SEEN, ("scalars", "steps_seen"), f"at most step {subject.document.step}", seen)
 
 
-@check(
-    kinds.TOLD_TWICE,
-    reads=("scalars", "loss", "optimizer.loss_scale", "attention.*.normalized_entropy_per_head"),
-)
+@check(kinds.TOLD_TWICE, reads=("scalars", "loss", "optimizer.loss_scale", "attention.*.normalized_entropy_per_head"))
 def told_twice(subject: Subject, *, precision: float = 1e-2) -> Iterator[Finding]:
     """One fact under two names has one value.
 

@@ -94,10 +94,7 @@ def _columns(box: History) -> Iterator[tuple[Place, list[Any]]]:
             yield ("history", name, tensor), values
 
 
-@check(
-    kinds.RANK_TIME,
-    reads=tuple(f"rank_facts.{name}" for name in ("step_time", "input_time", "compute_time", "comm_time")),
-)
+@check(kinds.RANK_TIME, reads=tuple(f"rank_facts.{name}" for name in ("step_time", "input_time", "compute_time", "comm_time")))
 def rank_time(subject: Subject, *, precision: float = 1e-2) -> Iterator[Finding]:
     """No part of a step takes longer than the step; parts may overlap, so their sum says nothing.
 

@@ -13,16 +13,8 @@ from ckaudit.contract.report import Finding
 from ckaudit.contract.violations import Kind
 
 TABLE_SHARES = {"gradients": ("zero_fraction",), "activations": ("sparsity", "outlier_rate")}
-HEAD_SHARES = (
-    "normalized_entropy_per_head",
-    "sharp_share_per_head",
-    "max_attn_per_head",
-    "upper_triangle_mass_per_head",
-)
-SINGLE_SHARES = {
-    "data": ("target_shift_match", "target_equals_input", "duplicate_share"),
-    "optimizer": ("clip_coefficient",),
-}
+HEAD_SHARES = ("normalized_entropy_per_head", "sharp_share_per_head", "max_attn_per_head", "upper_triangle_mass_per_head")
+SINGLE_SHARES = {"data": ("target_shift_match", "target_equals_input", "duplicate_share"), "optimizer": ("clip_coefficient",)}
 PROBE_SHARES = ("exact_match", "overlap")
 SCALAR_SHARES = (
     "comm_time_frac",

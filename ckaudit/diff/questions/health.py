@@ -29,4 +29,4 @@ def health(both: Both) -> Said:
     ]
     return Said(
         word=word, sentence="; ".join(parts) + far, left=len(lost), right=len(gained), band=0.0, unit="findings", grave=any(grave)
-    )  # fmt: skip
+    )

@@ -24,7 +24,11 @@ def memory(both: Both, *, noise: float = 0.02, grave: float = 0.2) -> Said:
     left, right = (float(np.max(series.values[series.finite])) for series in used)
     change = right / left - 1 if left else np.inf
     return Said(
-        word=lower_is_better(left, right, noise * left), left=left, right=right, band=noise * left, unit="bytes",
+        word=lower_is_better(left, right, noise * left),
+        left=left,
+        right=right,
+        band=noise * left,
+        unit="bytes",
         sentence=f"{left / 2**30:.3g} GiB and {right / 2**30:.3g} GiB at most, {change:+.0%}; below {noise:.0%} is noise",
         grave=abs(change) > grave,
-    )  # fmt: skip
+    )

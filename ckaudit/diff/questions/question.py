@@ -65,9 +65,15 @@ class Question(Struct, frozen=True, eq=False):
         against = next((each.message for each in unlike if {self.name, *self.falls_with} & {*each.invalidates}), "")
         said = Said(word="incomparable", sentence=f"not comparable: {against}") if against else self.function(both)
         return Answer(
-            question=self.name, title=self.title, word=said.word, left=_number(said.left), right=_number(said.right),
-            band=_number(said.band), unit=said.unit, message=said.sentence,
-        ), said.grave  # fmt: skip
+            question=self.name,
+            title=self.title,
+            word=said.word,
+            left=_number(said.left),
+            right=_number(said.right),
+            band=_number(said.band),
+            unit=said.unit,
+            message=said.sentence,
+        ), said.grave
 
 
 _QUESTIONS: dict[str, Question] = {}

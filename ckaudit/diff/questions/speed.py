@@ -37,9 +37,14 @@ def speed(both: Both, *, share: float = 0.01, parts: int = 10, least: float = 0.
     word = lower_is_better(left, right, band * left) if metric is step_time else lower_is_better(-left, -right, band * left)
     what = "seconds a step" if metric is step_time else "tokens per second"
     return Said(
-        word=word, left=left, right=right, band=band * left, unit=metric.unit, grave=abs(right / left - 1) > grave,
+        word=word,
+        left=left,
+        right=right,
+        band=band * left,
+        unit=metric.unit,
+        grave=abs(right / left - 1) > grave,
         sentence=f"{left:.4g} and {right:.4g} {what}, {right / left - 1:+.0%}; noise explains {band:.0%}",
-    )  # fmt: skip
+    )
 
 
 def noise_of_speed(both: Both, metric: Metric, *, parts: int = 10) -> float:

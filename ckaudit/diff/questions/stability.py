@@ -28,17 +28,25 @@ def stability(both: Both, *, share: float = 0.05, jump: float = 1.5, quiet: int 
     broken = [int(train_loss_raw(side.run).nonfinite.sum()) for side in (both.left, both.right)]
     if bool(broken[0]) != bool(broken[1]):
         return Said(
-            word="worse" if broken[1] else "better", left=broken[0], right=broken[1], band=0.0, unit="losses",
+            word="worse" if broken[1] else "better",
+            left=broken[0],
+            right=broken[1],
+            band=0.0,
+            unit="losses",
             sentence=f"losses that are no number: {broken[0]} in the first, {broken[1]} in the second",
-        )  # fmt: skip
+        )
     left, right = (_spikes(side, jump, quiet) for side in (both.left, both.right))
     if left is None or right is None:
         return missing(both, "loss_excess")
     band = _by_chance(left + right, share)
     return Said(
-        word=lower_is_better(left, right, band), left=left, right=right, band=band, unit="spikes",
+        word=lower_is_better(left, right, band),
+        left=left,
+        right=right,
+        band=band,
+        unit="spikes",
         sentence=f"{plural(left, 'spike')} of the loss in the first, {right} in the second; chance explains {band} more",
-    )  # fmt: skip
+    )
 
 
 def _by_chance(total: int, share: float) -> int:

@@ -126,9 +126,12 @@ def _columns(rows: Sequence[Object], empty: Placeholders) -> dict[str, list[floa
     times = [None if time is None or time <= 0 else time / 1000 for time in members(rows, "step_ms")]
     tokens = [None if count is None or count <= 0 else count for count in members(rows, "tokens")]
     return {
-        "grad_global_norm": norms, "train_loss_raw": losses, "learning_rate": members(rows, "lr"), "tokens_per_update": tokens,
+        "grad_global_norm": norms,
+        "train_loss_raw": losses,
+        "learning_rate": members(rows, "lr"),
+        "tokens_per_update": tokens,
         "step_time": times,
-    }  # fmt: skip
+    }
 
 
 def _joined(steps: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> Curve:

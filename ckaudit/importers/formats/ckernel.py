@@ -183,8 +183,13 @@ def _run(parts: Parts, rows: list[Object], name: str) -> Imported:
     notes = [
         f"read as {NAME}: {_summary(parts, rows)}",
         *([f"the curve has a row for each of {span} micro-steps of an update: they were joined"] if span > 1 else []),
-        *empty.notes(), *said, *layers.notes(), *merge_notes(merged), *_left(parts, rows), *parts.notes,
-    ]  # fmt: skip
+        *empty.notes(),
+        *said,
+        *layers.notes(),
+        *merge_notes(merged),
+        *_left(parts, rows),
+        *parts.notes,
+    ]
     return Imported(
         merged.table, manifest_of(NAME, parts.ledger, parts.summary, layers.tensors()), tuple(notes), NAME, name, documents
     )
@@ -275,9 +280,12 @@ def _add(found: dict[int, dict[str, Any]], document: Mapping[str, Any]) -> None:
 
 def _summary(parts: Parts, rows: list[Object]) -> str:
     counts = {
-        "steps of a loss curve": len(rows), "of gradient norms": len(parts.norms.get("steps") or ()),
-        "of parity": len(parts.parity), "checkpoints": len(parts.checkpoints), "stages in the ledger": len(parts.ledger),
-    }  # fmt: skip
+        "steps of a loss curve": len(rows),
+        "of gradient norms": len(parts.norms.get("steps") or ()),
+        "of parity": len(parts.parity),
+        "checkpoints": len(parts.checkpoints),
+        "stages in the ledger": len(parts.ledger),
+    }
     said = [f"{count:,} {what}" for what, count in counts.items() if count]
     return ", ".join([*said, *(["a step profile"] if parts.profile else [])]) or "nothing"
 

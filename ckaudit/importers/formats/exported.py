@@ -88,14 +88,9 @@ def _csv(data: bytes) -> Any:
     types = {name: pa.string() if name.endswith(WORDS) else pa.float64() for name in names}
     types |= dict.fromkeys(FIRST, pa.int64())
     start = data.index(b"\n") + 1 if not _lines_in_header(names) else _end_of_header(data)
-    converted = ConvertOptions(
-        column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
-    )  # fmt: skip
+    converted = ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
     return read_csv(
-        pa.BufferReader(data[start:]),
-        ReadOptions(column_names=names),
-        ParseOptions(newlines_in_values=True),
-        converted,
+        pa.BufferReader(data[start:]), ReadOptions(column_names=names), ParseOptions(newlines_in_values=True), converted
     )
 
 

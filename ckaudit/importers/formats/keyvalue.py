@@ -48,9 +48,17 @@ _FACTS = (
     ("final", re.compile(r"(final\w*) val_loss:")),
 )
 _NEEDLES = (
-    "_params", "seed:", "world_size:", "train_batch_tokens", "tokens per iteration", "vocab_size", "number of parameters",
-    "stopping_early", "esum", "final",
-)  # fmt: skip
+    "_params",
+    "seed:",
+    "world_size:",
+    "train_batch_tokens",
+    "tokens per iteration",
+    "vocab_size",
+    "number of parameters",
+    "stopping_early",
+    "esum",
+    "final",
+)
 _COUNTS = ("parameters", "seed", "world_size", "sequence_length", "vocabulary")
 
 

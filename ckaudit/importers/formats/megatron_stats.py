@@ -32,9 +32,11 @@ GENERIC = False
 _LINE = re.compile(rb'\s*\{\s*"iter"\s*:\s*\d+\s*,.{0,400}?"(?:values|tpe)"\s*:', re.DOTALL)
 _FOLDERS = re.compile(r"\w+_raw_moments_by_(?:param|layer)|tokens_per_expert")
 _SECTIONS = {
-    "param_raw_moments_by_param": "weights", "grad_raw_moments_by_param": "gradients",
-    "activation_raw_moments_by_layer": "activations", "residual_raw_moments_by_layer": "activations",
-}  # fmt: skip
+    "param_raw_moments_by_param": "weights",
+    "grad_raw_moments_by_param": "gradients",
+    "activation_raw_moments_by_layer": "activations",
+    "residual_raw_moments_by_layer": "activations",
+}
 _OUTPUT = "/output0"
 
 

@@ -34,20 +34,27 @@ _HISTORY = "wandb-history.jsonl"
 _OWN = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 _MESSAGES = {
     "Record": {
-        2: ("history", "History"), 5: ("config", "Config"), 7: ("stats", "bytes"), 17: ("run", "Run"), 18: ("exit", "Exit"),
+        2: ("history", "History"),
+        5: ("config", "Config"),
+        7: ("stats", "bytes"),
+        17: ("run", "Run"),
+        18: ("exit", "Exit"),
     },
     "History": {1: ("item", "*Item"), 2: ("step", "Step")},
     "Step": {1: ("num", "int64")},
     "Item": {1: ("key", "bytes"), 2: ("nested_key", "*bytes"), 16: ("value_json", "bytes")},
     "Config": {1: ("update", "*Item")},
     "Run": {
-        1: ("run_id", "bytes"), 4: ("config", "Config"), 8: ("display_name", "bytes"), 17: ("start_time", "Time"),
+        1: ("run_id", "bytes"),
+        4: ("config", "Config"),
+        8: ("display_name", "bytes"),
+        17: ("start_time", "Time"),
         21: ("git", "Git"),
     },
     "Git": {2: ("commit", "bytes")},
     "Time": {1: ("seconds", "int64"), 2: ("nanos", "int32")},
     "Exit": {1: ("exit_code", "int32"), 2: ("runtime", "int32")},
-}  # fmt: skip
+}
 
 
 class _Run(Struct):

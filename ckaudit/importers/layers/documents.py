@@ -25,14 +25,7 @@ class Checkpoints(Sequence[Document]):
         values: Shape (N,).
     """
 
-    def __init__(
-        self,
-        places: list[Place],
-        bins: list[Bins],
-        steps: Whole,
-        owners: Whole,
-        values: Floats,
-    ) -> None:
+    def __init__(self, places: list[Place], bins: list[Bins], steps: Whole, owners: Whole, values: Floats) -> None:
         self._places, self._bins, self._owners, self._values = places, bins, owners, values
         self._steps, self._starts = np.unique(steps, return_index=True)
 

@@ -50,10 +50,22 @@ class Place(Struct, frozen=True):
 
 _Maker = Callable[[re.Match[str]], Place]
 _TARGETS = {
-    "grad": GRADIENTS, "grads": GRADIENTS, "gradient": GRADIENTS, "gradients": GRADIENTS, "param": WEIGHTS, "params": WEIGHTS,
-    "parameter": WEIGHTS, "parameters": WEIGHTS, "weight": WEIGHTS, "weights": WEIGHTS, "update": DELTAS, "updates": DELTAS,
-    "step": DELTAS, "activation": ACTIVATIONS, "activations": ACTIVATIONS,
-}  # fmt: skip
+    "grad": GRADIENTS,
+    "grads": GRADIENTS,
+    "gradient": GRADIENTS,
+    "gradients": GRADIENTS,
+    "param": WEIGHTS,
+    "params": WEIGHTS,
+    "parameter": WEIGHTS,
+    "parameters": WEIGHTS,
+    "weight": WEIGHTS,
+    "weights": WEIGHTS,
+    "update": DELTAS,
+    "updates": DELTAS,
+    "step": DELTAS,
+    "activation": ACTIVATIONS,
+    "activations": ACTIVATIONS,
+}
 _ANY = "|".join(word for word in sorted(_TARGETS, key=len, reverse=True) if word != "step")
 _MEANS = {"avg": "mean", "mean": "mean", "average": "mean", "std": "std", "rms": "rms", "mean_abs": "mean_abs"}
 
@@ -173,8 +185,11 @@ def _root(variance: float) -> float:
 
 
 _FIELDS = {
-    GRADIENTS: {"mean", "std"}, WEIGHTS: {"mean", "std"}, DELTAS: set[str](), ACTIVATIONS: {"mean", "std", "rms", "mean_abs"},
-}  # fmt: skip
+    GRADIENTS: {"mean", "std"},
+    WEIGHTS: {"mean", "std"},
+    DELTAS: set[str](),
+    ACTIVATIONS: {"mean", "std", "rms", "mean_abs"},
+}
 _LAYER = r"layers?[._/ ]?(?P<l>\d{1,4})"
 _EXPERT = r"exp(?:ert)?[._/ ]?(?P<e>\d{1,4})"
 _LOAD = "load|tokens?|counts?|fraction|share|usage"
@@ -207,7 +222,7 @@ _SCALARS = _compiled(
     (rf"(?:moe|router|expert\w*|tokens_per_expert)/(?P<t>{_LAYER}[/:_ ]{_EXPERT})(?:[/_ ](?:{_LOAD}))?", _expert),
     (rf"moe/(?P<t>load_balancing_loss_{_LAYER})", _aux_loss),
     (rf"(?:\w+/)?(?P<t>(?:attn|attention)_(?P<what>entropy|logit)/{_LAYER}/head[._]?(?P<e>\d{{1,4}}))", _head),
-)  # fmt: skip
+)
 _TENSOR = r"(?P<t>(?:.*[./])?\w*(?:weight|bias|kernel|gamma|beta|embeddings?)(?:_\d+|:\d+)?)"
 _HISTOGRAMS = _compiled(
     (r"(?P<of>grad|params|updates)/hist/(?P<t>.+)", lambda found: Place(_TARGETS[found["of"]], bare(found["t"]), "")),

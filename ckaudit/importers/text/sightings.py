@@ -10,12 +10,43 @@ from ckaudit.importers.text.prefix import Mark, blocks, mark_of, prefix_end
 
 # Every line that is told of below holds one of these.
 NEEDLES = (
-    "rror", "xception", "out of memory", "OOM", "oom-kill", "oom_kill", "Killed", "killed", "Traceback", "annot allocate",
-    "bad_alloc", "NCCL", "nccl", "atchdog", "eartbeat", "o space left", "quota exceeded", "tale file handle", "nterrupt",
-    "-only file system", "Xid", "CUBLAS_", "CUDNN_", "ECC", "fallen off the bus", "egmentation fault", "exitcode", "SIG",
-    "imed out", "onnection closed", "onnection reset", "core dumped", "NODE_FAIL", "ode failure", "device-side assert",
+    "rror",
+    "xception",
+    "out of memory",
+    "OOM",
+    "oom-kill",
+    "oom_kill",
+    "Killed",
+    "killed",
+    "Traceback",
+    "annot allocate",
+    "bad_alloc",
+    "NCCL",
+    "nccl",
+    "atchdog",
+    "eartbeat",
+    "o space left",
+    "quota exceeded",
+    "tale file handle",
+    "nterrupt",
+    "-only file system",
+    "Xid",
+    "CUBLAS_",
+    "CUDNN_",
+    "ECC",
+    "fallen off the bus",
+    "egmentation fault",
+    "exitcode",
+    "SIG",
+    "imed out",
+    "onnection closed",
+    "onnection reset",
+    "core dumped",
+    "NODE_FAIL",
+    "ode failure",
+    "device-side assert",
     "illegal memory",
-)  # fmt: skip
+)
 MAX_QUOTED = 120
 MAX_SIGHTINGS = 100_000
 

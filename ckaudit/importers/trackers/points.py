@@ -210,9 +210,13 @@ def _table(
     kept = [*range(len(names)), *([len(names)] if len(timed) else [])]
     known = recorded[kept]
     table = LineTable(
-        ordered_steps[fresh], ordered_sessions[fresh], tuple([*names, "time"][each] for each in kept),
-        cells[kept], None if known.all() else known, {},
-    )  # fmt: skip
+        ordered_steps[fresh],
+        ordered_sessions[fresh],
+        tuple([*names, "time"][each] for each in kept),
+        cells[kept],
+        None if known.all() else known,
+        {},
+    )
     return table, replaced
 
 

@@ -142,8 +142,9 @@ def _know_keras(run: Tracked) -> None:
         run.aside = {name for name in run.series if "epoch_" in name}
         return
     run.usual = {
-        "train_loss_raw": f"{before}{_EPOCHS}", "val_loss": f"validation/{_EPOCHS}",
+        "train_loss_raw": f"{before}{_EPOCHS}",
+        "val_loss": f"validation/{_EPOCHS}",
         "learning_rate": f"{before}epoch_learning_rate",
-    }  # fmt: skip
+    }
     run.aside = {"validation/evaluation_loss_vs_iterations"}
     run.notes.append("Keras counted epochs, not updates: a step here is an epoch; update_freq='batch' logs by update")

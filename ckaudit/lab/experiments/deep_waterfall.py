@@ -20,7 +20,7 @@ class Deep(Change):
         """Replace the model, and train for 40 steps on half batches."""
         model = Gpt(
             width=32, depth=28, heads=4, kv_heads=2, hidden=96, positions="rope", activation="swiglu", qk_norm=True, tied=True
-        )  # fmt: skip
+        )
         data = replace(plan.data, batch_size=8, held_rows=32)
         return replace(plan, model=model, data=data, steps=40)
 

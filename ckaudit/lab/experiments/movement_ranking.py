@@ -19,8 +19,7 @@ class LeftOut(Change):
 
 
 @experiment(
-    "EXP-11",
-    look=("train_loss_raw", "relative_movement", "movement_rank", "moving_share", "gradient_norm/blocks.1.mlp.*"),
+    "EXP-11", look=("train_loss_raw", "relative_movement", "movement_rank", "moving_share", "gradient_norm/blocks.1.mlp.*")
 )
 def movement_ranking() -> Mapping[str, Change]:
     """Which weights moved furthest from step 0, and which not at all.

@@ -12,12 +12,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-@fault(
-    group="code",
-    truth="frozen_by_mistake",
-    symptoms=("frozen_parameter",),
-    place=("positions*",),
-)
+@fault(group="code", truth="frozen_by_mistake", symptoms=("frozen_parameter",), place=("positions*",))
 class FrozenPositions(Change):
     """The table of positions does not ask for a gradient: it stays as it was drawn, as once in the training of OPT-175B.
 

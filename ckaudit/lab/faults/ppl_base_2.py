@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     group="records",
     truth="metric_computed_wrongly",
     symptoms=("contradicted_claim",),
-    consequences=(
-        "contract_violation",
-        "impossible_value",
-    ),
+    consequences=("contract_violation", "impossible_value"),
     dev=Amount(strength=2.0),
     test=Amount(onset=250, strength=2.0),
     detectable=25,

@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 
 
 @fault(
-    group="code",
-    truth="targets_misaligned",
-    symptoms=("target_misalignment", "loss_not_falling"),
-    consequences=("overfitting",),
+    group="code", truth="targets_misaligned", symptoms=("target_misalignment", "loss_not_falling"), consequences=("overfitting",)
 )
 class TargetsShiftedByTwo(Change):
     """The target of a token is the one after the next, as when both the loader and the loss shift; evaluations are right.

@@ -13,13 +13,7 @@ if TYPE_CHECKING:
     group="model",
     truth="residual_path_broken",
     symptoms=("vanishing_gradient", "activation_drift"),
-    consequences=(
-        "loss_not_falling",
-        "uniform_heads",
-        "update_out_of_band",
-        "dead_units",
-        "zero_gradients",
-    ),
+    consequences=("loss_not_falling", "uniform_heads", "update_out_of_band", "dead_units", "zero_gradients"),
     dev=Amount(strength=0.2),
     test=Amount(strength=0.25),
 )

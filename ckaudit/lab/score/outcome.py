@@ -84,7 +84,12 @@ def of_fault(fault: Fault, seed: int, onset: int, said: Verdict) -> FaultOutcome
     steps, checkpoints = _delay(hits, onset + fault.detectable, said.checkpoints)
     cause = said.causes[0] if said.causes else None
     return FaultOutcome(
-        name=fault.name, seed=seed, group=fault.group, harmless=fault.harmless, truth=fault.truth, onset=onset,
+        name=fault.name,
+        seed=seed,
+        group=fault.group,
+        harmless=fault.harmless,
+        truth=fault.truth,
+        onset=onset,
         detected=bool(hits),
         noted=any(_is(seen, fault.symptoms) and _not_before(seen, onset) for seen in said.seen),
         cause=cause,
@@ -97,7 +102,7 @@ def of_fault(fault: Fault, seed: int, onset: int, said: Verdict) -> FaultOutcome
         false=_names(seen for seen in counting if _is_false(seen, fault, onset)),
         worst=min((seen.severity for seen in said.seen), key=SEVERITIES.index, default=None),
         error=said.error,
-    )  # fmt: skip
+    )
 
 
 def of_control(name: str, seed: int, expected: tuple[str, ...], said: Verdict) -> ControlOutcome:
@@ -105,9 +110,13 @@ def of_control(name: str, seed: int, expected: tuple[str, ...], said: Verdict) -
     unexpected = [seen for seen in said.seen if not _is(seen, expected)]
     by = {severity: [seen for seen in unexpected if seen.severity == severity] for severity in (*COUNTING, "note")}
     return ControlOutcome(
-        name=name, seed=seed, grave=_names(by["sev0"] + by["sev1"]), sev2=_names(by["sev2"]), notes=_names(by["note"]),
+        name=name,
+        seed=seed,
+        grave=_names(by["sev0"] + by["sev1"]),
+        sev2=_names(by["sev2"]),
+        notes=_names(by["note"]),
         error=said.error,
-    )  # fmt: skip
+    )
 
 
 def _is(seen: Seen, rules: tuple[str, ...]) -> bool:

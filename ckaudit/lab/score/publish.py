@@ -17,9 +17,22 @@ from ckaudit.lab.settings import split_of
 DOCUMENT, HISTORY = Path("docs/benchmark.md"), Path("docs/benchmark-history.csv")
 BEGIN, END = "<!-- written by ckaudit lab score --split {} -->", "<!-- end of ckaudit lab score --split {} -->"
 COLUMNS = (
-    "date", "commit", "bare", "only", "runs", "detected", "first_cause", "acceptable", "top3", "place", "false",
-    "delay_checkpoints", "healthy_sev0_sev1", "healthy_sev2", "baseline",
-)  # fmt: skip
+    "date",
+    "commit",
+    "bare",
+    "only",
+    "runs",
+    "detected",
+    "first_cause",
+    "acceptable",
+    "top3",
+    "place",
+    "false",
+    "delay_checkpoints",
+    "healthy_sev0_sev1",
+    "healthy_sev2",
+    "baseline",
+)
 
 
 def add_history(score: Score, path: Path = HISTORY) -> str:

@@ -7,9 +7,17 @@ from ckaudit.panels.pictures import attention_grids, of_heads, redundancy, why_n
 from ckaudit.panels.tab import tab
 
 READS = (
-    "normalized_attention_entropy", "attn_entropy", "min_normalized_entropy", "max_attn_logit", "head_kind_share", "head_kind",
-    "head_similarity", "dead_head_fraction", "uniform_head_fraction", "upper_triangle_mass",
-)  # fmt: skip
+    "normalized_attention_entropy",
+    "attn_entropy",
+    "min_normalized_entropy",
+    "max_attn_logit",
+    "head_kind_share",
+    "head_kind",
+    "head_similarity",
+    "dead_head_fraction",
+    "uniform_head_fraction",
+    "upper_triangle_mass",
+)
 
 
 @tab(40, asks=("D3.1", "D2.5", "D3.2", "D3.3"), rules=("logit_growth",), reads=READS)
@@ -17,16 +25,28 @@ def attention(board: Board) -> None:
     """What is attention doing?"""
     scene = board.scene
     board.heat("head_entropy", "How wide does each head look, over time?", "normalized_attention_entropy")
-    board.curves("entropy_timeline", "Do the narrowest heads collapse?", "normalized_attention_entropy",
-                 lines=threshold("ATTN001", "max_left"), most=8)  # fmt: skip
-    board.curves("max_logit", "Do attention logits run away?", "max_attn_logit", log=True, most=8,
-                 lines=threshold("ATTN002", "high", "runaway"))  # fmt: skip
+    board.curves(
+        "entropy_timeline",
+        "Do the narrowest heads collapse?",
+        "normalized_attention_entropy",
+        lines=threshold("ATTN001", "max_left"),
+        most=8,
+    )
+    board.curves(
+        "max_logit",
+        "Do attention logits run away?",
+        "max_attn_logit",
+        log=True,
+        most=8,
+        lines=threshold("ATTN002", "high", "runaway"),
+    )
     board.curves("head_kinds", "What do the heads follow?", "head_kind_share", stacked=True)
     board.heat("head_similarity", "Does a head do what another does?", "head_similarity")
     board.put(redundancy(scene, "redundancy", "Which heads are alike?"))
     board.put(of_heads(scene, "attention_grids", "Where do the heads look?"))
     if not attention_grids(scene).steps:
         board.lack(why_not_metric(scene.run, "head_similarity") or why_none(scene, "attention", "sampled_qk_grid_32x32_per_head"))
-    board.curves("dead_heads", "How many heads look at one token, or at all alike?", "dead_head_fraction",
-                 also=("uniform_head_fraction",))  # fmt: skip
+    board.curves(
+        "dead_heads", "How many heads look at one token, or at all alike?", "dead_head_fraction", also=("uniform_head_fraction",)
+    )
     board.curves("mask", "Does any head see later tokens?", "upper_triangle_mass", lines=threshold("MASK001", "most"), most=6)

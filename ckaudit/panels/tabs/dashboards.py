@@ -8,17 +8,35 @@ from ckaudit.panels.tab import tab
 from ckaudit.panels.tabs.health import bands
 
 DAY = (
-    ("source_mix_share", "language_share"), ("filter_reject_rate",), ("seq_len_p50_p95", "pad_fraction"), ("token_kl_drift",),
+    ("source_mix_share", "language_share"),
+    ("filter_reject_rate",),
+    ("seq_len_p50_p95", "pad_fraction"),
+    ("token_kl_drift",),
     ("near_dup_rate", "train_val_overlap", "doc_repeat_hotspots"),
-)  # fmt: skip
+)
 CHECKPOINT = (
-    ("val_loss",), ("slice_val_loss",), ("microbench_score",), ("rtp_toxicity_prob",), ("memorization_rate",),
+    ("val_loss",),
+    ("slice_val_loss",),
+    ("microbench_score",),
+    ("rtp_toxicity_prob",),
+    ("memorization_rate",),
     ("output_kl_to_prev", "logit_entropy_probe"),
-)  # fmt: skip
+)
 PANELS = (
-    "train_loss_raw", "val_loss", "learning_rate", "grad_global_norm", "activation_mean", "activation_std", "activation_mean_abs",
-    "spectral_norm", "dead_unit_fraction", "dead_head_fraction", "slice_val_loss", "tau", "unigram_entropy",
-)  # fmt: skip
+    "train_loss_raw",
+    "val_loss",
+    "learning_rate",
+    "grad_global_norm",
+    "activation_mean",
+    "activation_std",
+    "activation_mean_abs",
+    "spectral_norm",
+    "dead_unit_fraction",
+    "dead_head_fraction",
+    "slice_val_loss",
+    "tau",
+    "unigram_entropy",
+)
 LOGARITHMIC = ("grad_global_norm", "update_to_weight_global", "loss_scale", "max_attn_logit")
 POINTS = 240
 
@@ -61,8 +79,15 @@ def seven_panels(board: Board) -> None:
     else:
         board.put(None, "activation_mean", "activation_std")
     board.curves("panel_5_spectral", "5 Spectral norms", "spectral_norm", most=4, points=POINTS)
-    board.curves("panel_6_dead", "6 Dead units and heads", "dead_unit_fraction", "dead_head_fraction", most=4, points=POINTS,
-                 lines=threshold("ACT001", "note", "most"))  # fmt: skip
+    board.curves(
+        "panel_6_dead",
+        "6 Dead units and heads",
+        "dead_unit_fraction",
+        "dead_head_fraction",
+        most=4,
+        points=POINTS,
+        lines=threshold("ACT001", "note", "most"),
+    )
     board.curves("panel_7_slices", "7 Loss by class, and tau", "slice_val_loss", also=("tau",), points=POINTS)
 
 

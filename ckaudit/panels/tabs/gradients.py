@@ -5,15 +5,25 @@ from ckaudit.panels.limits import threshold
 from ckaudit.panels.tab import tab
 
 READS = (
-    "block_gradient_norm", "waterfall_ratio", "gradient_zero_fraction", "grad_to_weight", "grad_global_norm",
-    "gradient_share", "top_gradient_share", "grad_clip_rate", "clip_coefficient", "grad_noise_scale",
-)  # fmt: skip
+    "block_gradient_norm",
+    "waterfall_ratio",
+    "gradient_zero_fraction",
+    "grad_to_weight",
+    "grad_global_norm",
+    "gradient_share",
+    "top_gradient_share",
+    "grad_clip_rate",
+    "clip_coefficient",
+    "grad_noise_scale",
+)
 
 
 @tab(
-    20, asks=("D1.2", "D4.2", "D4.3", "D4.4"),
-    rules=("gradients_carried_over", "noise_scale_jump", "gradient_noise_too_high"), reads=READS,
-)  # fmt: skip
+    20,
+    asks=("D1.2", "D4.2", "D4.3", "D4.4"),
+    rules=("gradients_carried_over", "noise_scale_jump", "gradient_noise_too_high"),
+    reads=READS,
+)
 def gradients(board: Board) -> None:
     """Do gradients reach every layer?"""
     board.heat("gradient_waterfall", "Does the gradient reach every block, at every step?", "block_gradient_norm", log=True)

@@ -14,10 +14,25 @@ from ckaudit.panels.tab import tab
 from ckaudit.panels.values import OF_COLOURS, column
 
 READS = (
-    "gradient_norm", "gradient_zero_fraction", "dead_unit_fraction", "activation_mean", "activation_std", "activation_max_abs",
-    "activation_saturation", "activation_outlier_rate", "residual_rms", "spectral_norm", "nan_inf_events", "weight_norm",
-    "expert_entropy", "moe_util_entropy", "moe_drop_rate", "expert_imbalance", "activation_mean_abs", "weight_std",
-)  # fmt: skip
+    "gradient_norm",
+    "gradient_zero_fraction",
+    "dead_unit_fraction",
+    "activation_mean",
+    "activation_std",
+    "activation_max_abs",
+    "activation_saturation",
+    "activation_outlier_rate",
+    "residual_rms",
+    "spectral_norm",
+    "nan_inf_events",
+    "weight_norm",
+    "expert_entropy",
+    "moe_util_entropy",
+    "moe_drop_rate",
+    "expert_imbalance",
+    "activation_mean_abs",
+    "weight_std",
+)
 
 
 @tab(30, asks=("D1.3", "D3.5", "D4.5"), rules=("router_imbalance", "dropped_tokens", "curvature_jump"), reads=READS)
@@ -59,9 +74,16 @@ def bands(scene: Scene, *, most: int = 8, points: int = 200) -> Chart | None:
     left = f"{len(traces)} of {len(both)} modules are drawn" if len(traces) < len(both) else ""
     names = ["activation_mean", "activation_std"]
     return Chart(
-        id="activation_bands", title="Do activations stay in their band?", shape="lines", metrics=names, traces=traces,
-        formula=r"\mu \pm \sigma", unit="1", marks=marks(scene, ["activation_rms", *names]), note=left,
-    )  # fmt: skip
+        id="activation_bands",
+        title="Do activations stay in their band?",
+        shape="lines",
+        metrics=names,
+        traces=traces,
+        formula=r"\mu \pm \sigma",
+        unit="1",
+        marks=marks(scene, ["activation_rms", *names]),
+        note=left,
+    )
 
 
 def loads(scene: Scene, *, rows: int = 120, columns: int = 100) -> Chart | None:
@@ -79,10 +101,16 @@ def loads(scene: Scene, *, rows: int = 120, columns: int = 100) -> Chart | None:
     known = counts.recorded[:, order]
     kept = kept_columns(shares, known, columns)
     return Chart(
-        id="expert_load", title="Which expert gets how many tokens?", shape="heatmap", metrics=["expert_entropy"],
-        formula=r"c_e / \textstyle\sum_j c_j", unit="1", marks=marks(scene, ["expert_entropy", "moe_util_entropy"]),
+        id="expert_load",
+        title="Which expert gets how many tokens?",
+        shape="heatmap",
+        metrics=["expert_entropy"],
+        formula=r"c_e / \textstyle\sum_j c_j",
+        unit="1",
+        marks=marks(scene, ["expert_entropy", "moe_util_entropy"]),
         matrix=Matrix(
-            rows=[counts.labels[place] for place in order], columns=[str(step) for step in counts.steps[kept].tolist()],
+            rows=[counts.labels[place] for place in order],
+            columns=[str(step) for step in counts.steps[kept].tolist()],
             values=[column(shares[kept, row], known[kept, row], OF_COLOURS) for row in range(len(order))],
         ),
-    )  # fmt: skip
+    )

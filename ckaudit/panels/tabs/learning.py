@@ -4,15 +4,44 @@ from ckaudit.panels.board import Board
 from ckaudit.panels.tab import tab
 
 READS = (
-    "train_loss_at_evals", "val_loss", "train_val_gap", "memorization_curve", "memorization_gap", "probe_accuracy",
-    "probe_group_perplexity", "slice_val_loss", "tau", "microbench_score", "memorization_rate", "forgetting",
-    "loss_above_floor", "val_slope", "fixed_probe_loss", "near_dup_rate",
+    "train_loss_at_evals",
+    "val_loss",
+    "train_val_gap",
+    "memorization_curve",
+    "memorization_gap",
+    "probe_accuracy",
+    "probe_group_perplexity",
+    "slice_val_loss",
+    "tau",
+    "microbench_score",
+    "memorization_rate",
+    "forgetting",
+    "loss_above_floor",
+    "val_slope",
+    "fixed_probe_loss",
+    "near_dup_rate",
     "train_val_overlap",
-)  # fmt: skip
+)
 LATER = (
-    "D2.3", "D2.4", "D5.2", "D5.3", "D5.4", "D6.1", "D6.2", "D6.3", "D6.4", "D6.5", "MP-1", "MP-2", "MP-3", "MPC-1", "MPC-2",
-    "MPC-3", "MPC-4", "MPC-5",
-)  # fmt: skip
+    "D2.3",
+    "D2.4",
+    "D5.2",
+    "D5.3",
+    "D5.4",
+    "D6.1",
+    "D6.2",
+    "D6.3",
+    "D6.4",
+    "D6.5",
+    "MP-1",
+    "MP-2",
+    "MP-3",
+    "MPC-1",
+    "MPC-2",
+    "MPC-3",
+    "MPC-4",
+    "MPC-5",
+)
 CURVE = [("playbook at 100: 15 %", 15.0), ("playbook at 500: 50 %", 50.0), ("playbook at 2,000: 90 %", 90.0)]
 
 
@@ -39,8 +68,13 @@ def learning(board: Board) -> None:
     )
     board.curves("probes", "Does it continue held-out text as well as seen text?", "probe_accuracy")
     board.curves("probe_perplexity", "Is seen text less surprising than held-out text?", "probe_group_perplexity", log=True)
-    board.curves("slices", "Which part of the held-out data is harder?", "slice_val_loss", also=("tau",),
-                 note="tau is tau, the loss of irregular forms less that of regular ones")  # fmt: skip
+    board.curves(
+        "slices",
+        "Which part of the held-out data is harder?",
+        "slice_val_loss",
+        also=("tau",),
+        note="tau is tau, the loss of irregular forms less that of regular ones",
+    )
     board.curves("benchmarks", "Do small benchmarks rise?", "microbench_score")
     board.curves("duplicates", "How much of the data is there twice?", "near_dup_rate", right=("train_val_overlap",))
     board.curves("forgetting", "Does it forget what it knew?", "forgetting")

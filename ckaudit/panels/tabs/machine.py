@@ -15,14 +15,41 @@ from ckaudit.run.series import Floats, Series, Steps
 
 PARTS = {"dataloader_stall_frac": "waiting for data", "comm_time_frac": "communication", "compute_time_frac": "computing"}
 RULES = (
-    "slow_input", "step_time_jump", "throughput_drop", "low_utilization", "memory_creep", "straggler", "communication_rising",
-    "recording_overhead", "late_metrics", "monitoring_blackout", "restart_storm", "error_events", "heavy_checkpoints",
-    "missing_checkpoint", "broken_checkpoint", "missing_heartbeat", "rank_divergence", "tokens_stand_still",
-)  # fmt: skip
+    "slow_input",
+    "step_time_jump",
+    "throughput_drop",
+    "low_utilization",
+    "memory_creep",
+    "straggler",
+    "communication_rising",
+    "recording_overhead",
+    "late_metrics",
+    "monitoring_blackout",
+    "restart_storm",
+    "error_events",
+    "heavy_checkpoints",
+    "missing_checkpoint",
+    "broken_checkpoint",
+    "missing_heartbeat",
+    "rank_divergence",
+    "tokens_stand_still",
+)
 READS = (
-    *PARTS, "step_time", "step_time_tail", "tokens_per_sec", "mfu", "gpu_util", "gpu_mem_used", "straggler_ratio",
-    "rank_step_time", "rank_memory", "recording_share", "log_silence", "checkpoint_size", "checkpoint_time",
-)  # fmt: skip
+    *PARTS,
+    "step_time",
+    "step_time_tail",
+    "tokens_per_sec",
+    "mfu",
+    "gpu_util",
+    "gpu_mem_used",
+    "straggler_ratio",
+    "rank_step_time",
+    "rank_memory",
+    "recording_share",
+    "log_silence",
+    "checkpoint_size",
+    "checkpoint_time",
+)
 
 
 @tab(70, rules=RULES, reads=READS)
@@ -60,11 +87,17 @@ def parts(scene: Scene, *, points: int = 400) -> Chart | None:
     times["the rest"] = np.maximum(seconds - sum(times.values()), 0.0)
     whole_part = np.ones(len(steps), bool)
     return Chart(
-        id="step_parts", title="Where does the time of a step go?", shape="lines", metrics=["step_time", *known], unit="s",
-        formula=r"t_p = f_p \cdot t", stacked=True, marks=marks(scene, ["step_time", *known]),
+        id="step_parts",
+        title="Where does the time of a step go?",
+        shape="lines",
+        metrics=["step_time", *known],
+        unit="s",
+        formula=r"t_p = f_p \cdot t",
+        stacked=True,
+        marks=marks(scene, ["step_time", *known]),
         traces=[Trace(name=name, x=steps.tolist(), y=column(values, whole_part)) for name, values in times.items()],
         note="of the steps that recorded every part",
-    )  # fmt: skip
+    )
 
 
 def _at(series: Series, steps: Steps) -> Floats:

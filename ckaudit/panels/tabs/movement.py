@@ -13,8 +13,13 @@ def movement(board: Board) -> None:
     board.bars("movement_ranking", "Which weights moved most since the start?", "relative_movement", ranked=True)
     board.heat("movement", "When did each tensor move?", "relative_movement")
     board.heat("update_ratio", "How large is an update beside its weight?", "update_to_weight", log=True)
-    board.curves("update_ratio_global", "Is the step of the whole model in its band?", "update_to_weight_global", log=True,
-                 lines=threshold("MOVE002", "lowest", "highest"))  # fmt: skip
+    board.curves(
+        "update_ratio_global",
+        "Is the step of the whole model in its band?",
+        "update_to_weight_global",
+        log=True,
+        lines=threshold("MOVE002", "lowest", "highest"),
+    )
     board.curves("moving_share", "How many tensors take part?", "moving_share")
     board.ridges("weight_ridges", "How are the weights of a tensor spread, over time?", "weights")
     board.grids("weight_grids", "How does a matrix look, over time?", "weights")

@@ -8,15 +8,22 @@ from ckaudit.panels.tab import tab
 from ckaudit.panels.values import short
 
 WORDS: dict[DiffWord, Answered] = {
-    "same": "good", "within_noise": "good", "better": "good", "worse": "bad", "different": "watch", "incomparable": "unknown",
+    "same": "good",
+    "within_noise": "good",
+    "better": "good",
+    "worse": "bad",
+    "different": "watch",
+    "incomparable": "unknown",
     "not_recorded": "unknown",
-}  # fmt: skip
+}
 OVERLAYS = {
-    "train_loss_raw": "Do the losses part?", "val_loss": "Do the held-out losses part?",
+    "train_loss_raw": "Do the losses part?",
+    "val_loss": "Do the held-out losses part?",
     "learning_rate": "Was the rate the same?",
-    "grad_global_norm": "Do the gradients part?", "tokens_per_sec": "Is one of them faster?",
+    "grad_global_norm": "Do the gradients part?",
+    "tokens_per_sec": "Is one of them faster?",
     "update_to_weight_global": "Are the updates of one size?",
-}  # fmt: skip
+}
 
 
 @tab(80, reads=tuple(OVERLAYS))
@@ -50,10 +57,15 @@ def _answers(pair: Pair) -> Chart | None:
         return None
     names, ratios = [name for name, _, _ in both], [short(right / left) for _, left, right in both]
     return Chart(
-        id="both_answers", title="By how much is the judged run apart, question by question?", shape="bars", x="question",
-        unit="1", formula="b / a", traces=[Trace(name=f"{pair.right} over {pair.left}", x=list(names), y=list(ratios))],
+        id="both_answers",
+        title="By how much is the judged run apart, question by question?",
+        shape="bars",
+        x="question",
+        unit="1",
+        formula="b / a",
+        traces=[Trace(name=f"{pair.right} over {pair.left}", x=list(names), y=list(ratios))],
         lines=[("alike", 1.0)],
-    )  # fmt: skip
+    )
 
 
 def _propagation(departures: list[Departure], *, most: int = 40) -> Chart | None:
@@ -63,16 +75,26 @@ def _propagation(departures: list[Departure], *, most: int = 40) -> Chart | None
     kept = departures[:most]
     names = [f"{each.statistic} {each.where}" if each.where else each.statistic for each in kept]
     return Chart(
-        id="both_parting", title="What parted first, and what followed?", shape="bars", x="quantity", unit="step",
-        metrics=list(dict.fromkeys(each.statistic for each in kept)), note=kept[0].message,
+        id="both_parting",
+        title="What parted first, and what followed?",
+        shape="bars",
+        x="quantity",
+        unit="step",
+        metrics=list(dict.fromkeys(each.statistic for each in kept)),
+        note=kept[0].message,
         traces=[Trace(name="first step outside the band", x=list(names), y=[each.step for each in kept])],
-    )  # fmt: skip
+    )
 
 
 def _drifts(measure: str, drifts: list[Drift]) -> Chart:
     names = [f"{each.where or each.section} at step {each.step}" for each in drifts]
     values = [each.value for each in drifts]
     return Chart(
-        id=f"both_{measure}", title=f"Which parts are farthest apart, by {measure.replace('_', ' ')}?", shape="bars", x="place",
-        unit=drifts[0].unit, traces=[Trace(name=measure, x=list(names), y=list(values))], note=drifts[0].message,
-    )  # fmt: skip
+        id=f"both_{measure}",
+        title=f"Which parts are farthest apart, by {measure.replace('_', ' ')}?",
+        shape="bars",
+        x="place",
+        unit=drifts[0].unit,
+        traces=[Trace(name=measure, x=list(names), y=list(values))],
+        note=drifts[0].message,
+    )

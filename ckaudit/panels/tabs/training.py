@@ -13,9 +13,20 @@ from ckaudit.panels.values import column
 from ckaudit.run.planned_rate import planned_rate
 
 READS = (
-    "train_loss_raw", "train_loss_ema", "val_loss", "learning_rate", "loss_excess", "loss_over_median", "train_loss_slope",
-    "unigram_entropy", "tokens_seen", "loss_scale", "overflow_rate", "skipped_updates", "learning_rate_over_peak",
-)  # fmt: skip
+    "train_loss_raw",
+    "train_loss_ema",
+    "val_loss",
+    "learning_rate",
+    "loss_excess",
+    "loss_over_median",
+    "train_loss_slope",
+    "unigram_entropy",
+    "tokens_seen",
+    "loss_scale",
+    "overflow_rate",
+    "skipped_updates",
+    "learning_rate_over_peak",
+)
 
 
 @tab(
@@ -29,9 +40,15 @@ def training(board: Board) -> None:
     """Is it training?"""
     lines = baselines(board.scene)
     board.curves(
-        "loss", "Does the loss fall, and what happened on the way?", "train_loss_raw", also=("train_loss_ema", "val_loss"),
-        right=("learning_rate",), lines=lines, marked=True, note="" if len(lines) > 1 else "no n-gram baseline was recorded",
-    )  # fmt: skip
+        "loss",
+        "Does the loss fall, and what happened on the way?",
+        "train_loss_raw",
+        also=("train_loss_ema", "val_loss"),
+        right=("learning_rate",),
+        lines=lines,
+        marked=True,
+        note="" if len(lines) > 1 else "no n-gram baseline was recorded",
+    )
     board.curves("loss_excess", "Does the loss spike?", "loss_excess", lines=threshold("LOSS001", "k"))
     board.put(planned(board.scene), "learning_rate")
     board.curves("loss_slope", "How fast does it still fall?", "train_loss_slope", lines=[("no change", 0.0)])

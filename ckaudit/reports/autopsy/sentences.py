@@ -9,9 +9,13 @@ from ckaudit.contract.report import Finding
 from ckaudit.reports.words import interval, plural
 
 NAMES = {
-    "loss": "loss", "gradient_norm": "gradient norm", "learning_rate": "learning rate", "batch": "batch seen, steps ago",
-    "gradient": "gradient", "update": "update",
-}  # fmt: skip
+    "loss": "loss",
+    "gradient_norm": "gradient norm",
+    "learning_rate": "learning rate",
+    "batch": "batch seen, steps ago",
+    "gradient": "gradient",
+    "update": "update",
+}
 
 
 def title(found: Autopsy) -> str:

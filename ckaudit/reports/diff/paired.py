@@ -13,9 +13,14 @@ from ckaudit.reports.terminal.paragraph import fit, paragraph
 from ckaudit.reports.view import View
 
 COLOURS: dict[Word, str] = {
-    "same": "ok", "within_noise": "ok", "better": "ok", "worse": "sev1", "different": "sev2",
-    "incomparable": "sev2", "not_recorded": "dim",
-}  # fmt: skip
+    "same": "ok",
+    "within_noise": "ok",
+    "better": "ok",
+    "worse": "sev1",
+    "different": "sev2",
+    "incomparable": "sev2",
+    "not_recorded": "dim",
+}
 TOLD: tuple[Word, ...] = ("better", "worse", "different")  # whose sentence stands below the numbers
 FEW = 8  # of a list, unless everything is asked for
 
@@ -98,9 +103,14 @@ def _questions(pair: Pair, view: View, width: int) -> list[str]:
 def _row(answer: Answer) -> list[str]:
     band = "" if answer.band is None else words.number(answer.band, digits=3)
     return [
-        say.WORDS[answer.word], say.spoken(answer.question), *say.both(answer.left, answer.right),
-        say.difference(answer.left, answer.right), say.share(answer.left, answer.right), band, say.unit(answer.unit),
-    ]  # fmt: skip
+        say.WORDS[answer.word],
+        say.spoken(answer.question),
+        *say.both(answer.left, answer.right),
+        say.difference(answer.left, answer.right),
+        say.share(answer.left, answer.right),
+        band,
+        say.unit(answer.unit),
+    ]
 
 
 def _stacked(row: list[str], width: int) -> list[str]:

@@ -63,17 +63,27 @@ def _answer(answer: Answer, pair: Pair, of: str) -> Finding:
     kind = kind_of(answer.question)
     excuse = f" (does not count: {answer.excused})" if answer.excused else ""
     return _finding(
-        kind, of + answer.message + excuse, "note" if answer.excused else kind.severity,
+        kind,
+        of + answer.message + excuse,
+        "note" if answer.excused else kind.severity,
         first_step=pair.parting and pair.parting.step,
-        value=answer.right, limit=answer.left, unit=answer.unit,
-    )  # fmt: skip
+        value=answer.right,
+        limit=answer.left,
+        unit=answer.unit,
+    )
 
 
 def _parting(first: Departure, of: str) -> Finding:
     return _finding(
-        PARTING, of + first.message, PARTING.severity, where=say.place(first), first_step=first.step, value=first.right,
-        limit=first.left, unit=first.unit,
-    )  # fmt: skip
+        PARTING,
+        of + first.message,
+        PARTING.severity,
+        where=say.place(first),
+        first_step=first.step,
+        value=first.right,
+        limit=first.left,
+        unit=first.unit,
+    )
 
 
 def _finding(kind: Kind, message: str, severity: Severity, **fields: Any) -> Finding:
@@ -103,9 +113,14 @@ def _check(kind: Kind, answers: list[Answer], count: int) -> Check:
     if all(answer.word in say.OPEN for answer in answers):
         missing = all(answer.word == "not_recorded" for answer in answers)
         return Check(
-            code=kind.code, name=kind.name, title=kind.title, severity=kind.severity, outcome="skipped",
-            reason="not_recorded" if missing else "not_mergeable", detail=answers[0].message,
-        )  # fmt: skip
+            code=kind.code,
+            name=kind.name,
+            title=kind.title,
+            severity=kind.severity,
+            outcome="skipped",
+            reason="not_recorded" if missing else "not_mergeable",
+            detail=answers[0].message,
+        )
     return _made(kind, "passed", 0)
 
 

@@ -11,8 +11,14 @@ from ckaudit.reports.view import View
 
 GAP = 2
 SIGNS: dict[Word, str] = {
-    "same": "=", "within_noise": "~", "better": "+", "worse": "!", "different": "/", "incomparable": "?", "not_recorded": "?",
-}  # fmt: skip
+    "same": "=",
+    "within_noise": "~",
+    "better": "+",
+    "worse": "!",
+    "different": "/",
+    "incomparable": "?",
+    "not_recorded": "?",
+}
 LEGEND = "= same, ~ within noise, + better, ! worse, / different, ? no answer; against the first"
 GATE_LEGEND = "= same, ~ within noise, + better, ! worse, / different, ? no answer; the canary against each"
 

@@ -23,8 +23,12 @@ def figure(chart: Chart) -> Markup:
         tag("figcaption", *_caption(chart)),
         *([_marks(chart.marks)] if chart.marks else []),
         table(chart),
-        id=own, class_=chart.shape, data_chart=chart.id, tabindex=-1, aria_labelledby=f"{own}-title",
-    )  # fmt: skip
+        id=own,
+        class_=chart.shape,
+        data_chart=chart.id,
+        tabindex=-1,
+        aria_labelledby=f"{own}-title",
+    )
 
 
 def _caption(chart: Chart) -> Iterator[Markup]:

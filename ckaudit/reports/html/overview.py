@@ -50,8 +50,9 @@ def _diagnosis(place: int, each: Diagnosis, report: Report, where: Places) -> Ma
         *_evidence("For it", [reason for reason in each.evidence if reason.weight > 0]),
         *_evidence("Against it", [reason for reason in each.evidence if reason.weight <= 0]),
         *([tag("h4", "Explains"), tag("ul", *explained, class_="findings")] if explained else []),
-        class_="cause", open=place == 0,
-    )  # fmt: skip
+        class_="cause",
+        open=place == 0,
+    )
 
 
 def _evidence(title: str, reasons: list[Evidence]) -> Iterator[Markup]:

@@ -68,9 +68,16 @@ def _tabs(panels: Panels) -> Markup:
 
 def _tab(name: str, before: Markup, words: str, *, chosen: bool = False) -> Markup:
     return tag(
-        "a", before, tag("span", words), href=f"#t-{name}", id=f"tab-{name}", role="tab",
-        aria_controls=f"t-{name}", aria_selected="true" if chosen else "false", tabindex=0 if chosen else -1,
-    )  # fmt: skip
+        "a",
+        before,
+        tag("span", words),
+        href=f"#t-{name}",
+        id=f"tab-{name}",
+        role="tab",
+        aria_controls=f"t-{name}",
+        aria_selected="true" if chosen else "false",
+        tabindex=0 if chosen else -1,
+    )
 
 
 def _main(report: Report, panels: Panels) -> Markup:

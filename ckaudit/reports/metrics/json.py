@@ -17,9 +17,15 @@ from ckaudit.run.series import Floats, Mask
 def write(measurement: Measurement, sink: BinaryIO, progress: Progress | None = None) -> None:
     """Write one document; only one metric of it is in memory as text."""
     head = Metrics(
-        schema_version=VERSION, tool=f"ckaudit {__version__}", subject=visible(measurement.subject), step=measurement.step,
-        files=measurement.files, missing=list(measurement.missing), notes=list(map(visible, measurement.notes)), metrics=[],
-    )  # fmt: skip
+        schema_version=VERSION,
+        tool=f"ckaudit {__version__}",
+        subject=visible(measurement.subject),
+        step=measurement.step,
+        files=measurement.files,
+        missing=list(measurement.missing),
+        notes=list(map(visible, measurement.notes)),
+        metrics=[],
+    )
     sink.write(msgspec.json.encode(head).removesuffix(b"]}"))
     for index, measured in enumerate(measurement.measured):
         sink.writelines([b",\n" if index else b"\n", msgspec.json.encode(_table(measured))])
@@ -31,10 +37,14 @@ def write(measurement: Measurement, sink: BinaryIO, progress: Progress | None = 
 def _table(measured: Measured) -> MetricTable:
     series = measured.series
     return MetricTable(
-        name=measured.name, title=measured.title, unit=measured.unit, source=measured.source,
-        steps=series.steps.tolist(), labels=[visible(label) for label in series.labels],
+        name=measured.name,
+        title=measured.title,
+        unit=measured.unit,
+        source=measured.source,
+        steps=series.steps.tolist(),
+        labels=[visible(label) for label in series.labels],
         values=[cells(series.values[:, column], series.recorded[:, column]) for column in range(len(series.labels))],
-    )  # fmt: skip
+    )
 
 
 def cells(values: Floats, recorded: Mask) -> list[Number | None]:

@@ -25,6 +25,9 @@ def worse_than_guessing(ratio: Series, *, limit: float = 1.5, points: int = 10) 
         return
     for span in spans(ratio, ratio.values > limit):
         yield Hit.over(
-            span, "sev2", "the loss is {value:.3g}x that of guessing; the limit is {limit:.2g}x",
-            badness=ratio.values, limit=limit,
-        )  # fmt: skip
+            span,
+            "sev2",
+            "the loss is {value:.3g}x that of guessing; the limit is {limit:.2g}x",
+            badness=ratio.values,
+            limit=limit,
+        )

@@ -10,16 +10,27 @@ RESIDUALS = Noise(
     source="residuals", message="The band is from each run's own scatter, times 1.6 for what another seed does to the level."
 )
 SPIKE = Finding(
-    code="LOSS001", name="loss_spike", severity="sev1", message="loss is 4.1 at step 540, 9.0 of its own deviations above",
-    where="loss", first_step=540, last_step=560,
-)  # fmt: skip
+    code="LOSS001",
+    name="loss_spike",
+    severity="sev1",
+    message="loss is 4.1 at step 540, 9.0 of its own deviations above",
+    where="loss",
+    first_step=540,
+    last_step=560,
+)
 
 
 def answer(question, word, left=None, right=None, band=None, unit="1", message=""):
     return Answer(
-        question=question, title=f"How is {question}?", word=word, left=left, right=right, band=band, unit=unit,
+        question=question,
+        title=f"How is {question}?",
+        word=word,
+        left=left,
+        right=right,
+        band=band,
+        unit=unit,
         message=message or f"{question} is {word}: {left} and {right}",
-    )  # fmt: skip
+    )
 
 
 def pair(left, right, word, verdict, **members):
@@ -28,24 +39,39 @@ def pair(left, right, word, verdict, **members):
 
 def comparison(subjects, word, verdict, pairs, **members):
     return Comparison(
-        schema_version=VERSION, tool=TOOL, command=members.pop("command", "diff"), subjects=subjects, word=word, verdict=verdict,
-        pairs=pairs, **members,
-    )  # fmt: skip
+        schema_version=VERSION,
+        tool=TOOL,
+        command=members.pop("command", "diff"),
+        subjects=subjects,
+        word=word,
+        verdict=verdict,
+        pairs=pairs,
+        **members,
+    )
 
 
 def worse():
     """A learning rate that was doubled at step 500."""
     rate = Departure(
-        statistic="learning_rate", step=500, left=0.001, right=0.002, band=0.0,
+        statistic="learning_rate",
+        step=500,
+        left=0.001,
+        right=0.002,
+        band=0.0,
         message="learning_rate is 0.002 at step 500 where the first run has 0.001; noise explains no difference",
-    )  # fmt: skip
+    )
     norms = [
         Departure(
-            statistic="update_ratio", where=f"blocks.{block}.attn.query.weight", step=500 + 10 * block, left=0.0011, right=0.0023,
-            band=0.0002, message=f"update_ratio of blocks.{block}.attn.query.weight is 0.0023 where the first run has 0.0011",
+            statistic="update_ratio",
+            where=f"blocks.{block}.attn.query.weight",
+            step=500 + 10 * block,
+            left=0.0011,
+            right=0.0023,
+            band=0.0002,
+            message=f"update_ratio of blocks.{block}.attn.query.weight is 0.0023 where the first run has 0.0011",
         )
         for block in range(12)
-    ]  # fmt: skip
+    ]
     verdict = (
         "runs/b is worse than runs/a since step 500: the final loss is 2.41 against 2.1, of which noise explains 0.05; "
         "the first to part is learning_rate."
@@ -63,29 +89,50 @@ def worse():
     ]
     unlike = [
         Unlike(
-            name="environment.device", kind="environment", left="cpu", right="cuda", invalidates=["loss_at_equal_time", "speed"],
+            name="environment.device",
+            kind="environment",
+            left="cpu",
+            right="cuda",
+            invalidates=["loss_at_equal_time", "speed"],
             message="The machines are not alike, so times say nothing of the change.",
         ),
         Unlike(
-            name="config.learning_rate", kind="config", left="0.001", right=None,
+            name="config.learning_rate",
+            kind="config",
+            left="0.001",
+            right=None,
             message="The learning rate differs; this may be the change under test.",
         ),
-    ]  # fmt: skip
+    ]
     drift = Drift(
-        measure="wasserstein", section="weights", where="blocks.3.attn.query.weight", step=1000, value=0.42, unit="sd",
+        measure="wasserstein",
+        section="weights",
+        where="blocks.3.attn.query.weight",
+        step=1000,
+        value=0.42,
+        unit="sd",
         message="weights of blocks.3.attn.query.weight are 0.42 standard deviations apart at step 1000",
-    )  # fmt: skip
+    )
     steps = list(range(10, 1010, 10))
     left = [1.8 + 1.2 * 0.97**place for place in range(100)]
     right = [value + (0.0 if step <= 500 else 0.4) for step, value in zip(steps, left, strict=True)]
     right[54] = "NaN"
     loss = Curve(name="train_loss_raw", unit="nats/token", steps=steps, left=left, right=right)
     one = pair(
-        "runs/a", "runs/b", "worse", verdict, curves=[loss],
-        unlike=unlike, answers=answers, parting=rate, propagation=[rate, *norms],
-        drifts=[drift], gained=[SPIKE], lost=[replace(SPIKE, severity="sev2", first_step=20, last_step=None)],
+        "runs/a",
+        "runs/b",
+        "worse",
+        verdict,
+        curves=[loss],
+        unlike=unlike,
+        answers=answers,
+        parting=rate,
+        propagation=[rate, *norms],
+        drifts=[drift],
+        gained=[SPIKE],
+        lost=[replace(SPIKE, severity="sev2", first_step=20, last_step=None)],
         notes=["runs/b logs every 10 steps; it was compared at the steps both have"],
-    )  # fmt: skip
+    )
     return comparison(["runs/a", "runs/b"], "worse", verdict, [one], files=42)
 
 
@@ -103,11 +150,14 @@ def incomparable():
     verdict = "The losses of runs/other cannot be compared with those of runs/a: the vocabularies differ."
     unlike = [
         Unlike(
-            name="vocabulary", kind="tokenizer", left="50257", right="32000",
+            name="vocabulary",
+            kind="tokenizer",
+            left="50257",
+            right="32000",
             invalidates=["final_loss", "smoothed_loss", "validation_loss", "loss_at_equal_tokens", "steps_to_loss"],
             message="A loss per token of another vocabulary is another quantity.",
         )
-    ]  # fmt: skip
+    ]
     answers = [
         answer("final_loss", "incomparable", 2.1, "NaN", unit="nats", message="the vocabularies differ"),
         answer("speed", "not_recorded", message="neither run says when its steps ended"),
@@ -122,7 +172,10 @@ def several():
     words = ("within_noise", "better", "worse", "incomparable")
     pairs = [
         pair(
-            first, other, word, f"{other} is {word}.",
+            first,
+            other,
+            word,
+            f"{other} is {word}.",
             answers=[
                 answer("final_loss", word, 2.1, 2.1 + 0.2 * place, 0.05, "nats"),
                 answer("speed", "within_noise", 0.2, 0.201, 0.01, "s"),
@@ -130,7 +183,7 @@ def several():
             ],
         )
         for place, (other, word) in enumerate(zip(others, words, strict=True))
-    ]  # fmt: skip
+    ]
     return comparison([first, *others], "worse", f"1 of 4 runs is worse than {first}.", pairs, files=99, axis="tokens")
 
 
@@ -144,19 +197,30 @@ def gated():
     pairs = [replace(found.pairs[0], left=name, right="runs/canary", answers=answers) for name in ("good/1", "good/2")]
     reason = "final_loss is 2.41 where the good runs have 2.1 (+15 %), noise explains 0.05, since step 500"
     gate = Gated(
-        outcome="failed", reasons=[reason], counts=["final_loss", "health"], allowed={"speed": 0.1},
-        expected=["config.learning_rate"], policy="ckaudit.toml",
-    )  # fmt: skip
+        outcome="failed",
+        reasons=[reason],
+        counts=["final_loss", "health"],
+        allowed={"speed": 0.1},
+        expected=["config.learning_rate"],
+        policy="ckaudit.toml",
+    )
     return replace(
-        found, command="gate", subjects=["good/1", "good/2", "runs/canary"], pairs=pairs, gate=gate,
+        found,
+        command="gate",
+        subjects=["good/1", "good/2", "runs/canary"],
+        pairs=pairs,
+        gate=gate,
         verdict=f"runs/canary does not pass: {reason}.",
-    )  # fmt: skip
+    )
 
 
 def hostile():
     """Names and messages that try to steer whatever shows them."""
     one = pair(
-        HOSTILE, HOSTILE * 2, "worse", f"{HOSTILE} is worse.",
+        HOSTILE,
+        HOSTILE * 2,
+        "worse",
+        f"{HOSTILE} is worse.",
         unlike=[Unlike(name=HOSTILE, kind="config", left=HOSTILE, right=HOSTILE, invalidates=["speed"], message=HOSTILE)],
         answers=[
             answer("final_loss", "worse", "NaN", "Infinity", "NaN", HOSTILE, HOSTILE),
@@ -166,8 +230,10 @@ def hostile():
         propagation=[Departure(statistic="loss", where=HOSTILE, step=4, left="NaN", right=1.0, message=HOSTILE)],
         drifts=[Drift(measure=HOSTILE, section=HOSTILE, step=3, value=1.0, message=HOSTILE)],
         curves=[Curve(name=HOSTILE, unit=HOSTILE, steps=[1, 2], left=[1.0, None], right=["NaN", 2.0])],
-        gained=[replace(SPIKE, message=HOSTILE)], notes=[HOSTILE], noise=replace(RESIDUALS, message=HOSTILE),
-    )  # fmt: skip
+        gained=[replace(SPIKE, message=HOSTILE)],
+        notes=[HOSTILE],
+        noise=replace(RESIDUALS, message=HOSTILE),
+    )
     return comparison([HOSTILE, HOSTILE * 2], "worse", HOSTILE, [one], notes=[HOSTILE])
 
 

@@ -26,22 +26,35 @@ def told(words: str = "loss") -> Report:
     findings = [replace(each, message=words, where=words, also=[words], help=words) for each in whole.findings]
     diagnoses = [replace(each, title=words, knob=words, symptom=words, where=words) for each in whole.diagnoses]
     return replace(
-        whole, subject=words, verdict=words, findings=findings, diagnoses=diagnoses, notes=[words], response=[words],
+        whole,
+        subject=words,
+        verdict=words,
+        findings=findings,
+        diagnoses=diagnoses,
+        notes=[words],
+        response=[words],
         state={words: 1.0},
-    )  # fmt: skip
+    )
 
 
 def pictures(words: str = "loss") -> Panels:
     """Return one tab with a chart of each shape, all names being `words`, and one tab that knows nothing."""
     marks = [Mark(step=20, kind="finding", text=words, until=30, severity="sev1", code="LOSS002", finding=0)]
     lines = Chart(
-        id="loss", title=f"Does it fall? {words}", shape="lines", metrics=["train_loss_raw", words], formula=r"L = \sum_i l_i",
-        unit="nats/token", note=words, marks=marks, lines=[(words, 2.0)],
+        id="loss",
+        title=f"Does it fall? {words}",
+        shape="lines",
+        metrics=["train_loss_raw", words],
+        formula=r"L = \sum_i l_i",
+        unit="nats/token",
+        note=words,
+        marks=marks,
+        lines=[(words, 2.0)],
         traces=[
             Trace(name=words, x=[10, 20, 30], y=[3.0, "NaN", None], low=[2.5, 2.5, None], high=[3.5, 3.5, None]),
             Trace(name="val", x=[10, 20, 30], y=[3.5, 3.0, 2.5]),
         ],
-    )  # fmt: skip
+    )
     bars = Chart(id="moved", title=words, shape="bars", x=words, traces=[Trace(name=words, x=[words, "b"], y=[1.0, None])])
     matrix = Matrix(rows=[words, "b"], columns=["10", "20"], values=[[1.0, "Infinity"], [None, 0.0]])
     heatmap = Chart(id="map", title=words, shape="heatmap", log=True, matrix=matrix, marks=marks)
@@ -51,9 +64,12 @@ def pictures(words: str = "loss") -> Panels:
     frames = [Frame(step=step, where=words, cells=grid) for step, grid in zip((10, 20), cells, strict=True)]
     frames.append(Frame(step=10, where="other", cells=packed))
     charts = [
-        lines, bars, heatmap, Chart(id="spread", title=words, shape="ridges", ridges=ridges),
+        lines,
+        bars,
+        heatmap,
+        Chart(id="spread", title=words, shape="ridges", ridges=ridges),
         Chart(id="grid", title=words, shape="grids", frames=frames),
-    ]  # fmt: skip
+    ]
     answers = [Answer(id="D1.1", question=words, word="bad", sentence=words)]
     tabs = [
         Tab(id="training", question="Is it training?", word="bad", answer=words, charts=charts, answers=answers, findings=[0, 1]),

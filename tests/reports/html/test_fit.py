@@ -61,11 +61,7 @@ def many(count, words):
 
 @pytest.mark.parametrize(
     ("names", "findings"),
-    [
-        ([f"blocks.{place}.weight" for place in range(40)], 3),
-        ([f"{LONG}{place}" for place in range(20)], 300),
-        (["w"], 5_000),
-    ],
+    [([f"blocks.{place}.weight" for place in range(40)], 3), ([f"{LONG}{place}" for place in range(20)], 300), (["w"], 5_000)],
     ids=["many points", "long names", "many findings"],
 )
 def test_whatever_is_in_it_the_file_stays_small_and_says_what_it_lacks(names, findings):
@@ -95,9 +91,12 @@ def test_a_spike_of_one_step_outlives_every_halving():
     values[[311, 1_500]] = 9.0, -7.0
     row = np.where(np.arange(2_000) == 700, 40.0, 1.0)
     chart = Chart(
-        id="a", title="?", shape="lines", traces=[Trace(name="w", x=list(range(2_000)), y=[*values.tolist()])],
+        id="a",
+        title="?",
+        shape="lines",
+        traces=[Trace(name="w", x=list(range(2_000)), y=[*values.tolist()])],
         matrix=Matrix(rows=["w"], columns=[str(step) for step in range(2_000)], values=[row.tolist()]),
-    )  # fmt: skip
+    )
     panels = Panels(
         schema_version="ck.panels.v1", subjects=["w"], tabs=[Tab(id="t", question="?", word="bad", answer="", charts=[chart])]
     )
