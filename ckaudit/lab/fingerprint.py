@@ -1,6 +1,8 @@
 """What made a recording, as hashes: code of the change, plan, code of the loop, version of the recorder."""
 
 import ast
+import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from hashlib import sha256
 from inspect import getmro, getsourcefile
@@ -43,11 +45,12 @@ class Made(Struct, frozen=True, kw_only=True):
 def made(recipe: Recipe) -> Made:
     """Return the fingerprint of what a recipe makes today."""
     amount = f"{recipe.amount.onset} {recipe.amount.strength}"
-    files = [Path(file) for kind in getmro(type(recipe.change)) if (file := _own_file(kind))]
+    kinds = [(Path(file), kind.__name__) for kind in getmro(type(recipe.change)) if (file := _own_file(kind))]
+    codes = [code(file, name) for file, name in kinds]
     return Made(
         name=recipe.name,
         seed=recipe.seed,
-        change=_digest(amount, *map(code, with_helpers(files))),
+        change=_digest(amount, *codes, *map(code, helpers(codes, [file for file, _ in kinds]))),
         plan=_digest(spelled(recipe.change.plan(recipe.plan))),
         loop=_loop(),
         recorder=__version__,
@@ -79,28 +82,87 @@ def spelled(plan: Any) -> str:
 
 
 @cache
-def code(path: Path) -> str:
-    """Return the code of a file in one fixed layout, without comments, docstrings and labels."""
+def code(path: Path, name: str | None = None) -> str:
+    """Return the code of a file, or of a class with what it uses of its file, in one layout without comments and docstrings.
+
+    Args:
+        path: The file.
+        name: Of the class; None: the whole file.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    if name is not None:
+        tree.body = list(_used(tree.body, name))
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
-            node.decorator_list = [each for each in node.decorator_list if not _is_label(each)]
+            node.decorator_list = [decorator for decorator in node.decorator_list if not _is_label(decorator)]
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return ast.unparse(tree)
 
 
-def with_helpers(files: list[Path]) -> list[Path]:
-    """Return files of changes, and those files of the lab that they import and other trainings need not have."""
-    found = list(files)
-    for file in found:  # it grows under way
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+def helpers(codes: Sequence[str], known: Sequence[Path]) -> list[Path]:
+    """Return the files of the lab that some code imports, and those import, and that other trainings need not have.
+
+    Args:
+        codes: The code.
+        known: The files that it is from.
+    """
+    found: list[Path] = []
+    texts = list(codes)
+    for text in texts:  # it grows under way
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ckaudit.lab."):
-                other = HERE / (node.module or "").removeprefix("ckaudit.lab.").replace(".", "/")
-                other = other.with_suffix(".py")
-                if other.is_file() and other.name not in (*LOOP, *LABELS_ONLY) and other.parent.name not in LOOP:
-                    found += [] if other in found else [other]
+                other = (HERE / (node.module or "").removeprefix("ckaudit.lab.").replace(".", "/")).with_suffix(".py")
+                is_shared = other.name in (*LOOP, *LABELS_ONLY) or other.parent.name in LOOP
+                if other.is_file() and not is_shared and other not in (*known, *found):
+                    found.append(other)
+                    texts.append(other.read_text(encoding="utf-8"))
     return found
+
+
+def _used(body: Sequence[ast.stmt], name: str) -> Iterator[ast.stmt]:
+    """Yield the statements of a module that a class needs, with no more names in its imports than are used."""
+    own = {found: statement for statement in body for found in _defined(statement)}
+    used, waiting = set[str](), [name]
+    while waiting:
+        used.add(last := waiting.pop())
+        waiting += _names(own[last]) - used if last in own else ()
+    for statement in body:
+        if isinstance(statement, ast.If):
+            statement.body = list(_used_imports(statement.body, used))
+            yield from [statement] if statement.body else []
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            yield from _used_imports([statement], used | {"TYPE_CHECKING"} if _checks_types(body, used) else used)
+        elif _defined(statement) & used:
+            yield statement
+
+
+def _used_imports(body: Sequence[ast.stmt], used: frozenset[str] | set[str]) -> Iterator[ast.stmt]:
+    for statement in body:
+        assert isinstance(statement, ast.Import | ast.ImportFrom)
+        statement.names = [alias for alias in statement.names if (alias.asname or alias.name).partition(".")[0] in used]
+        if statement.names:
+            yield statement
+
+
+def _checks_types(body: Sequence[ast.stmt], used: frozenset[str] | set[str]) -> bool:
+    """Tell whether a name that is used is imported for the type checker alone."""
+    inside = (alias for node in body if isinstance(node, ast.If) for each in node.body for alias in each.names)  # type: ignore[attr-defined]
+    return any((alias.asname or alias.name) in used for alias in inside)
+
+
+def _defined(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.ClassDef | ast.FunctionDef):
+        return {statement.name}
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _names(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement uses, those in the quotes of an annotation as well."""
+    names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    quoted = [node.value for node in ast.walk(statement) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return names.union(*(re.findall(r"\w+", text) for text in quoted if re.fullmatch(r"[\w.\[\], |]+", text)))
 
 
 def _is_label(decorator: ast.expr) -> bool:

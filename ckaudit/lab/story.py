@@ -26,7 +26,7 @@ class Fault(Struct, frozen=True, kw_only=True):
     """One fault.
 
     Attributes:
-        name: Name of its file and, in words_with_underscores, of its class.
+        name: Name of its class, in words_with_underscores.
         title: The docstring's first sentence.
         story: The whole docstring: how it is injected and what it should show.
         change: Makes the fault.
@@ -64,7 +64,7 @@ class Control(Struct, frozen=True, kw_only=True):
     """A healthy training that looks ill.
 
     Attributes:
-        name: Name of its file.
+        name: Name of its class, in words_with_underscores.
         title: The docstring's first sentence.
         story: The whole docstring: what makes it look ill, and why it is not.
         change: Makes it.
@@ -110,6 +110,7 @@ _EXPERIMENTS: dict[str, Experiment] = {}
 
 
 def fault(
+    name: str,
     *,
     group: Group,
     truth: str,
@@ -123,11 +124,11 @@ def fault(
     family: Family = "gpt",
     harmless: bool = False,
 ) -> Callable[[type[Change]], type[Change]]:
-    """Enter a change into the catalogue of faults; see `Fault` for what is said of it."""
+    """Enter a change into the catalogue of faults under a name; see `Fault` for what is said of it."""
     _check_words(truth, acceptable, symptoms + consequences)
 
     def enter(change: type[Change]) -> type[Change]:
-        name, title, story = _read(change)
+        title, story = _read(change)
         _FAULTS[name] = Fault(
             name=name,
             title=title,
@@ -150,12 +151,12 @@ def fault(
     return enter
 
 
-def control(*, family: Family = "gpt", expected: tuple[str, ...] = ()) -> Callable[[type[Change]], type[Change]]:
-    """Enter a change into the catalogue of healthy trainings that look ill; see `Control`."""
+def control(name: str, *, family: Family = "gpt", expected: tuple[str, ...] = ()) -> Callable[[type[Change]], type[Change]]:
+    """Enter a change into the catalogue of healthy trainings that look ill under a name; see `Control`."""
     _check_words(None, (), expected)
 
     def enter(change: type[Change]) -> type[Change]:
-        name, title, story = _read(change)
+        title, story = _read(change)
         _CONTROLS[name] = Control(name=name, title=title, story=story, change=change, family=family, expected=expected)
         return change
 
@@ -172,7 +173,7 @@ def experiment(
     """Enter a function that returns the arms of an experiment into the curriculum; see `Experiment`."""
 
     def enter(arms: Callable[[], Mapping[str, Change]]) -> Experiment:
-        _, title, story = _read(arms)
+        title, story = _read(arms)
         made = Experiment(name=arms.__name__, id=id, title=title, story=story, arms=arms(), look=look, steps=steps, family=family)
         _EXPERIMENTS[made.name] = made
         return made
@@ -205,11 +206,11 @@ def _walk(folder: str) -> None:
         import_module(f"{package.__name__}.{module.name}")
 
 
-def _read(thing: Any) -> tuple[str, str, str]:
+def _read(thing: Any) -> tuple[str, str]:
     from inspect import cleandoc
 
     story = cleandoc(thing.__doc__ or "")
-    return thing.__module__.rpartition(".")[2], story.partition("\n")[0], story
+    return story.partition("\n")[0], story
 
 
 def _check_words(truth: str | None, acceptable: tuple[str, ...], rules: tuple[str, ...]) -> None:

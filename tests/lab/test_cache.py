@@ -15,10 +15,11 @@ from ckaudit.contract.encode import pack
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.lab import archive, cache, fingerprint
 from ckaudit.lab.cache import default_folder, keep, look
-from ckaudit.lab.fingerprint import code, differences, made, must_be_trained_again, with_helpers
+from ckaudit.lab.fingerprint import code, differences, helpers, made, must_be_trained_again
 from ckaudit.lab.gather import Done, gather
 from ckaudit.lab.recipe import HEALTHY, names, recipe, recipes
 from ckaudit.lab.record import clear
+from ckaudit.lab.story import controls, faults
 from tests.lab import workers
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
@@ -158,10 +159,31 @@ def test_words_and_labels_do_not_make_another_change(tmp_path: Path) -> None:
     assert code(first) == code(second) != code(third)
 
 
+def test_a_change_is_its_class_with_what_that_uses_of_its_file(tmp_path: Path) -> None:
+    alone, among = tmp_path / "alone.py", tmp_path / "among.py"
+    alone.write_text(
+        "from typing import TYPE_CHECKING\nfrom x import b\nif TYPE_CHECKING:\n    from torch import nn\nK = 2\n"
+        'def helper():\n    return K\nclass A:\n    def plan(self, model: "nn.Module"):\n        return b(helper())\n'
+    )
+    among.write_text(
+        '"""Many."""\nfrom typing import TYPE_CHECKING, Any\nfrom x import a, b\nif TYPE_CHECKING:\n    from torch import T, nn\n'
+        'K = 2\nJ = 3\ndef other(t: "T") -> Any:\n    return a(J)\ndef helper():\n    return K\nclass B:\n    plan = other\n'
+        'class A:\n    def plan(self, model: "nn.Module"):\n        return b(helper())\n'
+    )
+    assert code(among, "A") == code(alone)
+    assert code(among, "B") != code(alone)
+
+
 def test_helpers_of_a_change_belong_to_it_and_the_loop_does_not() -> None:
     lab = Path(fingerprint.__file__).parent
-    found = with_helpers([lab / "controls" / "heavy_tailed.py", lab / "faults" / "lr_too_high.py"])
-    assert [file.name for file in found] == ["heavy_tailed.py", "lr_too_high.py", "backwards.py"]
+    files = [lab / "controls" / "datasets.py", lab / "faults" / "learning_rate.py"]
+    codes = [code(files[0], "HeavyTailed"), code(files[1], "LrTooHigh")]
+    assert [file.name for file in helpers(codes, files)] == ["backwards.py"]
+
+
+def test_a_training_has_the_name_of_its_class() -> None:
+    for name, entry in {**faults(), **controls()}.items():
+        assert entry.change.__name__ == "".join(word.capitalize() for word in name.split("_"))
 
 
 def test_seeds_and_amounts_make_other_recordings() -> None:

@@ -13,19 +13,19 @@ from msgspec.structs import replace
 from ckaudit.lab.backwards import backwards
 from ckaudit.lab.batch import Batch, Corpus
 from ckaudit.lab.change import Change
-from ckaudit.lab.controls.curriculum_length import CurriculumLength
-from ckaudit.lab.controls.curriculum_sources import CurriculumSources
-from ckaudit.lab.controls.float16_scaler import Float16Scaler
-from ckaudit.lab.controls.frozen_embeddings import FrozenEmbeddings
-from ckaudit.lab.controls.frozen_trunk_finetune import FrozenTrunkFinetune
-from ckaudit.lab.controls.heavy_tailed import HeavyTailed
-from ckaudit.lab.controls.label_smoothing import LabelSmoothing
-from ckaudit.lab.controls.layerwise_lr import LayerwiseLr
-from ckaudit.lab.controls.noisy_evaluations import NoisyEvaluations
-from ckaudit.lab.controls.plateau_before_grokking import PlateauBeforeGrokking
-from ckaudit.lab.controls.recovered_small_spike import RecoveredSmallSpike
-from ckaudit.lab.controls.resumed_twice import ResumedTwice
-from ckaudit.lab.controls.small_lr_finetune import SmallLrFinetune
+from ckaudit.lab.controls.datasets import (
+    CurriculumLength,
+    CurriculumSources,
+    HeavyTailed,
+    LabelSmoothing,
+    PlateauBeforeGrokking,
+    RecoveredSmallSpike,
+)
+from ckaudit.lab.controls.evaluations import NoisyEvaluations
+from ckaudit.lab.controls.frozen_parts import FrozenEmbeddings, FrozenTrunkFinetune
+from ckaudit.lab.controls.precision_and_batches import Float16Scaler
+from ckaudit.lab.controls.schedules import LayerwiseLr, SmallLrFinetune
+from ckaudit.lab.controls.sessions import ResumedTwice
 from ckaudit.lab.settings import SEEDS, setting
 from ckaudit.lab.story import controls
 from ckaudit.lab.told import facts

@@ -12,22 +12,18 @@ import torch
 from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
-from ckaudit.lab.faults import dataloader_stall
-from ckaudit.lab.faults.ckpt_missing import CkptMissing
-from ckaudit.lab.faults.ckpt_truncated import CkptTruncated
-from ckaudit.lab.faults.dataloader_stall import DataloaderStall
-from ckaudit.lab.faults.ema_wrong import EmaWrong
-from ckaudit.lab.faults.eval_hash_change import EvalHashChange
-from ckaudit.lab.faults.eval_set_changed import EvalSetChanged
-from ckaudit.lab.faults.mfu_wrong_peak import MfuWrongPeak
-from ckaudit.lab.faults.nan_hidden import NanHidden
-from ckaudit.lab.faults.percentile_levels import PercentileLevels
-from ckaudit.lab.faults.ppl_base_2 import PplBase2
-from ckaudit.lab.faults.recording_every_step import RecordingEveryStep
-from ckaudit.lab.faults.replica_desync import ReplicaDesync
-from ckaudit.lab.faults.step_time_cliff import StepTimeCliff
-from ckaudit.lab.faults.straggler_rank import StragglerRank
-from ckaudit.lab.faults.zero_comm import ZeroComm
+from ckaudit.lab.faults import systems
+from ckaudit.lab.faults.metrics import (
+    EmaWrong,
+    EvalHashChange,
+    EvalSetChanged,
+    MfuWrongPeak,
+    NanHidden,
+    PercentileLevels,
+    PplBase2,
+)
+from ckaudit.lab.faults.records import CkptMissing, CkptTruncated, RecordingEveryStep
+from ckaudit.lab.faults.systems import DataloaderStall, ReplicaDesync, StepTimeCliff, StragglerRank, ZeroComm
 from ckaudit.lab.run_files import checkpoints
 from ckaudit.lab.story import faults
 from ckaudit.lab.training import Training
@@ -64,9 +60,9 @@ def test_the_splits_differ(name: str) -> None:
 
 def test_a_stalled_loader_sleeps_before_every_step(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     naps: list[float] = []
-    monkeypatch.setattr(dataloader_stall, "sleep", naps.append)
+    monkeypatch.setattr(systems, "sleep", naps.append)
     clock = iter(range(1000))
-    monkeypatch.setattr(dataloader_stall, "perf_counter", lambda: float(next(clock)))  # one second from look to look
+    monkeypatch.setattr(systems, "perf_counter", lambda: float(next(clock)))  # one second from look to look
     trained(DataloaderStall(onset=5, strength=3), tmp_path)
     assert naps == [3.0] * 16
     assert losses(tmp_path) == losses(plain)

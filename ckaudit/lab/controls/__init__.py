@@ -1,1 +1,1 @@
-"""One healthy training that looks ill in each file."""
+"""Healthy trainings that look ill, in one file for each part of a training that they change."""

@@ -1,1 +1,1 @@
-"""One fault in each file."""
+"""Faults, each of known truth, in one file for each part of a training that they concern."""
