@@ -21,13 +21,13 @@ sys.path.insert(0, str(HERE))
 
 from calibration_runs import SETS, Case, cases, train  # noqa: E402
 
-from ckaudit.audit.open import open_run  # noqa: E402
+from ckaudit.audit.load_run import open_run  # noqa: E402
 from ckaudit.audit.report import triage_reads, triage_run  # noqa: E402
 from ckaudit.contract.diff import Pair  # noqa: E402
-from ckaudit.diff.both import Both, Side  # noqa: E402
 from ckaudit.diff.compare import Subject, compare_pair  # noqa: E402
+from ckaudit.diff.compared_series import WHOLE, reads  # noqa: E402
 from ckaudit.diff.noise import Stretches  # noqa: E402
-from ckaudit.diff.watched import WHOLE, reads  # noqa: E402
+from ckaudit.diff.run_pair import Both, Side  # noqa: E402
 from ckaudit.lab.score.wilson import share  # noqa: E402
 from ckaudit.metrics import Metric  # noqa: E402
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss  # noqa: E402

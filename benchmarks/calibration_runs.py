@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from ckaudit.lab.batch import Batch
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Data, Gpt, Plan, Schedule
-from ckaudit.lab.recipe import Recipe
 from ckaudit.lab.record import record
-from ckaudit.lab.story import Amount
+from ckaudit.lab.specs import Amount
 from ckaudit.lab.training import Training
+from ckaudit.lab.training_spec import Recipe
 
 SETS = ("tune", "score")
 PLANS = {

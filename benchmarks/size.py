@@ -28,8 +28,8 @@ from size_floor import floor  # noqa: E402
 
 from ckaudit.contract.analysis import Checkpoint  # noqa: E402  after the path is known
 from ckaudit.contract.budget import plan  # noqa: E402
+from ckaudit.contract.budget_trim import keep  # noqa: E402
 from ckaudit.contract.encode import encode  # noqa: E402
-from ckaudit.contract.left_out import keep  # noqa: E402
 
 SUFFIXES = (".json", ".json.zst")
 GRID, QK_GRID = "sampled_grid_32x32", "sampled_qk_grid_32x32_per_head"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ckaudit.audit.open import open_run
+from ckaudit.audit.load_run import open_run
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 

@@ -15,7 +15,7 @@ from ckaudit.contract.report import Report
 from ckaudit.explain.shown import FILE
 from ckaudit.importers import Choice, import_runs
 from ckaudit.lab import archive
-from ckaudit.lab.story import Fault, faults
+from ckaudit.lab.specs import Fault, faults
 from ckaudit.rules import rules
 
 ROOT = Path(__file__).parents[1]

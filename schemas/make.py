@@ -4,8 +4,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+from ckaudit.contract.checks import checks
 from ckaudit.contract.fields import fields
-from ckaudit.contract.meaning import checks
 from ckaudit.contract.schema import publish
 from ckaudit.metrics import metrics
 from ckaudit.reports.schemas import publish_outputs

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import UNSET, Struct
 
-from ckaudit.audit.whose import trainer_of
+from ckaudit.audit.writer import trainer_of
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Condition

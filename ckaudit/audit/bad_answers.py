@@ -11,7 +11,7 @@ from ckaudit.audit.judge import Judgement, judge
 from ckaudit.causes.cause import Findings
 from ckaudit.contract.report import SEVERITIES, Check, Finding, Outcome, Severity, SkipReason
 from ckaudit.contract.violations import Kind
-from ckaudit.policy.clauses import Clauses
+from ckaudit.policy.policy_schema import Clauses
 from ckaudit.questions import questions
 from ckaudit.questions.bad_answer_table import BAD, Bad
 from ckaudit.questions.question import Question, Said

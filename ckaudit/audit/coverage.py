@@ -5,23 +5,23 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from ckaudit.audit.absent import RECORDER, line_instead
-from ckaudit.audit.applies import why_not_entry
+from ckaudit.audit.applicability import why_not_entry
 from ckaudit.audit.arguments import ARGUMENTS, given
-from ckaudit.audit.covered import Coverage, Row, Waiting, Young
-from ckaudit.audit.freed import FACTS, Needs, ranked, together
+from ckaudit.audit.coverage_table import Coverage, Row, Waiting, Young
+from ckaudit.audit.instrumentation import is_recorded
 from ckaudit.audit.judge import judge
-from ckaudit.audit.lacking import Lack, missing_inputs, unusable
+from ckaudit.audit.load_run import is_run_folder, open_run, whole_of
 from ckaudit.audit.measure import notes_on_files
-from ckaudit.audit.open import is_run_folder, open_run, whole_of
-from ckaudit.audit.outlook import scale_of, stage_of
-from ckaudit.audit.program import is_recorded
+from ckaudit.audit.missing_inputs import Lack, missing_inputs, unusable
 from ckaudit.audit.remedies import Remedy, remedies
-from ckaudit.audit.whose import source_of
+from ckaudit.audit.remedy_ranking import FACTS, Needs, ranked, together
+from ckaudit.audit.scale_and_stage import scale_of, stage_of
+from ckaudit.audit.unrecorded import RECORDER, line_instead
+from ckaudit.audit.writer import source_of
 from ckaudit.causes.links import causes_reading, rules_reading
-from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.float_overflow import takes_any_numbers
-from ckaudit.contract.missed import needs_of
+from ckaudit.contract.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.missing_summary import needs_of
 from ckaudit.contract.report import Check
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import RANKS, Entry, Importance, entries

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec.structs import replace
 
 from ckaudit.audit.answer_from_series import BROKE, said
+from ckaudit.audit.question_evidence import causing, weigh
 from ckaudit.audit.readiness import readiness
-from ckaudit.audit.weigh import causing, weigh
 from ckaudit.causes.cause import Findings
 from ckaudit.contract.interview import Answer, Phase, Pointer
 from ckaudit.contract.numbers import to_word

@@ -5,18 +5,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from ckaudit.audit.applies import why_not_metric
+from ckaudit.audit.applicability import why_not_metric
 from ckaudit.audit.arguments import says
-from ckaudit.audit.fold import fold, told
+from ckaudit.audit.merge_findings import fold, told
 from ckaudit.contract.float_overflow import takes_any_numbers
-from ckaudit.contract.missed import needed
+from ckaudit.contract.missing_summary import needed
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import SEVERITIES, Check, Finding
 from ckaudit.metrics import Metric
 from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.rules.rule import Hit, Input, Rule, Skip
-from ckaudit.run.places import known_places
 from ckaudit.run.run import Run
+from ckaudit.run.tensor_groups import known_places
 
 
 class Judgement(Struct, frozen=True):

@@ -8,11 +8,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.open import open_run
+from ckaudit.audit.load_run import open_run
 from ckaudit.audit.report import at_step
 from ckaudit.audit.select import select
-from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.float_overflow import takes_any_numbers
+from ckaudit.contract.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.metrics import Missing
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.metric import Worst

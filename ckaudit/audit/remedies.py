@@ -7,13 +7,13 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.absent import WRITER
 from ckaudit.audit.arguments import ARGUMENTS, explained, given
 from ckaudit.audit.best_metric import with_sets
-from ckaudit.audit.lacking import Lack, made_of_entries
-from ckaudit.audit.program import GIVEN, Line, besides, filled_in, is_recorded, place_of, program
+from ckaudit.audit.instrumentation import GIVEN, Line, besides, filled_in, is_recorded, place_of, program
+from ckaudit.audit.missing_inputs import Lack, made_of_entries
 from ckaudit.audit.query_and_key import query_and_key
-from ckaudit.audit.whose import source_of, trainer_of
+from ckaudit.audit.unrecorded import WRITER
+from ckaudit.audit.writer import source_of, trainer_of
 from ckaudit.metrics.catalogue import Action, Trainer, actions, entries, owner_of
 from ckaudit.run.run import Run
 

@@ -11,21 +11,21 @@ from ckaudit.audit.derived import METRICS as DERIVED
 from ckaudit.audit.derived import derived
 from ckaudit.audit.diagnose import diagnose
 from ckaudit.audit.finding_pictures import finding_charts
-from ckaudit.audit.gated import broken_plugins, clauses_of, settle_run, unwatched, with_slices
 from ckaudit.audit.interview import broken, interview, interview_reads
 from ckaudit.audit.judge import gravity
-from ckaudit.audit.newest import contradictions_of_newest
-from ckaudit.audit.open import is_ours, open_run
+from ckaudit.audit.latest_checkpoint import contradictions_of_newest
+from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.audit.pictures import DRAWN, STATE, charts, state
 from ckaudit.audit.playbook.first_knob import advised
+from ckaudit.audit.policy_run import broken_plugins, clauses_of, settle_run, unwatched, with_slices
 from ckaudit.audit.ranking import first_causes, of_record, ranked
-from ckaudit.audit.response import from_the_start, response
+from ckaudit.audit.response_plan import from_the_start, response
 from ckaudit.audit.vital_checks import judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes
-from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.contradictions import is_of_other_unit
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.fold_findings import across_files, same_kind
+from ckaudit.contract.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.report import VERSION, Check, Diagnosis, Finding, Report, VitalCheck, worst
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural

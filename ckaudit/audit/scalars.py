@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from ckaudit.audit.open import open_run
-from ckaudit.contract.choice import NOTHING_SAID, Choice
+from ckaudit.audit.load_run import open_run
+from ckaudit.contract.import_options import NOTHING_SAID, Choice
 from ckaudit.errors import UnreadableError
-from ckaudit.run.logged import FILLED, Logged, logged
 from ckaudit.run.read import Progress
 from ckaudit.run.scalars import SessionLogs
+from ckaudit.run.session_scalars import FILLED, Logged, logged
 
 
 def scalars_of(path: Path, *, choice: Choice = NOTHING_SAID, progress: Progress | None = None) -> Logged:

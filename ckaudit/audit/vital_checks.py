@@ -12,8 +12,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ckaudit.audit.applies import OUR_RECORDER, why_not_metric
-from ckaudit.audit.whose import source_of, trainer_of
+from ckaudit.audit.applicability import OUR_RECORDER, why_not_metric
+from ckaudit.audit.writer import source_of, trainer_of
 from ckaudit.contract.report import Check, Report, VitalCheck, VitalOutcome
 from ckaudit.metrics import metrics
 from ckaudit.run.run import Run

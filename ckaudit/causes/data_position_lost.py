@@ -10,7 +10,7 @@ from ckaudit.rules.overfitting import overfitting
 from ckaudit.rules.repeated_batch import repeated_batch
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.seam_jump import seam_jump
-from ckaudit.run.seams import seams
+from ckaudit.run.resumes import seams
 from ckaudit.run.series import Series
 
 

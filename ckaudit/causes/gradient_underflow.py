@@ -25,7 +25,7 @@ from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.updates_held_back import updates_held_back
 from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.zero_gradients import zero_gradients
-from ckaudit.run.collect import DTYPES
+from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 

@@ -20,7 +20,7 @@ from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
-from ckaudit.run.collect import DTYPES
+from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 

@@ -19,7 +19,7 @@ from ckaudit.rules.rule import FACTS
 from ckaudit.rules.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.seam_jump import seam_jump
 from ckaudit.run.planned_rate import planned_rate
-from ckaudit.run.seams import seams
+from ckaudit.run.resumes import seams
 from ckaudit.run.series import Series
 
 

@@ -4,8 +4,8 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.run.medians import median
+from ckaudit.run.plateau_shape import Standstill, standstill
 from ckaudit.run.series import Floats, Series, at
-from ckaudit.run.standstill import Standstill, standstill
 
 
 class Leap(Struct, frozen=True, kw_only=True):

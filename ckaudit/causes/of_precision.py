@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ckaudit.run.collect import DTYPES
+from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Series
 
 SINGLE = [DTYPES.index(name) for name in ("float32", "float64")]

@@ -18,7 +18,7 @@ from ckaudit.rules.rule import FACTS
 from ckaudit.rules.seam_jump import seam_jump
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights_jump import weights_jump
-from ckaudit.run.seams import resumed, seams
+from ckaudit.run.resumes import resumed, seams
 from ckaudit.run.series import Series
 
 

@@ -5,7 +5,7 @@ from msgspec import UNSET, Struct
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.run.planned_rate import planned_rate
-from ckaudit.run.seams import seams
+from ckaudit.run.resumes import seams
 from ckaudit.run.series import Floats, Series, Steps
 
 

@@ -13,7 +13,7 @@ from ckaudit.rules.loss_not_falling import loss_not_falling
 from ckaudit.rules.uniform_heads import uniform_heads
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.updates_held_back import updates_held_back
-from ckaudit.run.collect import DTYPES
+from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Series
 
 HALF_ULP = {"bfloat16": 2.0**-9, "float16": 2.0**-12}

@@ -24,7 +24,7 @@ from ckaudit.rules.token_drift import token_drift
 from ckaudit.rules.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights_jump import weights_jump
 from ckaudit.rules.weights_not_as_saved import weights_not_as_saved
-from ckaudit.run.seams import resumed, seams
+from ckaudit.run.resumes import resumed, seams
 from ckaudit.run.series import Series
 
 

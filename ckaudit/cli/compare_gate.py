@@ -15,8 +15,8 @@ from ckaudit.errors import UsageError
 from ckaudit.reports.diff import FORMATS, render
 
 if TYPE_CHECKING:
-    from ckaudit.contract.choice import Choice
     from ckaudit.contract.diff import Axis, Comparison
+    from ckaudit.contract.import_options import Choice
     from ckaudit.policy.gate import Gate
 
 EPILOG = """
@@ -82,7 +82,7 @@ def _judged(canary: str, good: list[Path], gate: "Gate", *, align: "Axis", choic
     """Compare the canary with each good run; of two or more their spread is the noise."""
     from ckaudit.diff.compare import compare_canary
     from ckaudit.diff.gate import gated
-    from ckaudit.policy.terms import Terms
+    from ckaudit.policy.gate_settings import Terms
 
     terms = (gate.policy and gate.policy.gate) or Terms()
     with progress("reading") as tick:

@@ -10,7 +10,7 @@ from ckaudit.cli import options
 from ckaudit.cli.options import Output, Verbose, one_format, one_of
 from ckaudit.cli.progress import progress
 from ckaudit.cli.triage import Map
-from ckaudit.diff.subjects import Subject, checked, subject, twice
+from ckaudit.diff.operands import Subject, checked, subject, twice
 from ckaudit.errors import UsageError
 from ckaudit.reports.diff import FORMATS, render
 
@@ -170,8 +170,8 @@ def _compared(subjects: list[Subject], **asked: Any) -> "Comparison":
 
 
 def _checkpoints(subjects: list[Subject]) -> "Comparison":
+    from ckaudit.diff.combine import whole
     from ckaudit.diff.documents import compare_documents
-    from ckaudit.diff.whole import whole
 
     names = [each.name for each in subjects]
     pairs = [compare_documents(subjects[0].path, each.path) for each in subjects[1:]]
@@ -180,11 +180,11 @@ def _checkpoints(subjects: list[Subject]) -> "Comparison":
 
 def _audited(mode: str, subjects: list[Subject]) -> "Comparison":
     """Ask one of the four questions that have a word of their own for an answer."""
-    from ckaudit.diff.whole import whole
+    from ckaudit.diff.combine import whole
 
     names, paths = [each.name for each in subjects], [each.path for each in subjects]
     if mode == "replicas":
-        from ckaudit.diff.replicas import replicas
+        from ckaudit.diff.replica_check import replicas
 
         return whole([f"{names[0]} (rank 0)", f"{names[0]} (other ranks)"], [replicas(paths[0])])
     if mode == "resume":

@@ -12,8 +12,8 @@ from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:
     from ckaudit.contract.report import Report, Severity
-    from ckaudit.policy.clauses import Policy
     from ckaudit.policy.gate import Gate
+    from ckaudit.policy.policy_schema import Policy
 
 Config = Annotated[
     str,
@@ -79,7 +79,7 @@ def keep(report: "Report", gate: "Gate") -> None:
 
 
 def _policy(config: str) -> "Policy | None":
-    from ckaudit.policy.find import find, named
+    from ckaudit.policy.discover import find, named
 
     path = named(Path(config)) if config else find(Path.cwd())
     if path is None:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ckaudit.reports.terminal.look import screen
+from ckaudit.reports.terminal.style import screen
 from ckaudit.reports.terminal.watch import line, panel
 from ckaudit.reports.view import View
 
 if TYPE_CHECKING:
     from ckaudit.contract.watch import WatchEvent
-    from ckaudit.watch.rounds import Rounds
+    from ckaudit.watch.scheduler import Rounds
 
 EVERY = 0.95  # seconds between two drawings
 

@@ -13,7 +13,7 @@ from ckaudit.material.counts import plural
 
 if TYPE_CHECKING:
     from ckaudit.cli.deliver import Request
-    from ckaudit.contract.measures import Measures
+    from ckaudit.contract.raw_measurements import Measures
 
 FORMATS = ("terminal", "json", "markdown")
 

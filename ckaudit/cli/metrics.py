@@ -15,7 +15,7 @@ from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
     from ckaudit.audit.measure import Measurement, Stretch
-    from ckaudit.contract.choice import Choice
+    from ckaudit.contract.import_options import Choice
 
 EPILOG = """
 \b
@@ -133,7 +133,7 @@ def _of_policy(choice: "Choice") -> "Choice":
     """Return a choice with the slices that the policy of this folder has tau compare, where the user names none."""
     from msgspec.structs import replace
 
-    from ckaudit.policy.find import find
+    from ckaudit.policy.discover import find
 
     path = None if choice.tau_slices else find(Path.cwd())
     if path is None:

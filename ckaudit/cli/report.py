@@ -13,7 +13,7 @@ from ckaudit.cli.triage import Map, Run, Step, Which
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
-    from ckaudit.contract.choice import Choice
+    from ckaudit.contract.import_options import Choice
     from ckaudit.contract.panels import Panels
     from ckaudit.contract.report import Report
     from ckaudit.policy.gate import Gate
@@ -121,7 +121,7 @@ def check_replaceable(file: Path) -> None:
 
 def judge(path: Path, step: int | None, choice: "Choice", gate: "Gate", *, beside: bool = False) -> Judged:
     """Read a run with all that is drawn of it, and with what a comparison looks at where it stands beside another; audit it."""
-    from ckaudit.audit.gated import clauses_of, with_slices
+    from ckaudit.audit.policy_run import clauses_of, with_slices
     from ckaudit.audit.report import at_step, open_judged, triage_run
     from ckaudit.panels.build import panel_reads
 

@@ -17,8 +17,8 @@ from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
     from ckaudit.contract.watch import WatchEvent
-    from ckaudit.watch.act import Act, Worker
-    from ckaudit.watch.rounds import Rounds
+    from ckaudit.watch.actions import Act, Worker
+    from ckaudit.watch.scheduler import Rounds
 
 FORMATS = ("panel", "text", "jsonl")
 EPILOG = """
@@ -115,7 +115,7 @@ def command(
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
     vital = required or bool(gate.policy and gate.policy.base.require)
     workers, choice = _workers(exec, webhook), options.choice(map, which)
-    from ckaudit.watch.rounds import Rounds, wait_for
+    from ckaudit.watch.scheduler import Rounds, wait_for
 
     paths = [Path(each) for each in dict.fromkeys(runs)]
     wait_for(paths, patience)
@@ -135,7 +135,7 @@ def seconds(word: str, option: str) -> float:
 
 
 def _workers(line: str, url: str) -> "list[Worker]":
-    from ckaudit.watch.act import Worker, command, webhook
+    from ckaudit.watch.actions import Worker, command, webhook
 
     wanted: list[tuple[str, Callable[[str], Act], str]] = [("--exec", command, line), ("--webhook", webhook, url)]
     acts = [(option, make(word)) for option, make, word in wanted if word]

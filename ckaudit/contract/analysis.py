@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from ckaudit.contract.behaviour import ActivationStats, AttentionStats, MoeStats, ProbeStats
+from ckaudit.contract.model_sections import ActivationStats, AttentionStats, MoeStats, ProbeStats
 from ckaudit.contract.numbers import Count, NonNegative, Number, Step, doc
+from ckaudit.contract.run_sections import BatchFacts, Cost, History, OptimizerState, Parity, RankFacts, Replay
 from ckaudit.contract.tensors import DeltaStats, GradientStats, WeightStats
-from ckaudit.contract.training import BatchFacts, Cost, History, OptimizerState, Parity, RankFacts, Replay
 
 VERSION = "ck.analysis.v1"
 

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from ckaudit.contract import violations
 from ckaudit.contract.analysis import VERSION, Checkpoint
+from ckaudit.contract.checks import Subject, judge
 from ckaudit.contract.columns import Table, count_colons, table
 from ckaudit.contract.decode import BOM, Decoded, decode, decode_whole
-from ckaudit.contract.locate import with_lines
-from ckaudit.contract.meaning import Subject, judge
+from ckaudit.contract.json_locations import with_lines
 from ckaudit.contract.report import Finding
-from ckaudit.contract.unknown import duplicate_findings, unknown_fields, unknown_findings
+from ckaudit.contract.unknown_fields import duplicate_findings, unknown_fields, unknown_findings
 from ckaudit.contract.unknown_words import MAX_LISTED, opened, unknown_words, word_finding
 
 SECTIONS = ("weights", "gradients", "weight_deltas", "activations", "attention")

@@ -18,7 +18,7 @@ from ckaudit.contract import violations
 from ckaudit.contract.archives import archive_of
 from ckaudit.contract.decode import quote_bare_words
 from ckaudit.contract.files import MAGIC
-from ckaudit.contract.locate import line_at, lines_of, pointer_of, walk
+from ckaudit.contract.json_locations import line_at, lines_of, pointer_of, walk
 from ckaudit.contract.report import Finding
 from ckaudit.contract.schema import schema
 from ckaudit.contract.violations import Kind

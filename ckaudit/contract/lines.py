@@ -20,7 +20,7 @@ from ckaudit.contract.report import Finding
 from ckaudit.contract.scalars import VERSION, ScalarLine
 
 if TYPE_CHECKING:
-    from ckaudit.contract.tabulate import LineTable
+    from ckaudit.contract.fast_jsonl import LineTable
 
 MAX_EXPLAINED = 20
 MAX_FAULTY = 100_000

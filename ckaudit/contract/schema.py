@@ -13,9 +13,9 @@ import msgspec
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.diff import Comparison
 from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.measures import Measures
 from ckaudit.contract.metrics import Metrics
 from ckaudit.contract.panels import Panels
+from ckaudit.contract.raw_measurements import Measures
 from ckaudit.contract.report import Report
 from ckaudit.contract.scalars import ScalarLine
 from ckaudit.contract.share_units import in_unit

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from ckaudit.contract import violations
-from ckaudit.contract.locate import pointer_of
+from ckaudit.contract.json_locations import pointer_of
 from ckaudit.contract.report import Finding
 
 MAX_LISTED = 500  # of one file; whoever mends these sees the others

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ckaudit.contract.measures import Cluster, Measure, Missing
+from ckaudit.contract.raw_measurements import Cluster, Measure, Missing
 from ckaudit.data.candidates import Candidates
 from ckaudit.data.document import Document
 from ckaudit.data.gauge import Values, not_recorded, rate

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.contract.measures import Measure, Measures, Missing, gathered
+from ckaudit.contract.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.data.document import Document, document
 from ckaudit.data.duplicates import Duplicates
 from ckaudit.data.gauge import Gauge

@@ -6,24 +6,24 @@ from pathlib import Path
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.open import is_ours
+from ckaudit.audit.load_run import is_ours
 from ckaudit.audit.report import at_step, open_judged, triage_reads, triage_run
 from ckaudit.audit.vital_checks import limited
-from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.diff import Axis, Comparison, Drift, Noise, Pair, Unlike
 from ckaudit.contract.float_overflow import takes_any_numbers
+from ckaudit.contract.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.report import Report
 from ckaudit.diff.align import Axes, axes
-from ckaudit.diff.both import Both, Side
-from ckaudit.diff.comparable import unlike
+from ckaudit.diff.combine import whole
+from ckaudit.diff.comparability import unlike
+from ckaudit.diff.compared_series import reads
 from ckaudit.diff.curves import curves
-from ckaudit.diff.health import gained_and_lost
-from ckaudit.diff.parting import Parting, parting
+from ckaudit.diff.distribution_drift import drifts
+from ckaudit.diff.divergence import Parting, parting
+from ckaudit.diff.findings_diff import gained_and_lost
+from ckaudit.diff.pair_verdict import Weighed, settle, verdict
 from ckaudit.diff.questions import questions
-from ckaudit.diff.settle import Weighed, settle, verdict
-from ckaudit.diff.shapes import drifts
-from ckaudit.diff.watched import reads
-from ckaudit.diff.whole import whole
+from ckaudit.diff.run_pair import Both, Side
 from ckaudit.errors import UsageError
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.policy.gate import OPEN, Gate

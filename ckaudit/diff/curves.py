@@ -4,7 +4,7 @@ import numpy as np
 
 from ckaudit.contract.diff import Curve
 from ckaudit.contract.numbers import Number, to_word
-from ckaudit.diff.both import Both
+from ckaudit.diff.run_pair import Both
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats

@@ -9,9 +9,9 @@ from typing import Any
 from ckaudit.contract.diff import Answer, Departure, Noise, Pair, Unlike, Word
 from ckaudit.contract.folder import shown_name
 from ckaudit.contract.numbers import Number, to_word
+from ckaudit.diff.diff_stats import SHARES, Differences, Tally, differences, is_number
+from ckaudit.diff.distribution_drift import drifts_of
 from ckaudit.diff.files import decoded, document_bytes
-from ckaudit.diff.shapes import drifts_of
-from ckaudit.diff.tallies import SHARES, Differences, Tally, differences, is_number
 from ckaudit.material.counts import plural
 
 ALONE = Noise(source="none", message="two checkpoints have no noise to be compared with: every difference is told")

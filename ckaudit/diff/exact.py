@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.audit.open import is_ours, open_run
+from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.contract.diff import Answer, Departure, Noise, Pair, Word
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.folder import CheckpointFile, list_folder
 from ckaudit.contract.numbers import Number, to_word
-from ckaudit.diff.bits import apart
-from ckaudit.diff.clocks import tells_time
-from ckaudit.diff.comparable import unlike
+from ckaudit.diff.comparability import unlike
+from ckaudit.diff.exact_compare import Leaf, unequal_leaves
 from ckaudit.diff.files import Document, read_document
-from ckaudit.diff.leaves import Leaf, unequal_leaves
-from ckaudit.diff.sources import sources
+from ckaudit.diff.nondeterminism import sources
+from ckaudit.diff.timing_fields import tells_time
+from ckaudit.diff.ulp import apart
 from ckaudit.errors import UnreadableError
 from ckaudit.material.counts import plural
 from ckaudit.run.run import Run

@@ -7,8 +7,8 @@ from statistics import median
 from msgspec.structs import replace
 
 from ckaudit.contract.diff import Answer, Comparison, Gated, Outcome, Pair, Unlike, Word
-from ckaudit.diff.health import GRAVE
-from ckaudit.policy.terms import Terms, share
+from ckaudit.diff.findings_diff import GRAVE
+from ckaudit.policy.gate_settings import Terms, share
 
 OPEN = ("incomparable", "not_recorded")
 BAD = ("worse", "different")

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.diff import Kind, Unlike
 from ckaudit.contract.manifest import TensorFacts
-from ckaudit.diff.invalid import EXACT, MACHINE, TENSORS
+from ckaudit.diff.question_ids import EXACT, MACHINE, TENSORS
 from ckaudit.material.counts import plural
 from ckaudit.run.run import Run
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.audit.open import is_ours, open_run
+from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.contract.diff import Answer, Departure, Noise, Pair, Word
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.folder import list_folder
 from ckaudit.contract.numbers import to_word
-from ckaudit.diff.comparable import unlike
+from ckaudit.diff.comparability import unlike
+from ckaudit.diff.diff_stats import is_number
 from ckaudit.diff.distances import relative_distance
+from ckaudit.diff.distribution_drift import cells, shared
 from ckaudit.diff.files import checkpoints_of, read_document
-from ckaudit.diff.shapes import cells, shared
-from ckaudit.diff.tallies import is_number
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.parity import parity_loss_diff, parity_param_diff
 from ckaudit.rules.parity_broken import LOSS, PARAMETERS

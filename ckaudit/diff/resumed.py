@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ckaudit.audit.judge import judge
-from ckaudit.audit.open import open_run
+from ckaudit.audit.load_run import open_run
 from ckaudit.contract.diff import Answer, Noise, Pair, Word
 from ckaudit.contract.float_overflow import takes_any_numbers
-from ckaudit.diff.around import AROUND, Seam
-from ckaudit.diff.comparable import unlike
-from ckaudit.diff.joined import joined, seam_between
+from ckaudit.diff.comparability import unlike
+from ckaudit.diff.concat_runs import joined, seam_between
+from ckaudit.diff.resume_checks import AROUND, Seam
 from ckaudit.material.counts import plural
 from ckaudit.metrics import Metric
 from ckaudit.rules.learning_rate_jump import learning_rate_jump
@@ -17,8 +17,8 @@ from ckaudit.rules.optimizer_state_reset import optimizer_state_reset
 from ckaudit.rules.repeated_batch import repeated_batch
 from ckaudit.rules.seam_jump import seam_jump
 from ckaudit.rules.weights_not_as_saved import weights_not_as_saved
+from ckaudit.run.resumes import resumed as later_sessions
 from ckaudit.run.run import Run
-from ckaudit.run.seams import resumed as later_sessions
 
 RULES = (seam_jump, optimizer_state_reset, weights_not_as_saved, learning_rate_jump, repeated_batch)
 NOISE = Noise(source="residuals", message="each side of a resume is judged by the other: by the limits of the rules on resumes")

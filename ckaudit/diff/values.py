@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ckaudit.diff.clocks import RANK_FACTS, SECTIONS, tells_time
+from ckaudit.diff.timing_fields import RANK_FACTS, SECTIONS, tells_time
 
 BY_PLACE = ("weights", "gradients", "weight_deltas", "activations", "attention", "moe", "probes")
 """Sections with a member for each tensor, module, layer or probe."""

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from functools import cache, partial
 from typing import NamedTuple
 
-from ckaudit.audit import gated
+from ckaudit.audit import policy_run
 from ckaudit.audit.drop.guide import GUIDE
 from ckaudit.audit.drop.procedure import PROCEDURE
 from ckaudit.audit.playbook.first_look import FIRST_LOOK
@@ -35,7 +35,7 @@ from ckaudit.rules import rules
 from ckaudit.validate import catalogue
 
 # A kind of violation is known once its module is loaded.
-KIND_MODULES = (contradictions, catalogue, faults, gated, compared, resume_catalogue, watch)
+KIND_MODULES = (contradictions, catalogue, faults, policy_run, compared, resume_catalogue, watch)
 CODE = re.compile(r"([a-z]{3,6})\d{1,3}")
 
 

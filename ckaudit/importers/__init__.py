@@ -8,16 +8,16 @@ from pkgutil import iter_modules
 from typing import cast
 
 from ckaudit.contract.archives import UNPACK, archive_of
-from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.float_overflow import takes_any_numbers
+from ckaudit.contract.import_options import NOTHING_SAID, Choice
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers import formats
 from ckaudit.importers.imported import Imported, Importer
 from ckaudit.importers.names import listed, short
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.table import UTF16_MARKS
+from ckaudit.importers.text.error_lines import sightings_of
 from ckaudit.importers.text.errors import summary_of
-from ckaudit.importers.text.sightings import sightings_of
 
 __all__ = ["Choice", "Imported", "import_runs", "import_source", "importers", "is_known", "one_of"]
 

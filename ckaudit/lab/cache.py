@@ -10,7 +10,7 @@ from msgspec import Struct
 from ckaudit.errors import UnreadableError
 from ckaudit.lab import archive
 from ckaudit.lab.fingerprint import Made, differences, made, must_be_trained_again
-from ckaudit.lab.recipe import Recipe
+from ckaudit.lab.training_spec import Recipe
 
 State = Literal["missing", "unreadable", "stale", "older", "fresh"]
 LEFT_OUT = ("reference.npz",)  # read by a recorder that resumes, never by an audit

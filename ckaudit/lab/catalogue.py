@@ -7,8 +7,8 @@ from typing import TypeVar
 from msgspec import Struct
 
 from ckaudit.errors import UsageError
-from ckaudit.lab.recipe import HEALTHY
-from ckaudit.lab.story import Control, Experiment, Family, Fault, controls, experiments, faults
+from ckaudit.lab.specs import Control, Experiment, Family, Fault, controls, experiments, faults
+from ckaudit.lab.training_spec import HEALTHY
 
 MODELS: dict[Family, str] = {
     "gpt": "A GPT on text",

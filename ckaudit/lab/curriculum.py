@@ -12,7 +12,7 @@ from ckaudit.lab.change import Change
 from ckaudit.lab.page import Arm, page
 from ckaudit.lab.plan import Plan
 from ckaudit.lab.settings import setting
-from ckaudit.lab.story import Experiment, Family, experiments
+from ckaudit.lab.specs import Experiment, Family, experiments
 
 
 class Study(Struct, frozen=True):

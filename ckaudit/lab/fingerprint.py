@@ -14,7 +14,7 @@ from msgspec.structs import fields
 
 from ckaudit import __version__
 from ckaudit.lab.change import Change
-from ckaudit.lab.recipe import Recipe
+from ckaudit.lab.training_spec import Recipe
 
 HERE = Path(__file__).parent
 LABELS_ONLY = ("story.py", "truths.py")

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.audit.load_run import open_run
 from ckaudit.audit.measure import Measured, measure
-from ckaudit.audit.open import open_run
 from ckaudit.contract.report import Report
 from ckaudit.lab.change import Change
-from ckaudit.lab.story import Experiment
+from ckaudit.lab.specs import Experiment
 from ckaudit.run.run import Grids
 from ckaudit.run.series import Floats, Series
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ckaudit.contract.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.errors import CkauditError, UsageError
-from ckaudit.lab.recipe import Recipe
+from ckaudit.lab.training_spec import Recipe
 from ckaudit.optional import install_command
 
 

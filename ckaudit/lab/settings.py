@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from msgspec.structs import replace
 
 from ckaudit.lab.plan import Cnn, Data, Gpt, Llama, Lstm, Mlp, Optimizer, Plan, Schedule
-from ckaudit.lab.story import Family
+from ckaudit.lab.specs import Family
 
 Split = Literal["dev", "test"]
 SEEDS: dict[Split, tuple[int, ...]] = {"dev": (0, 1, 2), "test": (10, 11)}

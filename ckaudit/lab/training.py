@@ -17,8 +17,8 @@ from ckaudit.lab.change import Change
 from ckaudit.lab.corpora import open_corpus
 from ckaudit.lab.models import build
 from ckaudit.lab.plan import Plan
+from ckaudit.lab.run_facts import facts
 from ckaudit.lab.task import Evaluation, Task
-from ckaudit.lab.told import facts
 from ckaudit.recorder import Recorder
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -5,8 +5,8 @@ import numpy as np
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.metric import metric
 from ckaudit.run.medians import median
+from ckaudit.run.resumes import seams
 from ckaudit.run.run import Run
-from ckaudit.run.seams import seams
 from ckaudit.run.series import Floats, Series, empty, single
 
 SIGMA = 1.4826

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
-from ckaudit.run.collect import OPTIMIZERS
+from ckaudit.run.column_builder import OPTIMIZERS
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, empty, single
 

@@ -9,11 +9,11 @@ from ckaudit.contract.diff import Comparison
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.panels import VERSION, Panels, Tab
 from ckaudit.contract.report import Report
-from ckaudit.diff.watched import reads as comparison_reads
+from ckaudit.diff.compared_series import reads as comparison_reads
 from ckaudit.metrics import metrics
-from ckaudit.panels.completed import completed
+from ckaudit.panels.context import Scene
+from ckaudit.panels.extra_charts import completed
 from ckaudit.panels.links import links
-from ckaudit.panels.scene import Scene
 from ckaudit.panels.tab import tabs
 from ckaudit.questions.phases import PHASES
 from ckaudit.run.run import Run

@@ -7,11 +7,11 @@ import numpy as np
 
 from ckaudit.contract.panels import Chart, Matrix, Trace
 from ckaudit.metrics import metrics
+from ckaudit.panels.context import Scene
 from ckaudit.panels.formulas import formula
 from ckaudit.panels.marks import marks
 from ckaudit.panels.order import chosen, foremost, forward
 from ckaudit.panels.sample import kept_columns, kept_points
-from ckaudit.panels.scene import Scene
 from ckaudit.panels.values import OF_COLOURS, column
 from ckaudit.run.series import Series
 

@@ -3,7 +3,7 @@
 import math
 
 from ckaudit.metrics.scaling import unigram_entropy
-from ckaudit.panels.scene import Scene
+from ckaudit.panels.context import Scene
 from ckaudit.rules import rules
 
 Line = tuple[str, float]

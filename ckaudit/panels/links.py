@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ckaudit.contract.panels import Chart, Link, Tab
 from ckaudit.contract.report import Finding
-from ckaudit.panels.scene import Scene, metrics_of
+from ckaudit.panels.context import Scene, metrics_of
 
 
 def links(scene: Scene, tabs: Sequence[Tab], *, default: str = "unjudged") -> list[Link]:

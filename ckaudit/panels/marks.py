@@ -6,8 +6,8 @@ import numpy as np
 
 from ckaudit.contract.panels import Mark
 from ckaudit.metrics.spikes import flagged, loss_excess
-from ckaudit.panels.scene import Scene, metrics_of
-from ckaudit.run.seams import resumed
+from ckaudit.panels.context import Scene, metrics_of
+from ckaudit.run.resumes import resumed
 
 SPIKY = {"train_loss_raw", "loss_excess"}
 

@@ -1,7 +1,7 @@
 """Why a picture is missing, and what would bring it, in the words of `ckaudit coverage`."""
 
-from ckaudit.audit.applies import why_not_metric
-from ckaudit.audit.lacking import missing_inputs, unusable
+from ckaudit.audit.applicability import why_not_metric
+from ckaudit.audit.missing_inputs import missing_inputs, unusable
 from ckaudit.audit.remedies import lines_for
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries, entry_of, owner_of

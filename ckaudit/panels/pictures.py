@@ -9,10 +9,10 @@ from ckaudit.contract.grids import encode_grid, unpack
 from ckaudit.contract.panels import Chart, Frame, Ridge
 from ckaudit.contract.tensors import Grid
 from ckaudit.diff.distances import distribution
+from ckaudit.panels.context import Scene
 from ckaudit.panels.marks import marks
 from ckaudit.panels.order import forward
 from ckaudit.panels.sample import evenly
-from ckaudit.panels.scene import Scene
 from ckaudit.panels.snapshots import MOST, Snapshot, anchors, snapshots
 from ckaudit.panels.values import OF_COLOURS, short
 from ckaudit.run.run import Grids

@@ -6,13 +6,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from ckaudit.audit.open import is_ours
+from ckaudit.audit.load_run import is_ours
 from ckaudit.contract.folder import CheckpointFile
 from ckaudit.diff.files import read_document
 from ckaudit.errors import UnreadableError
+from ckaudit.panels.context import Scene
 from ckaudit.panels.order import forward
 from ckaudit.panels.sample import evenly
-from ckaudit.panels.scene import Scene
 from ckaudit.run.read import list_source
 from ckaudit.run.run import Run
 from ckaudit.run.tensors import TensorTable

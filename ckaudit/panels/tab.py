@@ -13,8 +13,8 @@ from ckaudit.contract.interview import Word as AnswerWord
 from ckaudit.contract.panels import Answered, Chart, Tab
 from ckaudit.contract.report import Check, Finding
 from ckaudit.material.counts import plural
-from ckaudit.panels.board import Board
-from ckaudit.panels.scene import Scene, metrics_of
+from ckaudit.panels.context import Scene, metrics_of
+from ckaudit.panels.tab_builder import Board
 from ckaudit.questions.question import questions
 from ckaudit.rules import rules
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from ckaudit.contract.violations import Kind
 from ckaudit.errors import UsageError
-from ckaudit.policy.clauses import Clauses, Policy
-from ckaudit.policy.nearest import refuse
+from ckaudit.policy.policy_schema import Clauses, Policy
+from ckaudit.policy.suggest import refuse
 from ckaudit.rules.rule import Rule
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ckaudit.contract.report import Accepted, PolicyUsed, Report
 from ckaudit.policy.baseline import Baseline, accepted
-from ckaudit.policy.clauses import NOTHING, Clauses, Ignore, Policy
+from ckaudit.policy.policy_schema import NOTHING, Clauses, Ignore, Policy
 
 
 class Gate(Struct, frozen=True, kw_only=True):

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from ckaudit.errors import UsageError
-from ckaudit.policy.clauses import PROFILES, Clauses, Grade, Ignore, Policy, Scale, Stage
-from ckaudit.policy.find import OWN, SHARED
-from ckaudit.policy.nearest import refuse
-from ckaudit.policy.source import WANTED, Source, inside
-from ckaudit.policy.terms import Terms, is_allowance, known_words
+from ckaudit.policy.discover import OWN, SHARED
+from ckaudit.policy.gate_settings import Terms, is_allowance, known_words
+from ckaudit.policy.policy_schema import PROFILES, Clauses, Grade, Ignore, Policy, Scale, Stage
+from ckaudit.policy.suggest import refuse
+from ckaudit.policy.toml_reader import WANTED, Source, inside
 
 HEAD = ("scale", "stage", "profile", "gate")
 

@@ -23,11 +23,11 @@ from ckaudit.rules.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.source_drift import source_drift
 from ckaudit.rules.text_statistics_drift import LEAST
-from ckaudit.run.departures import departures
 from ckaudit.run.falls import fall_would_show, flat_fall
 from ckaudit.run.medians import median
 from ckaudit.run.peaks import passing_peaks
 from ckaudit.run.rises import isotonic_fits, sustained_rise
+from ckaudit.run.robust_outliers import departures
 from ckaudit.run.series import Floats, Series, at
 
 EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default

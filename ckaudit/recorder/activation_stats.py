@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import UNSET, Struct
 
-from ckaudit.contract.behaviour import ActivationStats
+from ckaudit.contract.model_sections import ActivationStats
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.tensors import Histogram
 from ckaudit.recorder.arrays import Array, dense_at_hand, double, dtype_name, ends, flat, is_away, library, row_norms, to_numpy
-from ckaudit.recorder.digits import shortest_of
-from ckaudit.recorder.spread import quantiles_of, spread_of
-from ckaudit.recorder.sweep import Swept, sweep
+from ckaudit.recorder.batched_stats import Swept, sweep
+from ckaudit.recorder.float32_rounding import shortest_of
+from ckaudit.recorder.quantiles import quantiles_of, spread_of
 
 LOOKED_AT, TOKENS = 2**13, 64  # elements of one output, and fewest tokens that make a percentile
 

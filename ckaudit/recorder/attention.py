@@ -7,10 +7,10 @@ import numpy as np
 from msgspec import UNSET, Struct
 from numpy.typing import NDArray
 
-from ckaudit.contract.behaviour import AttentionStats, HeadKind
 from ckaudit.contract.grids import encode_grids, sample_indices
+from ckaudit.contract.model_sections import AttentionStats, HeadKind
 from ckaudit.recorder.arrays import Array, at_hand, double, library, local, to_numpy
-from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.float32_rounding import shortest
 from ckaudit.recorder.grids import short_ends
 
 CHUNK = 2**22  # probabilities turned into float64 at a time: 32 MiB

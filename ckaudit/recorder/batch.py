@@ -7,10 +7,10 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.numbers import Number
-from ckaudit.contract.training import BatchFacts
+from ckaudit.contract.run_sections import BatchFacts
 from ckaudit.recorder.arrays import Array, dtype_name, to_numpy
-from ckaudit.recorder.digits import shortest
 from ckaudit.recorder.fingerprint import fingerprint, name_of
+from ckaudit.recorder.float32_rounding import shortest
 
 IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
 BUCKETS = 256

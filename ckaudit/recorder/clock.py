@@ -9,7 +9,7 @@ import torch
 from msgspec import Struct
 from torch import nn
 
-from ckaudit.recorder.exchange import ExchangeWait
+from ckaudit.recorder.allreduce_wait import ExchangeWait
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.vital_signs import EVERY
 

@@ -9,18 +9,19 @@ from torch import Tensor
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
 from ckaudit.contract.budget import Plan
-from ckaudit.contract.left_out import keep
+from ckaudit.contract.budget_trim import keep
+from ckaudit.contract.run_sections import OptimizerState
 from ckaudit.contract.sizes import tensor_part
 from ckaudit.contract.tensor_names import depth_of
 from ckaudit.contract.tensors import GradientStats, WeightStats
-from ckaudit.contract.training import OptimizerState
-from ckaudit.recorder.attempt import Attempt, lowest
-from ckaudit.recorder.carried import CarriedOver
-from ckaudit.recorder.digits import shorten, shortest
+from ckaudit.recorder.batched_stats import Measured
+from ckaudit.recorder.fast_path import PlainGradients
+from ckaudit.recorder.float32_rounding import shorten, shortest
+from ckaudit.recorder.forward_hooks import ForwardHooks
+from ckaudit.recorder.forward_stats import ForwardStats
 from ckaudit.recorder.gradient_stats import gradient_stats, total_norm
 from ckaudit.recorder.gradients import LONG, VERY_LONG, loss_scale_left, present, versions
 from ckaudit.recorder.moe import moe_scalars
-from ckaudit.recorder.observer import Observer
 from ckaudit.recorder.optimizers import (
     Clipping,
     as_sequence,
@@ -30,19 +31,18 @@ from ckaudit.recorder.optimizers import (
     optimizer_state,
     undone_clipping,
 )
-from ckaudit.recorder.plain import PlainGradients
+from ckaudit.recorder.pending_stats import PendingStats
 from ckaudit.recorder.planner import Planner, layer_parts, module_parts
-from ckaudit.recorder.reach import OwnTensors, Reach
 from ckaudit.recorder.reference import Reference
-from ckaudit.recorder.seen import Seen
+from ckaudit.recorder.resume_state import ResumeState
 from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.sharded import ShardedTensors
 from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.spectral import SpectralNorms
-from ckaudit.recorder.sweep import Measured
+from ckaudit.recorder.stale_gradients import StaleGradients
+from ckaudit.recorder.step_state import StepState, lowest
 from ckaudit.recorder.table import distinct, is_spread, parameters
-from ckaudit.recorder.taken_up import TakenUp
-from ckaudit.recorder.unread import Unread
+from ckaudit.recorder.tensor_access import LocalTensors, TensorAccess
 from ckaudit.recorder.vital_signs import DEAD_EVERY, values_of
 from ckaudit.recorder.weights import weight_stats
 
@@ -54,13 +54,13 @@ class Collector:
         plain: The short way to the gradients of a plain step; None: there is none, or clipping needs what it leaves out.
     """
 
-    def __init__(self, setup: Setup, observer: Observer, shards: Shards | None) -> None:
+    def __init__(self, setup: Setup, observer: ForwardHooks, shards: Shards | None) -> None:
         options = setup.options
         self.parameters = parameters(setup.model)
         self.weights = distinct(self.parameters)
         self.optimizers, self.scaler = as_sequence(setup.optimizer), setup.scaler
         self._held, self._clips = held_by(self.optimizers), False
-        self._reach: Reach = OwnTensors(self.weights) if shards is None else ShardedTensors(shards, setup.guard)
+        self._reach: TensorAccess = LocalTensors(self.weights) if shards is None else ShardedTensors(shards, setup.guard)
         is_usual = options.grad_of is None and shards is None and self.scaler is None
         plain = PlainGradients(self.parameters)
         self.plain = plain if is_usual and plain.is_usable else None
@@ -79,8 +79,8 @@ class Collector:
         self.suffix = self._planner.suffix
         self._spectral = SpectralNorms(options.spectral)
         is_elsewhere = options.grad_of is not None or shards is not None or is_spread(setup.model)
-        self._carried = CarriedOver(() if is_elsewhere else self.weights.values(), self.optimizers, setup.guard)
-        self._taken_up: TakenUp | None = None
+        self._carried = StaleGradients(() if is_elsewhere else self.weights.values(), self.optimizers, setup.guard)
+        self._taken_up: ResumeState | None = None
 
     @property
     def trainable(self) -> dict[str, Tensor]:
@@ -91,11 +91,11 @@ class Collector:
         """Return whether a loss scaler is at work."""
         return self.scaler is not None and self.scaler.is_enabled()
 
-    def is_skipped(self, attempt: Attempt) -> bool:
+    def is_skipped(self, attempt: StepState) -> bool:
         """Return whether a loss scaler has skipped the update."""
         return self.has_scaler() and attempt.updates < len(self.optimizers)
 
-    def attach(self, attempt: Attempt, *, after: Attempt | None = None) -> None:
+    def attach(self, attempt: StepState, *, after: StepState | None = None) -> None:
         """Look at the forward pass of this attempt, for a checkpoint or for vital signs.
 
         Args:
@@ -110,7 +110,7 @@ class Collector:
         else:
             self._observer.attach(self._options.grids, self._planner.depths([*self._parts, *self._observer.parts], attempt))
 
-    def read_for_clipping(self, attempt: Attempt) -> tuple[list[Tensor], Tensor] | None:
+    def read_for_clipping(self, attempt: StepState) -> tuple[list[Tensor], Tensor] | None:
         """Return all gradients and their norms, read again where any has changed since; None where torch must take them.
 
         It must where the optimizers do not hold what they held at the start: asking the model again at every step would
@@ -137,7 +137,7 @@ class Collector:
 
     def read_gradients(
         self,
-        attempt: Attempt,
+        attempt: StepState,
         source: GradientsSource,
         clipping: Clipping | None = None,
         *,
@@ -165,13 +165,13 @@ class Collector:
             self._reach.finish("gradients")
 
     def _read_gradients(
-        self, attempt: Attempt, source: GradientsSource, clipping: Clipping | None, found: Mapping[str, Tensor], long: int
+        self, attempt: StepState, source: GradientsSource, clipping: Clipping | None, found: Mapping[str, Tensor], long: int
     ) -> None:
         start = perf_counter()
         attempt.source = source
         found, norms = self._reach.norms(found, due=bool(attempt.triggers), long=long)
         at_hand = None if norms is None else norms.by_name(found)
-        attempt.unread = unread = Unread(names=[*found], norms=norms, at_hand=at_hand)
+        attempt.unread = unread = PendingStats(names=[*found], norms=norms, at_hand=at_hand)
         if self.scaler is not None and self.has_scaler():
             unread.scale, attempt.loss_scale = loss_scale_left(self.scaler), float(self.scaler.get_scale())
             attempt.rates = learning_rates(self.optimizers)  # a skipped update does not tell its own
@@ -184,7 +184,7 @@ class Collector:
             attempt.gradients = self._gradient_stats(attempt, found, unread.scale)
         attempt.seconds += perf_counter() - start
 
-    def _gradient_stats(self, attempt: Attempt, found: Mapping[str, Tensor], scale: float) -> dict[str, GradientStats]:
+    def _gradient_stats(self, attempt: StepState, found: Mapping[str, Tensor], scale: float) -> dict[str, GradientStats]:
         encoding, exact = self._options.grids, self._options.exact
         depths = self._planner.depths([*self._parts, *self._observer.parts], attempt)
 
@@ -198,7 +198,7 @@ class Collector:
         """Begin, together with the other ranks where they are needed; `tell` takes what a resume began with."""
         self._reach.join(start_step)
         if start_step:
-            self._taken_up = TakenUp(self.weights, self.optimizers, self._guard, tell)
+            self._taken_up = ResumeState(self.weights, self.optimizers, self._guard, tell)
 
     def leave(self) -> None:
         """Look at nothing more, and take no more part in what needs the other ranks."""
@@ -215,7 +215,7 @@ class Collector:
         """Return the reference of these weights as they are."""
         return self._reach.reference(weights)
 
-    def keep_weights(self, attempt: Attempt) -> None:
+    def keep_weights(self, attempt: StepState) -> None:
         """Copy the weights before the update where a checkpoint is due, a sample for vital signs, unless that is done."""
         if not attempt.is_watched:
             return
@@ -227,7 +227,7 @@ class Collector:
             attempt.sample = self._reach.sample.take()
             attempt.seconds += perf_counter() - start
 
-    def vitals(self, attempt: Attempt) -> dict[str, Any]:
+    def vitals(self, attempt: StepState) -> dict[str, Any]:
         """Return the vital signs of a step as values of its line."""
         self._settle_carried(attempt)
         values = values_of(self._observer.detach_vitals())
@@ -235,7 +235,9 @@ class Collector:
         moved = None if attempt.sample is None or sample is None else sample.moved(attempt.sample)
         return values if moved is None else values | {"update_to_weight": shorten(moved)}
 
-    def fill(self, checkpoint: Checkpoint, attempt: Attempt, seen: Seen, reference: Reference | None) -> dict[str, float | None]:
+    def fill(
+        self, checkpoint: Checkpoint, attempt: StepState, seen: ForwardStats, reference: Reference | None
+    ) -> dict[str, float | None]:
         """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
         derived: dict[str, float | None] = {"update_to_weight": None}
         self._settle_carried(attempt)
@@ -259,14 +261,14 @@ class Collector:
         derived |= {"min_normalized_entropy": lowest(seen.entropies), **moe_scalars(seen.moe)}
         return {name: None if value is None else shorten(value) for name, value in derived.items()}
 
-    def _settle_carried(self, attempt: Attempt) -> None:
+    def _settle_carried(self, attempt: StepState) -> None:
         """Put into the line what share of the gradients earlier steps have left, where it was looked at."""
         with self._guard("gradients of earlier steps"):
             share = self._carried.share(attempt.step)
             attempt.note({"grad_carried_over": None if share is None else shorten(share)})
             attempt.seconds, self._carried.seconds = attempt.seconds + self._carried.seconds, 0.0
 
-    def trim(self, checkpoint: Checkpoint, attempt: Attempt) -> None:
+    def trim(self, checkpoint: Checkpoint, attempt: StepState) -> None:
         """Take out of a finished checkpoint what its black box leaves no room for."""
         plan = self._planner.fit(checkpoint, self._parts, attempt)
         keep(checkpoint, plan, self._parts, layer_parts(checkpoint.attention or {}))
@@ -281,7 +283,7 @@ class Collector:
 
         return self._reach.look("weights", self.weights, look, reference=reference)
 
-    def _optimizer(self, attempt: Attempt) -> OptimizerState:
+    def _optimizer(self, attempt: StepState) -> OptimizerState:
         finite = self._reach.state_finite(self.optimizers)
         state = optimizer_state(self.optimizers, self.parameters, attempt.rates, finite=finite)
         clip = attempt.clip_norm if attempt.clip_norm is not None else self._options.clip_norm

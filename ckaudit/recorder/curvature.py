@@ -9,7 +9,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ckaudit.recorder.undisturbed import undisturbed
+from ckaudit.recorder.side_effect_free import undisturbed
 
 ONCE_ONLY = "is not implemented"  # what torch says of the derivative of an operator that has only the first one
 REMEDY = (

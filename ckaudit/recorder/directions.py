@@ -9,7 +9,7 @@ from torch import nn
 from ckaudit.contract.manifest import AttentionDirection
 from ckaudit.contract.tensor_names import CROSS, direction_by_name
 from ckaudit.recorder.arrays import Array, to_numpy
-from ckaudit.recorder.fused import sampled
+from ckaudit.recorder.sdpa_sample import sampled
 
 QUERIES = 64  # looked at for a prefix
 IS_CAUSAL = ("is_causal", "causal")

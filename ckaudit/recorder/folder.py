@@ -13,7 +13,7 @@ from ckaudit.contract.manifest import AttentionDirection, Manifest, TensorFacts
 from ckaudit.contract.write import remove_stale, write_atomic
 from ckaudit.recorder.arrays import Array
 from ckaudit.recorder.background import Background
-from ckaudit.recorder.batches_seen import BatchesSeen
+from ckaudit.recorder.batch_history import BatchesSeen
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.manifest import begin, load, save, set_aside
 from ckaudit.recorder.reference import REFERENCE_NAME, Reference

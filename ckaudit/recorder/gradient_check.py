@@ -10,9 +10,9 @@ import torch
 from msgspec import Struct
 from torch import Tensor, nn
 
-from ckaudit.recorder.in_double import InDouble
+from ckaudit.recorder.float64_evaluation import InDouble
 from ckaudit.recorder.losses import LossOf, changed
-from ckaudit.recorder.undisturbed import undisturbed
+from ckaudit.recorder.side_effect_free import undisturbed
 
 EPSILON = torch.finfo(torch.float64).eps
 STEP = EPSILON ** (1 / 3)  # where rounding and the third derivative err about alike; Press et al. 2007, section 5.7

@@ -8,8 +8,8 @@ from msgspec import UNSET
 
 from ckaudit.contract.tensors import GradientStats, Grid
 from ckaudit.recorder.arrays import Array, bytes_hash, dense, dtype_name
+from ckaudit.recorder.batched_stats import Measured, measure
 from ckaudit.recorder.grids import matrix_grid
-from ckaudit.recorder.sweep import Measured, measure
 
 
 def gradient_stats(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.grids import encode_grid, sample_indices
 from ckaudit.contract.tensors import Grid, PackedGrid
 from ckaudit.recorder.arrays import Array, dense_at_hand, double, to_numpy
-from ckaudit.recorder.digits import shorten
+from ckaudit.recorder.float32_rounding import shorten
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.encode import encode, significant
 from ckaudit.contract.numbers import Number, to_word
-from ckaudit.contract.training import History
+from ckaudit.contract.run_sections import History
 
 LENGTH = 64
 

@@ -11,17 +11,17 @@ with needed("The callback of the Trainer", "transformers"):
     from torch import Tensor, nn
     from transformers import TrainerCallback
 
+from ckaudit.recorder.callback_base import CallbackBase
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.handed_on import HandsOn
 from ckaudit.recorder.huggingface_facts import batch_of, choices, step_loss
-from ckaudit.recorder.passes import PassWatch
+from ckaudit.recorder.pass_watch import PassWatch
 from ckaudit.recorder.recorder import Recorder, check_options
 
 SET_LOSS = re.compile(r"eval_(.+)_loss")
 WHOLE = ("eval_loss", "eval_all_loss")  # of the only set, or of the one among several that is named so
 
 
-class RecorderCallback(HandsOn, TrainerCallback):  # type: ignore[misc]  # transformers calls every event of its own class
+class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # transformers calls every event of its own class
     """Records a training: `callback = RecorderCallback("run/")`, then `Trainer(..., callbacks=[callback])`.
 
     Model, optimizer, loss scaler, seed, plan of the learning rate and the other facts come from the trainer; a resume

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ckaudit.recorder.batch import IGNORED
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.passes import Pass
+from ckaudit.recorder.pass_watch import Pass
 
 LENGTHS = ("max_length", "max_seq_length")
 PLAN_POINTS = 256

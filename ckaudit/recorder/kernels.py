@@ -9,7 +9,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from ckaudit.contract.manifest import TensorFacts
-from ckaudit.recorder.paths import PathTrace, Reader, operator_of
+from ckaudit.recorder.autograd_trace import PathTrace, Reader, operator_of
 
 # Operators of ATen that move no element.
 FREE = frozenset(

@@ -15,8 +15,8 @@ with needed("The callback of Lightning", "lightning"):
     except ImportError:
         from pytorch_lightning import Callback
 
+from ckaudit.recorder.callback_base import CallbackBase
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.handed_on import HandsOn
 from ckaudit.recorder.recorder import Recorder, check_options
 
 VALIDATION = {"val_loss": "val_loss"}
@@ -29,7 +29,7 @@ def inputs_of(batch: Any) -> Any:
     return batch[0] if isinstance(batch, tuple | list) and batch else batch
 
 
-class RecorderCallback(HandsOn, Callback):  # type: ignore[misc]  # lightning calls every event of its own class
+class RecorderCallback(CallbackBase, Callback):  # type: ignore[misc]  # lightning calls every event of its own class
     """Records a training: `callback = RecorderCallback("run/")`, then `Trainer(callbacks=[callback])`.
 
     Module, optimizers, loss scaler and clip norm come from the trainer; a resume from a checkpoint that was saved with the

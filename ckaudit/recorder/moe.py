@@ -8,9 +8,9 @@ import torch
 from msgspec import UNSET, Struct
 from torch import Tensor, nn
 
-from ckaudit.contract.behaviour import MoeStats
 from ckaudit.contract.encode import significant
-from ckaudit.recorder.digits import shortest
+from ckaudit.contract.model_sections import MoeStats
+from ckaudit.recorder.float32_rounding import shortest
 
 CHOICES = ("top_k", "num_experts_per_tok", "experts_per_token")
 CAPACITY = "expert_capacity"

@@ -7,9 +7,9 @@ import numpy as np
 
 from ckaudit.contract.tensors import DeltaStats
 from ckaudit.recorder.arrays import Array, dense_at_hand, double, is_away, library, square_sum, to_numpy, widened
-from ckaudit.recorder.digits import shortest_of
+from ckaudit.recorder.batched_stats import STRETCH, stretches
+from ckaudit.recorder.float32_rounding import shortest_of
 from ckaudit.recorder.reference import Reference
-from ckaudit.recorder.sweep import STRETCH, stretches
 
 
 def copies(tensors: Mapping[str, Array]) -> dict[str, Array]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from torch import Tensor
 
 from ckaudit.recorder.arrays import flat
-from ckaudit.recorder.digits import shorten
+from ckaudit.recorder.float32_rounding import shorten
 
 MOST = 2**22  # elements of the gradient looked at: 16 MiB of copies
 SMOOTHING = 0.95  # per update; McCandlish et al. smooth too, and leave the constant open

@@ -6,11 +6,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from ckaudit.recorder.curvature import Curvature
-from ckaudit.recorder.demands import FIRST
 from ckaudit.recorder.gradient_check import PER_TENSOR, GradientCheck
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.losses import own_loss
 from ckaudit.recorder.ranks import Start
+from ckaudit.recorder.requests import FIRST
 from ckaudit.recorder.session import RunSession
 
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.contract.numbers import to_word
-from ckaudit.contract.training import OptimizerGroup, OptimizerState
+from ckaudit.contract.run_sections import OptimizerGroup, OptimizerState
 from ckaudit.recorder.arrays import dense, is_sharded
-from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.float32_rounding import shortest
 from ckaudit.recorder.gradients import all_finite
 from ckaudit.recorder.guard import Guard
 

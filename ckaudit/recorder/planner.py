@@ -6,16 +6,16 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.behaviour import AttentionStats
 from ckaudit.contract.budget import Plan, due, plan, room, suffix_for
 from ckaudit.contract.cadence import ordinal
 from ckaudit.contract.encode import encode
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.model_sections import AttentionStats
 from ckaudit.contract.sizes import SIZES, WEIGHTS_ONLY, Part, Sizes, beyond
 from ckaudit.contract.tensor_names import depth_of
-from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.history import fitted
+from ckaudit.recorder.step_state import StepState
 
 
 class Planner(Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Planner(Struct, frozen=True, kw_only=True):
         suffix = suffix_for(tensors, layers, modules, self.budget_kb, encoding=self.grids, sizes=sizes)
         return replace(self, suffix=suffix)
 
-    def depths(self, parts: Sequence[Part], attempt: Attempt) -> frozenset[int | None]:
+    def depths(self, parts: Sequence[Part], attempt: StepState) -> frozenset[int | None]:
         """Return the depths that may have grids, and perhaps more where heads are not known yet."""
         if self.grids == "none":
             return frozenset()
@@ -56,7 +56,7 @@ class Planner(Struct, frozen=True, kw_only=True):
         tensors: Sequence[Part],
         layers: Sequence[Part],
         modules: Sequence[Part],
-        attempt: Attempt,
+        attempt: StepState,
         besides: int = 0,
         experts: int = 0,
     ) -> Plan:
@@ -74,7 +74,7 @@ class Planner(Struct, frozen=True, kw_only=True):
             sizes=self._sizes(attempt, experts),
         )
 
-    def fit(self, checkpoint: Checkpoint, tensors: Sequence[Part], attempt: Attempt) -> Plan:
+    def fit(self, checkpoint: Checkpoint, tensors: Sequence[Part], attempt: StepState) -> Plan:
         """Return what a checkpoint holds whose other sections are there; its black box is shortened where it is too long."""
         layers, modules = layer_parts(checkpoint.attention or {}), module_parts(checkpoint.activations or {})
         experts = len(encode(checkpoint.moe)) if checkpoint.moe else 0
@@ -95,11 +95,11 @@ class Planner(Struct, frozen=True, kw_only=True):
             checkpoint.left_out = [*(checkpoint.left_out or []), "history.steps"]
         return self.plan(tensors, layers, modules, attempt, len(encode(checkpoint.history)), experts)
 
-    def _sizes(self, attempt: Attempt, experts: int) -> Sizes:
+    def _sizes(self, attempt: StepState, experts: int) -> Sizes:
         sizes = beyond(SIZES if attempt.step else WEIGHTS_ONLY, exact=self.exact, spectral=self.spectral)
         return replace(sizes, rest=sizes.rest + experts)
 
-    def _ordinal(self, attempt: Attempt) -> int:
+    def _ordinal(self, attempt: StepState) -> int:
         return ordinal(attempt.step, self.cadence)
 
 

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from torch import Tensor
 
 from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.training import RankFacts
+from ckaudit.contract.run_sections import RankFacts
 from ckaudit.recorder.arrays import Array, bytes_hash, is_sharded, local
 from ckaudit.recorder.clock import StepClock
 

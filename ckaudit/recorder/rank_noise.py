@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ckaudit.recorder.arrays import flat
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.noise_scale import MOST, common_stride
-from ckaudit.recorder.passes import after_backward
+from ckaudit.recorder.pass_watch import after_backward
 
 
 class Pair(Struct, frozen=True):

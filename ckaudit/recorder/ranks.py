@@ -4,15 +4,15 @@ from typing import TypeAlias
 
 import torch
 
+from ckaudit.recorder.allreduce_wait import ExchangeWait
 from ckaudit.recorder.arrays import is_sharded
 from ckaudit.recorder.clock import StepClock
-from ckaudit.recorder.exchange import ExchangeWait
-from ckaudit.recorder.participant import Participant
 from ckaudit.recorder.session import RunSession
 from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.shards import Shards
+from ckaudit.recorder.worker_session import WorkerSession
 
-Start: TypeAlias = RunSession | Participant
+Start: TypeAlias = RunSession | WorkerSession
 
 
 def start(setup: Setup) -> Start:
@@ -25,7 +25,7 @@ def start(setup: Setup) -> Start:
     clock = StepClock(hooked, alone=world_size == 1, waits_in_forward=shards is not None, exchange=exchange)
     try:
         if rank:
-            return Participant(setup, rank=rank, clock=clock, shards=shards)
+            return WorkerSession(setup, rank=rank, clock=clock, shards=shards)
         return RunSession(setup, world_size=world_size, clock=clock, shards=shards)
     except Exception:
         if shards is not None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.write import write_atomic
 from ckaudit.recorder.arrays import Array, dense_at_hand, flat, norm, to_numpy, widened
-from ckaudit.recorder.spread import stride_of
+from ckaudit.recorder.quantiles import stride_of
 
 REFERENCE_NAME = "reference.npz"
 

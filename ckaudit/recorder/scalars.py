@@ -10,7 +10,7 @@ import msgspec
 from ckaudit.contract.numbers import INFINITY, to_word
 from ckaudit.contract.scalars import VERSION
 from ckaudit.recorder.arrays import is_sharded, local
-from ckaudit.recorder.digits import shorten
+from ckaudit.recorder.float32_rounding import shorten
 from ckaudit.recorder.guard import Guard
 
 SCALARS_NAME = "scalars.jsonl"

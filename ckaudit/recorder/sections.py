@@ -11,26 +11,26 @@ from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
 from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.behaviour import ActivationStats, AttentionStats
 from ckaudit.contract.budget import Plan
-from ckaudit.contract.left_out import keep
+from ckaudit.contract.budget_trim import keep
 from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.model_sections import ActivationStats, AttentionStats
 from ckaudit.contract.sizes import Part, tensor_part
 from ckaudit.contract.tensor_names import depth_of, kind_by_name
 from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.recorder.activation_stats import activation_stats, note
 from ckaudit.recorder.arrays import dtype_name
-from ckaudit.recorder.attempt import Attempt, lowest
 from ckaudit.recorder.attention import attention_stats, max_logits
-from ckaudit.recorder.digits import shorten, shortest
+from ckaudit.recorder.batched_stats import measure
+from ckaudit.recorder.float32_rounding import shorten, shortest
 from ckaudit.recorder.gradient_stats import gradient_stats
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.movement import movement
 from ckaudit.recorder.planner import Planner, layer_parts, module_parts
+from ckaudit.recorder.quantiles import stride_of
 from ckaudit.recorder.reference import Reference
 from ckaudit.recorder.spectral import SpectralNorms
-from ckaudit.recorder.spread import stride_of
-from ckaudit.recorder.sweep import measure
+from ckaudit.recorder.step_state import StepState, lowest
 from ckaudit.recorder.weights import weight_stats
 
 Arrays: TypeAlias = Mapping[str, ArrayLike]
@@ -72,7 +72,7 @@ class Sections:
         self._planner = replace(planner, exact=options.exact, spectral=bool(options.spectral))
 
     def fill(
-        self, checkpoint: Checkpoint, attempt: Attempt, given: Given, reference: Reference | None
+        self, checkpoint: Checkpoint, attempt: StepState, given: Given, reference: Reference | None
     ) -> dict[str, float | None]:
         """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
         derived: dict[str, float | None] = {"update_to_weight": None, "min_normalized_entropy": None}

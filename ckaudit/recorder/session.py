@@ -11,27 +11,27 @@ from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
 from ckaudit.contract.cadence import next_due
-from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.batch import batch_facts
 from ckaudit.recorder.clock import StepClock
 from ckaudit.recorder.collector import Collector
-from ckaudit.recorder.demands import Demands
 from ckaudit.recorder.device import DeviceGauge, devices_of
+from ckaudit.recorder.event_log import EventLog
+from ckaudit.recorder.fast_path import finish_plain
 from ckaudit.recorder.folder import RunFolder
-from ckaudit.recorder.memory import Memory
-from ckaudit.recorder.meter import Meter
-from ckaudit.recorder.modes import ModeWatch
-from ckaudit.recorder.observer import Observer
+from ckaudit.recorder.forward_hooks import ForwardHooks
+from ckaudit.recorder.forward_stats import ForwardStats
 from ckaudit.recorder.optimizers import Clipping, learning_rates, listen, overflowed
-from ckaudit.recorder.pace import Pace
-from ckaudit.recorder.plain import finish_plain
+from ckaudit.recorder.overhead import OverheadMeter
+from ckaudit.recorder.pending_stats import PendingStats, fetch
 from ckaudit.recorder.rank_facts import RankNotes
+from ckaudit.recorder.requests import Requests
 from ckaudit.recorder.scalars import RESERVED, plain, taken
-from ckaudit.recorder.seen import Seen
 from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.shards import Shards
+from ckaudit.recorder.step_state import StepState
 from ckaudit.recorder.table import ForwardOrder, described
-from ckaudit.recorder.unread import Unread, fetch
+from ckaudit.recorder.throughput import Pace
+from ckaudit.recorder.train_mode import ModeWatch
 from ckaudit.recorder.vital_signs import EVERY, values_seen
 
 
@@ -47,29 +47,29 @@ class RunSession:
         self._guard, self._options, self._process = guard, setup.options, os.getpid()
         self._facts = {"world_size": world_size, **setup.facts}
         self._due, self._planned = next_due(start_step, setup.options.cadence), setup.facts.get("planned_steps")
-        self._observer = Observer(model, guard, **setup.observe)
+        self._observer = ForwardHooks(model, guard, **setup.observe)
         self._collector, self._is_sharded = Collector(setup, self._observer, shards), shards is not None
         self._folder = RunFolder(setup.path, guard, suffix=self._collector.suffix, start_step=start_step)
-        self.demands = Demands(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
-        self._memory = Memory(setup.limits)
+        self.demands = Requests(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
+        self._memory = EventLog(setup.limits)
         self._around = self._folder, self._memory, guard
-        self._sent: Attempt | None = None
+        self._sent: StepState | None = None
         self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if world_size > 1 else None
         self._pace = Pace(clock, alone=world_size == 1, gauge=DeviceGauge(devices_of(self._collector.weights.values())))
-        self._finished: tuple[Attempt, Checkpoint | None] | None = None
+        self._finished: tuple[StepState, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, setup.observe["hookable"])
         self._collector.join(start_step, self._folder.tell)
         stated = {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated(), **described(model)}
         self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
         self._handles = listen(self._collector.optimizers, guard, self._before_update, self._after_update)
-        self._attempt = Attempt(step=start_step)
+        self._attempt = StepState(step=start_step)
         if start_step == 0:
             self._write_first()
             self._collector.settle()
         self._advance()
         self._clock.restart(self._attempt.step)
-        self._modes, self._meter = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable), Meter()
+        self._modes, self._meter = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable), OverheadMeter()
 
     def _before_update(self, _optimizer: Optimizer) -> None:
         if self._attempt.source is None and self._options.grad_of is None:
@@ -150,10 +150,10 @@ class RunSession:
             self._meter.spent += attempt.seconds + self._clock.restart(self._attempt.step) - start
 
     def _finish_at_length(
-        self, attempt: Attempt, loss: Any, start: float, batch: Any, batch_id: str | int | None, source: str | None
+        self, attempt: StepState, loss: Any, start: float, batch: Any, batch_id: str | int | None, source: str | None
     ) -> Checkpoint | None:
         """Write a step that is not plain, and return its checkpoint; one that waits for an accelerator is sent for."""
-        unread = attempt.unread = attempt.unread or Unread()
+        unread = attempt.unread = attempt.unread or PendingStats()
         unread.loss, checkpoint = loss, None
         with self._guard("looking at the batch"):
             unread.look(batch)
@@ -174,7 +174,7 @@ class RunSession:
         return checkpoint
 
     def _save(
-        self, attempt: Attempt, start: float, batch: Any, batch_id: str | int | None, source: str | None
+        self, attempt: StepState, start: float, batch: Any, batch_id: str | int | None, source: str | None
     ) -> Checkpoint | None:
         """Return the checkpoint of a step, and have it written."""
         with self._guard("building a checkpoint"):
@@ -203,7 +203,7 @@ class RunSession:
             fetch(attempt, self._guard, self._folder.batches)
             self._put_down(attempt, None)
 
-    def _put_down(self, attempt: Attempt, checkpoint: Checkpoint | None) -> None:
+    def _put_down(self, attempt: StepState, checkpoint: Checkpoint | None) -> None:
         """Write the line of a step, and remember it."""
         with self._guard("writing scalars.jsonl"):
             self._folder.append(attempt.step, attempt.time, attempt.values)
@@ -228,14 +228,14 @@ class RunSession:
         if self._finished:
             attempt, written = self._finished
             with self._guard("the last checkpoint"):
-                last = self._memory.conclude(attempt, written or self._checkpoint(attempt, Seen()))
+                last = self._memory.conclude(attempt, written or self._checkpoint(attempt, ForwardStats()))
                 self._collector.trim(last, attempt)
                 self._write(last, with_notes=False)
         self._folder.close()
 
     def _advance(self) -> None:
         before, step = self._attempt, self._attempt.step + 1
-        attempt = self._attempt = Attempt(step=step)
+        attempt = self._attempt = StepState(step=step)
         if step == self._due:
             attempt.triggers.append("cadence")
             self._due = next_due(step, self._options.cadence)
@@ -248,7 +248,7 @@ class RunSession:
             with self._guard("hooking the modules"):
                 self._collector.attach(attempt, after=before)
 
-    def _settle(self, attempt: Attempt, batch: Any, batch_id: str | int | None) -> None:
+    def _settle(self, attempt: StepState, batch: Any, batch_id: str | int | None) -> None:
         """Put into the step's values what is known without fetching it; a value that was logged stays."""
         listening, scaled = bool(self._handles), self._collector.has_scaler()
         self.demands.settle(attempt, batch)
@@ -268,7 +268,7 @@ class RunSession:
             }
         )
 
-    def _checkpoint(self, attempt: Attempt, seen: Seen) -> Checkpoint:
+    def _checkpoint(self, attempt: StepState, seen: ForwardStats) -> Checkpoint:
         checkpoint = attempt.checkpoint(self._folder.session)
         self.demands.fill(checkpoint, attempt)
         checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
@@ -290,7 +290,7 @@ class RunSession:
     def _write_first(self) -> None:
         self._attempt.triggers, self._attempt.time = ["first"], time()
         with self._guard("the first checkpoint"):
-            self._write(self._checkpoint(self._attempt, Seen()))
+            self._write(self._checkpoint(self._attempt, ForwardStats()))
             self._folder.settle()
 
     def _write(self, checkpoint: Checkpoint, data_hash: str | None = None, *, with_notes: bool = True) -> None:

@@ -9,21 +9,21 @@ from torch.optim import Optimizer
 
 from ckaudit.contract.tensors import DeltaStats
 from ckaudit.recorder.arrays import Array
+from ckaudit.recorder.batched_stats import measure
 from ckaudit.recorder.gradients import Norms
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.movement import described
 from ckaudit.recorder.optimizers import state_finite
-from ckaudit.recorder.reach import Duty, Look
 from ckaudit.recorder.reference import Entry, Reference
 from ckaudit.recorder.shards import Shards
-from ckaudit.recorder.sweep import measure
+from ckaudit.recorder.tensor_access import Duty, Look
 from ckaudit.recorder.vital_signs import WeightSample
 
 T = TypeVar("T")
 
 
 class ShardedTensors:
-    """See `Reach` for the methods, and `Shards` for what ranks owe each other."""
+    """See `TensorAccess` for the methods, and `Shards` for what ranks owe each other."""
 
     def __init__(self, shards: Shards, guard: Guard) -> None:
         self.sample: WeightSample | None = None

@@ -15,8 +15,8 @@ from ckaudit.recorder.arrays import Array, is_sharded, local
 from ckaudit.recorder.gradients import norms_of
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.movement import copies, distances
-from ckaudit.recorder.reach import Duty
 from ckaudit.recorder.table import distinct, parameters
+from ckaudit.recorder.tensor_access import Duty
 
 PATIENCE = timedelta(minutes=2)
 

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from ckaudit.contract.manifest import TensorFacts, TensorKind
 from ckaudit.contract.tensor_names import block_of, depth_of, kind_by_name, no_gradient_by_name
 from ckaudit.recorder.arrays import dense, dtype_name, is_sharded, local
+from ckaudit.recorder.autograd_trace import PathTrace
 from ckaudit.recorder.dropout import dropout_facts
 from ckaudit.recorder.guard import logger
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.no_gradient import is_table_of_sinusoids, without_use
-from ckaudit.recorder.paths import PathTrace
-from ckaudit.recorder.spread import stride_of
+from ckaudit.recorder.quantiles import stride_of
 
 T = TypeVar("T", bound=Tensor)
 

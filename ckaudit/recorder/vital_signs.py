@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ckaudit.contract.behaviour import AttentionStats
+from ckaudit.contract.model_sections import AttentionStats
 from ckaudit.recorder.arrays import flat, line
-from ckaudit.recorder.digits import shorten
-from ckaudit.recorder.seen import Seen
-from ckaudit.recorder.spread import stride_of
+from ckaudit.recorder.float32_rounding import shorten
+from ckaudit.recorder.forward_stats import ForwardStats
+from ckaudit.recorder.quantiles import stride_of
 from ckaudit.recorder.vitals import Vitals
 
 EVERY, DEAD_EVERY = 25, 50
@@ -62,7 +62,7 @@ def values_of(vitals: Vitals) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def values_seen(seen: Seen) -> dict[str, Any]:
+def values_seen(seen: ForwardStats) -> dict[str, Any]:
     """Return the same two numbers of attention from what a checkpoint's hooks saw, which say the rest by module."""
     logits = [float(value) for layer in seen.attention.values() for value in layer.max_logit_per_head or ()]
     shares = [float(value) for layer in seen.attention.values() for value in _shares(layer)]

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from ckaudit.contract.tensor_names import depth_of
 from ckaudit.recorder.activation_stats import dead_units
 from ckaudit.recorder.arrays import dense
-from ckaudit.recorder.attempt import lowest
 from ckaudit.recorder.attention import entropies, later_sum
-from ckaudit.recorder.digits import shorten
-from ckaudit.recorder.fused import Call, sampled, take
-from ckaudit.recorder.spread import quantiles_of
+from ckaudit.recorder.float32_rounding import shorten
+from ckaudit.recorder.quantiles import quantiles_of
+from ckaudit.recorder.sdpa_sample import Call, sampled, take
+from ckaudit.recorder.step_state import lowest
 
 QUERIES, TOKENS = 16, 256
 

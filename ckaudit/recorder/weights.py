@@ -6,9 +6,9 @@ from msgspec import UNSET
 
 from ckaudit.contract.tensors import WeightStats
 from ckaudit.recorder.arrays import Array, bytes_hash, dense, dtype_name
-from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.batched_stats import Measured, measure
+from ckaudit.recorder.float32_rounding import shortest
 from ckaudit.recorder.grids import matrix_grid
-from ckaudit.recorder.sweep import Measured, measure
 
 
 def weight_stats(

@@ -17,9 +17,9 @@ from ckaudit.contract.analysis import Checkpoint, GradientsSource
 from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence, Triggers
-from ckaudit.contract.training import Cost
-from ckaudit.recorder.attempt import Attempt
+from ckaudit.contract.run_sections import Cost
 from ckaudit.recorder.batch import batch_facts, batch_hash
+from ckaudit.recorder.checkpoint_schedule import CheckpointSchedule
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.history import BlackBox, Moment
@@ -27,8 +27,8 @@ from ckaudit.recorder.manifest import check_call
 from ckaudit.recorder.planner import Planner
 from ckaudit.recorder.scalars import number, taken
 from ckaudit.recorder.sections import Arrays, Given, Held, Options, Sections, attention_held, given_facts, held, tensor_table
+from ckaudit.recorder.step_state import StepState
 from ckaudit.recorder.triggers import Limits
-from ckaudit.recorder.wanted import Wanted
 
 
 class Writer:
@@ -96,10 +96,10 @@ class Writer:
         check_call(grids=grids, suffix=suffix, **facts)
         self._guard, self._process, self._facts, self._cadence = Guard(), os.getpid(), facts, tuple(cadence)
         self._folder = RunFolder(Path(folder), self._guard, suffix=suffix or ".json", start_step=start_step)
-        self._wanted, self._history = Wanted(self._cadence, limits, facts.get("planned_steps")), BlackBox()
+        self._wanted, self._history = CheckpointSchedule(self._cadence, limits, facts.get("planned_steps")), BlackBox()
         self._durations: deque[float] = deque(maxlen=64)
-        self._attempt = Attempt(step=start_step)
-        self._finished: tuple[Attempt, Checkpoint | None] | None = None
+        self._attempt = StepState(step=start_step)
+        self._finished: tuple[StepState, Checkpoint | None] | None = None
         self._batch: dict[str, Any] = {}
         self._closed, self._described, self._packs_itself = False, False, suffix is None
         self._given = given_facts(tensors or {}, self._guard)
@@ -159,7 +159,7 @@ class Writer:
                 raise ValueError(f"step {step} comes after step {self._attempt.step}")
             self._durations.append(perf_counter() - self._ended - self._attempt.seconds)
             self._folder.steps_seen += step - self._attempt.step
-            attempt = self._attempt = Attempt(step=step, time=time())
+            attempt = self._attempt = StepState(step=step, time=time())
             self._batch, self._finished = {"batch_id": batch_id, "source": source}, (attempt, None)
             self._take(attempt, loss, learning_rate, scalars)
             with self._guard("hashing the batch"):
@@ -169,7 +169,7 @@ class Writer:
             self._look_back(attempt)
             self._ended = perf_counter()
 
-    def _take(self, attempt: Attempt, loss: Any, learning_rate: Any, scalars: Mapping[str, Any]) -> None:
+    def _take(self, attempt: StepState, loss: Any, learning_rate: Any, scalars: Mapping[str, Any]) -> None:
         """Put the values of a step into its attempt; one that is no scalar is left out and counted."""
         with self._guard("reading the loss"):
             attempt.loss = number(loss)
@@ -177,7 +177,7 @@ class Writer:
         given = {"train_loss_raw": attempt.loss, "learning_rate": learning_rate, "steps_seen": seen, **scalars}
         attempt.values |= taken({name: value for name, value in given.items() if value is not None}, self._guard)
 
-    def _look_back(self, attempt: Attempt) -> None:
+    def _look_back(self, attempt: StepState) -> None:
         """Keep the step in the black box, and see whether it holds an event."""
         norm, rate = (number(attempt.values.get(name)) for name in ("grad_global_norm", "learning_rate"))
         self._history.add(Moment(attempt.step, attempt.loss, rate, self._batch.get("input_hash"), {}))
@@ -209,7 +209,7 @@ class Writer:
             return
         start = perf_counter()
         with self._guard("building a checkpoint"):
-            attempt = self._attempt if step == self._attempt.step else Attempt(step=step)
+            attempt = self._attempt if step == self._attempt.step else StepState(step=step)
             attempt.time = attempt.time or time()
             attempt.triggers = self._wanted.triggers(step)
             attempt.event_step = step - 1 if self._wanted.follows_event(step) else None
@@ -244,7 +244,7 @@ class Writer:
             parameters = sum(math.prod(shape) for shape in shapes if shape is not UNSET)
             self._folder.describe(tensors=tensors, parameters=parameters)
 
-    def _fill(self, attempt: Attempt, given: Given) -> Checkpoint:
+    def _fill(self, attempt: StepState, given: Given) -> Checkpoint:
         """Return the checkpoint of an attempt, and add to its line what only the arrays could say."""
         checkpoint = attempt.checkpoint(self._folder.session)
         checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
@@ -280,7 +280,7 @@ class Writer:
         with self._guard("closing"):
             self._folder.close()
 
-    def _last(self, attempt: Attempt, written: Checkpoint | None) -> Checkpoint:
+    def _last(self, attempt: StepState, written: Checkpoint | None) -> Checkpoint:
         last = written or attempt.checkpoint(self._folder.session)
         last.triggers = [*dict.fromkeys([*attempt.triggers, "last", *self._wanted.latest])]
         last.event_step = attempt.step if self._wanted.latest else last.event_step

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from ckaudit.audit.curve import Point
-from ckaudit.reports.terminal.look import paint
+from ckaudit.audit.memorization_curve import Point
+from ckaudit.reports.terminal.style import paint
 from ckaudit.reports.view import View
 
 BAR = 20  # columns of 100 %

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from ckaudit.contract.measures import Measure, Measures
+from ckaudit.contract.raw_measurements import Measure, Measures
 from ckaudit.contract.report import Finding
 from ckaudit.reports.json import dumps
 from ckaudit.reports.markdown_text import code, text
-from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import columns, fit, pad
+from ckaudit.reports.terminal.style import paint, shown
 from ckaudit.reports.view import PLAIN, View
 
 FORMATS = ("terminal", "json", "markdown")

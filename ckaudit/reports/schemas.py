@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ckaudit.audit.autopsy import Autopsy
-from ckaudit.audit.covered import Coverage
+from ckaudit.audit.coverage_table import Coverage
 from ckaudit.audit.drop import Drop
 from ckaudit.contract.schema import DIALECT
 from ckaudit.reports.autopsy import json as autopsy

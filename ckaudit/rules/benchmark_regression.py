@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.departures import SIGMA
 from ckaudit.run.medians import median
 from ckaudit.run.robust import difference_noise
+from ckaudit.run.robust_outliers import SIGMA
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
-from ckaudit.run.collect import DTYPES
+from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Series
 
 

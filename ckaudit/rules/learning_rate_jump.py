@@ -11,7 +11,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.planned_rate import planned_range
 from ckaudit.run.resolution import decimal_step
-from ckaudit.run.seams import seams
+from ckaudit.run.resumes import seams
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 

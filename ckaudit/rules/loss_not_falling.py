@@ -12,10 +12,10 @@ from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.falls import Fall, fall_would_show, flat_fall, largest_fall
 from ckaudit.run.medians import median
+from ckaudit.run.plateau_shape import standstill
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
 from ckaudit.run.series import Floats, Series, Steps
-from ckaudit.run.standstill import standstill
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary, table_of
 
 MIN_POINTS = 3

@@ -8,7 +8,7 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.speed import log_silence
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
-from ckaudit.run.seams import seams
+from ckaudit.run.resumes import seams
 from ckaudit.run.series import Series
 
 

@@ -10,7 +10,7 @@ from ckaudit.metrics.around_seams import loss_after_resume
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.seams import resumed, seams
+from ckaudit.run.resumes import resumed, seams
 from ckaudit.run.series import Series, at
 
 

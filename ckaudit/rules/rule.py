@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ckaudit.contract.missed import ONE_OF
+from ckaudit.contract.missing_summary import ONE_OF
 from ckaudit.contract.report import Severity, SkipReason
 from ckaudit.metrics import Metric, metrics
 from ckaudit.plugins import has_any, load

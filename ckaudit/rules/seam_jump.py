@@ -9,7 +9,7 @@ from ckaudit.metrics.around_seams import loss_after_resume
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.medians import median
-from ckaudit.run.seams import seams
+from ckaudit.run.resumes import seams
 from ckaudit.run.series import Series
 
 

@@ -11,8 +11,8 @@ from ckaudit.metrics.tumbling import windows
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import lasting_fall
 from ckaudit.run.medians import median
+from ckaudit.run.resumes import seams
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
-from ckaudit.run.seams import seams
 from ckaudit.run.series import Floats, Series, Steps, single
 from ckaudit.run.spans import spans
 

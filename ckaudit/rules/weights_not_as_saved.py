@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.contract.manifest import Manifest, Session
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.seams import resumed
+from ckaudit.run.resumes import resumed
 from ckaudit.run.series import Floats, Series, Steps
 
 

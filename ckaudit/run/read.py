@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ckaudit.contract.analysis import VERSION
 from ckaudit.contract.decode import decode, decode_whole
 from ckaudit.contract.explain import explain
+from ckaudit.contract.fast_jsonl import LineTable, Tabulator
 from ckaudit.contract.files import BLOCK_BYTES, BrokenFile, read_bytes
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.folder import CheckpointFile, RunFolder, list_files, list_folder
@@ -19,10 +20,9 @@ from ckaudit.contract.lines import Lines
 from ckaudit.contract.logs import read_lines
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
-from ckaudit.contract.tabulate import LineTable, Tabulator
 from ckaudit.contract.unknown_words import forget, opened, unknown_words, word_finding
 from ckaudit.errors import UnreadableError
-from ckaudit.run.gather import Gatherer
+from ckaudit.run.builder import Gatherer
 from ckaudit.run.paths import every_path
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs

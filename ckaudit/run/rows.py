@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from ckaudit.contract.analysis import VERSION
+from ckaudit.contract.fast_jsonl import LineTable
 from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.tabulate import LineTable
-from ckaudit.run.gather import Gatherer
+from ckaudit.run.builder import Gatherer
 from ckaudit.run.paths import every_path
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs

@@ -8,17 +8,17 @@ from ckaudit.contract.contradictions import is_of_other_unit
 from ckaudit.contract.folder import RunFolder, shown_name
 from ckaudit.contract.report import Finding, Report
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.validate.agreement import disagreements
 from ckaudit.validate.arguments import sort_arguments
-from ckaudit.validate.claims import contradicted_claims
-from ckaudit.validate.facts import RunFacts
-from ckaudit.validate.gaps import manifest_gaps
-from ckaudit.validate.order import cadence_gaps, clock_back, duplicate_steps, mixed_versions, sessions_back
-from ckaudit.validate.patience import Patience
+from ckaudit.validate.derived_value_checks import contradicted_claims
+from ckaudit.validate.file_facts import RunFacts
+from ckaudit.validate.loss_match import disagreements
+from ckaudit.validate.manifest_completeness import manifest_gaps
 from ckaudit.validate.ranks import lonely_ranks, ranks_out_of_range, unlisted_sessions
-from ckaudit.validate.survey import Survey
+from ckaudit.validate.retry_unfinished import Patience
+from ckaudit.validate.run_reader import Survey
+from ckaudit.validate.sequence_checks import cadence_gaps, clock_back, duplicate_steps, mixed_versions, sessions_back
 from ckaudit.validate.tensors import layout_changes, table_contradictions
-from ckaudit.validate.verdict import make_report
+from ckaudit.validate.validation_report import make_report
 
 ALWAYS = (
     mixed_versions,

@@ -7,10 +7,10 @@ from msgspec import Struct, field
 
 from ckaudit.contract.logs import read_lines
 from ckaudit.contract.report import Finding
-from ckaudit.validate.bounded import Bounded
-from ckaudit.validate.conflicts import conflicts
-from ckaudit.validate.facts import LogFacts, RunFacts
-from ckaudit.validate.walk import Walk, repeated_stretches
+from ckaudit.validate.duplicate_lines import conflicts
+from ckaudit.validate.file_facts import LogFacts, RunFacts
+from ckaudit.validate.finding_cap import Bounded
+from ckaudit.validate.scalar_stream_checks import Walk, repeated_stretches
 
 
 class LogsRead(Struct):

@@ -7,10 +7,10 @@ import msgspec
 
 from ckaudit.contract import violations
 from ckaudit.contract.decode import decode
-from ckaudit.contract.locate import with_lines
+from ckaudit.contract.json_locations import with_lines
 from ckaudit.contract.manifest import VERSION, Manifest
 from ckaudit.contract.report import Finding
-from ckaudit.contract.unknown import duplicate_findings, unknown_fields, unknown_findings
+from ckaudit.contract.unknown_fields import duplicate_findings, unknown_fields, unknown_findings
 from ckaudit.validate.manifest_meaning import judge_manifest
 
 

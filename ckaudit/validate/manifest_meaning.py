@@ -6,7 +6,7 @@ from math import prod
 
 from msgspec import UNSET, UnsetType
 
-from ckaudit.contract.locate import escape
+from ckaudit.contract.json_locations import escape
 from ckaudit.contract.manifest import Manifest, Session, TensorFacts
 from ckaudit.contract.numbers import Number
 from ckaudit.contract.report import Finding

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec import UNSET, Struct
 
 from ckaudit.contract import violations
+from ckaudit.contract.checks import checks
 from ckaudit.contract.files import PACKED
-from ckaudit.contract.meaning import checks
 from ckaudit.contract.report import Check, Finding, SkipReason
 from ckaudit.contract.violations import Kind
 from ckaudit.validate.catalogue import (
@@ -37,9 +37,9 @@ from ckaudit.validate.catalogue import (
     UNLISTED_TENSOR,
     WRITE_ERRORS,
 )
-from ckaudit.validate.claims import says_derived
-from ckaudit.validate.facts import RunFacts
-from ckaudit.validate.gaps import CANARY_STEPS, is_worth_repeating
+from ckaudit.validate.derived_value_checks import says_derived
+from ckaudit.validate.file_facts import RunFacts
+from ckaudit.validate.manifest_completeness import CANARY_STEPS, is_worth_repeating
 
 Skip = tuple[SkipReason, str]
 

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.report import Finding
 from ckaudit.validate.catalogue import LONELY_RANK, RANK_RANGE, UNLISTED_SESSION
-from ckaudit.validate.facts import CheckpointFacts, RunFacts
+from ckaudit.validate.file_facts import CheckpointFacts, RunFacts
 
 
 def lonely_ranks(run: RunFacts) -> Iterator[Finding]:

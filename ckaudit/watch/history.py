@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable
 
+from ckaudit.contract.fast_jsonl import LineTable, Tabulator
 from ckaudit.contract.folder import CheckpointFile, RunFolder
 from ckaudit.contract.lines import MAX_EXPLAINED, Lines, parse_lines
-from ckaudit.contract.tabulate import LineTable, Tabulator
-from ckaudit.run.gather import Gatherer
+from ckaudit.run.builder import Gatherer
 from ckaudit.run.read import RunReader
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.units import in_catalogue_units
+from ckaudit.watch.downsample import MOST, size, stretches, thin
 from ckaudit.watch.logs import Piece
-from ckaudit.watch.thin import MOST, size, stretches, thin
 
 MANY_LINES = 2**16  # bytes from which lines are read by columns
 MANY_PARTS = 64

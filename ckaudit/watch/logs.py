@@ -9,8 +9,8 @@ from msgspec import Struct
 from ckaudit.contract import violations
 from ckaudit.contract.files import BLOCK_BYTES, PACKED
 from ckaudit.contract.report import Finding
-from ckaudit.watch.stamp import GONE, Stamp, stamp_of
-from ckaudit.watch.unpack import Unpacker
+from ckaudit.watch.file_stat import GONE, Stamp, stamp_of
+from ckaudit.watch.streaming_decompress import Unpacker
 
 PACKED_BYTES = 2**18  # read at once: ten times as many when they are unpacked
 HEAD = 128  # bytes that a log is known again by: its first line names the step and the time

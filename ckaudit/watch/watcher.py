@@ -7,21 +7,21 @@ from time import process_time
 
 from msgspec.structs import replace
 
-from ckaudit.audit.newest import contradictions_of_newest
-from ckaudit.audit.open import is_ours
+from ckaudit.audit.latest_checkpoint import contradictions_of_newest
+from ckaudit.audit.load_run import is_ours
 from ckaudit.audit.report import triage_reads
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
 from ckaudit.contract.watch import RANK_LOST, WatchEvent
 from ckaudit.errors import UnreadableError
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.watch.alarm import Alarm
-from ckaudit.watch.follow import Follower, Growth
+from ckaudit.watch.announcer import Moment, Teller
 from ckaudit.watch.history import History
+from ckaudit.watch.judge_interval import Pace
 from ckaudit.watch.logs import Piece, ShrunkError
-from ckaudit.watch.pace import Pace
-from ckaudit.watch.stall import Ranks
-from ckaudit.watch.teller import Moment, Teller
+from ckaudit.watch.silence import Ranks
+from ckaudit.watch.tail import Follower, Growth
+from ckaudit.watch.triggers import Alarm
 
 
 class Watcher(Teller):

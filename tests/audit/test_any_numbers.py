@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ckaudit.cli.run import run
 from ckaudit.metrics import metrics
-from ckaudit.watch.teller import Moment
+from ckaudit.watch.announcer import Moment
 from ckaudit.watch.watcher import Watcher
 
 EVERY_FIELD = json.loads((Path(__file__).parents[2] / "fixtures/checkpoints/valid/every_field.json").read_text())

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckaudit.audit.applies import why_not
+from ckaudit.audit.applicability import why_not
 from ckaudit.audit.coverage import coverage, coverage_of, level_of
-from ckaudit.audit.outlook import scale_of, stage_of
+from ckaudit.audit.scale_and_stage import scale_of, stage_of
 from ckaudit.contract.manifest import Manifest, TensorFacts
 from ckaudit.metrics.catalogue import RANKS, entries
 from ckaudit.reports.coverage import FORMATS, render

@@ -9,9 +9,9 @@ import pytest
 from ckaudit.audit.best_metric import best_metric
 from ckaudit.audit.coverage import coverage, coverage_of
 from ckaudit.audit.report import triage
-from ckaudit.contract.choice import Choice
+from ckaudit.contract.import_options import Choice
 from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.missed import needed
+from ckaudit.contract.missing_summary import needed
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import actions
 from ckaudit.probes.memorization import TOKENS

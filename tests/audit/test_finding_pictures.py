@@ -7,7 +7,7 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.audit.finding_pictures import finding_charts
-from ckaudit.audit.open import open_run
+from ckaudit.audit.load_run import open_run
 from ckaudit.audit.report import triage_reads
 from ckaudit.cli.run import run as command
 from ckaudit.metrics import metrics

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.audit.fold import fold
 from ckaudit.audit.judge import judge
+from ckaudit.audit.merge_findings import fold
 from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.missed import needs_of
+from ckaudit.contract.missing_summary import needs_of
 from ckaudit.metrics import Metric
 from ckaudit.rules.rule import Hit, Rule
 from ckaudit.run.run import Run

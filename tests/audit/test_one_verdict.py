@@ -22,8 +22,8 @@ from ckaudit.contract.interview import Answer
 from ckaudit.contract.report import SEVERITIES, Finding, Report
 from ckaudit.explain.names import pages_of
 from ckaudit.policy.check import check
-from ckaudit.policy.clauses import Clauses, Ignore, Policy
 from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.policy.policy_schema import Clauses, Ignore, Policy
 from ckaudit.questions import questions
 from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.questions.question import Said

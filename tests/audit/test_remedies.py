@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ckaudit.audit.coverage import coverage, coverage_of
 from ckaudit.audit.remedies import attention_weights
 from ckaudit.audit.report import triage
-from ckaudit.contract.choice import Choice
+from ckaudit.contract.import_options import Choice
 from ckaudit.contract.manifest import Manifest, TensorFacts
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import RANKS, actions, entries

@@ -7,7 +7,7 @@ import pytest
 
 from ckaudit.audit import triage_run
 from ckaudit.contract.report import Report
-from ckaudit.run.collect import DTYPES
+from ckaudit.run.column_builder import DTYPES
 from tests.cases import run_of
 
 STEPS = {"steps": "1..400"}

@@ -9,8 +9,8 @@ from ckaudit.cli.run import run
 from ckaudit.contract.files import read_bytes
 from ckaudit.lab import archive
 from ckaudit.lab.cache import keep
-from ckaudit.lab.gather import Done
-from ckaudit.lab.recipe import recipe
+from ckaudit.lab.parallel_training import Done
+from ckaudit.lab.training_spec import recipe
 from ckaudit.optional import install_command
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
@@ -165,7 +165,7 @@ def trained(monkeypatch):
             on_done(each)
         return done
 
-    monkeypatch.setattr("ckaudit.lab.gather.gather", gather)
+    monkeypatch.setattr("ckaudit.lab.parallel_training.gather", gather)
     return asked
 
 
@@ -255,7 +255,7 @@ def test_a_recording_of_an_older_program_is_scored_and_named(here, cache, capfd,
 
 
 def test_a_fault_without_consequence_is_in_no_share_but_has_its_line(here, tmp_path, capfd):
-    from ckaudit.lab.story import faults
+    from ckaudit.lab.specs import faults
 
     name = next(each.name for each in faults().values() if each.harmless)
     keep(tmp_path / "kept", recipe(name, 0), RUNS / "nan_batch")

@@ -29,7 +29,7 @@ def test_list_is_whole_as_json_and_needs_no_torch():
 
 @pytest.mark.parametrize("width", [60, 80, 100, 130])
 def test_list_fits_a_screen_and_breaks_no_name_of_a_fault(capfd, monkeypatch, width):
-    from ckaudit.lab.story import faults
+    from ckaudit.lab.specs import faults
 
     monkeypatch.setenv("COLUMNS", str(width))
     code, out, _ = said(capfd, "list")
@@ -73,8 +73,8 @@ def test_list_as_markdown_has_a_table_for_each_group(capfd):
 
 
 def test_no_title_of_a_fault_is_left_with_a_word_for_a_number():
-    from ckaudit.lab.in_numbers import in_numbers
-    from ckaudit.lab.story import faults
+    from ckaudit.lab.render_text import in_numbers
+    from ckaudit.lab.specs import faults
 
     told = [in_numbers(each.title, each.dev) for each in faults().values()]
     assert not [title for title in told if "`" in title or "onset" in title or " 1 steps" in title or " 1 rows" in title]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ckaudit.audit.open import open_run
+from ckaudit.audit.load_run import open_run
 from ckaudit.cli.run import run
+from ckaudit.diff.combine import whole
 from ckaudit.diff.compare import compare
-from ckaudit.diff.whole import whole
 from ckaudit.errors import CkauditError
 from ckaudit.reports.html import SIGNATURE, fitted
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.cli.run import run
-from ckaudit.diff.subjects import subject
+from ckaudit.diff.operands import subject
 from ckaudit.errors import UnreadableError, UsageError
 
 PAIRS = Path(__file__).parents[2] / "fixtures" / "pairs"

@@ -11,14 +11,14 @@ import zstandard
 from msgspec import UNSET
 
 from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.behaviour import ActivationStats, AttentionStats
 from ckaudit.contract.budget import due, landmarks, plan, room, suffix_for
+from ckaudit.contract.budget_trim import keep
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.encode import encode
 from ckaudit.contract.grids import encode_grid, encode_grids, unpack
-from ckaudit.contract.left_out import keep
+from ckaudit.contract.model_sections import ActivationStats, AttentionStats
 from ckaudit.contract.sizes import SIZES, Part, beyond, tensor_part
-from ckaudit.recorder.digits import shortest
+from ckaudit.recorder.float32_rounding import shortest
 from ckaudit.recorder.history import fitted
 from ckaudit.recorder.weights import weight_stats
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.behaviour import MoeStats
 from ckaudit.contract.budget import plan, room
+from ckaudit.contract.budget_trim import keep
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due
 from ckaudit.contract.encode import encode, significant
-from ckaudit.contract.left_out import keep
 from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.model_sections import MoeStats
 from ckaudit.contract.sizes import Part, Sizes
-from ckaudit.recorder.attempt import Attempt
 from ckaudit.recorder.history import fitted
 from ckaudit.recorder.planner import Planner
+from ckaudit.recorder.step_state import StepState
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 
@@ -132,7 +132,7 @@ def test_two_runs_of_one_cadence_have_equal_grids_whatever_events_they_have(cade
     planner = Planner(grids="q8", budget_kb=200, suffix=suffix, cadence=cadence)
 
     def grids(step):
-        chosen = planner.plan(TENSORS, LAYERS, OBSERVED, Attempt(step=step)).chosen
+        chosen = planner.plan(TENSORS, LAYERS, OBSERVED, StepState(step=step)).chosen
         return {kind: chosen[kind] for kind in ("weights", "attention", "gradients")}
 
     due = [step for step in range(2_001) if is_due(step, cadence)]
@@ -157,7 +157,7 @@ def test_the_routing_of_many_experts_counts(whole, suffix, many):
                 )
                 for layer in LAYERS
             }
-        chosen = planner.fit(document, TENSORS, Attempt(step=10))
+        chosen = planner.fit(document, TENSORS, StepState(step=10))
         keep(document, chosen, TENSORS, LAYERS)
         data = encode(document, suffix)
         assert len(data) <= 200_000

@@ -8,8 +8,8 @@ import zstandard
 
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.encode import encode, significant
+from ckaudit.contract.run_sections import History
 from ckaudit.contract.tensors import BinRange, Histogram, WeightStats
-from ckaudit.contract.training import History
 
 
 def checkpoint(**fields):

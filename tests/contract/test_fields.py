@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ckaudit.contract.checks import checks
 from ckaudit.contract.fields import fields
-from ckaudit.contract.meaning import checks
 from ckaudit.contract.schema import DOCUMENTS, schema
 from ckaudit.metrics import metrics
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ckaudit.contract.check import check_checkpoint
+from ckaudit.contract.checks import checks
 from ckaudit.contract.files import BrokenFile, read_bytes
-from ckaudit.contract.meaning import checks
 from ckaudit.contract.report import Finding
 from ckaudit.contract.violations import KINDS
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from ckaudit.contract.manifest import Manifest
 from ckaudit.diff.align import axes
-from ckaudit.diff.both import Both, Side
+from ckaudit.diff.run_pair import Both, Side
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series, single
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ckaudit.audit.open import open_run
+from ckaudit.audit.load_run import open_run
 from ckaudit.contract.diff import Comparison
 from ckaudit.diff.compare import compare, compare_canary
 from ckaudit.errors import UnreadableError, UsageError

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckaudit.diff.bits import apart, identical, ulps, ulps_of_single
 from ckaudit.diff.exact import exact
+from ckaudit.diff.ulp import apart, identical, ulps, ulps_of_single
 from tests.diff.pairs import CHECKPOINT, PAIRS, copied, document, lines, manifest, relog, rewrite
 
 BASE = PAIRS / "base"

@@ -8,7 +8,7 @@ from ckaudit.contract.report import Finding
 from ckaudit.diff.catalogue import kind_of
 from ckaudit.diff.gate import gated
 from ckaudit.diff.questions import questions
-from ckaudit.policy.terms import GROUPS, QUESTIONS, Terms
+from ckaudit.policy.gate_settings import GROUPS, QUESTIONS, Terms
 from tests.reports.diff.sample import answer, comparison, pair
 
 WORSE = answer("final_loss", "worse", 2.0, 2.2, 0.05, "nats")

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from ckaudit.diff.leaves import unequal_leaves
-from ckaudit.diff.tallies import differences
+from ckaudit.diff.diff_stats import differences
+from ckaudit.diff.exact_compare import unequal_leaves
 from ckaudit.diff.values import values
 from tests.diff.pairs import PAIRS, document
 

@@ -9,7 +9,7 @@ import ckaudit
 from ckaudit.explain import explain, is_known
 from ckaudit.explain.cited import MEANINGS
 from ckaudit.explain.row_pages import cited_rows
-from ckaudit.lab.story import experiments
+from ckaudit.lab.specs import experiments
 from ckaudit.reports.explain import render_pages
 
 SOURCE = Path(ckaudit.__file__).parent

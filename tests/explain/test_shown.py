@@ -11,7 +11,7 @@ from ckaudit.causes import causes
 from ckaudit.explain import explain
 from ckaudit.explain.shown import TITLE, shown
 from ckaudit.lab import archive
-from ckaudit.lab.story import faults
+from ckaudit.lab.specs import faults
 from ckaudit.rules import rules
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,8 @@ from ckaudit.audit import triage
 from ckaudit.contract.analysis import VERSION, Checkpoint
 from ckaudit.contract.encode import encode
 from ckaudit.contract.manifest import Manifest
-from ckaudit.importers.layers.bins import MAX_ERROR, Moments, bins_of
-from ckaudit.importers.layers.collect import Layers
+from ckaudit.importers.layers.histogram_moments import MAX_ERROR, Moments, bins_of
+from ckaudit.importers.layers.to_checkpoints import Layers
 
 NAMES = [
     ("l2_norm/grad/model.transformer.blocks.0.attn.Wqkv.weight", "gradients", "norm"),

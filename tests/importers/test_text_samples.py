@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.choice import Choice
+from ckaudit.contract.import_options import Choice
 from ckaudit.contract.lines import parse_lines
 from ckaudit.contract.numbers import to_word
 from ckaudit.importers import Imported, import_runs

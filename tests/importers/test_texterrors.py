@@ -4,7 +4,7 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.text.sightings import sighting
+from ckaudit.importers.text.error_lines import sighting
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 

@@ -7,7 +7,7 @@ import pytest
 
 from ckaudit.audit.drop import benchmark_drop_of
 from ckaudit.audit.drop.guide import GUIDE
-from ckaudit.audit.open import open_run
+from ckaudit.audit.load_run import open_run
 from ckaudit.contract.cadence import is_due
 from ckaudit.questions import questions
 from ckaudit.questions.phases import MAP

@@ -10,7 +10,7 @@ import typer.main
 
 from ckaudit.audit import triage_run
 from ckaudit.audit.coverage import coverage_of
-from ckaudit.audit.open import open_run
+from ckaudit.audit.load_run import open_run
 from ckaudit.causes import causes
 from ckaudit.cli.app import build
 from ckaudit.metrics import metrics

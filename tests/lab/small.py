@@ -11,7 +11,7 @@ from ckaudit.contract.files import read_bytes
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Cnn, Data, Gpt, Plan, Schedule
 from ckaudit.lab.run_files import checkpoints
-from ckaudit.lab.story import faults
+from ckaudit.lab.specs import faults
 from ckaudit.lab.training import Training
 
 SMALL = Plan(

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from ckaudit.cli.run import run
 from ckaudit.errors import UsageError
-from ckaudit.lab.gather import Done
+from ckaudit.lab.labels import TRUTHS
+from ckaudit.lab.parallel_training import Done
 from ckaudit.lab.peers import beside, riders
 from ckaudit.lab.peers.beside import heard, is_due, look, path_of
 from ckaudit.lab.peers.in_loop import InLoopPeer, known, said
@@ -17,13 +18,12 @@ from ckaudit.lab.peers.torch_audit import TORCH_AUDIT
 from ckaudit.lab.peers.torchmortem import TORCHMORTEM
 from ckaudit.lab.peers.trainscope import TRAINSCOPE
 from ckaudit.lab.peers.watched import Told
-from ckaudit.lab.recipe import recipe
-from ckaudit.lab.score.board import board
 from ckaudit.lab.score.outcome import of_control, of_fault
-from ckaudit.lab.score.rivals import rivals
+from ckaudit.lab.score.scoreboard import board
+from ckaudit.lab.score.tool_comparison import rivals
 from ckaudit.lab.score.verdict import Seen, Verdict
-from ckaudit.lab.story import faults
-from ckaudit.lab.truths import TRUTHS
+from ckaudit.lab.specs import faults
+from ckaudit.lab.training_spec import recipe
 from ckaudit.reports.lab import cells
 
 WHAT = recipe("lr_too_high", 0)

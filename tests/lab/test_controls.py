@@ -10,7 +10,6 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from ckaudit.lab.backwards import backwards
 from ckaudit.lab.batch import Batch, Corpus
 from ckaudit.lab.change import Change
 from ckaudit.lab.controls.datasets import (
@@ -26,9 +25,10 @@ from ckaudit.lab.controls.frozen_parts import FrozenEmbeddings, FrozenTrunkFinet
 from ckaudit.lab.controls.precision_and_batches import Float16Scaler
 from ckaudit.lab.controls.schedules import LayerwiseLr, SmallLrFinetune
 from ckaudit.lab.controls.sessions import ResumedTwice
+from ckaudit.lab.reversed_text import backwards
+from ckaudit.lab.run_facts import facts
 from ckaudit.lab.settings import SEEDS, setting
-from ckaudit.lab.story import controls
-from ckaudit.lab.told import facts
+from ckaudit.lab.specs import controls
 from ckaudit.lab.training import Training
 from tests.lab.small import SMALL, column, documents, told, trained
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ckaudit.lab import curriculum
 from ckaudit.lab.change import Change
 from ckaudit.lab.page import chosen, is_map, said, side_by_side
-from ckaudit.lab.story import experiments
+from ckaudit.lab.specs import experiments
 from ckaudit.metrics import metrics
 from ckaudit.run.series import Series
 from tests.lab.trained import SHORT, column

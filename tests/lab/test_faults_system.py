@@ -25,7 +25,7 @@ from ckaudit.lab.faults.metrics import (
 from ckaudit.lab.faults.records import CkptMissing, CkptTruncated, RecordingEveryStep
 from ckaudit.lab.faults.systems import DataloaderStall, ReplicaDesync, StepTimeCliff, StragglerRank, ZeroComm
 from ckaudit.lab.run_files import checkpoints
-from ckaudit.lab.story import faults
+from ckaudit.lab.specs import faults
 from ckaudit.lab.training import Training
 from tests.lab.small import SMALL, column, documents, told, trained
 

@@ -21,8 +21,8 @@ from ckaudit.lab.peers.torchmortem import TORCHMORTEM
 from ckaudit.lab.peers.trainscope import TRAINSCOPE
 from ckaudit.lab.peers.watched import Watched, told
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.recipe import Recipe, recipe
 from ckaudit.lab.training import Training
+from ckaudit.lab.training_spec import Recipe, recipe
 from tests.lab.small import PICTURES, SMALL, column, made
 from tests.lab.trained import SHORT
 

@@ -10,7 +10,7 @@ from ckaudit.contract.report import Report
 from ckaudit.lab import archive
 from ckaudit.lab.cache import keep, look
 from ckaudit.lab.processes import train
-from ckaudit.lab.recipe import recipe
+from ckaudit.lab.training_spec import recipe
 from ckaudit.rules import rules
 from ckaudit.validate import validate
 from tests.lab.small import SMALL, made

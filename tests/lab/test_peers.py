@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from ckaudit.errors import UsageError
 from ckaudit.importers import import_source
+from ckaudit.lab.labels import SYMPTOMS, TRUTHS
 from ckaudit.lab.peers import installed, runmedic, runwise, trainproof
 from ckaudit.lab.peers.log import write_log, write_table
 from ckaudit.lab.peers.peer import Peer, Said, ask, meaning
-from ckaudit.lab.score.rivals import is_right, peer_score
-from ckaudit.lab.story import faults
-from ckaudit.lab.truths import SYMPTOMS, TRUTHS
+from ckaudit.lab.score.tool_comparison import is_right, peer_score
+from ckaudit.lab.specs import faults
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 

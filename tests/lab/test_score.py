@@ -4,15 +4,15 @@ import pytest
 
 from ckaudit.contract.report import Diagnosis, Evidence, Finding, Report
 from ckaudit.lab.change import Change
-from ckaudit.lab.score.board import board
+from ckaudit.lab.labels import SYMPTOMS
 from ckaudit.lab.score.outcome import FaultOutcome, of_control, of_fault
 from ckaudit.lab.score.score import chosen
+from ckaudit.lab.score.scoreboard import board
 from ckaudit.lab.score.verdict import Seen, Verdict, verdict
 from ckaudit.lab.score.wilson import share
 from ckaudit.lab.score.words import ALSO, MISSING, words
 from ckaudit.lab.settings import Split
-from ckaudit.lab.story import Amount, Fault
-from ckaudit.lab.truths import SYMPTOMS
+from ckaudit.lab.specs import Amount, Fault
 from ckaudit.validate.outcomes import outcomes as validate_outcomes
 
 STEPS = (0, 100, 150, 200, 250, 300)

@@ -9,7 +9,7 @@ import torch
 from ckaudit.lab.corpora import open_corpus
 from ckaudit.lab.models import build
 from ckaudit.lab.settings import SEEDS, setting, split_of
-from ckaudit.lab.story import Family
+from ckaudit.lab.specs import Family
 from ckaudit.lab.task import Task
 
 EVERY = [(family, seed) for family in get_args(Family) for seeds in SEEDS.values() for seed in seeds]

@@ -6,8 +6,8 @@ import pytest
 
 from ckaudit.lab import archive
 from ckaudit.lab.cache import look
-from ckaudit.lab.recipe import recipe
 from ckaudit.lab.score.score import score
+from ckaudit.lab.training_spec import recipe
 from tests.lab.anonymous import OWN, TOLD
 from tests.lab.test_anonymous import disguised, verdicts
 

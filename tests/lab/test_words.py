@@ -3,8 +3,8 @@
 from collections import Counter
 
 from ckaudit.causes.cause import causes
-from ckaudit.lab.story import faults
-from ckaudit.lab.truths import SYMPTOMS, TRUTHS
+from ckaudit.lab.labels import SYMPTOMS, TRUTHS
+from ckaudit.lab.specs import faults
 from ckaudit.rules.rule import rules
 
 

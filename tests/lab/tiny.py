@@ -13,7 +13,7 @@ from torch import Tensor
 from ckaudit.lab.batch import Batch
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Data, Gpt, Optimizer, Plan, Schedule
-from ckaudit.lab.story import faults
+from ckaudit.lab.specs import faults
 from ckaudit.lab.training import Training
 
 TINY = Plan(

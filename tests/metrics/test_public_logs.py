@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckaudit.audit.open import open_run
+from ckaudit.audit.load_run import open_run
 from ckaudit.metrics.divergence import val_rise
 from ckaudit.metrics.flags import grad_spike_flag, spike_flags
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from ckaudit.metrics.words import element_type, optimizer_adapts, replica_agreement, tensors_without_optimizer
-from ckaudit.run.collect import OPTIMIZERS
+from ckaudit.run.column_builder import OPTIMIZERS
 from ckaudit.run.read import read_run
 from tests.metrics.samples import NAN, cells, close, run_of
 

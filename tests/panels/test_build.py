@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ckaudit.audit.open import open_run
+from ckaudit.audit.load_run import open_run
 from ckaudit.audit.report import at_step, triage_run
 from ckaudit.contract.grids import unpack
 from ckaudit.contract.numbers import Number

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from numpy.random import Generator, default_rng
 
-from ckaudit.audit.open import open_run
+from ckaudit.audit.load_run import open_run
 from ckaudit.audit.report import triage_run
 from ckaudit.contract.grids import encode_grid
 from ckaudit.panels.build import panel_reads, panels

@@ -3,8 +3,8 @@
 import pytest
 
 from ckaudit.errors import UsageError
+from ckaudit.policy.gate_settings import Terms
 from ckaudit.policy.read import read_policy
-from ckaudit.policy.terms import Terms
 
 
 def read(tmp_path, text, name="ckaudit.toml"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckaudit.audit.curve import curve_of
+from ckaudit.audit.memorization_curve import curve_of
 from ckaudit.cli.run import run
 from ckaudit.material.files import sample_files
 from ckaudit.material.records import Reading

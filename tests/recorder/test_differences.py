@@ -6,8 +6,8 @@ import torch
 
 from ckaudit.recorder.arrays import ROW, square_sum
 from ckaudit.recorder.differences import difference_norms
-from ckaudit.recorder.meter import Meter
 from ckaudit.recorder.movement import distances
+from ckaudit.recorder.overhead import OverheadMeter
 
 SOURCE = torch.Generator().manual_seed(11)
 
@@ -69,14 +69,14 @@ def test_squares_are_summed_over_whole_rows_and_what_is_left(size):
 
 def test_a_checkpoint_that_is_built_again_does_not_take_differences_for_weights(tiny, train, tmp_path, read, monkeypatch):
     train(tiny(), 10, tmp_path / "right")
-    cost, fails = Meter.cost, iter([True])
+    cost, fails = OverheadMeter.cost, iter([True])
 
     def failing(self, seconds):
         if self.durations and len(self.durations) == 10 and next(fails, False):
             raise RuntimeError("no clock")
         return cost(self, seconds)
 
-    monkeypatch.setattr(Meter, "cost", failing)
+    monkeypatch.setattr(OverheadMeter, "cost", failing)
     train(tiny(), 10, tmp_path / "again")
     assert not next(fails, False)  # the tenth step had no checkpoint, until the end
     known, again = (read(tmp_path / name, 10).weight_deltas for name in ("right", "again"))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ckaudit.contract.check import check_checkpoint
-from ckaudit.recorder import Recorder, collector, folder, reach
+from ckaudit.recorder import Recorder, collector, folder, tensor_access
 from ckaudit.recorder.background import Background
 
 
@@ -90,7 +90,8 @@ def test_a_folder_that_cannot_be_written_leaves_the_training_alone(tiny, train, 
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(collector, "weight_stats"), (reach, "movement"), (reach, "take_norms"), (collector, "optimizer_state")]
+    ("module", "name"),
+    [(collector, "weight_stats"), (tensor_access, "movement"), (tensor_access, "take_norms"), (collector, "optimizer_state")],
 )
 def test_a_section_that_fails_leaves_the_others(tiny, train, tmp_path, monkeypatch, read, module, name):
     def fail(*_args, **_kwargs):
@@ -110,12 +111,12 @@ def test_a_section_that_fails_leaves_the_others(tiny, train, tmp_path, monkeypat
 
 
 def test_a_hook_that_fails_leaves_the_other_modules(tiny, train, tmp_path, monkeypatch, read):
-    from ckaudit.recorder import observer
+    from ckaudit.recorder import forward_hooks
 
     def fail(*_args, **_kwargs):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(observer, "attention_stats", fail)
+    monkeypatch.setattr(forward_hooks, "attention_stats", fail)
     model = tiny()
     train(model, 25, tmp_path)
     assert_trained_alike(tiny, train, model)

@@ -13,10 +13,10 @@ from torch.utils.checkpoint import checkpoint
 
 from ckaudit.contract.grids import sample_indices, unpack
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import Recorder, fused, intercept, observer
-from ckaudit.recorder.fused import fused_call, largest_logits, sample_stats, sampled, softmax_call, take
+from ckaudit.recorder import Recorder, attention_hooks, forward_hooks, sdpa_sample
+from ckaudit.recorder.forward_hooks import ForwardHooks
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.observer import Observer
+from ckaudit.recorder.sdpa_sample import fused_call, largest_logits, sample_stats, sampled, softmax_call, take
 from ckaudit.validate import validate
 from tests.recorder.conftest import Attention, TinyGPT
 from tests.recorder.llama import llama
@@ -169,13 +169,13 @@ def test_the_largest_logit_of_a_softmax_is_that_of_what_may_be_seen():
 def test_the_largest_logit_is_computed_in_blocks(monkeypatch):
     q, k, v = tensors(64, 64)
     sizes = []
-    products = fused._products
+    products = sdpa_sample._products
 
     def watched(query, key):
         sizes.append(math.prod((*query.shape[:3], key.shape[2])))
         return products(query, key)
 
-    monkeypatch.setattr(fused, "_products", watched)
+    monkeypatch.setattr(sdpa_sample, "_products", watched)
     largest_logits(fused_call((q, k, v), {}), largest=1000)
     assert max(sizes) <= 1000
     assert sum(sizes) == BATCH * HEADS * 64 * 64
@@ -278,10 +278,10 @@ def test_a_softmax_tells_which_keys_were_masked(value, dtype):
     q, k, v = tensors(9, 9)
     value = torch.finfo(dtype).min if value == "smallest" else max(value, torch.finfo(dtype).min) if value > -1e30 else value
     logits = (q @ k.transpose(-1, -2) / SIZE**0.5 + added(window(9, 9), value)).to(dtype)
-    fused, _ = call_stats(fused_call((q, k, v), {"attn_mask": window(9, 9)}), queries=64)
+    sdpa_sample, _ = call_stats(fused_call((q, k, v), {"attn_mask": window(9, 9)}), queries=64)
     shown, _ = call_stats(softmax_call(logits), queries=64)
-    np.testing.assert_allclose(shown.normalized_entropy_per_head, fused.normalized_entropy_per_head, rtol=1e-2)
-    assert (shown.keys, shown.causal) == (fused.keys, fused.causal) == (5, True)
+    np.testing.assert_allclose(shown.normalized_entropy_per_head, sdpa_sample.normalized_entropy_per_head, rtol=1e-2)
+    assert (shown.keys, shown.causal) == (sdpa_sample.keys, sdpa_sample.causal) == (5, True)
 
 
 @pytest.mark.parametrize("value", [-torch.inf, -1e9, -1e4])
@@ -337,7 +337,7 @@ def observe(model, guard=None, **options):
     usual = {"modules": (), "probabilities": ("*.probabilities",), "logits": ("*.logits",), "queries": 64, "causal": None}
     rest = {"kv_heads": None, "routers": (), "experts_per_token": None}
     names = frozenset(name for name, _ in model.named_modules())
-    return Observer(model, guard or Guard(), **usual | rest | {"hookable": names} | options)
+    return ForwardHooks(model, guard or Guard(), **usual | rest | {"hookable": names} | options)
 
 
 def attention_of(model, *inputs, **options):
@@ -368,7 +368,7 @@ def test_whichever_name_a_model_calls_it_is_that_of_the_probabilities_path(way, 
 
 
 def test_a_model_that_shows_its_probabilities_is_not_seen_twice(tiny, batches, monkeypatch):
-    monkeypatch.setattr(observer, "take", lambda *_, **__: pytest.fail("seen twice"))
+    monkeypatch.setattr(forward_hooks, "take", lambda *_, **__: pytest.fail("seen twice"))
     assert set(attention_of(tiny(), batches(1)[0][0]).attention) == {"layer.0", "layer.1"}
 
 
@@ -477,7 +477,7 @@ class Checkpointed(nn.Module):
 def test_a_recomputed_forward_pass_counts_once(reentrant, batches, loss_of, monkeypatch):
     batch, looks = batches(1)[0], []
     plain = attention_of(fused_model(), batch[0])
-    monkeypatch.setattr(observer, "take", lambda *args, **kwargs: looks.append(1) or take(*args, **kwargs))
+    monkeypatch.setattr(forward_hooks, "take", lambda *args, **kwargs: looks.append(1) or take(*args, **kwargs))
     model = Checkpointed(fused_model(), reentrant=reentrant)
     watching = observe(model)
     watching.attach("q8", frozenset({0, 1}))
@@ -556,7 +556,7 @@ def test_a_watch_that_fails_leaves_the_forward_pass_alone(batches, monkeypatch):
     model, tokens, guard = fused_model(by_hand), batches(1)[0][0], Guard()
     output = model(tokens)
     watching = observe(model, guard)
-    monkeypatch.setattr(intercept, "_is_attention", lambda *_: 1 / 0)
+    monkeypatch.setattr(attention_hooks, "_is_attention", lambda *_: 1 / 0)
     watching.attach("none", frozenset())
     assert torch.equal(model(tokens), output)
     assert not watching.detach().attention
@@ -565,7 +565,7 @@ def test_a_watch_that_fails_leaves_the_forward_pass_alone(batches, monkeypatch):
 
 def test_a_look_that_fails_leaves_the_forward_pass_alone(batches, monkeypatch, caplog):
     caplog.set_level(logging.WARNING, "ckaudit.recorder")
-    monkeypatch.setattr(observer, "take", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(forward_hooks, "take", lambda *_, **__: 1 / 0)
     model, tokens, guard = fused_model(), batches(1)[0][0], Guard()
     expected_output = model(tokens)
     watching = observe(model, guard)

@@ -6,7 +6,7 @@ import torch
 from transformers import TrainerCallback
 
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import passes
+from ckaudit.recorder import pass_watch
 from ckaudit.recorder.hooks import Hook
 from ckaudit.recorder.huggingface import RecorderCallback
 from ckaudit.recorder.huggingface_facts import loss_kind
@@ -268,7 +268,7 @@ def test_where_autograd_does_not_tell_the_end_gradients_are_read_after_clipping(
     def fail(_call):
         raise RuntimeError("no such thing")
 
-    monkeypatch.setattr(passes, "after_backward", fail)
+    monkeypatch.setattr(pass_watch, "after_backward", fail)
     made = run(max_grad_norm=max_norm)
     checkpoint, norms = read(tmp_path / "run", 10), made.seen[10]["norms"]
     assert checkpoint.gradients_source == source

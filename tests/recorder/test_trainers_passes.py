@@ -11,7 +11,7 @@ from torch import nn
 
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.huggingface_facts import batch_of, step_loss
-from ckaudit.recorder.passes import Pass, PassWatch
+from ckaudit.recorder.pass_watch import Pass, PassWatch
 
 
 class Model(nn.Module):

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from ckaudit.recorder.attention import attention_stats
-from ckaudit.recorder.fused import fused_call, softmax_call, take
+from ckaudit.recorder.forward_hooks import ForwardHooks
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.observer import Observer
+from ckaudit.recorder.sdpa_sample import fused_call, softmax_call, take
 from ckaudit.recorder.vitals import DeadUnits, Readings, Vitals, blocks
 from tests.recorder.llama import llama
 
@@ -17,7 +17,7 @@ def observe(model, guard=None, **options):
     usual = {"modules": None, "probabilities": ("*.probabilities",), "logits": ("*.logits",), "queries": 64, "causal": None}
     rest = {"kv_heads": None, "routers": (), "experts_per_token": None}
     names = frozenset(name for name, _ in model.named_modules())
-    return Observer(model, guard or Guard(), **usual | rest | {"hookable": names} | options)
+    return ForwardHooks(model, guard or Guard(), **usual | rest | {"hookable": names} | options)
 
 
 def vitals_of(model, *inputs, dead=False, **keywords):

@@ -7,8 +7,8 @@ from rich.cells import cell_len
 
 from ckaudit.contract.report import Chart, Check
 from ckaudit.reports import render
-from ckaudit.reports.terminal.look import screen
 from ckaudit.reports.terminal.paragraph import fit
+from ckaudit.reports.terminal.style import screen
 from ckaudit.reports.view import View
 from tests.reports.sample import HOSTILE, SAMPLES, clean, empty, gated, ill, invalid
 

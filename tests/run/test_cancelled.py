@@ -3,7 +3,7 @@ import pytest
 
 from ckaudit.contract.manifest import TensorFacts
 from ckaudit.run.cancelled import cancelled, left_out, waiting_factors
-from ckaudit.run.collect import DTYPES
+from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable
 

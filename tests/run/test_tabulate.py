@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from ckaudit.contract import files
-from ckaudit.contract.tabulate import Tabulator
+from ckaudit.contract.fast_jsonl import Tabulator
 from ckaudit.run import read as read_module
 from ckaudit.run.read import read_run
 from tests.metrics.samples import NAN, cells, close

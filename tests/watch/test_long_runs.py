@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ckaudit.audit import triage
 from ckaudit.contract.report import Finding
-from ckaudit.watch.teller import Moment
-from ckaudit.watch.thin import MOST
+from ckaudit.watch.announcer import Moment
+from ckaudit.watch.downsample import MOST
 from ckaudit.watch.watcher import Watcher
 
 STEPS = 4 * MOST

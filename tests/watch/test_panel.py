@@ -17,7 +17,7 @@ from ckaudit.metrics.vital_signs import PER_MINUTE, PER_STEP
 from ckaudit.reports.terminal.paragraph import columns
 from ckaudit.reports.terminal.watch import line, panel
 from ckaudit.reports.view import View
-from ckaudit.watch.rounds import Rounds
+from ckaudit.watch.scheduler import Rounds
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "fixtures" / "runs"

@@ -8,13 +8,13 @@ import pytest
 
 from ckaudit.contract.folder import CheckpointFile
 from ckaudit.contract.report import Finding
-from ckaudit.run.column import Column, Joiner
+from ckaudit.run.merge_column import Column, Joiner
 from ckaudit.run.scalars import ScalarLog
-from ckaudit.watch.alarm import Alarm
-from ckaudit.watch.known import Known
-from ckaudit.watch.pace import PURSE, REFILL, SHARE, Pace
-from ckaudit.watch.stall import Ranks, Silence
-from ckaudit.watch.thin import FAR, MOST, NEAR, thin
+from ckaudit.watch.downsample import FAR, MOST, NEAR, thin
+from ckaudit.watch.judge_interval import PURSE, REFILL, SHARE, Pace
+from ckaudit.watch.seen_findings import Known
+from ckaudit.watch.silence import Ranks, Silence
+from ckaudit.watch.triggers import Alarm
 
 
 def finding(severity="sev2", first=100, last=110, code="LOSS001", where="loss", also=()):

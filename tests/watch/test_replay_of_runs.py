@@ -11,8 +11,8 @@ from ckaudit.contract.files import CHECKPOINT_NAME
 from ckaudit.contract.report import SEVERITIES, Finding
 from ckaudit.contract.watch import WatchEvent
 from ckaudit.rules import rules
-from ckaudit.watch.teller import Moment
-from ckaudit.watch.thin import NEAR
+from ckaudit.watch.announcer import Moment
+from ckaudit.watch.downsample import NEAR
 from ckaudit.watch.watcher import Watcher
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"

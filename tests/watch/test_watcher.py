@@ -10,8 +10,8 @@ from ckaudit.contract.report import SEVERITIES
 from ckaudit.contract.watch import WatchEvent
 from ckaudit.policy.baseline import Baseline, accepted
 from ckaudit.policy.gate import Gate
-from ckaudit.watch.teller import Moment
-from ckaudit.watch.thin import FAR, MOST, NEAR
+from ckaudit.watch.announcer import Moment
+from ckaudit.watch.downsample import FAR, MOST, NEAR
 from ckaudit.watch.watcher import Watcher
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"

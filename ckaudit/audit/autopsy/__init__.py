@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ckaudit.audit.autopsy.aftermath import returns
+from ckaudit.audit.autopsy.after_event import returns
 from ckaudit.audit.autopsy.batch import batches
-from ckaudit.audit.autopsy.box import channels
 from ckaudit.audit.autopsy.files import EventFile, chosen, event_files, event_triggers
+from ckaudit.audit.autopsy.flight_recorder import channels
 from ckaudit.audit.autopsy.history_from_record import channels_of_record, rebuilt
+from ckaudit.audit.autopsy.narrative import departures, is_notable, moments, onset_of, standing_of, tracks
 from ckaudit.audit.autopsy.ranges import Channel
 from ckaudit.audit.autopsy.result import Autopsy, Departure, EventName, Moment
-from ckaudit.audit.autopsy.story import departures, is_notable, moments, onset_of, standing_of, tracks
-from ckaudit.audit.open import open_run
+from ckaudit.audit.load_run import open_run
 from ckaudit.audit.report import triage_run
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.report import Finding, Report

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from ckaudit.audit.autopsy.result import Departure
 from ckaudit.contract.report import Finding
-from ckaudit.contract.training import History
+from ckaudit.contract.run_sections import History
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.rules.token_drift import token_drift
 from ckaudit.run.medians import median

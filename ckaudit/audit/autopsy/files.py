@@ -12,7 +12,7 @@ from ckaudit.contract.analysis import PLANNED
 from ckaudit.contract.decode import decode
 from ckaudit.contract.files import BrokenFile, read_bytes
 from ckaudit.contract.numbers import Count, Step
-from ckaudit.contract.training import History
+from ckaudit.contract.run_sections import History
 from ckaudit.errors import UsageError
 from ckaudit.run.read import list_source
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ckaudit.audit.autopsy.box import channels
+from ckaudit.audit.autopsy.flight_recorder import channels
 from ckaudit.audit.autopsy.ranges import Channel
 from ckaudit.contract.numbers import Number, to_word
-from ckaudit.contract.training import History
+from ckaudit.contract.run_sections import History
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate

@@ -5,18 +5,18 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ckaudit.audit.applies import why_not
+from ckaudit.audit.applicability import why_not
 from ckaudit.audit.drop import evaluation
 from ckaudit.audit.drop.fall import fall_of, fall_since
 from ckaudit.audit.drop.gates import DATA_CORE, INTERNAL_CORE, data_evidence, internal_evidence
 from ckaudit.audit.drop.guide import GUIDE, Row
 from ckaudit.audit.drop.procedure import asked
 from ckaudit.audit.drop.result import Advice, Drop, Evidence, Fall, Gate, Outcome
-from ckaudit.audit.drop.watched import amount
+from ckaudit.audit.drop.shift_detectors import amount
+from ckaudit.audit.load_run import open_run
 from ckaudit.audit.measure import notes_on_files
-from ckaudit.audit.open import open_run
-from ckaudit.contract.choice import NOTHING_SAID, Choice
 from ckaudit.contract.float_overflow import takes_any_numbers
+from ckaudit.contract.import_options import NOTHING_SAID, Choice
 from ckaudit.metrics import metrics
 from ckaudit.policy.gate import OPEN
 from ckaudit.policy.gate import Gate as Policed

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.audit.drop.result import Evidence, Fall, Said
 from ckaudit.audit.drop.shift import Limits
-from ckaudit.audit.drop.watched import Watched, compared
+from ckaudit.audit.drop.shift_detectors import Watched, compared
 from ckaudit.audit.report import triage_run
 from ckaudit.metrics.attention import attn_entropy, max_attn_logit, min_normalized_entropy
 from ckaudit.metrics.corpus import (

@@ -11,7 +11,7 @@ from ckaudit.errors import UsageError
 from ckaudit.reports.view import PLAIN
 
 if TYPE_CHECKING:
-    from ckaudit.lab.story import Experiment
+    from ckaudit.lab.specs import Experiment
 
 EPILOG = """
 \b
@@ -27,7 +27,7 @@ Exit codes:
 
 
 def _names() -> list[str]:
-    from ckaudit.lab.story import experiments
+    from ckaudit.lab.specs import experiments
 
     return list(experiments())
 
@@ -48,7 +48,7 @@ Out = Annotated[
 
 def command(name: Name = "", *, out: Out = "runs/curriculum") -> int:
     """Run the experiments, or one of them, and print the page of each: what differs between trainings, and what to look at."""
-    from ckaudit.lab.story import experiments
+    from ckaudit.lab.specs import experiments
 
     chosen = [_named(name)] if name else list(experiments().values())
     folder = Path(out)
@@ -83,7 +83,7 @@ def _named(word: str) -> "Experiment":
     """Return the experiment of a name or an id, in any case of letters, or raise `UsageError`."""
     from difflib import get_close_matches
 
-    from ckaudit.lab.story import experiments
+    from ckaudit.lab.specs import experiments
 
     for each in experiments().values():
         if word.lower() in (each.name, each.id.lower()):

@@ -8,7 +8,7 @@ from ckaudit.cli.lab.options import Cache, Jobs, Only, SplitName, cache_folder, 
 from ckaudit.cli.say import say
 
 if TYPE_CHECKING:
-    from ckaudit.lab.gather import Done
+    from ckaudit.lab.parallel_training import Done
 
 EPILOG = """
 \b
@@ -56,7 +56,7 @@ def command(
 def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) -> "list[Done]":
     """Train and keep what has no usable recording, or everything; return what failed."""
     from ckaudit.lab.cache import look
-    from ckaudit.lab.gather import gather
+    from ckaudit.lab.parallel_training import gather
     from ckaudit.lab.record import need, writable
     from ckaudit.lab.score.score import chosen
 

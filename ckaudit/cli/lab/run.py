@@ -29,7 +29,7 @@ Exit codes:
 
 
 def _names() -> list[str]:
-    from ckaudit.lab.recipe import names
+    from ckaudit.lab.training_spec import names
 
     return names()
 
@@ -54,8 +54,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no s
 
 def command(name: Name, *, seed: Seed = "0", out: Out = "", stop: Stop = "", force: Force = False, quiet: Quiet = False) -> int:
     """Train one fault, one control or a healthy model on the CPU, and record it; needs the torch extra."""
-    from ckaudit.lab.recipe import recipe
     from ckaudit.lab.record import clear, record
+    from ckaudit.lab.training_spec import recipe
 
     what = recipe(name, options.step(seed, "--seed") or 0)
     last = options.step(stop or None, "--stop")

@@ -65,7 +65,7 @@ def command(
 
 def _draw(into: str, request: "Request") -> None:
     """Show the curve of the run, on the screen where the values went to a file."""
-    from ckaudit.audit.curve import curve_of
+    from ckaudit.audit.memorization_curve import curve_of
     from ckaudit.cli.output import fitted, send
     from ckaudit.metrics.probes import probe_accuracy
     from ckaudit.reports.curve import curve

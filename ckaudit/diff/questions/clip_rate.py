@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ckaudit.diff.both import Both
 from ckaudit.diff.noise import quantile
 from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
+from ckaudit.diff.run_pair import Both
 from ckaudit.metrics.optimizer import clip_coefficient
 
 

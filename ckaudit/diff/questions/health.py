@@ -1,9 +1,9 @@
 """What an audit finds in one run and not in the other."""
 
 from ckaudit.contract.diff import Word
-from ckaudit.diff.both import Both
-from ckaudit.diff.health import GRAVE, gained_and_lost
+from ckaudit.diff.findings_diff import GRAVE, gained_and_lost
 from ckaudit.diff.questions.question import Said, question
+from ckaudit.diff.run_pair import Both
 from ckaudit.material.counts import plural
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ckaudit.diff.both import SURE, Both, level
 from ckaudit.diff.noise import Stretches, quantile
 from ckaudit.diff.questions.question import Said, lower_is_better
+from ckaudit.diff.run_pair import SURE, Both, level
 from ckaudit.metrics import Metric
 
 

@@ -4,11 +4,11 @@ from math import hypot
 
 from msgspec.structs import replace
 
-from ckaudit.diff.both import Both
 from ckaudit.diff.noise import AHEAD
 from ckaudit.diff.questions.levels import judged
 from ckaudit.diff.questions.question import Said, missing, question
 from ckaudit.diff.questions.speed import noise_of_speed
+from ckaudit.diff.run_pair import Both
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.speed import step_time
 

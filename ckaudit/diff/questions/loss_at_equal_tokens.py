@@ -1,8 +1,8 @@
 """The level of the loss when both have seen as many tokens."""
 
-from ckaudit.diff.both import Both
 from ckaudit.diff.questions.levels import broken, judged
 from ckaudit.diff.questions.question import Said, missing, question
+from ckaudit.diff.run_pair import Both
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.progress import tokens_seen
 

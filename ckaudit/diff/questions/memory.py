@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ckaudit.diff.both import Both
 from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
+from ckaudit.diff.run_pair import Both
 from ckaudit.metrics.hardware import gpu_mem_used
 
 

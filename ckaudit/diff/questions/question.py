@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ckaudit.contract.diff import Answer, Unlike, Word
 from ckaudit.contract.numbers import Number, to_word
-from ckaudit.diff.both import Both
+from ckaudit.diff.run_pair import Both
 
 Weighs = Literal["loss", "stability", "health", "cost"]
 

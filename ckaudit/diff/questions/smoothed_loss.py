@@ -1,8 +1,8 @@
 """The level of the loss at the end."""
 
-from ckaudit.diff.both import Both
 from ckaudit.diff.questions.levels import broken, judged
 from ckaudit.diff.questions.question import Said, missing, question
+from ckaudit.diff.run_pair import Both
 from ckaudit.metrics.loss import train_loss_raw
 
 

@@ -4,9 +4,9 @@ from math import hypot
 
 import numpy as np
 
-from ckaudit.diff.both import Both
 from ckaudit.diff.noise import quantile
 from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
+from ckaudit.diff.run_pair import Both
 from ckaudit.metrics import Metric
 from ckaudit.metrics.speed import step_time, tokens_per_sec
 from ckaudit.metrics.spikes import SIGMA

@@ -4,8 +4,8 @@ from math import comb
 
 import numpy as np
 
-from ckaudit.diff.both import Both, Side
 from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
+from ckaudit.diff.run_pair import Both, Side
 from ckaudit.material.counts import plural
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.spikes import flagged, loss_excess, loss_over_median

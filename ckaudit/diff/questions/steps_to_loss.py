@@ -3,9 +3,9 @@
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.diff.both import Both, level
 from ckaudit.diff.questions.levels import broken
 from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
+from ckaudit.diff.run_pair import Both, level
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.run.series import Floats
 

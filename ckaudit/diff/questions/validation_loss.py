@@ -1,8 +1,8 @@
 """The loss of the last evaluation that both have."""
 
-from ckaudit.diff.both import Both
 from ckaudit.diff.questions.levels import broken, judged
 from ckaudit.diff.questions.question import Said, missing, question
+from ckaudit.diff.run_pair import Both
 from ckaudit.metrics.loss import val_loss
 
 

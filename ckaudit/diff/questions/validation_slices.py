@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ckaudit.diff.both import SURE, Both
 from ckaudit.diff.questions.levels import judged
 from ckaudit.diff.questions.question import Said, missing, question
+from ckaudit.diff.run_pair import SURE, Both
 from ckaudit.metrics.loss import slice_val_loss
 
 

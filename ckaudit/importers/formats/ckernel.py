@@ -30,11 +30,11 @@ from ckaudit.importers.ckernel.parts import (
     updates_per_row,
 )
 from ckaudit.importers.imported import Document, Imported
-from ckaudit.importers.layers.collect import Layers
+from ckaudit.importers.layers.to_checkpoints import Layers
+from ckaudit.importers.name_report import left_out
 from ckaudit.importers.source import Source
-from ckaudit.importers.tables.cells import number, step_number
 from ckaudit.importers.tables.merge import Merged, merge_columns, merge_notes
-from ckaudit.importers.told import left_out
+from ckaudit.importers.tables.parse_number import number, step_number
 
 NAME = "C-Kernel-Engine training artifacts"
 GENERIC = False

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.layers.names import place_of
+from ckaudit.importers.name_report import could_be, left_out, offer_of, taken
 from ckaudit.importers.names import factor_of, listed, recognised, resolved, short
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.axis import (
@@ -26,7 +27,6 @@ from ckaudit.importers.tables.axis import (
 from ckaudit.importers.tables.curves import Curves, Parsed, drop_other_clock, joined, parsed
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried, fullest, steps_from, without_placeholders
 from ckaudit.importers.tables.table import holds_numbers, sniffed
-from ckaudit.importers.told import could_be, left_out, offer_of, taken
 
 NAME = "CSV"
 GENERIC = True

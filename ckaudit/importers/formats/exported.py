@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ckaudit.contract.exported import FIRST, MARK, WORDS
+from ckaudit.contract.export_marker import FIRST, MARK, WORDS
+from ckaudit.contract.fast_jsonl import LineTable
 from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.tabulate import LineTable
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
-from ckaudit.importers.tables.cells import MAX_STEP
+from ckaudit.importers.tables.parse_number import MAX_STEP
 from ckaudit.importers.tables.table import HEAD_BYTES, text_of
 
 NAME = "a table of ckaudit export"

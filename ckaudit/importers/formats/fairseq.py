@@ -21,8 +21,8 @@ from ckaudit.importers.names import listed
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.axis import steps_of
 from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import Rows, read_rows
-from ckaudit.importers.tables.members import SCALARS_ONLY, As, Names, is_wanted, taken
 from ckaudit.importers.tables.numbers import Numbers, filled, whole
 
 NAME = "fairseq JSON log"

@@ -15,18 +15,18 @@ from typing import Any
 
 from msgspec import UNSET
 
+from ckaudit.contract.fast_jsonl import LineTable
 from ckaudit.contract.folder import shown_name
 from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.tabulate import LineTable
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.loss_kinds import loss_kind_of_names
+from ckaudit.importers.name_report import left_out
 from ckaudit.importers.names import CATALOGUE, SLICE, catalogue_name, resolved, slices_of, writable
 from ckaudit.importers.source import Source
-from ckaudit.importers.tables.cells import number, step_number
 from ckaudit.importers.tables.jsonrows import sample
 from ckaudit.importers.tables.merge import merge, merge_notes
-from ckaudit.importers.told import left_out
+from ckaudit.importers.tables.parse_number import number, step_number
 
 NAME = "Hugging Face trainer_state.json"
 GENERIC = False

@@ -25,8 +25,8 @@ from ckaudit.importers.tables.axis import (
     steps_of_epochs,
 )
 from ckaudit.importers.tables.curves import Curves, drop_other_clock, joined
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, Taken, is_wanted, name_of, taken
 from ckaudit.importers.tables.jsonrows import Object, Rows, read_rows, sample
-from ckaudit.importers.tables.members import SCALARS_ONLY, As, Names, Taken, is_wanted, name_of, taken
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried
 
 NAME = "JSON lines"

@@ -19,8 +19,8 @@ from ckaudit.importers.imported import Imported
 from ckaudit.importers.names import listed
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, name_of, taken
 from ckaudit.importers.tables.jsonrows import Rows
-from ckaudit.importers.tables.members import SCALARS_ONLY, As, Names, name_of, taken
 from ckaudit.importers.tables.numbers import numbers, steps_from
 
 NAME = "Keras history JSON"

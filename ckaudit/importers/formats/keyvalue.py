@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from ckaudit.contract.manifest import Manifest
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
-from ckaudit.importers.text.forms import Cell
+from ckaudit.importers.text.assemble_runs import TextRun
+from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.keyvalue_columns import is_derived, is_wanted, meaning, name_of
+from ckaudit.importers.text.line_patterns import Cell
+from ckaudit.importers.text.line_reader import Dialect, Fact
 from ckaudit.importers.text.log import Format, holds_line, read_log
-from ckaudit.importers.text.runs import TextRun
-from ckaudit.importers.text.scan import Dialect, Fact
-from ckaudit.importers.text.sightings import shortened
 
 NAME = "key:value text log"
 GENERIC = True

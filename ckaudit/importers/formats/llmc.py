@@ -16,10 +16,10 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.numbers import Numbers, nothing
-from ckaudit.importers.text.forms import Cell
+from ckaudit.importers.text.assemble_runs import TextRun
+from ckaudit.importers.text.line_patterns import Cell
+from ckaudit.importers.text.line_reader import Dialect, Fact, Rows
 from ckaudit.importers.text.log import Format, Meaning, holds_line, read_log
-from ckaudit.importers.text.runs import TextRun
-from ckaudit.importers.text.scan import Dialect, Fact, Rows
 
 NAME = "llm.c main.log"
 GENERIC = False

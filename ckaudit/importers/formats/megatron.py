@@ -17,12 +17,12 @@ from ckaudit.contract.manifest import Manifest
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.numbers import Numbers, nothing
-from ckaudit.importers.text.forms import Cell
+from ckaudit.importers.text.assemble_runs import TextRun
+from ckaudit.importers.text.error_lines import shortened
+from ckaudit.importers.text.line_patterns import Cell
+from ckaudit.importers.text.line_reader import Dialect, Fact
 from ckaudit.importers.text.log import Format, holds_line, read_log
 from ckaudit.importers.text.megatron_columns import is_derived, is_wanted, meaning
-from ckaudit.importers.text.runs import TextRun
-from ckaudit.importers.text.scan import Dialect, Fact
-from ckaudit.importers.text.sightings import shortened
 
 NAME = "Megatron or DeepSpeed text log"
 GENERIC = False

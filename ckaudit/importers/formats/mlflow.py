@@ -14,10 +14,10 @@ from msgspec import Struct
 from ckaudit.contract.manifest import Manifest, Session
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
-from ckaudit.importers.tables.cells import number, step_number
+from ckaudit.importers.tables.parse_number import number, step_number
 from ckaudit.importers.trackers.mlflow_runs import ENDED, NUMBERED, described, named
 from ckaudit.importers.trackers.points import Points
-from ckaudit.importers.trackers.settings import tell
+from ckaudit.importers.trackers.run_config import tell
 from ckaudit.importers.trackers.tracked import Tracked, runs_of
 
 NAME = "MLflow file store"

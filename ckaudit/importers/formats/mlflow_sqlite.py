@@ -16,7 +16,7 @@ from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
 from ckaudit.importers.trackers.mlflow_runs import ENDED, described, named
 from ckaudit.importers.trackers.points import Points
-from ckaudit.importers.trackers.settings import tell
+from ckaudit.importers.trackers.run_config import tell
 from ckaudit.importers.trackers.sqlite import databases, opened, tables
 from ckaudit.importers.trackers.tracked import Tracked, runs_of
 

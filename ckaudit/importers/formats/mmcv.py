@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import joined
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import Rows, read_rows, sample
-from ckaudit.importers.tables.members import SCALARS_ONLY, is_wanted, taken
 from ckaudit.importers.tables.numbers import NO_STEP, steps_from
 from ckaudit.importers.tables.openmmlab import NAMES, curves_of
 

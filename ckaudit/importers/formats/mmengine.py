@@ -12,8 +12,8 @@ from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.axis import steps_of
 from ckaudit.importers.tables.curves import joined
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import Object, read_rows, sample
-from ckaudit.importers.tables.members import SCALARS_ONLY, is_wanted, taken
 from ckaudit.importers.tables.openmmlab import NAMES, curves_of
 
 NAME = "MMEngine JSON log"

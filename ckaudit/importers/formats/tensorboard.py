@@ -15,8 +15,8 @@ from msgspec import Struct, field
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
-from ckaudit.importers.layers.bins import Moments
-from ckaudit.importers.layers.collect import Layers
+from ckaudit.importers.layers.histogram_moments import Moments
+from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.source import Source
 from ckaudit.importers.trackers.points import NO_TIME, Points
 from ckaudit.importers.trackers.tensorboard_runs import Part, tracked_runs

@@ -12,11 +12,11 @@ import msgspec
 
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
-from ckaudit.importers.tables.cells import step_number
+from ckaudit.importers.tables.parse_number import step_number
 from ckaudit.importers.trackers.mlflow_runs import named
 from ckaudit.importers.trackers.points import NO_TIME
 from ckaudit.importers.trackers.rows import Rows, json_of
-from ckaudit.importers.trackers.settings import tell
+from ckaudit.importers.trackers.run_config import tell
 from ckaudit.importers.trackers.sqlite import databases, opened, tables
 from ckaudit.importers.trackers.tracked import Tracked, runs_of
 

@@ -17,12 +17,12 @@ from ckaudit.contract.manifest import Session
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
-from ckaudit.importers.tables.cells import number, step_number
+from ckaudit.importers.tables.parse_number import number, step_number
 from ckaudit.importers.trackers.messages import message_classes
 from ckaudit.importers.trackers.mlflow_runs import named
 from ckaudit.importers.trackers.points import NO_TIME
 from ckaudit.importers.trackers.rows import MAX_DEPTH, Rows, json_of
-from ckaudit.importers.trackers.settings import tell
+from ckaudit.importers.trackers.run_config import tell
 from ckaudit.importers.trackers.tracked import Tracked, runs_of
 from ckaudit.importers.trackers.wandblog import MARK, Damage, records
 

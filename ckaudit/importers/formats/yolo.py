@@ -11,13 +11,13 @@ import numpy as np
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.csvfile import epoch_of
 from ckaudit.importers.imported import Imported
+from ckaudit.importers.name_report import left_out
 from ckaudit.importers.names import resolved
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.axis import steps_of, steps_of_epochs
 from ckaudit.importers.tables.curves import Curves, Parsed, joined, parsed
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import sniffed
-from ckaudit.importers.told import left_out
 
 NAME = "YOLO results.csv"
 GENERIC = False

@@ -8,7 +8,7 @@ import numpy as np
 
 from ckaudit.contract.numbers import to_word
 from ckaudit.importers.imported import Document
-from ckaudit.importers.layers.bins import Bins, Floats, Whole
+from ckaudit.importers.layers.histogram_moments import Bins, Floats, Whole
 from ckaudit.importers.layers.names import Place
 
 _COUNTS = frozenset({"numel"})

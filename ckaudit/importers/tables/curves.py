@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from ckaudit.contract.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
-from ckaudit.importers.layers.collect import Layers
+from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.loss_kinds import loss_kind_of_names
 from ckaudit.importers.names import listed, short, slices_of
-from ckaudit.importers.tables.cells import column
+from ckaudit.importers.tables.arrow_fast_path import plain_columns
 from ckaudit.importers.tables.merge import merge_notes, merge_numbers
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, numbers
-from ckaudit.importers.tables.plain import plain_columns
+from ckaudit.importers.tables.parse_number import column
 from ckaudit.importers.tables.table import DELIMITERS, Table, read_table
 
 UNIX_TIME = (1e8, 1e11)  # s; 1973 and 5138: a clock of another kind counts from zero, or in milliseconds

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ckaudit.importers.tables.cells import MAX_STEP, number
+from ckaudit.importers.tables.parse_number import MAX_STEP, number
 
 NO_STEP = -1
 _PLAIN = {float, int}

@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.importers.tables.curves import Curves
+from ckaudit.importers.tables.field_map import As, Names, Taken
 from ckaudit.importers.tables.jsonrows import Rows
-from ckaudit.importers.tables.members import As, Names, Taken
 from ckaudit.importers.tables.numbers import carried, ratio
 
 MEGABYTE = 2**20

@@ -10,7 +10,7 @@ from itertools import islice
 from msgspec import Struct, field
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.tables.cells import MISSING_WORDS, number
+from ckaudit.importers.tables.parse_number import MISSING_WORDS, number
 
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon"}
 HEAD_BYTES = 2**16

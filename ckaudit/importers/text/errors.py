@@ -7,9 +7,9 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.text.forms import Floats
-from ckaudit.importers.text.runs import Part, TextRun
-from ckaudit.importers.text.sightings import WORDS, Sighting
+from ckaudit.importers.text.assemble_runs import Part, TextRun
+from ckaudit.importers.text.error_lines import WORDS, Sighting
+from ckaudit.importers.text.line_patterns import Floats
 
 DAY = 86_400.0
 APART = 300.0  # s; what one trouble makes its ranks and retries say comes within minutes

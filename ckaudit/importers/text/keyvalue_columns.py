@@ -7,8 +7,8 @@ import numpy as np
 
 from ckaudit.importers.names import catalogue_name, short
 from ckaudit.importers.tables.numbers import Numbers, filled
+from ckaudit.importers.text.line_reader import Fact, Rows
 from ckaudit.importers.text.log import Meaning
-from ckaudit.importers.text.scan import Fact, Rows
 
 Columns = dict[str, Numbers]
 

@@ -9,16 +9,16 @@ from ckaudit.contract.manifest import Manifest, Session
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.loss_kinds import loss_kind_of_names
+from ckaudit.importers.name_report import left_out
 from ckaudit.importers.names import resolved, slices_of
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import UTF16_MARKS, is_table
+from ckaudit.importers.text.assemble_runs import HELPER, Part, TextRun, runs_of, table_of
 from ckaudit.importers.text.errors import add_rates, clock_of, of_last_day, troubles_of
-from ckaudit.importers.text.forms import Cell, Floats
+from ckaudit.importers.text.line_patterns import Cell, Floats
+from ckaudit.importers.text.line_reader import Dialect, Fact, Rows, Scan, scan
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, prefix_end, unix_time
-from ckaudit.importers.text.runs import HELPER, Part, TextRun, runs_of, table_of
-from ckaudit.importers.text.scan import Dialect, Fact, Rows, Scan, scan
-from ckaudit.importers.told import left_out
 
 COARSE = 20.0  # s; whole seconds say nothing of a step that is shorter
 

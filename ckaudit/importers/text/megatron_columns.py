@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from ckaudit.importers.names import catalogue_name
 from ckaudit.importers.tables.numbers import Numbers, filled
+from ckaudit.importers.text.line_reader import Fact, Rows
 from ckaudit.importers.text.log import Meaning
-from ckaudit.importers.text.scan import Fact, Rows
 
 Mask = NDArray[np.bool_]
 Columns = dict[str, Numbers]

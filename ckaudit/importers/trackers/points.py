@@ -11,9 +11,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ckaudit.contract.tabulate import LineTable
-from ckaudit.importers.tables.cells import MAX_STEP
+from ckaudit.contract.fast_jsonl import LineTable
 from ckaudit.importers.tables.merge import Merged
+from ckaudit.importers.tables.parse_number import MAX_STEP
 
 Whole = NDArray[np.int64]
 Floats = NDArray[np.float64]

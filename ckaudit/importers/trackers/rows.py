@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ckaudit.errors import UsageError
-from ckaudit.importers.layers.collect import Layers
+from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.names import catalogue_name, short, writable
-from ckaudit.importers.tables.cells import MAX_STEP
+from ckaudit.importers.tables.parse_number import MAX_STEP
 from ckaudit.importers.trackers.points import NO_TIME, Points, Series, Whole
 from ckaudit.importers.trackers.tracked import Tracked
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ckaudit.importers.layers.collect import Layers
+from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.names import listed
 from ckaudit.importers.trackers.points import Points, Series
-from ckaudit.importers.trackers.settings import kept_settings, tell
+from ckaudit.importers.trackers.run_config import kept_settings, tell
 from ckaudit.importers.trackers.tracked import Tracked
 
 _SIDES = {"train": "train", "validation": "validation", "val": "validation", "valid": "validation", "eval": "eval"}

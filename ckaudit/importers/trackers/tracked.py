@@ -7,11 +7,11 @@ from msgspec import Struct, field
 from ckaudit.contract.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.imported import Imported
-from ckaudit.importers.layers.collect import Layers
+from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.loss_kinds import loss_kind_of_names
+from ckaudit.importers.name_report import could_be, left_out, taken
 from ckaudit.importers.names import catalogue_name, listed, recognised, resolved, slices_of
 from ckaudit.importers.tables.merge import merge_notes
-from ckaudit.importers.told import could_be, left_out, taken
 from ckaudit.importers.trackers.points import Series, joined, renumbered, stands_still
 
 _NO_CURVE = ("step", "time")

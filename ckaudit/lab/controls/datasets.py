@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ckaudit.lab.backwards import backwards
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.story import control
+from ckaudit.lab.reversed_text import backwards
+from ckaudit.lab.specs import control
 
 if TYPE_CHECKING:
     from torch import Tensor

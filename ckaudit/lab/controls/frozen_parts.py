@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Gpt, Plan
 from ckaudit.lab.pretrained import pretrain
-from ckaudit.lab.story import control
+from ckaudit.lab.specs import control
 
 if TYPE_CHECKING:
     from torch import nn

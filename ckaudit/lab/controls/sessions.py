@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.story import control
+from ckaudit.lab.specs import control
 
 if TYPE_CHECKING:
     from ckaudit.lab.training import Training

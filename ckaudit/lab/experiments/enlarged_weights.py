@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.story import experiment
+from ckaudit.lab.specs import experiment
 
 if TYPE_CHECKING:
     from ckaudit.lab.training import Training

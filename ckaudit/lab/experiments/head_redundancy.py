@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.experiments.head_entropy import Choosy
-from ckaudit.lab.story import experiment
+from ckaudit.lab.specs import experiment
 
 if TYPE_CHECKING:
     from torch import nn

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ckaudit.lab.change import Change
-from ckaudit.lab.story import experiment
+from ckaudit.lab.specs import experiment
 
 if TYPE_CHECKING:
     from torch import nn

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Gpt, Plan
-from ckaudit.lab.story import Amount, fault
+from ckaudit.lab.specs import Amount, fault
 
 if TYPE_CHECKING:
     from torch import nn

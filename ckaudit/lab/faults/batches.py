@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.story import Amount, fault
+from ckaudit.lab.specs import Amount, fault
 
 if TYPE_CHECKING:
     from ckaudit.lab.batch import Batch
@@ -63,7 +63,7 @@ class JunkBatchOne(Change):
         """Replace the tokens of the first rows."""
         import torch
 
-        from ckaudit.lab.chance import swapped
+        from ckaudit.lab.rng import swapped
 
         if training.step != self.onset:
             return batch
@@ -95,7 +95,7 @@ class JunkShard(Change):
         """Replace all tokens."""
         import torch
 
-        from ckaudit.lab.chance import swapped
+        from ckaudit.lab.rng import swapped
 
         if not self.onset <= training.step < self.onset + self.strength:
             return batch

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.story import Amount, fault
+from ckaudit.lab.specs import Amount, fault
 
 if TYPE_CHECKING:
     from ckaudit.lab.batch import Batch
@@ -33,7 +33,7 @@ class LabelNoise(Change):
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
         """Replace some targets."""
-        from ckaudit.lab.chance import swapped
+        from ckaudit.lab.rng import swapped
 
         return replace(batch, targets=swapped(batch.targets, training, share=self.strength))
 
@@ -59,7 +59,7 @@ class LabelsNoiseCnn(Change):
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
         """Replace some classes."""
-        from ckaudit.lab.chance import swapped
+        from ckaudit.lab.rng import swapped
 
         return replace(batch, targets=swapped(batch.targets, training, share=self.strength))
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ckaudit.lab.backwards import backwards
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
+from ckaudit.lab.reversed_text import backwards
 from ckaudit.lab.run_files import checkpoints, rewrite
-from ckaudit.lab.story import Amount, fault
+from ckaudit.lab.specs import Amount, fault
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

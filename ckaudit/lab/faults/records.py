@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
 from ckaudit.lab.run_files import checkpoints
-from ckaudit.lab.story import Amount, fault
+from ckaudit.lab.specs import Amount, fault
 
 
 @fault(

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Gpt, Plan
-from ckaudit.lab.story import Amount, fault
+from ckaudit.lab.specs import Amount, fault
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -181,7 +181,7 @@ class LabelsShuffled(Change):
         """Permute the targets."""
         import torch
 
-        from ckaudit.lab.chance import chance
+        from ckaudit.lab.rng import chance
 
         order = torch.randperm(batch.targets.numel(), generator=chance(training))
         return replace(batch, targets=batch.targets.flatten()[order].view_as(batch.targets))

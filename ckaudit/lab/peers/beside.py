@@ -14,7 +14,7 @@ from ckaudit.lab.cache import Entry
 from ckaudit.lab.fingerprint import Made, code, differences, made, must_be_trained_again
 from ckaudit.lab.peers.in_loop import InLoopPeer, Spoken, known, said
 from ckaudit.lab.peers.peer import Said
-from ckaudit.lab.recipe import Recipe
+from ckaudit.lab.training_spec import Recipe
 
 HERE = Path(__file__).parent
 SHARED = ("in_loop.py", "watched.py")  # when peers are told what

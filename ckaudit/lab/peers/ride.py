@@ -16,8 +16,8 @@ from ckaudit.lab.fingerprint import made
 from ckaudit.lab.peers.beside import Heard, Ride, adapter, path_of
 from ckaudit.lab.peers.in_loop import InLoopPeer, known
 from ckaudit.lab.peers.watched import Told, Watched, told
-from ckaudit.lab.recipe import Recipe, recipe
 from ckaudit.lab.record import record
+from ckaudit.lab.training_spec import Recipe, recipe
 
 
 def ride(what: Recipe, peers: Sequence[InLoopPeer]) -> Told:

@@ -7,11 +7,11 @@ from pathlib import Path
 from time import monotonic
 
 from ckaudit.errors import UsageError
-from ckaudit.lab.gather import Done
+from ckaudit.lab.parallel_training import Done
 from ckaudit.lab.peers.beside import look, path_of
 from ckaudit.lab.peers.in_loop import known
 from ckaudit.lab.peers.peer import versions
-from ckaudit.lab.recipe import Recipe
+from ckaudit.lab.training_spec import Recipe
 
 MODULE = "ckaudit.lab.peers.ride"
 

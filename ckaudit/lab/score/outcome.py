@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ckaudit.contract.report import SEVERITIES, Severity
 from ckaudit.lab.score.verdict import Seen, Verdict
-from ckaudit.lab.story import Fault
+from ckaudit.lab.specs import Fault
 
 GRAVE, COUNTING = ("sev0", "sev1"), ("sev0", "sev1", "sev2")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ckaudit.errors import UsageError
-from ckaudit.lab.score.board import Board, Score
+from ckaudit.lab.score.scoreboard import Board, Score
 from ckaudit.lab.score.wilson import Share
 from ckaudit.lab.settings import split_of
 

@@ -15,13 +15,13 @@ from ckaudit.lab.cache import Entry, look
 from ckaudit.lab.peers import beside
 from ckaudit.lab.peers.in_loop import known
 from ckaudit.lab.peers.peer import Peer, Said, ask
-from ckaudit.lab.recipe import Recipe, recipe, recipes
-from ckaudit.lab.score.board import Board, Score, board
 from ckaudit.lab.score.outcome import of_control, of_fault
-from ckaudit.lab.score.rivals import rivals
+from ckaudit.lab.score.scoreboard import Board, Score, board
+from ckaudit.lab.score.tool_comparison import rivals
 from ckaudit.lab.score.verdict import Verdict, judge, judge_log
 from ckaudit.lab.settings import Split
-from ckaudit.lab.story import controls, faults
+from ckaudit.lab.specs import controls, faults
+from ckaudit.lab.training_spec import Recipe, recipe, recipes
 
 Heard = tuple[str, int, Verdict, dict[str, Said]]  # name, seed, ours, and what peers said
 

@@ -1,7 +1,7 @@
 """The words of the lab's labels for what our own commands find."""
 
 from ckaudit.contract.report import Finding
-from ckaudit.lab.truths import SYMPTOMS
+from ckaudit.lab.labels import SYMPTOMS
 from ckaudit.questions.bad_answer_table import BAD
 
 MISSING = ("cadence_gap", "rank_without_merged_file")

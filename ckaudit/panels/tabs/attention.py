@@ -1,10 +1,10 @@
 """The tab on attention: what the heads do."""
 
-from ckaudit.audit.applies import why_not_metric
-from ckaudit.panels.board import Board
+from ckaudit.audit.applicability import why_not_metric
 from ckaudit.panels.limits import threshold
 from ckaudit.panels.pictures import attention_grids, of_heads, redundancy, why_none
 from ckaudit.panels.tab import tab
+from ckaudit.panels.tab_builder import Board
 
 READS = (
     "normalized_attention_entropy",

@@ -2,9 +2,9 @@
 
 from ckaudit.metrics import metrics
 from ckaudit.metrics.vital_signs import PER_MINUTE, PER_STEP
-from ckaudit.panels.board import Board
 from ckaudit.panels.limits import baselines, threshold
 from ckaudit.panels.tab import tab
+from ckaudit.panels.tab_builder import Board
 from ckaudit.panels.tabs.health import bands
 
 DAY = (

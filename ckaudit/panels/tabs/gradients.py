@@ -1,8 +1,8 @@
 """The tab on gradients: whether each layer gets one."""
 
-from ckaudit.panels.board import Board
 from ckaudit.panels.limits import threshold
 from ckaudit.panels.tab import tab
+from ckaudit.panels.tab_builder import Board
 
 READS = (
     "block_gradient_norm",

@@ -1,7 +1,7 @@
 """The tab on generalization: whether the run learns or memorizes."""
 
-from ckaudit.panels.board import Board
 from ckaudit.panels.tab import tab
+from ckaudit.panels.tab_builder import Board
 
 READS = (
     "train_loss_at_evals",

@@ -4,12 +4,12 @@ import numpy as np
 
 from ckaudit.contract.panels import Chart, Trace
 from ckaudit.metrics import metrics
-from ckaudit.panels.board import Board
+from ckaudit.panels.context import Scene
 from ckaudit.panels.limits import threshold
 from ckaudit.panels.marks import marks
 from ckaudit.panels.sample import kept_points
-from ckaudit.panels.scene import Scene
 from ckaudit.panels.tab import tab
+from ckaudit.panels.tab_builder import Board
 from ckaudit.panels.values import column
 from ckaudit.run.series import Floats, Series, Steps
 

@@ -3,8 +3,8 @@
 from ckaudit.contract.diff import Departure, Drift, Pair
 from ckaudit.contract.diff import Word as DiffWord
 from ckaudit.contract.panels import Answered, Chart, Trace
-from ckaudit.panels.board import Board
 from ckaudit.panels.tab import tab
+from ckaudit.panels.tab_builder import Board
 from ckaudit.panels.values import short
 
 WORDS: dict[DiffWord, Answered] = {

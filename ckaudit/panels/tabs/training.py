@@ -4,11 +4,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.panels import Chart, Trace
-from ckaudit.panels.board import Board
+from ckaudit.panels.context import Scene
 from ckaudit.panels.draw import curves
 from ckaudit.panels.limits import baselines, threshold
-from ckaudit.panels.scene import Scene
 from ckaudit.panels.tab import tab
+from ckaudit.panels.tab_builder import Board
 from ckaudit.panels.values import column
 from ckaudit.run.planned_rate import planned_rate
 

@@ -2,13 +2,13 @@
 
 from collections import Counter
 
-from ckaudit.contract.missed import most_missed
+from ckaudit.contract.missing_summary import most_missed
 from ckaudit.contract.panels import Answered, Chart, Trace
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import categories
-from ckaudit.panels.board import Board
 from ckaudit.panels.missing import why_missing
 from ckaudit.panels.tab import tab
+from ckaudit.panels.tab_builder import Board
 
 
 @tab(90)

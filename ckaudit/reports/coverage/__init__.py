@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ckaudit.reports.view import PLAIN, View
 
 if TYPE_CHECKING:
-    from ckaudit.audit.covered import Coverage
+    from ckaudit.audit.coverage_table import Coverage
 
 FORMATS: dict[str, str] = {
     "terminal": "ckaudit.reports.coverage.terminal",

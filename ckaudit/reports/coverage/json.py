@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from ckaudit import __version__
-from ckaudit.audit.covered import Coverage
+from ckaudit.audit.coverage_table import Coverage
 from ckaudit.metrics.catalogue import RANKS, Importance
 from ckaudit.reports.json import dumps
 from ckaudit.reports.view import View

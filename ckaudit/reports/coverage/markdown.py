@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.audit.covered import Coverage, Row
+from ckaudit.audit.coverage_table import Coverage, Row
 from ckaudit.audit.remedies import Remedy
 from ckaudit.metrics.catalogue import RANKS
 from ckaudit.reports.coverage.sentences import (

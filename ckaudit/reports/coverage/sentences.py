@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from shlex import quote
 
-from ckaudit.audit.covered import Coverage, Row, Young
-from ckaudit.audit.program import Line
+from ckaudit.audit.coverage_table import Coverage, Row, Young
+from ckaudit.audit.instrumentation import Line
 from ckaudit.audit.remedies import Remedy
 from ckaudit.material.counts import plural
 from ckaudit.metrics.catalogue import RANKS

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.audit.covered import Coverage, Row
+from ckaudit.audit.coverage_table import Coverage, Row
 from ckaudit.audit.remedies import Remedy
 from ckaudit.metrics.catalogue import RANKS, Importance
 from ckaudit.reports.coverage.sentences import (
@@ -20,8 +20,8 @@ from ckaudit.reports.coverage.sentences import (
     whole_command,
     young_sentence,
 )
-from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import fit, paragraph
+from ckaudit.reports.terminal.style import paint, shown
 from ckaudit.reports.view import View
 
 UNSEEN = 100  # columns where no screen says how many

@@ -8,8 +8,8 @@ from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.diff.picture import pictures
 from ckaudit.reports.diff.table import columns_of
-from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import fit, paragraph
+from ckaudit.reports.terminal.style import paint, shown
 from ckaudit.reports.view import View
 
 COLOURS: dict[Word, str] = {

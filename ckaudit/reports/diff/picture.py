@@ -4,9 +4,9 @@ from bisect import bisect_left, bisect_right
 
 from ckaudit.contract.diff import Curve, Pair
 from ckaudit.reports.diff.sentences import unit
-from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import fit, paragraph
 from ckaudit.reports.terminal.pictures import finite, sparkline, starts
+from ckaudit.reports.terminal.style import paint, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from ckaudit.contract.diff import Answer, Comparison, Departure, Drift, Pair, Unlike, Word
 from ckaudit.contract.numbers import Number
-from ckaudit.diff.whole import GRAVEST
+from ckaudit.diff.combine import GRAVEST
 from ckaudit.reports.words import number
 
 WORDS: dict[Word, str] = {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ckaudit.reports.view import PLAIN, View
 
 if TYPE_CHECKING:
-    from ckaudit.lab.score.board import Score
+    from ckaudit.lab.score.scoreboard import Score
 
 FORMATS: dict[str, str] = {
     "terminal": "ckaudit.reports.lab.terminal",

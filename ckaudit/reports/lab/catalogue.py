@@ -7,13 +7,13 @@ import msgspec
 from msgspec import Struct
 
 from ckaudit.lab.catalogue import Catalogue, Healthy
-from ckaudit.lab.in_numbers import in_numbers
-from ckaudit.lab.story import Amount, Control, Experiment, Fault
+from ckaudit.lab.render_text import in_numbers
+from ckaudit.lab.specs import Amount, Control, Experiment, Fault
 from ckaudit.reports.json import dumps
 from ckaudit.reports.lab import markdown
 from ckaudit.reports.lab.columns import room, widths, wrapped
-from ckaudit.reports.terminal.look import paint
 from ckaudit.reports.terminal.paragraph import paragraph
+from ckaudit.reports.terminal.style import paint
 from ckaudit.reports.view import View
 
 NOTE = "Numbers are those of the dev split; the test split has others. Truth is the cause that an audit is to name."

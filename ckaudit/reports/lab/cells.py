@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from ckaudit.lab.score.board import Board, Faults, PeerScore, Score
 from ckaudit.lab.score.outcome import FaultOutcome
+from ckaudit.lab.score.scoreboard import Board, Faults, PeerScore, Score
 from ckaudit.lab.score.wilson import Share
-from ckaudit.lab.story import faults
+from ckaudit.lab.specs import faults
 
 HEAD = ("", "runs", "detected", "cause", "acceptable", "top 3", "place", "false", "delay")
 PEER_HEAD = ("", "reads", "runs", "fails", "or warns", "cause", "top 3", "healthy: fails", "or warns", "no answer")

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ckaudit.lab.score.board import Score
+from ckaudit.lab.score.scoreboard import Score
 from ckaudit.reports.json import dumps
 from ckaudit.reports.view import View
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.lab.score.board import Board, Score
+from ckaudit.lab.score.scoreboard import Board, Score
 from ckaudit.reports.explain.markdown import text
 from ckaudit.reports.lab import cells
 from ckaudit.reports.view import View

@@ -4,9 +4,9 @@ from msgspec.structs import replace
 
 from ckaudit.audit.measure import Measured
 from ckaudit.contract.numbers import Number, to_word
-from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.maps import heatmap, ranked
 from ckaudit.reports.terminal.paragraph import fit
+from ckaudit.reports.terminal.style import paint, shown
 from ckaudit.reports.view import View
 from ckaudit.run.series import Series
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from ckaudit.audit.measure import Measured, Measurement
-from ckaudit.audit.outline import SHAPE, Outline, extreme, labels
+from ckaudit.audit.series_summary import SHAPE, Outline, extreme, labels
 from ckaudit.contract.metrics import Missing
 from ckaudit.reports.metrics.picture import picture
 from ckaudit.reports.terminal.abbreviate import abbreviate
-from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import columns, paragraph
 from ckaudit.reports.terminal.pictures import CROSS, LEVELS, finite, sparkline
+from ckaudit.reports.terminal.style import paint, shown
 from ckaudit.reports.terminal.verdict import NARROWEST, UNSEEN, WIDEST
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number, plural

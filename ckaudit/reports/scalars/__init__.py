@@ -4,8 +4,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO
 
-from ckaudit.run.logged import Logged
 from ckaudit.run.read import Progress
+from ckaudit.run.session_scalars import Logged
 
 FILES = ("parquet", "arrow", "csv", "wandb-csv")
 FOLDERS = ("tensorboard",)

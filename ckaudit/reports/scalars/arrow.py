@@ -8,9 +8,9 @@ from typing import Any, BinaryIO
 
 from ckaudit import __version__
 from ckaudit.contract.encode import encode
-from ckaudit.contract.exported import MARK, WORDS
-from ckaudit.run.logged import Logged
+from ckaudit.contract.export_marker import MARK, WORDS
 from ckaudit.run.read import Progress
+from ckaudit.run.session_scalars import Logged
 
 
 def write(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any, BinaryIO
 
 from ckaudit.reports.scalars.arrow import batches, schema
-from ckaudit.run.logged import Logged
 from ckaudit.run.read import Progress
+from ckaudit.run.session_scalars import Logged
 
 
 def write(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:

@@ -3,8 +3,8 @@
 from typing import BinaryIO
 
 from ckaudit.reports.scalars.arrow import batches, schema
-from ckaudit.run.logged import Logged
 from ckaudit.run.read import Progress
+from ckaudit.run.session_scalars import Logged
 
 
 def write(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:

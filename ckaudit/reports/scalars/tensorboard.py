@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ckaudit.contract.exported import WORDS
-from ckaudit.contract.tabulate import LineTable
+from ckaudit.contract.export_marker import WORDS
+from ckaudit.contract.fast_jsonl import LineTable
 from ckaudit.reports.scalars.records import Bytes, double, field, fixed, framed, varint
-from ckaudit.run.logged import Logged
 from ckaudit.run.read import Progress
+from ckaudit.run.session_scalars import Logged
 
 _VERSION, _START = b"brain.Event:2", 1
 _SCALAR, _TENSOR = 1, 2  # DataClass

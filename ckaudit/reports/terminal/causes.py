@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from ckaudit.contract.report import Diagnosis, Evidence, Report
 from ckaudit.reports import words
-from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import fit, pad, paragraph
+from ckaudit.reports.terminal.style import paint, shown
 from ckaudit.reports.view import View
 
 HEADS = ("what you see", "likely cause", "first knob", "where to inspect")

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from ckaudit.contract.missed import most_missed
+from ckaudit.contract.missing_summary import most_missed
 from ckaudit.contract.report import Chart, Check, Finding, Report
 from ckaudit.reports import accepted, derived, words
 from ckaudit.reports.terminal.causes import causes
 from ckaudit.reports.terminal.interview import interview
-from ckaudit.reports.terminal.look import badge, paint, shown
 from ckaudit.reports.terminal.paragraph import columns, fit, pad, paragraph
 from ckaudit.reports.terminal.pictures import curve, waterfall
+from ckaudit.reports.terminal.style import badge, paint, shown
 from ckaudit.reports.terminal.window import window
 from ckaudit.reports.view import View
 

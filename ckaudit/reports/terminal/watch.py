@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from ckaudit.contract.report import SEVERITIES
 from ckaudit.contract.watch import Gauge, Snapshot, WatchEvent
 from ckaudit.reports.terminal.abbreviate import abbreviate
-from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import columns, pad, paragraph
 from ckaudit.reports.terminal.pictures import sparkline
+from ckaudit.reports.terminal.style import paint, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from ckaudit.contract.report import Report, ResumeCheckpoint
-from ckaudit.reports.terminal.look import paint, shown
 from ckaudit.reports.terminal.paragraph import columns, fit, pad, paragraph
+from ckaudit.reports.terminal.style import paint, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.window import HEAD, LACKS, NUMBERS, kept, lacks, rows
 

@@ -1,0 +1,116 @@
+"""Whatever the user named becomes a run: a run folder, checkpoint files, or another tracker's log."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ckaudit.contract.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.contract.float_overflow import takes_any_numbers
+from ckaudit.contract.folder import list_folder, shown_name
+from ckaudit.contract.import_options import NOTHING_SAID, Choice
+from ckaudit.errors import UnreadableError
+from ckaudit.run.read import Progress, read_run
+from ckaudit.run.rows import run_of_table
+from ckaudit.run.run import Run
+from ckaudit.run.scalars import SessionLogs
+from ckaudit.run.units import in_catalogue_units
+
+_HEAD = 4096
+TRAINER_STATE = "trainer_state.json"
+LOSS_CURVES = "training_loss_curve*.json"
+MERGED = b'"checkpoints"'  # a viewer's file of several checkpoints, which an importer reads
+LOGS = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".jsonl", ".ndjson", ".parquet", TRAINER_STATE)
+
+
+@takes_any_numbers
+def open_run(
+    path: Path,
+    *,
+    reads: Iterable[str],
+    choice: Choice = NOTHING_SAID,
+    progress: Progress | None = None,
+    logs: SessionLogs | None = None,
+) -> Run:
+    """Read the run at `path`.
+
+    Args:
+        path: A run folder, one of its files, or a log that an importer knows.
+        reads: Checkpoint paths that are wanted.
+        choice: What a foreign log does not say itself, such as which of its columns holds the loss.
+        progress: Called with files done and files in all.
+        logs: Gathers the lines of each session by itself, for who wants them so.
+
+    Raises:
+        UnreadableError: Where there is no run.
+        UsageError: Where `choice` fits nothing that is there.
+    """
+    if not path.exists() and not path.is_symlink():
+        raise UnreadableError(f"{path} does not exist", hint="Name a run folder, a checkpoint file or a trainer's log.")
+    if is_ours(path):
+        run = read_run(path, reads=reads, progress=progress, logs=logs)
+    else:
+        from ckaudit.importers import import_source
+
+        imported = import_source(path, choice=choice)
+        run = run_of_table(
+            str(path),
+            imported.table,
+            documents=imported.documents,
+            reads=reads,
+            manifest=imported.manifest,
+            notes=imported.notes,
+            logs=logs,
+        )
+    run = in_catalogue_units(run, choice.units)
+    return run if choice.tau_slices is None else replace(run, tau_slices=choice.tau_slices)
+
+
+def is_ours(path: Path) -> bool:
+    """Tell whether a folder is a run folder, or a file one of its files by its name or its first bytes.
+
+    A folder that nobody knows is taken for a run folder without files.
+    """
+    if path.is_dir():
+        if (path / MANIFEST_NAME).exists() or not list_folder(path).is_empty():
+            return not _is_trainers_folder(path)
+        return not _is_known(path)
+    if CHECKPOINT_NAME.match(path.name) or SCALARS_NAME.match(path.name):
+        return True
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(_HEAD)
+    except OSError:
+        return False
+    return b'"ck.analysis.v' in head and MERGED not in head
+
+
+def is_run_folder(path: Path) -> bool:
+    """Return whether `path` is a run folder, to which commands can add, and not the log of another program or a single file."""
+    return path.is_dir() and is_ours(path)
+
+
+def whole_of(path: Path) -> str:
+    """Return the folder of the run that `path` is only one file of; empty: it is the whole, or the log of another program."""
+    return "" if path.is_dir() or not is_ours(path) else str(path.parent)
+
+
+def _is_trainers_folder(path: Path) -> bool:
+    """Tell a folder in which another program wrote its log beside checkpoints, so that an importer reads both."""
+    if (path / MANIFEST_NAME).exists():
+        return False
+    return (path / TRAINER_STATE).is_file() or any(path.glob(LOSS_CURVES))
+
+
+def _is_known(folder: Path) -> bool:
+    """Tell whether another program wrote a folder; raise `UnreadableError` where it only holds logs, one of them to be named."""
+    from ckaudit.importers import is_known
+
+    if is_known(folder):
+        return True
+    logs = sorted(each.name for each in folder.iterdir() if each.name.endswith(LOGS) and each.is_file())
+    if logs:
+        more = f" and {len(logs) - 1} more" if len(logs) > 1 else ""
+        hint = f"It holds {shown_name(logs[0])}{more}; name that file."
+        raise UnreadableError(f"{shown_name(folder.name)} holds no checkpoint and no scalars.jsonl", hint=hint)
+    return False

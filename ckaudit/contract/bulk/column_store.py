@@ -1,0 +1,263 @@
+"""The numbers of many files side by side, and what is known of all of them beforehand."""
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from itertools import chain, starmap
+from operator import attrgetter
+from struct import Struct as Packer
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import UNSET, Struct
+
+from ckaudit.contract.bulk.specialized_decoder import Place, Tailor
+from ckaudit.contract.checks import Subject
+from ckaudit.contract.checks.grids import SIDE
+from ckaudit.contract.checks.histograms import SECTIONS as COUNTED
+from ckaudit.contract.checks.histograms import totals
+from ckaudit.contract.checks.norms import NORMS, numels
+from ckaudit.contract.checks.tensors import LARGEST
+from ckaudit.contract.columns import Column, Table
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_COUNTS, _RANGES, _BINS = attrgetter("counts"), attrgetter("bins.range"), attrgetter("bins.count")
+
+
+class Slot(Struct, frozen=True):
+    """Where the numbers of one column stand among all numbers of a file.
+
+    Attributes:
+        place: Section and field of the column.
+        start: Bytes before its first number.
+        lengths: Numbers of each entry's list, or of its bins; None where each entry has one number.
+        packer: Writes its numbers, those of bins left out.
+    """
+
+    place: Place
+    start: int
+    lengths: list[int] | None
+    packer: Packer
+
+
+class Known(Struct, frozen=True):
+    """What stays from file to file, taken from the file learned from; arrays have one number per entry.
+
+    Attributes:
+        slots: Where packed columns are written.
+        places: Where the numbers of a file are read; a histogram has its `counts`, summed, and its `range`.
+        width: Numbers in a file, those of grids left out.
+        sizes: Elements of each tensor, NaN where nothing tells.
+        counted: Elements of each tensor that are finite.
+        totals: Fewest and most elements that a histogram can have counted.
+        largest: Largest number of the type of each tensor.
+        entropies: Log of the keys of each head.
+        same_names: Whether movements have the names of the weights.
+        shapes: Shape of the tensor of each entry, UNSET where there is none.
+    """
+
+    slots: list[Slot]
+    places: dict[Place, slice]
+    width: int
+    sizes: dict[str, Floats]
+    counted: dict[str, Floats]
+    totals: dict[str, tuple[Floats, Floats]]
+    largest: dict[str, Floats]
+    entropies: Floats
+    same_names: bool
+    shapes: dict[str, Column]
+
+
+def known_of(subject: Subject, tailor: Tailor) -> Known:
+    """Take from one file what stays from file to file."""
+    tables = subject.tables
+    slots, places, width = _slots(subject, tailor)
+    attention = subject.table("attention")
+    shapes = dict(subject.table("weights").recorded("shape"))
+    heads = list(map(len, attention.columns["entropy_per_head"])) if ("attention", "entropy_per_head") in places else []
+    keys = attention.columns.get("keys", (UNSET,) * len(heads))
+    limits = [math.log(each) if each is not UNSET and each else math.inf for each in keys]
+    sizes = {name: np.array(numels(subject, name), float) for name in NORMS if name in tables}
+    return Known(
+        slots=slots,
+        places=places,
+        width=width,
+        sizes=sizes,
+        counted={name: size - np.array(tables[name].numbers("nonfinite_count", 0.0)) for name, size in sizes.items()},
+        totals={name: _arrays(totals(subject, name, tables[name])) for name in COUNTED if name in tables},
+        largest={name: _largest(made) for name, made in tables.items()},
+        entropies=np.repeat(limits, heads) if heads else np.array(math.inf),
+        same_names=subject.table("weights").names == subject.table("weight_deltas").names,
+        shapes={name: tuple(shapes.get(each, UNSET) for each in tables[name].names) for name in NORMS if name in tables},
+    )
+
+
+def _slots(subject: Subject, tailor: Tailor) -> tuple[list[Slot], dict[Place, slice], int]:
+    """Give each packed column its place; the last number is how many there are."""
+    slots: list[Slot] = []
+    places: dict[Place, slice] = {}
+    width = 0
+    for name, section in tailor.sections.items():
+        for field in section.packed:
+            column, size = subject.tables[name].columns[field], len(section.names)
+            lengths = None if type(column[0]) is float else list(map(_BINS if field == "histogram" else len, column))
+            count = size if lengths is None or field == "histogram" else sum(lengths)
+            slots.append(Slot((name, field), 8 * width, lengths, Packer(f"{count}d")))
+            for part, numbers in (("counts", size), ("range", 2 * size)) if field == "histogram" else ((field, count),):
+                places[name, part] = slice(width, width + numbers)
+                width += numbers
+    return slots, places, width
+
+
+def _arrays(both: tuple[Any, Any]) -> tuple[Floats, Floats]:
+    return np.array(both[0], float), np.array(both[1], float)
+
+
+def _largest(made: Table) -> Floats:
+    """Return the largest number of each entry's type, infinite where it is not known."""
+    types = made.columns.get("dtype", (UNSET,) * len(made.names))
+    return np.array([LARGEST.get(str(each).removeprefix("torch."), math.inf) for each in types])
+
+
+class Sheet(Struct, frozen=True):
+    """Every grid of one field in a block: where it stands, its smallest and largest element, its largest sum of a row."""
+
+    files: npt.NDArray[np.intp]
+    entries: npt.NDArray[np.intp]
+    low: Floats
+    high: Floats
+    mass: Floats
+
+
+class Grids(Struct, frozen=True):
+    """The grids of one field in one file, packed; `places` holds entry, rows and columns of each."""
+
+    places: list[tuple[int, int, int]]
+    data: bytes
+
+
+class Block(Struct, frozen=True):
+    """The numbers of some files, shape (files, numbers of one file), and their grids."""
+
+    numbers: Floats
+    known: Known
+    grids: dict[Place, list[Grids]]
+    names: dict[str, int]
+
+    @property
+    def files(self) -> int:
+        """How many files."""
+        return len(self.numbers)
+
+    def none(self) -> Bools:
+        """Return False for each file."""
+        return np.zeros(self.files, bool)
+
+    def has(self, section: str, field: str) -> bool:
+        """Tell whether a column was packed."""
+        return (section, field) in self.known.places
+
+    def shape(self, section: str) -> tuple[int, int]:
+        """Return the number of files, and of entries of a section in each."""
+        return self.files, self.names[section]
+
+    def get(self, section: str, field: str, default: float = math.nan) -> Floats:
+        """Return the numbers of a field; one default for each file where it was not recorded."""
+        if not self.has(section, field):
+            return np.full((self.files, 1), default)
+        return self.numbers[:, self.known.places[section, field]]
+
+    def sheet(self, section: str, field: str) -> Sheet | None:
+        """Return all grids of a field; None where there are none."""
+        packed = self.grids.get((section, field), [])
+        places = np.array([place for each in packed for place in each.places], int).reshape(-1, 3)
+        if not len(places):
+            return None
+        values = np.frombuffer(b"".join(each.data for each in packed))
+        sizes = places[:, 1] * places[:, 2]
+        starts = np.cumsum(sizes) - sizes
+        widths = np.repeat(places[:, 2], places[:, 1])
+        rows = np.add.reduceat(values, np.cumsum(widths) - widths)
+        return Sheet(
+            files=np.repeat(np.arange(self.files), [len(each.places) for each in packed]),
+            entries=places[:, 0],
+            low=np.minimum.reduceat(values, starts),
+            high=np.maximum.reduceat(values, starts),
+            mass=np.maximum.reduceat(rows, np.cumsum(places[:, 1]) - places[:, 1]),
+        )
+
+
+@cache
+def packer(count: int) -> Packer:
+    """Return what turns `count` numbers to bytes."""
+    return Packer(f"{count}d")
+
+
+def write(slots: Sequence[Slot], tables: dict[str, Table], row: memoryview) -> None:
+    """Write the packed columns of one file.
+
+    Args:
+        slots: Where.
+        tables: The sections of the file.
+        row: Takes the numbers, shape (known.width,).
+
+    Raises:
+        TypeError: Lists or histograms are not as long as they were.
+        struct.error: Something is not a number.
+    """
+    for slot in slots:
+        section, field = slot.place
+        column = tables[section].columns[field]
+        if slot.lengths is None:
+            slot.packer.pack_into(row, slot.start, *column)
+        elif field == "percentiles":  # the decoder counted them
+            slot.packer.pack_into(row, slot.start, *chain.from_iterable(column))
+        elif field != "histogram":
+            _expect(slot.lengths, column)
+            slot.packer.pack_into(row, slot.start, *chain.from_iterable(column))
+        else:
+            counts = list(map(_COUNTS, column))
+            _expect(slot.lengths, counts)
+            if list(map(_BINS, column)) != slot.lengths:
+                raise TypeError
+            slot.packer.pack_into(row, slot.start, *map(sum, counts))
+            ends = packer(2 * len(counts))
+            ends.pack_into(row, slot.start + slot.packer.size, *chain.from_iterable(map(_RANGES, column)))
+
+
+def _expect(lengths: list[int], lists: Sequence[list[float]]) -> None:
+    if list(map(len, lists)) != lengths:
+        raise TypeError
+
+
+def pack_grids(column: Column, shapes: Column | None, heads: Column | None) -> Grids:
+    """Turn the grids of one field to bytes.
+
+    Args:
+        column: A grid, or a list of grids, for each entry that has one.
+        shapes: Shape of each tensor; None: the grids are of heads.
+        heads: Number of heads of each layer; None: there is one grid for each entry.
+
+    Raises:
+        TypeError: A grid is not a small rectangle within its tensor, or is packed already.
+        struct.error: A grid holds words, or rows of several lengths.
+    """
+    places, parts = [], []
+    for entry, value in enumerate(column):
+        if value is UNSET:
+            continue
+        if heads is not None and heads[entry] is not UNSET and len(value) != heads[entry]:
+            raise TypeError
+        shape = UNSET if shapes is None else shapes[entry]
+        for grid in value if shapes is None else [value]:
+            rows, width = len(grid), len(grid[0]) if grid else 0
+            if not 0 < rows <= SIDE or not 0 < width <= SIDE:
+                raise TypeError
+            if shape is not UNSET and len(shape) == 2 and (rows > shape[0] or width > shape[1]):
+                raise TypeError
+            places.append((entry, rows, width))
+            parts.append(b"".join(starmap(packer(width).pack, grid)))
+    return Grids(places, b"".join(parts))

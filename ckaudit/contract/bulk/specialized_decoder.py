@@ -1,0 +1,241 @@
+"""A decoder made to measure for the files of one run, which mostly look alike.
+
+It is learned from one file without contradictions and knows only what that file recorded: names become slots instead of
+keys, optional fields become required ones. What it accepts, the decoder of the whole contract accepts with the same values;
+what it refuses goes the ordinary way. Columns are of two kinds: *packed* ones hold nothing but numbers; *kept* ones, such as
+shapes and names of types, seldom change and are compared with those of the file learned from.
+"""
+
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, defstruct, json
+from msgspec.structs import astuple
+
+from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.columns import Column, Table, colons_in, keys_inside
+from ckaudit.contract.decode import quote_everywhere
+from ckaudit.contract.model_sections import ActivationStats, AttentionStats
+from ckaudit.contract.tensors import BinRange, DeltaStats, GradientStats, WeightStats
+
+ENTRIES: dict[str, type[Struct]] = {
+    "weights": WeightStats,
+    "gradients": GradientStats,
+    "weight_deltas": DeltaStats,
+    "activations": ActivationStats,
+    "attention": AttentionStats,
+}
+UNKNOWN = "unknown_"
+Place = tuple[str, str]
+
+
+class Section(Struct, frozen=True):
+    """What is known of one section before it is read.
+
+    Attributes:
+        names: Tensors or layers, in the order of their slots.
+        fields: Fields of an entry, in the order of their slots.
+        packed: Fields that hold nothing but numbers, in every entry.
+        plain: Those of them with one number for each entry.
+        complete: Fields that every entry recorded.
+        kept: The other columns, as they were.
+        keys: Object keys and colons in names, kept columns left out.
+        colons: Object keys and colons in the text of each kept column.
+    """
+
+    names: tuple[str, ...]
+    fields: tuple[str, ...]
+    packed: frozenset[str]
+    plain: frozenset[str]
+    complete: frozenset[str]
+    kept: dict[str, Column]
+    keys: int
+    colons: dict[str, int]
+
+
+class Cut(Struct, frozen=True):
+    """What one file held.
+
+    Attributes:
+        document: Its head and its small sections; a large section is one object whose fields are the entries.
+        tables: Its large sections as columns.
+        changed: Kept columns that are not as they were, by section and field.
+        unknown: Columns of fields that the contract does not know, by section ("" is the head) and key.
+        text: Its text, bare words in quotes.
+        bare_words: How many had none.
+        colons: Colons that the large sections must have in the text.
+    """
+
+    document: Any
+    tables: dict[str, Table]
+    changed: frozenset[Place]
+    unknown: dict[Place, Column]
+    text: bytes
+    bare_words: int
+    colons: int
+
+
+class Tailor(Struct, frozen=True):
+    """The decoder, and what makes columns of what it reads.
+
+    Attributes:
+        decoder: Of the documents.
+        sections: Large sections by name.
+        unknown: Keys that the contract does not know, by section and the field they are read into.
+        words: Whether bare words must be quoted before.
+    """
+
+    decoder: json.Decoder[Any]
+    sections: dict[str, Section]
+    unknown: dict[Place, str]
+    words: bool
+
+    def read(self, data: bytes) -> Cut | None:
+        """Read one file; None where it does not look like the one learned from."""
+        text, words = quote_everywhere(data) if self.words else (data, 0)
+        try:
+            document = self.decoder.decode(text)
+        except (DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        tables: dict[str, Table] = {}
+        changed: list[Place] = []
+        unknown: dict[Place, Column] = {}
+        colons = 0
+        for name, section in self.sections.items():
+            rows = map(astuple, astuple(getattr(document, name)))
+            columns: dict[str, Column] = dict(zip(section.fields, zip(*rows, strict=True), strict=True))
+            new = [field for field, column in section.kept.items() if column != columns[field]]
+            changed += [(name, field) for field in new]
+            colons += 1 + section.keys + sum(section.colons.values())
+            colons += sum(colons_of(field, columns[field]) - section.colons[field] for field in new)
+            for owner, field in self.unknown:
+                if owner == name:
+                    unknown[owner, self.unknown[owner, field]] = columns.pop(field)
+            tables[name] = _table(section, columns, new)
+        unknown |= {("", key): (getattr(document, field),) for (owner, field), key in self.unknown.items() if not owner}
+        if any(b":" in bytes(value) for column in unknown.values() for value in column if value is not UNSET):
+            return None
+        return Cut(document, tables, frozenset(changed), unknown, text, words, colons)
+
+
+def _table(section: Section, columns: dict[str, Column], new: list[str]) -> Table:
+    """Make the table of one section; `new` are its kept columns that are not as they were."""
+    complete = section.complete
+    for field in [field for field in new if field in columns]:
+        missing = columns[field].count(UNSET)
+        complete = complete - {field} if missing else complete | {field}
+        if missing == len(section.names):
+            del columns[field]
+    return Table(section.names, columns, complete, section.plain, section.keys)
+
+
+def colons_of(field: str, column: Column) -> int:
+    """Return how many colons the keys and texts of a column have in the text of a file, written without escapes."""
+    return len(column) - column.count(UNSET) + keys_inside(field, column) + colons_in(column)
+
+
+def measure(tables: dict[str, Table], unknown: list[str], *, words: bool, most: int = 4000) -> Tailor | None:
+    """Make a decoder for files that look like one.
+
+    Args:
+        tables: The large sections of that file.
+        unknown: Paths of its fields that the contract does not know.
+        words: Whether bare words stood in it.
+        most: Entries of a section; more of them, in another order, would take longer to find than to read.
+
+    Returns:
+        The decoder; None where a name is no JSON string without escapes, or there are too many.
+    """
+    strangers = _strangers(unknown, tables)
+    names = [*(name for made in tables.values() for name in made.names), *strangers.values()]
+    if max((len(made.names) for made in tables.values()), default=0) > most or not all(map(_writable, names)):
+        return None
+    sections = {name: _section(name, made, strangers) for name, made in tables.items()}
+    hints = get_type_hints(Checkpoint, include_extras=True)
+    members: list[Any] = []
+    for field, hint in hints.items():
+        if field in sections:
+            members.append((field, _entries(field, sections[field], strangers)))
+        elif field not in ENTRIES:
+            members.append((field, hint) if field in ("schema_version", "step") else (field, hint, UNSET))
+    members += [(field, Raw | UnsetType, UNSET) for section, field in strangers if not section]
+    absent = {name: UNSET for name in ENTRIES if name not in sections}
+    rename = {field: key for (section, field), key in strangers.items() if not section}
+    kind = defstruct("Document", members, kw_only=True, rename=rename, namespace=absent)
+    return Tailor(json.Decoder(kind), sections, strangers, words)
+
+
+def _writable(name: str) -> bool:
+    """Tell whether a name stands in a text as it is."""
+    return name.isprintable() and '"' not in name and "\\" not in name
+
+
+def _strangers(unknown: list[str], tables: dict[str, Table]) -> dict[Place, str]:
+    """Return a slot for each unknown field of the head and of entries; for those further inside there is none."""
+    found: dict[Place, str] = {}
+    for index, path in enumerate(unknown):
+        section, star, key = path.partition(".*.")
+        if not star or section in tables:
+            found[section if star else "", f"{UNKNOWN}{index}"] = key if star else path
+    return found
+
+
+def _section(name: str, made: Table, strangers: dict[Place, str]) -> Section:
+    """Sort the fields of a section."""
+    packed = frozenset(field for field, column in made.columns.items() if field in made.complete and _numbers(column))
+    order = [field for field in ENTRIES[name].__struct_fields__ if field in made.columns]
+    kept = {field: made.columns[field] for field in order if field not in packed}
+    size = len(made.names)
+    kept |= {field: (UNSET,) * size for section, field in strangers if section == name}
+    keys = size + "".join(made.names).count(":")
+    keys += sum(size + keys_inside(field, made.columns[field]) for field in packed)
+    fields = (*order, *(field for field in kept if field not in order))
+    colons = {field: colons_of(field, column) for field, column in kept.items()}
+    plain = frozenset(field for field in packed if type(made.columns[field][0]) is float)
+    return Section(made.names, fields, packed, plain, made.complete, kept, keys, colons)
+
+
+def _numbers(column: Column) -> bool:
+    """Tell whether a column holds a float in each place, a list of floats, or a histogram of equal bins."""
+    first = type(column[0])
+    if first is float:
+        return all(type(value) is float for value in column)
+    if first is list:
+        return all(type(item) is float for value in column for item in value)
+    return hasattr(column[0], "bins") and all(
+        type(value.bins) is BinRange and all(type(item) is float for item in (*value.bins.range, *value.counts))
+        for value in column
+    )
+
+
+def _entries(name: str, section: Section, strangers: dict[Place, str]) -> type[Struct]:
+    """Make the type of a section: an object with a slot for each name."""
+    hints = get_type_hints(ENTRIES[name], include_extras=True)
+    members: list[Any] = []
+    for field in section.fields:
+        if field in section.packed:
+            members.append((field, _bare(hints[field])))
+        else:
+            members.append((field, hints.get(field, Raw | UnsetType), UNSET))
+    rename = {field: key for (owner, field), key in strangers.items() if owner == name}
+    absent = {field: UNSET for field in hints if field not in section.fields}
+    # Nothing of a document refers back to it, so the collector need not know of its objects.
+    entry = defstruct("Entry", members, kw_only=True, gc=False, rename=rename, namespace=absent)
+    slots = {f"slot_{index}": key for index, key in enumerate(section.names)}
+    return defstruct("Entries", [(slot, entry) for slot in slots], rename=slots, gc=False)
+
+
+def _bare(hint: Any) -> Any:
+    """Return a type hint without the words for what is not finite, and without absence."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return Annotated[(_bare(inner[0]), *hint.__metadata__)]
+    if origin in (Union, UnionType):
+        choices = [each for each in inner if each is not UnsetType and get_origin(each) is not Literal]
+        return _bare(BinRange if BinRange in choices else choices[0])
+    if origin is list:
+        return list[_bare(inner[0])]  # type: ignore[misc]
+    if isinstance(hint, type) and "bins" in getattr(hint, "__struct_fields__", ()):
+        members = [(name, _bare(part)) for name, part in get_type_hints(hint, include_extras=True).items()]
+        return defstruct("Histogram", members, gc=False)
+    return hint

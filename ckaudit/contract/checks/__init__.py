@@ -1,0 +1,123 @@
+"""What one checkpoint can never truthfully say: values that contradict each other or the definition of their field.
+
+Each check is a function `Subject -> findings`, entered by the decorator `check`; the modules of this folder are walked.
+A check must be cheap where nothing is wrong: it looks at whole columns first, and at single tensors only to name them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from msgspec import UNSET, Struct
+from msgspec.structs import astuple
+
+from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.columns import EMPTY, Table
+from ckaudit.contract.json_locations import pointer_of
+from ckaudit.contract.report import Finding
+from ckaudit.contract.violations import Kind
+
+Place = tuple[str | int, ...]
+
+
+class Subject(Struct, frozen=True):
+    """One checkpoint under examination: its typed form, and its sections turned to columns."""
+
+    file: str
+    document: Checkpoint
+    tables: dict[str, Table]
+
+    def table(self, section: str) -> Table:
+        """Return a section's columns; a section that is not recorded has none."""
+        return self.tables.get(section, EMPTY)
+
+    def entries(self, section: str) -> Mapping[str, Any]:
+        """Return the entries of a section by name, however the document holds them: none where it is not recorded."""
+        found = getattr(self.document, section)
+        if found is UNSET or isinstance(found, dict):
+            return found or {}
+        return dict(zip(self.tables[section].names, astuple(found), strict=True))
+
+    def find(self, kind: Kind, place: Place, expected: str, found: object, *, where: str | None = None) -> Finding:
+        """Make a finding of a value that cannot be.
+
+        Args:
+            kind: What is wrong.
+            place: Keys and indices that lead to the value.
+            expected: What it should have been, in words.
+            found: What it is.
+            where: The tensor, layer or scalar; default: the second key.
+        """
+        shown = f"{found:.6g}" if isinstance(found, float) else str(found)
+        return kind.at(
+            self.file,
+            f"{'.'.join(map(str, place))} is {shown}, not {expected}",
+            where=where or (str(place[1]) if len(place) > 1 else None),
+            first_step=self.document.step,
+            last_step=self.document.step,
+            pointer=pointer_of(iter(place)),
+            expected=expected,
+            found=shown,
+        )
+
+
+CheckFunction = Callable[[Subject], Iterator[Finding]]
+
+
+class MeaningCheck(Struct, frozen=True, eq=False):
+    """A check, the kinds of violation it can find, and the fields it reads."""
+
+    function: CheckFunction
+    kinds: tuple[Kind, ...]
+    reads: tuple[str, ...]
+
+    @property
+    def members(self) -> frozenset[str]:
+        """The members of a checkpoint that it looks at."""
+        return frozenset(path.split(".")[0] for path in self.reads)
+
+
+_CHECKS: list[MeaningCheck] = []
+
+
+def check(*kinds: Kind, reads: tuple[str, ...]) -> Callable[[CheckFunction], CheckFunction]:
+    """Enter a function into the list of checks.
+
+    Args:
+        kinds: Every kind of violation the function can yield.
+        reads: Paths of the fields it looks at, such as "weights.*.percentiles".
+    """
+
+    def enter(function: CheckFunction) -> CheckFunction:
+        _CHECKS.append(MeaningCheck(function, kinds, reads))
+        return function
+
+    return enter
+
+
+@cache
+def checks() -> tuple[MeaningCheck, ...]:
+    """Return every check of this folder."""
+    for module in iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
+    return tuple(_CHECKS)
+
+
+@cache
+def checks_of(recorded: frozenset[str]) -> tuple[MeaningCheck, ...]:
+    """Return the checks that look at any of the members a checkpoint has."""
+    return tuple(each for each in checks() if each.members & recorded)
+
+
+def recorded_members(document: Struct) -> frozenset[str]:
+    """Return the names of a document's members that were recorded."""
+    members = zip(document.__struct_fields__, astuple(document), strict=True)
+    return frozenset([name for name, value in members if value is not UNSET])
+
+
+def judge(subject: Subject) -> list[Finding]:
+    """Return what all checks find in one checkpoint."""
+    applicable = checks_of(recorded_members(subject.document))
+    return [finding for each in applicable for finding in each.function(subject)]

@@ -1,0 +1,170 @@
+"""Sampled grids: rectangles of at most 32 by 32 whose elements the tensor, or a probability, can have."""
+
+import math
+from binascii import Error, a2b_base64
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import UNSET
+
+from ckaudit.contract import contradictions as kinds
+from ckaudit.contract.checks import Place, Subject, check
+from ckaudit.contract.report import Finding
+from ckaudit.contract.tensors import PackedGrid
+
+SIDE = 32
+FIELD = "sampled_grid_32x32"
+SECTIONS = ("weights", "gradients")
+ATTENTION_FIELDS = ("sampled_qk_grid_32x32_per_head", "sampled_qk_grid_32x32")
+FIELDS = (FIELD, *ATTENTION_FIELDS)
+
+
+@check(
+    kinds.GRID_RAGGED,
+    kinds.GRID_SHAPE,
+    kinds.GRID_OUTSIDE,
+    kinds.GRID_PACKING,
+    reads=("weights.*.shape", *(f"{section}.*.{name}" for section in SECTIONS for name in (FIELD, "min", "max"))),
+)
+def tensor_grid(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+    """A grid of elements lies within its tensor, in size and in value.
+
+    Args:
+        subject: The checkpoint.
+        rounding: Relative error, of the largest element: a grid has four digits.
+    """
+    for section in SECTIONS:
+        table = subject.table(section)
+        if FIELD not in table.columns:
+            continue
+        shapes = dict(subject.table("weights").recorded("shape"))
+        lows, highs = table.numbers("min", -math.inf), table.numbers("max", math.inf)
+        for name, grid, low, high in zip(table.names, table.columns[FIELD], lows, highs, strict=True):
+            if grid is UNSET:
+                continue
+            place = (section, name, FIELD)
+            if wrong := list(_shape(subject, place, grid, 2)) or list(_within(subject, place, grid, shapes.get(name))):
+                yield from wrong
+            elif (ends := _ends(grid)) and not (low <= ends[0] and ends[1] <= high):
+                slack = rounding * max((abs(end) for end in (low, high) if math.isfinite(end)), default=0.0)
+                for value in ends:
+                    if not low - slack <= value <= high + slack:
+                        yield subject.find(kinds.GRID_OUTSIDE, place, f"between {low:.6g} and {high:.6g}", value)
+                        break
+
+
+def _within(subject: Subject, place: Place, grid: Any, shape: list[int] | None) -> Iterator[Finding]:
+    """A matrix gives at most its own number of rows and columns; other tensors may be flattened in any way."""
+    if shape is None or len(shape) != 2:
+        return
+    rows, columns = grid.shape if isinstance(grid, PackedGrid) else (len(grid), max(map(len, grid), default=0))
+    if rows > shape[0] or columns > shape[1]:
+        yield subject.find(kinds.GRID_SHAPE, place, f"within the shape {shape} of its tensor", f"{rows} x {columns}")
+
+
+@check(
+    kinds.GRID_RAGGED,
+    kinds.GRID_SHAPE,
+    kinds.GRID_PACKING,
+    kinds.ATTENTION_GRID_RANGE,
+    kinds.ATTENTION_ROW_MASS,
+    kinds.GRID_HEADS,
+    reads=tuple(f"attention.*.{name}" for name in (*ATTENTION_FIELDS, "heads")),
+)
+def attention_grid(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+    """A grid of probabilities is one: each within 0 to 1, and no query gives more than 1 to the sampled keys.
+
+    Args:
+        subject: The checkpoint.
+        rounding: Absolute error. A softmax of bfloat16 (8 bits) sums to 1 within 0.4 %; four digits add 0.05 %.
+    """
+    table, layers = subject.table("attention"), subject.entries("attention")
+    for field in ATTENTION_FIELDS:
+        for name, grids in table.recorded(field):
+            place = ("attention", name, field)
+            heads = layers[name].heads
+            if isinstance(grids, PackedGrid):
+                yield from list(_shape(subject, place, grids, 3)) or _probabilities(subject, place, grids, rounding)
+            for head, grid in enumerate(() if isinstance(grids, PackedGrid) else grids):
+                inner = (*place, head)
+                yield from list(_shape(subject, inner, grid, 2)) or _probabilities(subject, inner, grid, rounding)
+            count = (grids.shape or [0])[0] if isinstance(grids, PackedGrid) else len(grids)
+            if heads is not UNSET and count != heads:
+                yield subject.find(kinds.GRID_HEADS, place, f"one grid for each of {heads} heads", f"{count} grids")
+
+
+def _probabilities(subject: Subject, place: Place, grid: Any, rounding: float) -> Iterator[Finding]:
+    """Judge the elements of one grid of probabilities, then the sum of each of its rows."""
+    if _plausible(grid, rounding) or (ends := _ends(grid)) is None:
+        return
+    wrong = ends[0] if ends[0] < -rounding else ends[1] if ends[1] > 1 + rounding else None
+    if wrong is not None:
+        yield subject.find(kinds.ATTENTION_GRID_RANGE, place, "between 0 and 1", wrong)
+    elif isinstance(grid, list) and (mass := max(map(_total, grid), default=0.0)) > 1 + rounding:
+        yield subject.find(kinds.ATTENTION_ROW_MASS, place, "at most 1 in each row", mass)
+
+
+def _plausible(grid: Any, rounding: float) -> bool:
+    """Tell whether no element is negative and no row sums above 1: then none is above 1 either, and nobody need look."""
+    try:
+        return bool(min(map(min, grid)) >= 0 and max(map(sum, grid)) <= 1 + rounding)
+    except (TypeError, ValueError):  # packed, words among the numbers, or an empty row
+        return False
+
+
+def _total(row: list[Any]) -> float:
+    """Return the sum of the finite numbers of a row."""
+    try:
+        return float(sum(row))
+    except TypeError:  # words for what is not finite
+        return math.fsum(value for value in row if isinstance(value, float))
+
+
+def _ends(grid: Any) -> tuple[float, float] | None:
+    """Return the smallest and largest finite element, or None where there is none."""
+    if isinstance(grid, PackedGrid):
+        return None if isinstance(grid.min, str) or isinstance(grid.max, str) else (grid.min, grid.max)
+    try:
+        low, high = min(map(min, grid)), max(map(max, grid))
+    except (TypeError, ValueError):  # words among the numbers, or an empty row
+        low = high = ""
+    if isinstance(low, str) or isinstance(high, str):
+        finite = [value for row in grid for value in row if isinstance(value, float)]
+        return (min(finite), max(finite)) if finite else None
+    return low, high
+
+
+def _shape(subject: Subject, place: Place, grid: Any, dimensions: int) -> Iterator[Finding]:
+    """Judge whether a grid is a rectangle that is small enough.
+
+    Args:
+        subject: The checkpoint.
+        place: Where the grid stands.
+        grid: The grid, nested or packed.
+        dimensions: Sizes that a packed grid must give: 2, or 3 where it holds all heads.
+    """
+    if isinstance(grid, PackedGrid):
+        yield from _packing(subject, place, grid, dimensions)
+        return
+    lengths = set(map(len, grid))
+    if len(lengths) > 1:
+        yield subject.find(kinds.GRID_RAGGED, place, "rows of one length", f"rows of {min(lengths)} to {max(lengths)}")
+    elif len(grid) > SIDE or max(lengths, default=0) > SIDE:
+        yield subject.find(kinds.GRID_SHAPE, place, f"at most {SIDE} x {SIDE}", f"{len(grid)} x {max(lengths)}")
+
+
+def _packing(subject: Subject, place: Place, grid: PackedGrid, dimensions: int) -> Iterator[Finding]:
+    """Judge whether the bytes of a packed grid are there, one for each element."""
+    if len(grid.shape) != dimensions or max(grid.shape[-2:], default=0) > SIDE:
+        expected = f"{dimensions} sizes, the last two at most {SIDE}"
+        yield subject.find(kinds.GRID_SHAPE, (*place, "shape"), expected, str(grid.shape))
+        return
+    if not isinstance(grid.min, str) and not isinstance(grid.max, str) and grid.min > grid.max:
+        yield subject.find(kinds.GRID_PACKING, (*place, "min"), f"at most max {grid.max:.6g}", grid.min)
+    try:
+        size = len(a2b_base64(grid.data, strict_mode=True))
+    except (Error, ValueError):
+        yield subject.find(kinds.GRID_PACKING, (*place, "data"), "base64", "something else")
+        return
+    if size != math.prod(grid.shape):
+        yield subject.find(kinds.GRID_PACKING, (*place, "data"), f"{math.prod(grid.shape)} bytes", f"{size} bytes")

@@ -1,0 +1,152 @@
+"""Histograms: bins in order, as many counts as bins, all elements counted, none where there is none."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import inf, isfinite, isnan, prod
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from ckaudit.contract import contradictions as kinds
+from ckaudit.contract.checks import Subject, check
+from ckaudit.contract.checks.norms import numels
+from ckaudit.contract.columns import Column, Table
+from ckaudit.contract.report import Finding
+from ckaudit.contract.tensors import BinRange, Histogram
+
+SECTIONS = ("weights", "gradients", "activations")
+
+
+@check(
+    kinds.BINS_DESCEND,
+    kinds.BINS_AND_COUNTS,
+    kinds.COUNTED_OUTSIDE,
+    kinds.COUNTS_TOTAL,
+    reads=(
+        *(f"{section}.*.{name}" for section in SECTIONS for name in ("histogram", "min", "max", "nonfinite_count")),
+        *(f"{section}.*.{name}" for section in SECTIONS[:2] for name in ("sampled", "numel")),
+        "activations.*.shape",
+        "activations.*.sampled",
+    ),
+)
+def histogram(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+    """Each histogram fits its tensor.
+
+    Args:
+        subject: The checkpoint.
+        rounding: Relative error of edges and extremes, of the largest of them: numbers of four digits differ by up to 1e-3.
+    """
+    for section in SECTIONS:
+        table = subject.table(section)
+        if "histogram" not in table.columns:
+            continue
+        least, most = totals(subject, section, table)
+        lows, highs = table.numbers("min", -inf), table.numbers("max", inf)
+        if "histogram" in table.complete and _all_fit(table.columns["histogram"], lows, highs, least, most):
+            continue
+        for name, shown, *limits in zip(table.names, table.columns["histogram"], least, most, lows, highs, strict=True):
+            if shown is not UNSET:
+                yield from _judge(subject, (section, name, "histogram"), shown, limits, rounding)
+
+
+def totals(subject: Subject, section: str, table: Table) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the fewest and the most elements that each histogram can have counted."""
+    if section == "activations":
+        # Elements that are not finite may be among those looked at: no total is too small.
+        both = zip(*(table.columns.get(name, (UNSET,) * len(table.names)) for name in ("sampled", "shape")), strict=True)
+        most = [(inf if shape is UNSET else prod(shape)) if sampled is UNSET else sampled for sampled, shape in both]
+        return [0.0] * len(most), most
+    sizes = numels(subject, section)
+    if "sampled" in table.columns:
+        seen = zip(table.columns["sampled"], sizes, strict=True)
+        sizes = [size if type(sampled) is UnsetType else sampled for sampled, size in seen]
+    lost = table.numbers("nonfinite_count", 0.0)
+    if isnan(sum(sizes)):
+        most = [inf if isnan(size) else size for size in sizes]
+        return [0.0 if isnan(size) else size - count for size, count in zip(sizes, lost, strict=True)], most
+    if "nonfinite_count" not in table.columns:
+        return sizes, sizes
+    return [size - count for size, count in zip(sizes, lost, strict=True)], sizes
+
+
+def _all_fit(
+    column: Column, lows: Sequence[float], highs: Sequence[float], least: Sequence[float], most: Sequence[float]
+) -> bool:
+    """Tell whether all histograms are equal bins from minimum to maximum that count every element: the usual case."""
+    try:
+        for shown, low, high, fewest, largest in zip(column, lows, highs, least, most, strict=True):
+            bins, counts = shown.bins, shown.counts
+            if type(bins) is not BinRange or len(counts) != bins.count:
+                return False
+            ends: Any = bins.range
+            start, end = ends
+            if not (low <= start <= end <= high and fewest <= sum(counts) <= largest):
+                return False
+    except TypeError:  # words among the numbers
+        return False
+    return True
+
+
+def _judge(
+    subject: Subject, place: tuple[str, str, str], shown: Histogram, limits: list[float], rounding: float
+) -> Iterator[Finding]:
+    """Judge one histogram: the order of its bins, then their number, then what they count.
+
+    Args:
+        subject: The checkpoint.
+        place: Where the histogram stands.
+        shown: The histogram.
+        limits: Fewest and most elements it can have counted, smallest and largest element.
+        rounding: Relative error of edges and extremes.
+    """
+    bins = shown.bins
+    given = bins.range if isinstance(bins, BinRange) else bins
+    if any(isinstance(value, str) for value in given) or any(isinstance(value, str) for value in shown.counts):
+        return
+    edges: list[Any] = given
+    if any(before > after for before, after in pairwise(edges)):
+        yield subject.find(kinds.BINS_DESCEND, (*place, "bins"), "ascending", "not in order", where=place[1])
+        return
+    asked = [bins.count] if isinstance(bins, BinRange) else [len(edges), len(edges) - 1]
+    if len(shown.counts) not in asked:
+        wanted = " or ".join(str(number) for number in sorted(asked))
+        yield subject.find(kinds.BINS_AND_COUNTS, (*place, "counts"), f"{wanted} counts", f"{len(shown.counts)} counts")
+    elif shown.counts:
+        yield from _judge_counts(subject, place, shown, limits, rounding)
+
+
+def _judge_counts(
+    subject: Subject, place: tuple[str, str, str], shown: Histogram, limits: list[float], rounding: float
+) -> Iterator[Finding]:
+    """Judge where a histogram counts and how much in all; the arguments are those of `_judge`."""
+    least, most, low, high = limits
+    edges = edges_of(shown)
+    counts: list[Any] = shown.counts
+    slack = rounding * max((abs(bound) for bound in (edges[0], edges[-1], low, high) if isfinite(bound)), default=0.0)
+    for index, count in enumerate(counts if low <= high else ()):
+        if count > 0 and (edges[index + 1] < low - slack or edges[index] > high + slack):
+            expected = f"0: every element is between {low:.6g} and {high:.6g}"
+            yield subject.find(kinds.COUNTED_OUTSIDE, (*place, "counts", index), expected, count)
+            return
+    total = sum(counts)
+    covered = edges[0] <= low + slack and edges[-1] >= high - slack
+    # Bins that do not reach the extremes may leave elements out; none may count more than there are.
+    if total > most or (total < least and covered):
+        expected = f"{most:.6g} in sum" if least == most else f"{least:.6g} to {most:.6g} in sum"
+        yield subject.find(kinds.COUNTS_TOTAL, (*place, "counts"), expected, float(total))
+
+
+def edges_of(shown: Histogram) -> list[float]:
+    """Return the n+1 edges of a histogram, whichever way its bins are written. Shape (n+1,).
+
+    >>> edges_of(Histogram(bins=[1.0, 2.0, 3.0], counts=[4, 5, 6]))
+    [0.5, 1.5, 2.5, 3.5]
+    """
+    bins: Any = shown.bins
+    if isinstance(bins, BinRange):
+        low, high = float(bins.range[0]), float(bins.range[1])
+        return [low + (high - low) * index / bins.count for index in range(bins.count + 1)]
+    if len(bins) != len(shown.counts):
+        return list(bins)
+    inner = [(before + after) / 2 for before, after in pairwise(bins)]
+    return [2 * bins[0] - inner[0], *inner, 2 * bins[-1] - inner[-1]] if inner else [-inf, inf]

@@ -1,0 +1,118 @@
+"""Names that lead somewhere: tied tensors, hashes, left-out paths, the rank of a part."""
+
+import re
+from collections.abc import Iterator
+
+from msgspec import UNSET
+
+from ckaudit.contract import contradictions as kinds
+from ckaudit.contract.checks import Place, Subject, check
+from ckaudit.contract.fields import fields
+from ckaudit.contract.report import Finding
+
+_HASH = re.compile(r"[A-Za-z0-9_-]+:[0-9A-Fa-f]+")
+
+
+@check(
+    kinds.TENSOR_MISSING,
+    reads=("weights.*.tied_to", "parity.worst_tensor", "parity.gradient_worst_tensor", "optimizer.trainable_without_optimizer"),
+)
+def tensor_name(subject: Subject) -> Iterator[Finding]:
+    """A tensor that is named is there; only a whole list of weights can say so."""
+    document = subject.document
+    weights = subject.entries("weights")
+    named: list[tuple[Place, str]] = [
+        (("weights", name, "tied_to"), other) for name, other in subject.table("weights").recorded("tied_to")
+    ]
+    if document.parity is not UNSET and weights:
+        found = {field: getattr(document.parity, field) for field in ("worst_tensor", "gradient_worst_tensor")}
+        named += [(("parity", field), name) for field, name in found.items() if name is not UNSET]
+    if document.optimizer is not UNSET and weights:
+        alone = document.optimizer.trainable_without_optimizer or []
+        named += [(("optimizer", "trainable_without_optimizer", index), name) for index, name in enumerate(alone)]
+    for place, name in named:
+        if name not in weights:
+            yield subject.find(kinds.TENSOR_MISSING, place, "a tensor of this file", name, where=name)
+        elif place[1] == name:
+            yield subject.find(kinds.TENSOR_MISSING, place, "another tensor", name)
+
+
+@check(
+    kinds.HASH_FORMAT,
+    reads=(
+        "weights.*.hash",
+        "gradients.*.hash",
+        "data.input_hash",
+        "probes.*.hash",
+        "rank_facts.parameter_hash",
+        "rank_facts.data_hash",
+    ),
+)
+def hashes(subject: Subject) -> Iterator[Finding]:
+    """A tensor's hash is algorithm:hex; the others may have any form but none at all."""
+    document = subject.document
+    for section in ("weights", "gradients"):
+        for name, value in subject.table(section).recorded("hash"):
+            if not _HASH.fullmatch(value):
+                yield subject.find(kinds.HASH_FORMAT, (section, name, "hash"), "algorithm:hex", repr(value))
+    others: list[tuple[Place, object]] = [
+        (("probes", name, "hash"), probe.hash) for name, probe in (document.probes or {}).items()
+    ]
+    if document.data is not UNSET:
+        others.append((("data", "input_hash"), document.data.input_hash))
+    if document.rank_facts is not UNSET:
+        others += [(("rank_facts", name), getattr(document.rank_facts, name)) for name in ("parameter_hash", "data_hash")]
+    for place, text in others:
+        if text == "":
+            yield subject.find(kinds.HASH_FORMAT, place, "a hash, or no field", "empty")
+
+
+TEXTS: tuple[Place, ...] = (
+    ("model_scale_hint",),
+    ("optimizer", "name"),
+    ("data", "source"),
+    ("data", "batch_id"),
+    ("parity", "reference"),
+)
+
+
+@check(kinds.EMPTY_TEXT, reads=tuple(".".join(map(str, place)) for place in TEXTS))
+def text(subject: Subject) -> Iterator[Finding]:
+    """A name that is given names something."""
+    for place in TEXTS:
+        value: object = subject.document
+        for key in place:
+            value = getattr(value, str(key), UNSET)
+        if value == "":
+            yield subject.find(kinds.EMPTY_TEXT, place, "a name, or no field", "empty")
+
+
+@check(kinds.LEFT_OUT_PATH, reads=("left_out",))
+def left_out(subject: Subject) -> Iterator[Finding]:
+    """What a budget left out is named by a path of the contract."""
+    for index, path in enumerate(subject.document.left_out or []):
+        if not _known(path):
+            yield subject.find(kinds.LEFT_OUT_PATH, ("left_out", index), "a path such as weights.*.histogram", path)
+
+
+def _known(path: str) -> bool:
+    """Tell whether a path, with * or a tensor's name in the middle, leads to a field or a whole section."""
+    first, _, rest = path.partition(".")
+    last = rest.rpartition(".")[2]
+    known = fields()
+    return (
+        path in known
+        or f"{first}.*.{last}" in known
+        or (rest in ("", "*") and any(each.startswith(first + ".") for each in known))
+    )
+
+
+@check(kinds.PLACEMENT, reads=("weights.*.placement", "gradients.*.placement", "rank"))
+def placement(subject: Subject) -> Iterator[Finding]:
+    """A part of a tensor is described in the file of a rank, never in the merged one."""
+    if subject.document.rank is not UNSET:
+        return
+    for section in ("weights", "gradients"):
+        for name, where in subject.table(section).recorded("placement"):
+            if where in ("shard", "partial"):
+                yield subject.find(kinds.PLACEMENT, (section, name, "placement"), "replicated in a file without a rank", where)

@@ -1,0 +1,135 @@
+"""Shares, probabilities and cosines within their range."""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from msgspec import Struct
+
+from ckaudit.contract import contradictions as kinds
+from ckaudit.contract.checks import Place, Subject, check
+from ckaudit.contract.columns import Table
+from ckaudit.contract.report import Finding
+from ckaudit.contract.violations import Kind
+
+TABLE_SHARES = {"gradients": ("zero_fraction",), "activations": ("sparsity", "outlier_rate")}
+HEAD_SHARES = ("normalized_entropy_per_head", "sharp_share_per_head", "max_attn_per_head", "upper_triangle_mass_per_head")
+SINGLE_SHARES = {"data": ("target_shift_match", "target_equals_input", "duplicate_share"), "optimizer": ("clip_coefficient",)}
+PROBE_SHARES = ("exact_match", "overlap")
+SCALAR_SHARES = (
+    "comm_time_frac",
+    "compute_time_frac",
+    "dataloader_stall_frac",
+    "grad_carried_over",
+    "language_share",
+    "min_normalized_entropy",
+    "pad_fraction",
+    "source_mix_share",
+    "top_gradient_share",
+)
+
+
+@check(
+    kinds.SHARE_OUTSIDE,
+    reads=(
+        *(f"{section}.*.{name}" for section, names in TABLE_SHARES.items() for name in names),
+        *(f"attention.*.{name}" for name in HEAD_SHARES),
+    ),
+)
+def share(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+    """Every share of tensors, modules and heads is within 0 to 1.
+
+    Args:
+        subject: The checkpoint.
+        rounding: Absolute error: a probability or mean in bfloat16 has 8 bits, 0.4 %.
+    """
+    for section, names in TABLE_SHARES.items():
+        yield from _columns(subject, section, names, rounding)
+    yield from _arrays(subject, HEAD_SHARES, (-rounding, 1 + rounding), kinds.SHARE_OUTSIDE, "between 0 and 1")
+
+
+@check(
+    kinds.SHARE_OUTSIDE,
+    reads=(
+        *(f"{section}.{name}" for section, names in SINGLE_SHARES.items() for name in names),
+        *(f"probes.*.{name}" for name in PROBE_SHARES),
+        "scalars",
+    ),
+)
+def single_share(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+    """So is every share that stands alone.
+
+    Args:
+        subject: The checkpoint.
+        rounding: Absolute error, as of any other share.
+    """
+    for place, value in _singles(subject):
+        if isinstance(value, (int, float)) and not -rounding <= value <= 1 + rounding:
+            yield subject.find(kinds.SHARE_OUTSIDE, place, "between 0 and 1", float(value))
+
+
+def _columns(subject: Subject, section: str, names: tuple[str, ...], rounding: float) -> Iterator[Finding]:
+    """Yield the tensors or modules whose share is above 1; the schema keeps it from being negative."""
+    table = subject.table(section)
+    for field in names:
+        if field in table.plain and max(table.columns[field]) <= 1:
+            continue
+        for name, value in table.rows(field):
+            if value > 1 + rounding:
+                yield subject.find(kinds.SHARE_OUTSIDE, (section, name, field), "between 0 and 1", value)
+
+
+def _singles(subject: Subject) -> Iterator[tuple[Place, Any]]:
+    """Yield the shares that stand alone: of the batch, the optimizer, the probes and among the scalars."""
+    document = subject.document
+    for section, names in SINGLE_SHARES.items():
+        if isinstance(part := getattr(document, section), Struct):
+            yield from (((section, name), getattr(part, name)) for name in names)
+    for probe, stats in (document.probes or {}).items():
+        yield from ((("probes", probe, name), getattr(stats, name)) for name in PROBE_SHARES)
+    for name, value in (document.scalars or {}).items():
+        if name.partition("/")[0] in SCALAR_SHARES:
+            yield ("scalars", name), value
+
+
+@check(kinds.SIMILARITY_OUTSIDE, reads=("attention.*.nearest_similarity_per_head",))
+def similarity(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+    """A cosine is within -1 to 1.
+
+    Args:
+        subject: The checkpoint.
+        rounding: Absolute error of a cosine of bfloat16 vectors.
+    """
+    ends = (-1 - rounding, 1 + rounding)
+    yield from _arrays(subject, ("nearest_similarity_per_head",), ends, kinds.SIMILARITY_OUTSIDE, "between -1 and 1")
+
+
+def _arrays(subject: Subject, fields: tuple[str, ...], ends: tuple[float, float], kind: Kind, expected: str) -> Iterator[Finding]:
+    """Yield the first number of each per-head array that lies outside its range.
+
+    Args:
+        subject: The checkpoint.
+        fields: Names of the arrays.
+        ends: Smallest and largest number allowed.
+        kind: The violation.
+        expected: The range in words.
+    """
+    table = subject.table("attention")
+    for field in fields:
+        if not _all_within(table, field, ends):
+            for name, values in table.recorded(field):
+                for head, value in enumerate(values):
+                    if isinstance(value, float) and not ends[0] <= value <= ends[1]:
+                        yield subject.find(kind, ("attention", name, field, head), expected, value)
+                        break
+
+
+def _all_within(table: Table, field: str, ends: tuple[float, float]) -> bool:
+    """Tell whether every number of a per-head array is in range, in all layers at once."""
+    if field not in table.columns:
+        return True
+    try:
+        numbers = list(chain.from_iterable(table.columns[field]))
+        return bool(min(numbers) >= ends[0] and max(numbers) <= ends[1])
+    except (TypeError, ValueError):  # not recorded everywhere, words, or no head anywhere
+        return False

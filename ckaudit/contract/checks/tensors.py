@@ -1,0 +1,239 @@
+"""Extremes, percentiles and moments of one tensor against each other."""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from operator import le
+
+from ckaudit.contract import contradictions as kinds
+from ckaudit.contract.checks import Subject, check
+from ckaudit.contract.columns import Table
+from ckaudit.contract.report import Finding
+from ckaudit.contract.tensors import PERCENTILE_LEVELS
+
+SECTIONS = ("weights", "gradients")
+_SHARES = [level / 100 for level in PERCENTILE_LEVELS]
+_LEVELS = (_SHARES, [float(level) for level in PERCENTILE_LEVELS])
+
+
+@check(
+    kinds.MIN_ABOVE_MAX,
+    kinds.PERCENTILES_DESCEND,
+    kinds.PERCENTILE_OUTSIDE,
+    kinds.PERCENTILES_ARE_LEVELS,
+    reads=tuple(f"{section}.*.{name}" for section in SECTIONS for name in ("min", "max", "percentiles")),
+)
+def order(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+    """Percentiles ascend from minimum to maximum.
+
+    Args:
+        subject: The checkpoint.
+        rounding: Relative error of a percentile against an extreme. Percentiles have four digits: two numbers so rounded
+            differ by at most 1e-3 of their size.
+    """
+    for section in SECTIONS:
+        table = subject.table(section)
+        lows, highs = table.numbers("min", -math.inf), table.numbers("max", math.inf)
+        if "percentiles" not in table.columns:
+            for name, low, high in zip(table.names, lows, highs, strict=True):
+                if low > high:
+                    yield _crossed(subject, section, name, low, high)
+            continue
+        for name, low, values, high in zip(table.names, lows, table.columns["percentiles"], highs, strict=True):
+            try:
+                a, b, c, d, e, f, g = values
+                if low <= a <= b <= c <= d <= e <= f <= g <= high and d not in (0.5, 50.0):
+                    continue
+            except TypeError:
+                pass  # not recorded, or with words for what is not finite
+            yield from _order_of(subject, section, name, low, values, high, rounding)
+
+
+def _crossed(subject: Subject, section: str, name: str, low: float, high: float) -> Finding:
+    """Make the finding of a tensor whose smallest element is above its largest."""
+    return subject.find(kinds.MIN_ABOVE_MAX, (section, name, "min"), f"at most max {high:.6g}", low)
+
+
+def _order_of(
+    subject: Subject, section: str, name: str, low: float, values: list[float | str], high: float, rounding: float
+) -> Iterator[Finding]:
+    """Yield what is wrong with the order of one tensor's extremes and percentiles, if more than rounding.
+
+    Args:
+        subject: The checkpoint.
+        section: "weights" or "gradients".
+        name: The tensor.
+        low: Smallest element, -inf where not recorded.
+        values: The seven percentiles; UNSET where not recorded.
+        high: Largest element, inf where not recorded.
+        rounding: Relative error of a percentile against an extreme.
+    """
+    if low > high:
+        yield _crossed(subject, section, name, low, high)
+    place = (section, name, "percentiles")
+    if values in _LEVELS:
+        yield subject.find(kinds.PERCENTILES_ARE_LEVELS, place, "the elements at these levels", "the list of levels")
+        return
+    finite = [(index, value) for index, value in enumerate(values or ()) if isinstance(value, float)]
+    for (_, before), (index, value) in pairwise(finite):
+        if before > value:
+            yield subject.find(kinds.PERCENTILES_DESCEND, (*place, index), f"at least {before:.6g}", value)
+            break
+    slack = _slack(low, high, rounding)
+    for index, value in finite if low <= high else ():
+        if not low - slack <= value <= high + slack:
+            yield subject.find(kinds.PERCENTILE_OUTSIDE, (*place, index), f"between {low:.6g} and {high:.6g}", value)
+            break
+
+
+def _slack(low: float, high: float, rounding: float) -> float:
+    """Return the absolute error that rounding leaves in elements between `low` and `high`."""
+    return rounding * max((abs(bound) for bound in (low, high) if math.isfinite(bound)), default=0.0)
+
+
+@check(
+    kinds.MEAN_OUTSIDE,
+    kinds.STD_ABOVE_RANGE,
+    reads=tuple(f"{section}.*.{name}" for section in (*SECTIONS, "activations") for name in ("mean", "std", "min", "max")),
+)
+def spread(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+    r"""The mean lies between the extremes, and the deviation below Popoviciu's bound.
+
+    $$\sigma \le \frac{\max - \min}{2}$$
+
+    Args:
+        subject: The checkpoint.
+        rounding: Relative error, of the largest element. A deviation from one pass of float32 sums loses half of the 24
+            bits: about 3e-4 of the mean.
+    """
+    for section in (*SECTIONS, "activations"):
+        table = subject.table(section)
+        if not ({"mean", "std"} & table.columns.keys() and {"min", "max"} & table.columns.keys()):
+            continue
+        lows, highs = table.numbers("min", -math.inf), table.numbers("max", math.inf)
+        means, stds = table.numbers("mean", math.nan), table.numbers("std", 0.0)
+        for name, low, mean, high, std in zip(table.names, lows, means, highs, stds, strict=True):
+            if low <= mean <= high and std + std <= high - low:
+                continue
+            if low <= high:
+                yield from _spread_of(subject, section, name, (low, mean, high, std), rounding)
+
+
+def _spread_of(
+    subject: Subject, section: str, name: str, numbers: tuple[float, float, float, float], rounding: float
+) -> Iterator[Finding]:
+    """Yield what is wrong with mean and deviation of one tensor, if more than rounding.
+
+    Args:
+        subject: The checkpoint.
+        section: The section it stands in.
+        name: The tensor or module.
+        numbers: Smallest element, mean, largest element, deviation.
+        rounding: Relative error, of the largest element.
+    """
+    low, mean, high, std = numbers
+    slack = _slack(low, high, rounding)
+    if mean < low - slack or mean > high + slack:
+        yield subject.find(kinds.MEAN_OUTSIDE, (section, name, "mean"), f"between {low:.6g} and {high:.6g}", mean)
+    # Dividing by n - 1 makes the deviation of two elements larger by the root of two, of more elements by less.
+    limit = (high - low) / 2
+    if std > limit * math.sqrt(2) * (1 + rounding) + slack:
+        yield subject.find(kinds.STD_ABOVE_RANGE, (section, name, "std"), f"at most {limit:.6g}, half of the range", std)
+
+
+@check(
+    kinds.SHAPE_AND_NUMEL,
+    kinds.NONFINITE_ABOVE_NUMEL,
+    kinds.SAMPLED_ABOVE_NUMEL,
+    reads=(
+        "weights.*.shape",
+        "weights.*.placement",
+        *(f"{section}.*.{name}" for section in SECTIONS for name in ("numel", "nonfinite_count", "sampled")),
+    ),
+)
+def size(subject: Subject) -> Iterator[Finding]:
+    """The number of elements is the product of the shape; no more of them are sampled, or not finite."""
+    weights = subject.table("weights")
+    if (full := weights.complete_columns("shape", "numel")) is None or tuple(map(math.prod, full[0])) != full[1]:
+        for name, shape, numel in weights.rows("shape", "numel"):
+            # A rank may give the size of its part beside the shape of the whole.
+            if math.prod(shape) != numel and _placement(weights, name) not in ("shard", "partial"):
+                yield subject.find(
+                    kinds.SHAPE_AND_NUMEL, ("weights", name, "numel"), f"{math.prod(shape)}, the product of {shape}", numel
+                )
+    for section in SECTIONS:
+        table = subject.table(section)
+        for field, kind in (("nonfinite_count", kinds.NONFINITE_ABOVE_NUMEL), ("sampled", kinds.SAMPLED_ABOVE_NUMEL)):
+            if field in table.columns and not _all_below(table.numbers(field, 0), table.numbers("numel", math.inf)):
+                for name, count, numel in table.rows(field, "numel"):
+                    if count > numel:
+                        yield subject.find(kind, (section, name, field), f"at most numel {numel}", count)
+
+
+def _all_below(parts: Sequence[float], wholes: Sequence[float]) -> bool:
+    """Tell whether no part is larger than its whole."""
+    return all(map(le, parts, wholes))
+
+
+def _placement(table: Table, name: str) -> str | None:
+    """Return what part of a tensor is described, None where nothing is said."""
+    return dict(table.recorded("placement")).get(name)
+
+
+@check(
+    kinds.WORD_WITHOUT_NONFINITE,
+    reads=tuple(f"{section}.*.{name}" for section in SECTIONS for name in ("min", "max", "nonfinite_count")),
+)
+def extremes(subject: Subject) -> Iterator[Finding]:
+    """An extreme that is NaN or infinite needs an element that is, where those were counted."""
+    for section in (*SECTIONS, "activations"):
+        table = subject.table(section)
+        for field in ("min", "max"):
+            if field in table.columns and field not in table.plain:
+                counted = {name for name, count in table.recorded("nonfinite_count") if count == 0}
+                empty = {name for name, numel in table.recorded("numel") if numel == 0}
+                for name, value in table.recorded(field):
+                    if isinstance(value, str) and name in counted - empty:
+                        place = (section, name, field)
+                        yield subject.find(kinds.WORD_WITHOUT_NONFINITE, place, "a number: nonfinite_count is 0", value)
+
+
+LARGEST = {
+    "float8_e4m3fn": 448.0,
+    "float8_e4m3fnuz": 240.0,
+    "float8_e5m2": 57344.0,
+    "float8_e5m2fnuz": 57344.0,
+    "float16": 65504.0,
+    "bfloat16": 3.3895e38,
+    "float32": 3.4029e38,
+}
+
+
+@check(
+    kinds.BEYOND_DTYPE,
+    reads=tuple(f"{section}.*.{name}" for section in (*SECTIONS, "activations") for name in ("dtype", "min", "max")),
+)
+def dtype(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+    """No element is beyond the largest number of its type (IEEE 754; OCP 8-bit floating point, 2023).
+
+    Args:
+        subject: The checkpoint.
+        rounding: Relative error of a number written with four digits.
+    """
+    smallest = min(LARGEST.values())
+    for section in (*SECTIONS, "activations"):
+        table = subject.table(section)
+        for field in ("min", "max"):
+            values = table.numbers(field, 0.0) if "dtype" in table.columns and field in table.columns else ()
+            if values and max(map(abs, _both_ends(values))) > smallest:
+                types = {name: str(kind).removeprefix("torch.") for name, kind in table.recorded("dtype")}
+                for name, value in zip(table.names, values, strict=True):
+                    limit = LARGEST.get(types.get(name, ""), math.inf)
+                    if abs(value) > limit * (1 + rounding):
+                        expected = f"within the {limit:.6g} of {types[name]}"
+                        yield subject.find(kinds.BEYOND_DTYPE, (section, name, field), expected, value)
+
+
+def _both_ends(values: Sequence[float]) -> tuple[float, float]:
+    """Return the smallest and the largest of some numbers."""
+    return min(values), max(values)

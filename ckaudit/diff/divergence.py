@@ -1,0 +1,239 @@
+"""Where two runs part: the first step at which they differ in any bit, or by more than noise explains."""
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ckaudit.contract.diff import Departure
+from ckaudit.contract.numbers import Number, to_word
+from ckaudit.diff.align import Paired, pair
+from ckaudit.diff.compared_series import EXACT, NAMES, WHOLE, is_of_machine, place_in_step
+from ckaudit.diff.noise import Stretches, quantile
+from ckaudit.diff.outlier_tensors import far_places
+from ckaudit.diff.run_pair import Both
+from ckaudit.metrics import Metric
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.run.medians import median
+from ckaudit.run.resolution import resolution
+from ckaudit.run.run import Run
+from ckaudit.run.series import Mask, Series
+
+MOST = 20
+DECIDED = "the configuration decides it"
+_Ranked = tuple[int, int, int, Departure]
+
+
+class Parting(Struct, frozen=True, kw_only=True):
+    """Where two runs part.
+
+    Attributes:
+        departures: What left the band, in order of steps, and within a step in that of cause and forward pass.
+        shared_until: Last step up to which both agree in every bit; None: they never do, or nobody can tell.
+        is_same: Whether all that both recorded agrees in every bit.
+        aside: A sentence on a difference that counts for nothing; empty: there is none.
+    """
+
+    departures: tuple[Departure, ...] = ()
+    shared_until: int | None = None
+    is_same: bool = False
+    aside: str = ""
+
+
+def parting(both: Both, *, without: Collection[Metric] = (), one_plan: bool = False, first_points: int = 3) -> Parting:
+    """Return where two runs part.
+
+    Runs whose first losses agree in every bit are the same training until their first difference: there is no noise to
+    allow for. Others are held against what noise explains.
+
+    Args:
+        both: The runs.
+        without: Numbers of the whole run that mean something else in each of the two.
+        one_plan: Whether both record the same settings and no planned learning rate: rates that part after the losses, where
+            one run holds its own, then follow the loss. That alone is no parting.
+        first_points: Losses that must agree for that; two of one seed do, two of different seeds agree in none.
+    """
+    if both.axes.axis == "step" and _begin_alike(both, first_points):
+        return _in_bits(both)
+    found = sorted((*_exact(both), *_whole(both, without)), key=lambda each: each.step)
+    if one_plan:
+        found = [_not_decided(each) if _follows_loss(both, each) else each for each in found]
+    if one_plan and len(found) == 1 and _follows_loss(both, found[0]):
+        said = f"from step {found[0].step} on the learning rates differ, and the losses did before: under the same settings"
+        return Parting(aside=f"{said} that is a schedule which follows the loss, and no change")
+    if found:
+        found += far_places(both)
+    return Parting(departures=tuple(sorted(found, key=lambda each: each.step)[:MOST]))
+
+
+def _begin_alike(both: Both, points: int, *, coarse: float = 1e-5, more: int = 10) -> bool:
+    """Tell whether the first losses agree in every bit; of a log rounded to `coarse` or worse, `more` times as many."""
+    paired = both.paired(train_loss_raw)
+    rows: Mask = np.any(paired.recorded, axis=1)
+    if not rows.any():
+        return False
+    first = paired.left[rows, 0][: points * more]
+    first = first[np.isfinite(first)]
+    rounded = len(first) > 0 and resolution(first).min() > coarse * np.abs(first).max()
+    needed = min(points * more, int(rows.sum())) if rounded else points
+    different = np.flatnonzero(np.any(paired.unequal, axis=1)[rows])
+    return int(rows.sum()) >= max(points, needed) and (not len(different) or int(different[0]) >= needed)
+
+
+def _in_bits(both: Both) -> Parting:
+    """Return the first difference of everything recorded.
+
+    What follows is told of the scalars and of one quantity of each section; of another one only where it differs before.
+    """
+    told: list[_Ranked] = []
+    other: list[_Ranked] = []
+    for path, left, right in _channels(both.left.run, both.right.run):
+        is_told = path in NAMES or ".*" not in path
+        (told if is_told else other).extend(_first_of(path, left, right, both))
+    start = min((each[0] for each in told), default=None)
+    found = sorted(told + [each for each in other if start is None or each[0] < start], key=lambda each: each[:3])
+    last = min(int(both.left.run.last_step or 0), int(both.right.run.last_step or 0))
+    until = found[0][0] - 1 if found else last
+    return Parting(departures=tuple(each[3] for each in found[:MOST]), shared_until=until, is_same=not found)
+
+
+def _first_of(path: str, left: Series, right: Series, both: Both, *, most: int = 5) -> Iterator[_Ranked]:
+    """Yield step, place in the step, place in the model and departure of the first places of a series that differ."""
+    paired = pair(left, right, both.axes)
+    cells = [(int(paired.steps[row]), column, row) for row, column in _first_unequal(paired)]
+    for step, column, row in sorted(cells)[:most]:
+        yield step, place_in_step(path), column, _departure(path, paired, row, column)
+
+
+def _channels(left: Run, right: Run) -> Iterator[tuple[str, Series, Series]]:
+    """Yield every series that both recorded, those of the machine left out."""
+    for one, two in ((left.scalars, right.scalars), (left.sections, right.sections)):
+        yield from ((path, one[path], two[path]) for path in one if path in two and not is_of_machine(path))
+
+
+def _first_unequal(paired: Paired) -> Iterator[tuple[int, int]]:
+    """Yield row and column of the first cell of each label that differs, or that only one recorded beside others."""
+    unequal = paired.unequal | paired.one_sided
+    yield from ((int(np.argmax(unequal[:, column])), int(column)) for column in np.flatnonzero(unequal.any(axis=0)))
+
+
+def _departure(path: str, paired: Paired, row: int, column: int) -> Departure:
+    name, label = NAMES.get(path, path), paired.labels[column]
+    where = None if label in (path, name) else label
+    step, place = int(paired.steps[row]), f" of {where}" if where else ""
+    left, right = paired.cell(row, column)
+    shown = ["not recorded" if value is None else f"{value:.9g}" for value in (left, right)]
+    return Departure(
+        statistic=name,
+        where=where,
+        step=step,
+        left=_word(left),
+        right=_word(right),
+        unit=paired.unit,
+        message=f"step {step}: {name}{place} is {shown[0]} in the first and {shown[1]} in the second; until then all was equal",
+    )
+
+
+def _word(value: float | None) -> Number | None:
+    return None if value is None else to_word(value)
+
+
+def _exact(both: Both, *, slack: float = 1e-6) -> Iterator[Departure]:
+    """Yield the first difference of what the configuration decides.
+
+    Args:
+        both: The runs.
+        slack: Relative difference that another order of arithmetic, or a log of seven digits, makes.
+    """
+    if both.axes.axis != "step":
+        return
+    for metric in EXACT:
+        paired = both.paired(metric)
+        size = np.maximum(np.abs(paired.left), np.abs(paired.right))
+        known = paired.finite if metric is learning_rate else paired.finite & _is_steady(paired)
+        apart = known & (np.abs(paired.left - paired.right) > slack * size)
+        if apart.any():
+            row = int(np.argmax(apart.any(axis=1)))
+            yield _exactly(metric.name, paired, row, int(np.argmax(apart[row])))
+
+
+def _follows_loss(both: Both, departure: Departure) -> bool:
+    """Tell whether a learning rate departs as one does that is lowered when the loss stands still: one run holds its own."""
+    losses, rates = both.paired(train_loss_raw), both.paired(learning_rate)
+    if departure.statistic != learning_rate.name or not losses.unequal[losses.steps < departure.step].any():
+        return False
+    row = int(np.searchsorted(rates.steps, departure.step))
+    held = [bool(row) and values[row, 0] == values[row - 1, 0] for values in (rates.left, rates.right)]
+    return held[0] != held[1]
+
+
+def _not_decided(departure: Departure) -> Departure:
+    return replace(departure, message=departure.message.replace(DECIDED, "under the same settings it follows the loss"))
+
+
+def _is_steady(paired: Paired, *, share: float = 0.9) -> Mask:
+    """Return the cells in which both are at their usual value, if they mostly are: batches with pads are of chance."""
+    made = np.isfinite(paired.left)
+    for values in (paired.left, paired.right):
+        known = values[np.isfinite(values)]
+        usual = values == (median(known) if len(known) else np.nan)
+        made &= usual & (usual.sum() >= share * len(known))
+    return np.asarray(made)
+
+
+def _exactly(name: str, paired: Paired, row: int, column: int) -> Departure:
+    left, right, step = float(paired.left[row, column]), float(paired.right[row, column]), int(paired.steps[row])
+    return Departure(
+        statistic=name,
+        step=step,
+        left=left,
+        right=right,
+        unit=paired.unit,
+        message=f"step {step}: {name} is {left:.4g} in the first and {right:.4g} in the second; {DECIDED}",
+    )
+
+
+def _whole(both: Both, without: Collection[Metric], *, share: float = 0.01) -> Iterator[Departure]:
+    """Yield where each number of the whole run leaves the band for good.
+
+    Args:
+        both: The runs.
+        without: What is left out.
+        share: Of replicas that leave it by chance, all numbers and stretches together.
+    """
+    aside = {*without, *((train_loss_raw,) if both.axes.axis == "loss" else ())}
+    for metric, seed in WHOLE.items():
+        found = None if metric in aside else both.stretches(metric, seed=seed)
+        if found is None:
+            continue
+        limit = quantile(share / len(WHOLE) / len(found.first), found.freedom)
+        row = _leaves(np.abs(found.excess) > limit)
+        if row is not None:
+            yield _left_band(metric.name, metric.unit, found, row, limit)
+
+
+def _leaves(outside: Mask, *, lasting: int = 3, among: int = 5) -> int | None:
+    """Return the first stretch outside of which `lasting` of `among` in a row are; of fewer than `among`, most."""
+    if len(outside) < among:
+        lasting, among = max(1, -(-len(outside) * lasting // among)), max(1, len(outside))
+    counts = np.lib.stride_tricks.sliding_window_view(outside, min(among, len(outside))).sum(axis=1)
+    if not (counts >= lasting).any():
+        return None
+    first = int(np.argmax(counts >= lasting))
+    return first + int(np.argmax(outside[first:]))
+
+
+def _left_band(name: str, unit: str, found: Stretches, row: int, limit: float) -> Departure:
+    left, right, band = float(found.left[row]), float(found.right[row]), float(limit * found.spread[row])
+    step = int(found.first[row])
+    return Departure(
+        statistic=name,
+        step=step,
+        left=left,
+        right=right,
+        band=band,
+        unit=unit,
+        message=f"from step {step} on {name} is {left:.4g} in the first and {right:.4g} in the second; noise explains {band:.2g}",
+    )

@@ -1,0 +1,126 @@
+"""Members of JSON objects under catalogue names: those that a writer is known for, and those with a common name."""
+
+from collections.abc import Callable, Collection, Mapping
+
+from msgspec import Struct
+
+from ckaudit.importers import name_report
+from ckaudit.importers.layers.names import place_of
+from ckaudit.importers.names import catalogue_name, factor_of, resolved, short, writable
+from ckaudit.importers.tables.jsonrows import Rows
+from ckaudit.importers.tables.numbers import Numbers, fullest, without_placeholders
+
+WRAPPERS = ("metrics/", "data/", "scalars/", "log/", "logs/")
+SCALARS_ONLY = "the log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded"
+
+
+class As(Struct, frozen=True):
+    """What a writer's member is.
+
+    Attributes:
+        name: Its catalogue name; empty: it is none, whatever it is called.
+        factor: What its values are multiplied with to be in the catalogue's unit.
+    """
+
+    name: str
+    factor: float = 1.0
+
+
+Names = Mapping[str, As]
+
+
+class Taken(Struct, frozen=True):
+    """The series of a log.
+
+    Attributes:
+        series: By catalogue name; `step` among them where a member says it.
+        keys: The member each of them came from.
+        notes: What was taken, and what was left out.
+        layers: Statistics of single tensors and layers, by their own names without a wrapper's.
+    """
+
+    series: dict[str, Numbers]
+    keys: Mapping[str, str]
+    notes: list[str]
+    layers: dict[str, Numbers]
+
+
+def mapped_keys(columns: Mapping[str, str]) -> dict[str, str]:
+    """Return what the user mapped with dots and with slashes between nested names, the slashed one by the one given."""
+    return {spelt: key for key in columns.values() for spelt in (key, key.replace(".", "/"))}
+
+
+def is_wanted(columns: Mapping[str, str], names: Names) -> Callable[[str], bool]:
+    """Return a function that tells whether a member's numbers are needed."""
+    mapped = mapped_keys(columns)
+    return lambda key: key in mapped or bool(name_of(key, names)) or is_of_layer(key, names)
+
+
+def is_of_layer(key: str, names: Names) -> bool:
+    """Tell whether a member is a statistic of one tensor or layer."""
+    return key not in names and place_of(_unwrapped(key)) is not None
+
+
+def _unwrapped(key: str) -> str:
+    return next((key.removeprefix(each) for each in WRAPPERS if key.startswith(each)), key)
+
+
+def name_of(key: str, names: Names) -> str:
+    """Return the catalogue name of a member; empty: there is none. A member that only wraps others does not count."""
+    if key in names:
+        return names[key].name
+    return writable(catalogue_name(key) or catalogue_name(_unwrapped(key)) or "")
+
+
+def taken(rows: Rows, columns: Mapping[str, str], names: Names, *, silent: Collection[str] = ()) -> Taken:
+    """Return the series of a log.
+
+    Args:
+        rows: What was read.
+        columns: Members that the user mapped, by catalogue name.
+        names: What the writer's members are.
+        silent: Members that nobody misses.
+
+    Raises:
+        UsageError: Where `columns` names what is not there.
+    """
+    mapped = _resolved(rows, columns)
+    choices: dict[str, list[str]] = {}
+    for key in rows.keys:
+        if key not in mapped.values() and key in rows.columns and (name := name_of(key, names)):
+            choices.setdefault(name, []).append(key)
+    choices |= {name: [key] for name, key in mapped.items()}
+    keys, series, notes = {}, {}, []
+    for name, candidates in choices.items():
+        key = _fullest(candidates, rows)
+        factor = names[key].factor if key in names and key not in mapped.values() else factor_of(key)
+        values = rows.columns[key]
+        keys[name], series[name] = key, values if factor == 1 else values.times(factor)
+        if name != "step" and (real := without_placeholders(values)) is not None:
+            notes.append(f"NaN in {short(key)} stands between numbers all along: read as not recorded")
+            series[name] = real
+    offered = {key for candidates in choices.values() for key in candidates}
+    layers = {_unwrapped(key): rows.columns[key] for key in rows.columns if key not in offered and is_of_layer(key, names)}
+    known = {*silent, *names, *(key for key in rows.keys if is_of_layer(key, names))}
+    return Taken(series, keys, [*_said(rows, keys, choices, known), *notes], layers)
+
+
+def _resolved(rows: Rows, columns: Mapping[str, str]) -> dict[str, str]:
+    spelt = {name: key if key in rows.keys else key.replace(".", "/") for name, key in columns.items()}
+    for name, key in spelt.items():
+        if key not in rows.keys:
+            spelt[name] = columns[name]
+    return {name: rows.keys[position] for name, position in resolved(spelt, rows.keys).items()}
+
+
+def _fullest(candidates: list[str], rows: Rows) -> str:
+    return candidates[fullest(range(len(candidates)), {at: rows.columns[key] for at, key in enumerate(candidates)})]
+
+
+def _said(rows: Rows, keys: Mapping[str, str], choices: Mapping[str, list[str]], known: Collection[str]) -> list[str]:
+    notes = name_report.taken(keys)
+    for name, candidates in choices.items():
+        if len(candidates) > 1:
+            notes.append(name_report.could_be(name, [key for key in candidates if key != keys[name]]))
+    offered = {key for candidates in choices.values() for key in candidates}
+    return notes + name_report.left_out([key for key in rows.keys if key not in offered and key not in known])

@@ -1,0 +1,245 @@
+"""Lines of a text log put together: several lines of one step, starts again, and several runs in one file.
+
+A log is written in the order of time. Where its steps go back, the training was started again: from a checkpoint, which makes
+a session of the same run, or from the beginning, which makes another run.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from ckaudit.contract.fast_jsonl import LineTable
+from ckaudit.importers.tables.numbers import Numbers, nothing
+from ckaudit.importers.text.line_patterns import NO_RANK, Ints
+from ckaudit.importers.text.line_reader import Rows
+
+HELPER = "."  # columns whose names begin so serve the reading only
+FEW_ROWS = 10  # a start that ended after so few lines left nothing to judge
+
+
+class Part(Struct):
+    """The lines of one start, its steps rising.
+
+    Attributes:
+        rows: The lines, those of one step joined.
+        resumed: The step it was started again from, as far as the log tells.
+    """
+
+    rows: Rows
+    resumed: int | None = None
+
+
+class TextRun(Struct):
+    """One run of a log.
+
+    Attributes:
+        parts: Its starts, in the order of time.
+        notes: How its lines came together.
+    """
+
+    parts: list[Part]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def first_line(self) -> int:
+        """Number of the first line of a step."""
+        return int(self.parts[0].rows.origin.lines.min())
+
+    @property
+    def last_line(self) -> int:
+        """Number of the last line of a step."""
+        return int(self.parts[-1].rows.origin.lines.max())
+
+
+def runs_of(rows: Rows, starts: Sequence[int], resumes: Mapping[int, int]) -> list[TextRun]:
+    """Split the lines of a log into runs and their starts.
+
+    Args:
+        rows: Lines of steps, with their columns by catalogue name.
+        starts: Numbers of the lines on which the program says that it starts, or loads a checkpoint.
+        resumes: Number of the line that tells of a checkpoint being loaded, and its step.
+    """
+    rows, notes = _one_rank(rows)
+    rows, replaced = joined(rows, apart=starts)
+    cuts = _cuts(rows, starts)
+    bounds = [0, *cuts, len(rows.steps)]
+    pieces = [rows.at(np.arange(begin, end)) for begin, end in pairwise(bounds)] if cuts else [rows]
+    runs: list[TextRun] = []
+    for piece in pieces:
+        resumed = _resumed(piece, runs[-1].last_line if runs else 0, resumes)
+        if not runs or (resumed is None and _from_the_beginning(piece, runs[-1])):
+            runs.append(TextRun([Part(piece)]))
+        else:
+            runs[-1].parts.append(Part(piece, resumed))
+    runs = _without_false_starts(runs)
+    for run in runs:
+        run.parts = [_in_order(part, run.notes) for part in run.parts]
+        run.notes += _notes_on_parts(run)
+    _note_copies(runs)
+    if replaced:
+        notes.append(f"{replaced:,} values stand twice at one step: the later one was taken")
+    runs[0].notes = [*notes, *runs[0].notes]
+    return runs
+
+
+def joined(rows: Rows, *, apart: Sequence[int] = ()) -> tuple[Rows, int]:
+    """Join neighbouring lines of one step; of a value that stands twice the later one is taken.
+
+    Args:
+        rows: Lines of steps.
+        apart: Numbers of lines over which nothing is joined.
+
+    Returns:
+        The lines, and how many values were replaced by others.
+    """
+    if not len(rows.steps):
+        return rows, 0
+    first = np.concatenate([[True], rows.steps[1:] != rows.steps[:-1]])
+    after = np.searchsorted(rows.origin.lines, np.array(apart, np.int64))
+    first[after[after < len(first)]] = True
+    if first.all():
+        return rows, 0
+    group = np.cumsum(first) - 1
+    size = int(group[-1]) + 1
+    replaced = 0
+    columns = {}
+    for name, column in rows.columns.items():
+        at = group[column.recorded]
+        values, known = np.full(size, np.nan), np.zeros(size, bool)
+        values[at] = column.values[column.recorded]
+        known[at] = True
+        given, kept = column.values[column.recorded], values[at]
+        replaced += int(((given != kept) & ~(np.isnan(given) & np.isnan(kept))).sum())
+        columns[name] = Numbers(values, known)
+    return Rows(rows.steps[first], rows.origin.at(first), columns), replaced
+
+
+def table_of(run: TextRun) -> LineTable:
+    """Return the lines of a run as columns, each start a session."""
+    filled = (name for part in run.parts for name, column in part.rows.columns.items() if column.recorded.any())
+    names = [name for name in dict.fromkeys(filled) if not name.startswith(HELPER)]
+    empty = [nothing(len(part.rows.steps)) for part in run.parts]
+    columns = [[part.rows.columns.get(name, gap) for part, gap in zip(run.parts, empty, strict=True)] for name in names]
+    shape = len(names), sum(len(part.rows.steps) for part in run.parts)
+    known = np.array([np.concatenate([part.recorded for part in parts]) for parts in columns], bool).reshape(shape)
+    values = np.array([np.concatenate([part.values for part in parts]) for parts in columns], np.float64).reshape(shape)
+    steps = np.concatenate([part.rows.steps for part in run.parts])
+    sessions = np.repeat(np.arange(len(run.parts)), [len(part.rows.steps) for part in run.parts])
+    kept = known.any(axis=0)
+    values, known = values[:, kept], known[:, kept]
+    return LineTable(steps[kept], sessions[kept], tuple(names), values, None if known.all() else known, {})
+
+
+def _one_rank(rows: Rows) -> tuple[Rows, list[str]]:
+    """Leave out the lines of ranks that say the same steps again."""
+    ranks = rows.origin.ranks
+    known, counts = np.unique(ranks[ranks != NO_RANK], return_counts=True)
+    if len(known) < 2:
+        return rows, []
+    chosen = int(known[counts.argmax()])
+    own, others = rows.steps[ranks == chosen], rows.steps[(ranks != chosen) & (ranks >= 0)]
+    if np.isin(others, own).mean() <= 0.5:
+        return rows, []  # it is another rank that logs after a restart
+    keep = (ranks == chosen) | (ranks < 0)
+    return rows.kept(keep), [
+        f"{len(known):,} ranks log the same steps: the {int(keep.sum()):,} lines of rank {chosen} were taken"
+    ]
+
+
+def _cuts(rows: Rows, starts: Sequence[int]) -> list[int]:
+    """Return the rows at which a start begins: where steps go back and say again what was said, or the log tells of one."""
+    told = {int(at) for at in np.searchsorted(rows.origin.lines, np.array(starts, np.int64)) if 0 < at < len(rows.steps)}
+    back = (np.flatnonzero(np.diff(rows.steps) <= 0) + 1).tolist()
+    reached = {name: _reached(rows.steps, column) for name, column in rows.columns.items()} if back else {}
+    again = {
+        at
+        for at in back
+        if any(rows.columns[name].recorded[at] and past[at - 1] >= rows.steps[at] for name, past in reached.items())
+    }
+    return sorted(told | again)
+
+
+def _reached(steps: Ints, column: Numbers) -> Ints:
+    """Return for each row the last step up to it at which the column holds a value, -1 before the first: shape (N,)."""
+    at = np.maximum.accumulate(np.where(column.recorded, np.arange(len(steps)), -1))
+    return np.where(at >= 0, steps[at], -1)
+
+
+def _resumed(piece: Rows, after: int, resumes: Mapping[int, int]) -> int | None:
+    """Return the step of the last checkpoint that was loaded between the piece before and this one."""
+    found = [step for line, step in resumes.items() if after < line < piece.origin.lines[0]]
+    return found[-1] if found else None
+
+
+def _from_the_beginning(piece: Rows, run: TextRun) -> bool:
+    """Tell whether a piece begins where the run began, and that is the beginning of a training."""
+    return _is_beginning(run.parts[0].rows.steps) and _is_beginning(piece.steps)
+
+
+def _is_beginning(steps: Ints) -> bool:
+    """Tell whether the first step is no further from 0 than two lines are from each other."""
+    apart = np.diff(steps)
+    return bool(steps[0] <= max(1, apart[apart > 0].min(initial=int(steps[0])) if len(steps) > 1 else 1))
+
+
+def _without_false_starts(runs: list[TextRun]) -> list[TextRun]:
+    """Leave out starts that ended after a few lines, where the next one went on."""
+    kept = [run for run, later in pairwise(runs) if not _is_false_start(run, later)]
+    left = len(runs) - 1 - len(kept)
+    runs = [*kept, runs[-1]]
+    if left:
+        runs[-1].notes.append(f"{left:,} starts that ended within {FEW_ROWS} lines were left out: the training began again")
+    return runs
+
+
+def _is_false_start(run: TextRun, later: TextRun) -> bool:
+    return len(run.parts) == 1 and len(run.parts[0].rows.steps) <= FEW_ROWS < len(later.parts[0].rows.steps)
+
+
+def _note_copies(runs: Sequence[TextRun]) -> None:
+    """Say where a run says line by line what the one before says, as where a log was written to one file twice."""
+    for number, (before, run) in enumerate(pairwise(runs), 1):
+        if _same(run, before):
+            run.notes.append(f"it says line by line what run {number} says: the file may hold one log twice")
+
+
+def _same(one: TextRun, other: TextRun) -> bool:
+    if len(one.parts) != len(other.parts):
+        return False
+    mine, yours = table_of(one), table_of(other)
+    return (
+        mine.names == yours.names
+        and np.array_equal(mine.steps, yours.steps)
+        and np.array_equal(mine.values, yours.values, equal_nan=True)
+    )
+
+
+def _in_order(part: Part, notes: list[str]) -> Part:
+    """Sort lines in that stand below their place."""
+    rows = part.rows
+    order = np.argsort(rows.steps, kind="stable")
+    if (order[1:] > order[:-1]).all():
+        return part
+    notes.append(
+        f"{int((np.diff(rows.steps) < 0).sum()):,} lines stand below their place in the order of steps: they were sorted in"
+    )
+    return replace(part, rows=joined(rows.at(order))[0])
+
+
+def _notes_on_parts(run: TextRun) -> list[str]:
+    """Say where the run was started again, and whether the steps that were trained twice say the same."""
+    notes = []
+    for before, part in pairwise(run.parts):
+        end, begin = int(before.rows.steps[-1]), int(part.rows.steps[0])
+        where = f"started again in line {int(part.rows.origin.lines[0]):,}, from step {end:,} to {begin:,}"
+        if begin > end:
+            notes.append(f"{where}: it goes on")
+        else:
+            twice = np.isin(part.rows.steps, before.rows.steps)
+            notes.append(f"{where}: {int(twice.sum()):,} steps stand there again, and the later ones hold")
+    if len(notes) > 5:
+        notes = [*notes[:4], f"started again {len(notes) - 4:,} more times"]
+    return notes

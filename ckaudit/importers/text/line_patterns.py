@@ -1,0 +1,177 @@
+"""Forms of log lines: what is the same in each line that a program prints, learnt from the first of them."""
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import repeat
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct, field
+from numpy.typing import NDArray
+
+from ckaudit.importers.tables.numbers import Numbers
+from ckaudit.importers.tables.parse_number import number
+from ckaudit.importers.text.prefix import mark_of, time_span, unix_times
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+NO_RANK = -1
+_NUMBER = r"[-+.\deEnaifNAIF]++"
+_WORD = {" ": r"[^\s|]++", "|": r"[^\s|]++", "": r"[^\s|]++", ",": r"[^\s,]++"}  # by what follows; it is found faster
+
+
+class Cell(NamedTuple):
+    """One value of a line: what it is called, and where its text stands."""
+
+    key: str
+    start: int
+    end: int
+
+
+class Origin(NamedTuple):
+    """Where lines come from, shape (N,) each: their numbers, ranks (-1: not told) and times (NaN: not told)."""
+
+    lines: Ints
+    ranks: Ints
+    times: Floats
+
+    def at(self, places: Ints | Mask) -> "Origin":
+        """Return those of some lines."""
+        return Origin(self.lines[places], self.ranks[places], self.times[places])
+
+
+class Form(Struct):
+    """Lines that differ in their values only.
+
+    Attributes:
+        keys: What the values that are taken are called, in their order.
+        others: What those are called that were not wanted.
+        start: Where it began in the line it was learnt from.
+        match: Returns the texts of the values where a line, from a position on, is of this form.
+        closed: Something stands behind the last value, so that a line cut short cannot be of this form.
+        texts: Those of the values of each line since the last `flush`.
+        numbers: Numbers of these lines.
+        prefixes: What stands before each, if anything does.
+        origins: Where the lines come from, a piece per flush.
+        columns: Values by key, a piece per flush.
+        last: Text of the last value that was flushed.
+    """
+
+    keys: tuple[str, ...]
+    others: tuple[str, ...]
+    start: int
+    match: Callable[[str, int], "re.Match[str] | None"]
+    closed: bool
+    texts: list[tuple[str, ...]] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    prefixes: list[str] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
+    columns: dict[str, list[Numbers]] = field(default_factory=dict)
+    last: str = ""
+
+    def take(self, number: int, prefix: str, texts: tuple[str, ...]) -> None:
+        """Take a line."""
+        self.texts.append(texts)
+        self.numbers.append(number)
+        self.prefixes.append(prefix)
+
+    def take_all(self, numbers: Sequence[int], lines: Sequence[str]) -> tuple[Sequence[int], Sequence[str]]:
+        """Take the lines that are of this form where the first one was, and return the others."""
+        found = list(map(self.match, lines, repeat(self.start)))
+        missing = found.count(None)
+        if missing == len(found):
+            return numbers, lines
+        self.texts += [match.groups() for match in found if match is not None]
+        pairs = list(zip(numbers, lines, found, strict=True)) if missing else []
+        self.numbers += [number for number, _, match in pairs if match is not None] if missing else numbers
+        own = [line for _, line, match in pairs if match is not None] if missing else lines
+        self.prefixes += [line[: self.start] for line in own] if self.start else [""] * len(own)
+        rest = [(number, line) for number, line, match in pairs if match is None]
+        return [number for number, _ in rest], [line for _, line in rest]
+
+    def flush(self) -> None:
+        """Turn the lines taken so far to numbers."""
+        if not self.texts:
+            return
+        self.last = self.texts[-1][-1]
+        self.origins.append(_origin(self.numbers, self.prefixes))
+        pairs = [*zip(self.keys, zip(*self.texts, strict=True), strict=True)]
+        for key, column in dict(reversed(pairs)).items():  # of a key that stands twice in a line the first one counts
+            self.columns.setdefault(key, []).append(_column(column))
+        for each in (self.texts, self.numbers, self.prefixes):
+            each.clear()
+
+
+def learnt(line: str, start: int, cells: Sequence[Cell], wanted: Callable[[str], bool]) -> Form:
+    """Return the form of a line from `start` on, given its values.
+
+    Args:
+        line: The line.
+        start: Where its form begins.
+        cells: Its values, in the order in which they stand there.
+        wanted: Tells which keys are to be taken; so is the last value of a line that nothing closes.
+
+    >>> form = learnt("step 1: loss 2.5", 0, [Cell("step", 5, 6), Cell("loss", 13, 16)], lambda key: True)
+    >>> form.match("step 20: loss nan", 0).groups()
+    ('20', 'nan')
+    """
+    rest = line[cells[-1].end :].rstrip()
+    taken = [wanted(cell.key) or (cell is cells[-1] and not rest) for cell in cells]
+    parts, at = [], start
+    for cell, is_taken in zip(cells, taken, strict=True):
+        value = _WORD.get(line[cell.end : cell.end + 1], _NUMBER)
+        parts += [_between(line[at : cell.start], first=at == start), f"({value})" if is_taken else value]
+        at = cell.end
+    pattern = re.compile("".join([*parts, _between(rest, first=False), r"\s*\Z"]))
+    keys = tuple(cell.key for cell, is_taken in zip(cells, taken, strict=True) if is_taken)
+    others = tuple(cell.key for cell in cells if not wanted(cell.key))
+    return Form(keys, others, start, pattern.match, bool(rest))
+
+
+def joined(origins: Sequence[Origin]) -> Origin:
+    """Return the origins one after the other."""
+    nowhere = Origin(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+    lines, ranks, times = zip(nowhere, *origins, strict=True)
+    return Origin(np.concatenate(lines), np.concatenate(ranks), np.concatenate(times))
+
+
+def unlearnt(keys: tuple[str, ...]) -> Form:
+    """Return a form that no line matches, for values found otherwise."""
+    return Form(keys, (), 0, re.compile(r"(?!)").match, closed=False)
+
+
+def _between(text: str, *, first: bool) -> str:
+    """Return a pattern for what stands between two values; values are padded with blanks to line up."""
+    inner = re.escape(text.strip(" "))
+    if not inner:
+        return " *+" if text else ""
+    before = "" if first or not text.startswith(" ") else " *+"
+    return f"{before}{inner} *+" if text.endswith(" ") else f"{before}{inner}"
+
+
+def _column(texts: Sequence[str]) -> Numbers:
+    size = len(texts)
+    with suppress(ValueError):
+        if texts.count(texts[0]) == size:
+            return Numbers(np.full(size, float(texts[0])), np.ones(size, bool))
+        return Numbers(np.fromiter(map(float, texts), np.float64, size), np.ones(size, bool))
+    values = [number(text.replace(",", "")) for text in texts]
+    known = np.array([value is not None for value in values], bool)
+    return Numbers(np.array([np.nan if value is None else value for value in values], np.float64), known)
+
+
+def _origin(numbers: Sequence[int], prefixes: Sequence[str]) -> Origin:
+    size = len(numbers)
+    lines = np.fromiter(numbers, np.int64, size)
+    begin, end = time_span(prefixes[0])
+    same = {prefix[:begin] + prefix[end:] for prefix in prefixes} if end else set(prefixes)
+    if len(same) == 1:
+        mark = mark_of(prefixes[0])
+        times = unix_times([prefix[begin:end] for prefix in prefixes]) if end else np.full(size, np.nan)
+        return Origin(lines, np.full(size, NO_RANK if mark.rank is None else mark.rank), times)
+    marks = [mark_of(prefix) for prefix in prefixes]
+    ranks = np.array([NO_RANK if mark.rank is None else mark.rank for mark in marks], np.int64)
+    return Origin(lines, ranks, np.array([np.nan if mark.time is None else mark.time for mark in marks], np.float64))

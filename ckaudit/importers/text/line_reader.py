@@ -1,0 +1,233 @@
+"""One pass over a text log: lines of a step become columns of numbers, and of all others the telling ones are kept."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.importers.tables.numbers import Numbers, nothing
+from ckaudit.importers.tables.parse_number import MAX_STEP
+from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, Sighting, sighting, telling
+from ckaudit.importers.text.line_patterns import Cell, Floats, Form, Ints, Mask, Origin, joined, learnt, unlearnt
+from ckaudit.importers.text.prefix import MAX_LINE, Mark, blocks, mark_of, prefix_end
+
+MAX_FORMS = 64
+CHUNK_LINES = 2**8  # what is made of so many stays in the processor's cache
+MAX_FACTS = 10_000
+
+
+class Fact(Struct, frozen=True):
+    """What a line says of the run as a whole.
+
+    Attributes:
+        line: Its number.
+        key: Of what.
+        value: As it stands there.
+        mark: Who wrote the line and when.
+    """
+
+    line: int
+    key: str
+    value: str
+    mark: Mark
+
+
+class Dialect(Struct, frozen=True):
+    """How one program writes its log.
+
+    Attributes:
+        name: The format, as a user would call it.
+        hints: A line of a step holds one of these words.
+        cells: Returns the values of a line whose text begins at a position, None where it is no line of a step. One of
+            them is called "step" or "iter".
+        wanted: Tells which keys are taken.
+        derived: Tells which of the others follow from those, so that nothing need be said of them.
+        needles: A line with a fact holds one of these words.
+        facts: Returns the facts of the text of a line.
+    """
+
+    name: str
+    hints: tuple[str, ...]
+    cells: Callable[[str, int], Sequence[Cell] | None]
+    wanted: Callable[[str], bool]
+    derived: Callable[[str], bool]
+    needles: tuple[str, ...]
+    facts: Callable[[str], Iterable[tuple[str, str]]]
+
+
+class Rows(Struct):
+    """Lines of steps in the order of the log, N of them.
+
+    Attributes:
+        steps: Shape (N,).
+        origin: Where they come from.
+        columns: Values by key, shape (N,) each.
+    """
+
+    steps: Ints
+    origin: Origin
+    columns: dict[str, Numbers]
+
+    def kept(self, mask: Mask) -> "Rows":
+        """Return the rows that `mask`, shape (N,), picks."""
+        return self if mask.all() else self.at(np.flatnonzero(mask))
+
+    def at(self, places: Ints) -> "Rows":
+        """Return the rows at `places`, in their order."""
+        columns = {key: each.at(places) for key, each in self.columns.items()}
+        return Rows(self.steps[places], self.origin.at(places), columns)
+
+
+class Scan(Struct):
+    """What a log holds.
+
+    Attributes:
+        rows: Its lines of steps.
+        facts: What other lines say of the run, in the order of the log.
+        sightings: Lines that tell of an error, in the order of the log.
+        lines: How many lines there are.
+        notes: What could not be read.
+        unwanted: Keys that were not taken.
+    """
+
+    rows: Rows
+    facts: list[Fact]
+    sightings: list[Sighting]
+    lines: int
+    notes: list[str]
+    unwanted: list[str]
+
+
+def scan(data: bytes, dialect: Dialect) -> Scan:
+    """Read a log once, from its first line to its last."""
+    scanner = _Scanner(dialect)
+    lines = 0
+    for block in blocks(data):
+        scanner.take(block.first, block.lines)
+        lines = block.first + len(block.lines) - 1
+        if block.torn is not None:
+            lines += 1
+            scanner.take_torn(lines, block.torn)
+    return Scan(scanner.rows(), scanner.facts, scanner.sightings, lines, scanner.notes, scanner.unwanted)
+
+
+class _Scanner:
+    """Takes lines; a line of a form that was seen before costs one match."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.forms: list[Form] = []
+        self.facts: list[Fact] = []
+        self.sightings: list[Sighting] = []
+        self.notes: list[str] = []
+        self._dialect = dialect
+        self._form = unlearnt(())
+        self._odd: dict[tuple[str, ...], Form] = {}
+
+    @property
+    def unwanted(self) -> list[str]:
+        """Keys that were not taken, in the order of the log."""
+        return list(dict.fromkeys(key for form in self.forms for key in form.others))
+
+    def take(self, first: int, lines: Sequence[str]) -> None:
+        """Take the lines of a block."""
+        for begin in range(0, len(lines), CHUNK_LINES):
+            chunk = lines[begin : begin + CHUNK_LINES]
+            self._take_chunk(range(first + begin, first + begin + len(chunk)), chunk)
+
+    def _take_chunk(self, numbers: Sequence[int], lines: Sequence[str]) -> None:
+        for form in self.forms:
+            numbers, lines = form.take_all(numbers, lines)
+        self._look_at([(number, line) for number, line in zip(numbers, lines, strict=True) if not self._takes(number, line)])
+        self._flush()
+
+    def take_torn(self, number: int, line: str) -> None:
+        """Take a last line without a line end, if it shows that nothing of it is missing."""
+        before = len(self.forms)
+        if not self._takes(number, line):
+            self._look_at([(number, line)])
+        elif before and (len(self.forms) > before or not (self._form.closed or self._is_whole())):
+            for each in (self._form.texts, self._form.numbers, self._form.prefixes):
+                each.clear()
+            self.notes.append(f"the last line, {number:,}, has no line end and may have been cut: it was left out")
+        self._flush()
+
+    def rows(self) -> Rows:
+        """Return all lines of steps taken so far."""
+        forms = [form for form in [*self.forms, *self._odd.values()] if form.origins]
+        pieces = [piece for form in forms for piece in form.origins]
+        origin = joined(pieces)
+        columns = _placed(forms)
+        steps = _steps(columns, len(origin.lines))
+        with np.errstate(invalid="ignore"):
+            good = (steps >= 0) & (steps <= MAX_STEP) & (steps == np.floor(steps))
+        if not good.all():
+            self.notes.append(f"{int((~good).sum()):,} lines have no whole step of 0 or more and were left out")
+        rows = Rows(np.where(good, steps, 0).astype(np.int64), origin, columns).kept(good)
+        order = np.argsort(rows.origin.lines, kind="stable")
+        return rows if (order[1:] > order[:-1]).all() else rows.at(order)
+
+    def _takes(self, number: int, line: str) -> bool:
+        """Take a line of a step that is not of the form of the one before; tell whether it is a line of a step at all."""
+        if len(line) > MAX_LINE or not any(hint in line for hint in self._dialect.hints):
+            return False
+        start = prefix_end(line)
+        for form in reversed(self.forms):
+            if (found := form.match(line, start)) is not None:
+                form.take(number, line[:start], found.groups())
+                self._form = form
+                return True
+        cells = self._dialect.cells(line, start)
+        if not cells:
+            return False
+        if len(self.forms) < MAX_FORMS:
+            self._form = form = learnt(line, start, cells, self._dialect.wanted)
+            self.forms.append(form)
+        else:
+            cells = [cell for cell in cells if self._dialect.wanted(cell.key)]
+            keys = tuple(cell.key for cell in cells)
+            form = self._odd.setdefault(keys, unlearnt(keys))
+        taken = (line[cell.start : cell.end] for cell in cells if cell.key in form.keys)
+        form.take(number, line[:start], tuple(taken))
+        return True
+
+    def _look_at(self, others: Sequence[tuple[int, str]]) -> None:
+        """Look for facts and errors in lines of no step."""
+        for number, line in telling(others, self._dialect.needles):
+            start = prefix_end(line)
+            for key, value in self._dialect.facts(line[start : start + MAX_LINE]) if len(self.facts) < MAX_FACTS else ():
+                self.facts.append(Fact(number, key, value, mark_of(line[:start])))
+        for number, line in telling(others, NEEDLES) if len(self.sightings) < MAX_SIGHTINGS else ():
+            if (seen := sighting(number, line)) is not None:
+                self.sightings.append(seen)
+
+    def _flush(self) -> None:
+        for form in (*self.forms, *self._odd.values()):
+            form.flush()
+
+    def _is_whole(self) -> bool:
+        """Tell whether the last value of the last line has as many decimals as that of the line before, of the same form."""
+        last, before = self._form.texts[-1][-1], self._form.last
+        return bool(before) and len(last.partition(".")[2]) == len(before.partition(".")[2])
+
+
+def _steps(columns: dict[str, Numbers], size: int) -> Floats:
+    """Return the step of each row, whichever of its two names stands in its line."""
+    steps = np.full(size, np.nan)
+    for name in ("step", "iter"):
+        if name in columns:
+            steps[columns[name].recorded] = columns[name].values[columns[name].recorded]
+    columns.pop("step", None)
+    return steps
+
+
+def _placed(forms: Sequence[Form]) -> dict[str, Numbers]:
+    """Return the columns of all forms, the forms one after the other."""
+    sizes = [sum(len(origin.lines) for origin in form.origins) for form in forms]
+    columns: dict[str, Numbers] = {}
+    for form, size, begin in zip(forms, sizes, np.cumsum([0, *sizes]), strict=False):
+        for key, parts in form.columns.items():
+            if key not in columns:
+                columns[key] = nothing(sum(sizes))
+            columns[key].values[begin : begin + size] = np.concatenate([part.values for part in parts])
+            columns[key].recorded[begin : begin + size] = np.concatenate([part.recorded for part in parts])
+    return columns

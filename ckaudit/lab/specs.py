@@ -1,0 +1,221 @@
+"""What the lab can train: faults with their truth, healthy controls, and the experiments of the curriculum."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from ckaudit.lab.change import Change
+from ckaudit.lab.labels import SYMPTOMS, TRUTHS
+
+Family = Literal["gpt", "moe", "llama", "lstm", "mlp", "cnn"]
+Group = Literal["optimization", "code", "initialization", "model", "data", "numerics", "resume", "system", "records"]
+
+
+class Amount(Struct, frozen=True):
+    """How a change is made in one split: from which step on, and how strongly."""
+
+    onset: int = 0
+    strength: float = 1.0
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """One fault.
+
+    Attributes:
+        name: Name of its class, in words_with_underscores.
+        title: The docstring's first sentence.
+        story: The whole docstring: how it is injected and what it should show.
+        change: Makes the fault.
+        group: What kind of mistake it is.
+        truth: The cause, one of `TRUTHS`.
+        acceptable: At most two other causes that a good engineer might name.
+        symptoms: Rules, of `SYMPTOMS`, one of which must find it at or after the onset.
+        consequences: Further rules that may find what follows from it.
+        place: Patterns of tensors, modules or layers one of which must be named; empty: there is no place.
+        dev: How it is made in the runs that thresholds are tuned on.
+        test: How it is made in the runs that are only scored.
+        detectable: Steps after the onset when it can first be seen.
+        family: The kind of model it is shown on.
+        harmless: Whether it has no consequence, so that a note is all it deserves.
+    """
+
+    name: str
+    title: str
+    story: str
+    change: type[Change]
+    group: Group
+    truth: str
+    acceptable: tuple[str, ...]
+    symptoms: tuple[str, ...]
+    consequences: tuple[str, ...]
+    place: tuple[str, ...]
+    dev: Amount
+    test: Amount
+    detectable: int
+    family: Family
+    harmless: bool
+
+
+class Control(Struct, frozen=True, kw_only=True):
+    """A healthy training that looks ill.
+
+    Attributes:
+        name: Name of its class, in words_with_underscores.
+        title: The docstring's first sentence.
+        story: The whole docstring: what makes it look ill, and why it is not.
+        change: Makes it.
+        family: The kind of model it is shown on.
+        expected: Rules that may find something here and be right.
+    """
+
+    name: str
+    title: str
+    story: str
+    change: type[Change]
+    family: Family
+    expected: tuple[str, ...]
+
+
+class Experiment(Struct, frozen=True, kw_only=True):
+    """One experiment of the curriculum: a few trainings that differ in one thing, and what to look at.
+
+    Attributes:
+        name: Its name.
+        id: EXP-1 to EXP-12.
+        title: The docstring's first sentence.
+        story: The whole docstring.
+        arms: Name of each training and the change that makes it.
+        look: Metrics that its page compares, each alone or with a pattern of its labels, as in gradient_norm/blocks.1.*.
+        steps: Steps at which they are compared.
+        family: The kind of model.
+    """
+
+    name: str
+    id: str
+    title: str
+    story: str
+    arms: Mapping[str, Change]
+    look: tuple[str, ...]
+    steps: tuple[int, ...]
+    family: Family
+
+
+_FAULTS: dict[str, Fault] = {}
+_CONTROLS: dict[str, Control] = {}
+_EXPERIMENTS: dict[str, Experiment] = {}
+
+
+def fault(
+    name: str,
+    *,
+    group: Group,
+    truth: str,
+    symptoms: tuple[str, ...],
+    acceptable: tuple[str, ...] = (),
+    consequences: tuple[str, ...] = (),
+    place: tuple[str, ...] = (),
+    dev: Amount = Amount(),  # noqa: B008  it is frozen
+    test: Amount = Amount(),  # noqa: B008
+    detectable: int = 10,
+    family: Family = "gpt",
+    harmless: bool = False,
+) -> Callable[[type[Change]], type[Change]]:
+    """Enter a change into the catalogue of faults under a name; see `Fault` for what is said of it."""
+    _check_words(truth, acceptable, symptoms + consequences)
+
+    def enter(change: type[Change]) -> type[Change]:
+        title, story = _read(change)
+        _FAULTS[name] = Fault(
+            name=name,
+            title=title,
+            story=story,
+            change=change,
+            group=group,
+            truth=truth,
+            acceptable=acceptable,
+            symptoms=symptoms,
+            consequences=consequences,
+            place=place,
+            dev=dev,
+            test=test,
+            detectable=detectable,
+            family=family,
+            harmless=harmless,
+        )
+        return change
+
+    return enter
+
+
+def control(name: str, *, family: Family = "gpt", expected: tuple[str, ...] = ()) -> Callable[[type[Change]], type[Change]]:
+    """Enter a change into the catalogue of healthy trainings that look ill under a name; see `Control`."""
+    _check_words(None, (), expected)
+
+    def enter(change: type[Change]) -> type[Change]:
+        title, story = _read(change)
+        _CONTROLS[name] = Control(name=name, title=title, story=story, change=change, family=family, expected=expected)
+        return change
+
+    return enter
+
+
+def experiment(
+    id: str,  # noqa: A002  the mission's word
+    *,
+    look: tuple[str, ...],
+    steps: tuple[int, ...] = (1, 10, 30, 50, 100, 125),
+    family: Family = "gpt",
+) -> Callable[[Callable[[], Mapping[str, Change]]], Experiment]:
+    """Enter a function that returns the arms of an experiment into the curriculum; see `Experiment`."""
+
+    def enter(arms: Callable[[], Mapping[str, Change]]) -> Experiment:
+        title, story = _read(arms)
+        made = Experiment(name=arms.__name__, id=id, title=title, story=story, arms=arms(), look=look, steps=steps, family=family)
+        _EXPERIMENTS[made.name] = made
+        return made
+
+    return enter
+
+
+def faults() -> dict[str, Fault]:
+    """Return every fault by name, sorted."""
+    _walk("faults")
+    return dict(sorted(_FAULTS.items()))
+
+
+def controls() -> dict[str, Control]:
+    """Return every control by name, sorted."""
+    _walk("controls")
+    return dict(sorted(_CONTROLS.items()))
+
+
+def experiments() -> dict[str, Experiment]:
+    """Return every experiment by name, in the order of the curriculum."""
+    _walk("experiments")
+    return dict(sorted(_EXPERIMENTS.items(), key=lambda item: int(item[1].id.removeprefix("EXP-"))))
+
+
+@cache
+def _walk(folder: str) -> None:
+    package = import_module(f"ckaudit.lab.{folder}")
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
+
+
+def _read(thing: Any) -> tuple[str, str]:
+    from inspect import cleandoc
+
+    story = cleandoc(thing.__doc__ or "")
+    return story.partition("\n")[0], story
+
+
+def _check_words(truth: str | None, acceptable: tuple[str, ...], rules: tuple[str, ...]) -> None:
+    causes = acceptable if truth is None else (truth, *acceptable)
+    if unknown := [each for each in causes if each not in TRUTHS] + [each for each in rules if each not in SYMPTOMS]:
+        raise ValueError(f"{', '.join(unknown)}: not among the truths and symptoms of the lab")
+    if len(acceptable) > 2:
+        raise ValueError("at most two other causes are acceptable")

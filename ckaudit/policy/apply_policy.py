@@ -1,0 +1,137 @@
+"""Which findings count: severities as the policy grades them, then what it ignores, then what the baseline accepts."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ckaudit.contract.report import SEVERITIES, Accepted, Check, Finding, Severity, Suppressed
+from ckaudit.policy.baseline import Baseline, is_graver
+from ckaudit.policy.code_match import means
+from ckaudit.policy.policy_schema import NOTHING, Clauses, Ignore, without_end
+
+
+class Settled(Struct, frozen=True):
+    """What became of the findings.
+
+    Attributes:
+        findings: Those that count, in the order they came.
+        suppressed: Those that do not.
+        checks: Every check with what is left of it.
+        stale: Entries of the baseline that nothing matches.
+        ended: Ignores that no longer hold.
+    """
+
+    findings: list[Finding]
+    suppressed: list[Suppressed]
+    checks: list[Check]
+    stale: list[Accepted]
+    ended: list[Ignore]
+
+
+def settle(
+    findings: Sequence[Finding],
+    checks: Sequence[Check],
+    *,
+    today: date,
+    clauses: Clauses = NOTHING,
+    baseline: Baseline | None = None,
+    notes_fail: bool = False,
+) -> Settled:
+    """Sort findings into those that count and those that somebody accepted.
+
+    Args:
+        findings: Everything that was found.
+        checks: What became of each rule or kind of violation.
+        today: The day on which ignores are judged.
+        clauses: What the policy says of this run.
+        baseline: What was accepted once.
+        notes_fail: Whether a note alone makes a check fail, as it does for violations.
+    """
+    clauses, ended = without_end(clauses, today)
+    tops = {check.code: check.severity for check in checks}
+    graded = [_graded(finding, tops.get(finding.code), clauses) for finding in findings if not _is_off(finding, clauses)]
+    ignores = [_ignore_of(finding, clauses.ignore) for finding in graded]
+    matched = baseline.matched(graded) if baseline else {}
+    counted: list[Finding] = []
+    suppressed: list[Suppressed] = []
+    for index, (finding, ignore) in enumerate(zip(graded, ignores, strict=True)):
+        told = _by_policy(finding, ignore) or _by_baseline(finding, matched.get(index), baseline)
+        if told:
+            suppressed.append(told)
+        else:
+            counted.append(finding)
+    left = [_recounted(check, counted, suppressed, clauses, notes_fail=notes_fail) for check in checks]
+    return Settled(counted, suppressed, left, list(_stale(baseline, graded, checks)), ended)
+
+
+def regraded(severity: Severity, top: Severity, wanted: Severity) -> Severity:
+    """Return a severity under a policy: the gravest a rule may say becomes the one wanted, and nothing is graver than that.
+
+    >>> regraded("sev1", "sev1", "sev0"), regraded("note", "sev1", "sev0"), regraded("sev1", "sev1", "sev2")
+    ('sev0', 'note', 'sev2')
+    """
+    return wanted if severity == top or SEVERITIES.index(severity) < SEVERITIES.index(wanted) else severity
+
+
+def _is_off(finding: Finding, clauses: Clauses) -> bool:
+    return clauses.severities.get(finding.code) == "off"
+
+
+def _graded(finding: Finding, top: Severity | None, clauses: Clauses) -> Finding:
+    wanted = clauses.severities.get(finding.code)
+    if wanted is None or wanted == "off":
+        return finding
+    return replace(finding, severity=regraded(finding.severity, top or finding.severity, wanted))
+
+
+def _ignore_of(finding: Finding, ignores: Iterable[Ignore]) -> Ignore | None:
+    """Return the first ignore that means a finding and every place in it."""
+    return next((each for each in ignores if means(each.code, finding.code, finding.name) and _covers(each.where, finding)), None)
+
+
+def _covers(pattern: str, finding: Finding) -> bool:
+    places = [place for place in (finding.where, *finding.also) if place] or [finding.file or ""]
+    everywhere = all(fnmatchcase(place, pattern) for place in places)
+    return everywhere or (finding.file is not None and fnmatchcase(finding.file, pattern))
+
+
+def _by_policy(finding: Finding, ignore: Ignore | None) -> Suppressed | None:
+    if ignore is None:
+        return None
+    until = None if ignore.until is None else ignore.until.isoformat()
+    return Suppressed(finding=finding, by="policy", reason=ignore.reason, until=until)
+
+
+def _by_baseline(finding: Finding, entry: Accepted | None, baseline: Baseline | None) -> Suppressed | None:
+    """Return the word of the baseline; it does not speak for what has become graver, unless all is accepted anew."""
+    if baseline is None or not (baseline.adopts or (entry and not is_graver(finding, entry))):
+        return None
+    reason = entry.reason if entry and entry.reason else f"accepted in {baseline.file}"
+    return Suppressed(finding=finding, by="baseline", reason=reason)
+
+
+def _recounted(
+    check: Check, counted: Iterable[Finding], suppressed: Iterable[Suppressed], clauses: Clauses, *, notes_fail: bool
+) -> Check:
+    grade = clauses.severities.get(check.code)
+    if grade == "off":
+        return replace(check, outcome="skipped", reason="disabled", detail="severity off", findings=0)
+    severity = check.severity if grade is None else grade
+    own = [finding for finding in counted if finding.code == check.code]
+    hidden = sum(each.finding.code == check.code for each in suppressed)
+    check = replace(check, severity=severity, findings=len(own), suppressed=hidden)
+    if check.outcome not in ("passed", "failed"):
+        return check
+    failed = any(notes_fail or finding.severity != "note" for finding in own)
+    return replace(check, outcome="failed" if failed else "passed")
+
+
+def _stale(baseline: Baseline | None, findings: Sequence[Finding], checks: Iterable[Check]) -> Iterator[Accepted]:
+    """Yield the entries of which nothing is left, of checks that could judge: what was not looked for may still be there."""
+    judged: Mapping[str, bool] = {check.code: check.outcome in ("passed", "failed") for check in checks}
+    for entry in baseline.gone(findings) if baseline and not baseline.adopts else ():
+        if judged.get(entry.code, True):
+            yield entry

@@ -1,0 +1,181 @@
+"""What was asked for beyond the standing record, kept until a line or a checkpoint takes it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET
+from torch import Tensor, nn
+
+from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.model_sections import ProbeStats
+from ckaudit.contract.run_sections import Parity
+from ckaudit.recorder.arrays import is_sharded
+from ckaudit.recorder.collector import Collector
+from ckaudit.recorder.curvature import Curvature, trace_of
+from ckaudit.recorder.fixed_batch import FixedBatch
+from ckaudit.recorder.float32_rounding import shortest
+from ckaudit.recorder.folder import RunFolder
+from ckaudit.recorder.gradient_check import GradientCheck, check_gradients
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.kernels import KernelWatch
+from ckaudit.recorder.leak_check import HeldOut
+from ckaudit.recorder.losses import LossOf
+from ckaudit.recorder.noise_scale import Noise, NoiseScale
+from ckaudit.recorder.rank_noise import RankNoise
+from ckaudit.recorder.step_state import StepState
+from ckaudit.recorder.table import is_spread
+
+FIRST = "pinned"  # the pinned batch whose values stand in the line without a label
+
+
+class Requests:
+    """Pinned batches, and results that wait for a checkpoint.
+
+    Attributes:
+        held_out: The rows that training should not see.
+
+    Args:
+        model: The model.
+        collector: Knows where gradients are kept.
+        folder: Where `run.json` is.
+        guard: Keeps one that fails away from the others.
+        hookable: Whether the model may be hooked.
+        world_size: How many ranks train together.
+    """
+
+    def __init__(
+        self, model: nn.Module, collector: Collector, folder: RunFolder, guard: Guard, *, hookable: bool, world_size: int
+    ) -> None:
+        self._world_size = world_size
+        self._model, self._collector, self._folder, self._guard, self._hookable = model, collector, folder, guard, hookable
+        self._pinned: dict[str, FixedBatch] = {}
+        self._parity: Parity | None = None
+        self._noise = NoiseScale()
+        self._ranks: tuple[RankNoise, float] | None = None
+        self._watch: KernelWatch | None = None
+        self.held_out = HeldOut()
+
+    def pin(self, name: str, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None) -> dict[str, float]:
+        """Show a batch to the model at every checkpoint from now on, and return the values of its first showing.
+
+        Raises:
+            TypeError: If the model's parameters are spread over ranks.
+        """
+        self._refuse_spread()
+        pinned = FixedBatch(batch, loss, shift=shift, held_out=held_out, hookable=self._hookable)
+        values = _labelled(pinned.read(self._model, name).scalars, name)
+        self._pinned[name] = pinned
+        if held_out:
+            self.held_out.tell(batch)
+        return values
+
+    def check_gradients(self, batch: Any, loss: LossOf, *, per_tensor: int) -> GradientCheck:
+        """Compare gradients with central differences; the next checkpoint says where they are furthest apart.
+
+        Raises:
+            TypeError: If the model's parameters are spread over ranks.
+        """
+        self._refuse_spread()
+        found = check_gradients(self._model, batch, loss, per_tensor=per_tensor)
+        self._parity = Parity(gradient_error=shortest(found.worst_error), gradient_worst_tensor=found.worst_tensor or UNSET)
+        return found
+
+    def micro_batch(self, examples: float) -> None:
+        """Look at the gradients as one more micro-batch of so many examples left them.
+
+        Raises:
+            TypeError: If ranks hold parts of them.
+        """
+        gradients, scale = self._collector.scaled_gradients()
+        if any(map(is_sharded, gradients.values())):
+            raise TypeError("each rank has only a part of the gradients")
+        self._noise.add(gradients, examples, scale=scale)
+
+    def rank_batch(self, examples: float) -> None:
+        """Compare this rank's gradient, of so many examples, with the mean over ranks, in the step under way.
+
+        Raises:
+            RuntimeError: If there is only one rank.
+            TypeError: If ranks hold parts of the gradients.
+        """
+        self._refuse_spread()
+        if self._world_size < 2:
+            raise RuntimeError("there is only one rank")
+        seen = RankNoise(self._collector.weights.values(), self._guard) if self._ranks is None else self._ranks[0]
+        seen.watch()
+        self._ranks = seen, examples
+
+    def profile(self) -> None:
+        """Profile from now on until the step under way is finished."""
+        if self._watch is None:
+            self._watch = KernelWatch(self._model, hookable=self._hookable)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was asked for that a step has to settle."""
+        return self._watch is None and self._ranks is None and not self._noise.is_waiting
+
+    def settle(self, attempt: StepState, batch: Any = None) -> None:
+        """Write down what a profile saw, and put what micro-batches and held-out rows say into the step's values.
+
+        A value that was logged stays.
+
+        Args:
+            attempt: The step.
+            batch: Its batch, of which the rows are compared with those held out where the step is looked at.
+        """
+        if attempt.is_watched:
+            with self._guard("looking for held-out rows"):
+                attempt.note(self.held_out.look(batch))
+        if self._watch is not None:
+            watch, self._watch = self._watch, None
+            with self._guard("profiling a step"):
+                self._folder.describe(later=True, tensors=watch.stop(self._folder.tensors))
+        if self._noise.is_waiting:
+            with self._guard("the gradient noise scale"):
+                _say(self._noise.settle(), attempt)
+        if self._ranks is not None:
+            self._compare_ranks(attempt, *self._ranks)
+
+    def _compare_ranks(self, attempt: StepState, seen: RankNoise, examples: float) -> None:
+        with self._guard("the gradient noise scale"):
+            scaled = 1.0 if attempt.loss_scale is None else attempt.loss_scale**2
+            if (pair := seen.take()) is not None:
+                big = examples * self._world_size
+                _say(self._noise.compare(pair.own / scaled, pair.mean / scaled, small=examples, big=big), attempt)
+
+    def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int, seed: int) -> Curvature:
+        """Return the trace of the Hessian by all trainable parameters.
+
+        Raises:
+            TypeError: If the model's parameters are spread over ranks.
+        """
+        self._refuse_spread()
+        trainable = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+        return trace_of(self._model, loss, trainable, samples=samples, seed=seed)
+
+    def _refuse_spread(self) -> None:
+        if is_spread(self._model):
+            raise TypeError("one rank alone cannot run a model that is spread over all")
+
+    def fill(self, checkpoint: Checkpoint, attempt: StepState) -> None:
+        """Put what was asked for into a checkpoint, and its numbers into the values of the step; a logged one stays."""
+        probes: dict[str, ProbeStats] = {}
+        for name, batch in self._pinned.items():
+            with self._guard(f"the pinned batch {name}"):
+                reading = batch.read(self._model, name)
+                probes |= reading.probes
+                attempt.values = _labelled(reading.scalars, name) | attempt.values
+        checkpoint.probes = probes or UNSET
+        if self._parity is not None:
+            checkpoint.parity, self._parity = self._parity, None
+
+
+def _labelled(scalars: dict[str, float], name: str) -> dict[str, float]:
+    return scalars if name == FIRST else {f"{scalar}/{name}": value for scalar, value in scalars.items()}
+
+
+def _say(noise: Noise | None, attempt: StepState) -> None:
+    """Put the noise scale and its parts into the values of a step, unless the trainer logged a scale of its own."""
+    if noise is not None and "grad_noise_scale" not in attempt.values:
+        attempt.values = noise.values() | attempt.values

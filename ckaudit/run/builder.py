@@ -1,0 +1,142 @@
+"""What checkpoints hold, gathered document by document, wherever the documents come from."""
+
+from itertools import islice
+from typing import Any, get_args
+
+import numpy as np
+from msgspec import UNSET
+
+from ckaudit.contract.analysis import Trigger
+from ckaudit.contract.columns import columns_of
+from ckaudit.run.column_builder import Collector, GridCollector, cells_of, flatten_lists
+from ckaudit.run.paths import GRIDS, NAMES, WEIGHT_GRID, decoder
+from ckaudit.run.run import Event, Grids
+from ckaudit.run.scalars import ScalarLog
+from ckaudit.run.series import Series, Steps, merged_steps
+
+TRIGGERS = frozenset(get_args(Trigger))
+
+
+class Gatherer:
+    """Gathers the wanted paths over all checkpoints.
+
+    Attributes:
+        decoder: Reads a checkpoint's text, and keeps the wanted paths only.
+        fill: Scalars that stand in checkpoints.
+    """
+
+    def __init__(self, paths: frozenset[str]) -> None:
+        """Begin without any checkpoint."""
+        self.decoder = decoder(paths)
+        self.fill = ScalarLog()
+        self._collectors = {path: Collector(path) for path in sorted(paths) if path not in ("loss", "scalars.*", *GRIDS)}
+        self._grids = {path: GridCollector() for path in GRIDS if path in paths}
+        self._sections = _by_section(self._collectors)
+        self._names: dict[str, tuple[str, ...]] = {}
+        self._steps: list[int] = []
+        self._events: list[Event] = []
+        self._boxed: set[tuple[str, int]] = set()
+        self._odd_triggers: dict[str, list[int]] = {}
+
+    @property
+    def wants_rank_facts(self) -> bool:
+        """Whether anything is wanted that stands in the ranks' own files."""
+        return "rank_facts" in self._sections
+
+    @property
+    def steps(self) -> Steps:
+        """Steps of the checkpoints, rising, each once."""
+        return merged_steps(np.array(self._steps, np.int64))
+
+    @property
+    def notes(self) -> list[str]:
+        """One sentence on each trigger that the contract does not know, however many checkpoints name it."""
+        return [
+            f'trigger "{word[:60]}" is no word of ck.analysis.v1: it stands in {len(steps)} '
+            f"checkpoint{'s' if len(steps) > 1 else ''} since step {min(steps)}, and is read as an event"
+            for word, steps in islice(self._odd_triggers.items(), 3)
+        ]
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What asked for checkpoints, by step."""
+        return tuple(sorted(self._events, key=lambda event: event.step))
+
+    def series(self) -> dict[str, Series]:
+        """Return what was gathered by path."""
+        return {path: collector.series("1") for path, collector in self._collectors.items()}
+
+    def grids(self) -> dict[str, Grids]:
+        """Return the sampled matrices by path."""
+        return {path: collector.grids() for path, collector in self._grids.items()}
+
+    def take(self, document: Any) -> None:
+        """Add one checkpoint, as `decoder` reads it."""
+        step = document.step
+        self._steps.append(step)
+        self._fill(step, document)
+        for word in document.triggers or ():
+            if word not in TRIGGERS:
+                self._odd_triggers.setdefault(word, []).append(step)
+        if document.event_step is not UNSET:
+            self._events.append(Event(step, document.event_step, tuple(document.triggers or ())))
+        for section, members in self._sections.items():
+            part = getattr(document, section, UNSET)
+            if part is not UNSET and section == "history":
+                self._open_box(part, members)
+            elif part is not UNSET and section != "rank_facts":
+                self._collect(step, section, part, members)
+        for path, collector in self._grids.items():
+            section, _, field = path.partition(".*.")
+            if path == WEIGHT_GRID and getattr(document, "weight_deltas", UNSET) is not UNSET:
+                continue  # how far the weights have come was measured: no sample need tell
+            layers = {name: getattr(each, field) for name, each in (getattr(document, section, UNSET) or {}).items()}
+            collector.add(step, tuple(layers), layers.values())
+
+    def take_ranks(self, step: int, ranks: dict[str, Any]) -> None:
+        """Add the facts of all ranks at one step as one row."""
+        for rest, collector in self._sections.get("rank_facts", []):
+            collector.add(step, tuple(ranks), [getattr(each, rest) for each in ranks.values()])
+
+    def _collect(self, step: int, section: str, part: Any, members: list[tuple[str, Collector]]) -> None:
+        if isinstance(part, dict):
+            names, columns = tuple(part), columns_of(part)
+            # Names come anew with every file: one set of them is compared once, and kept for all columns.
+            if names == self._names.get(section):
+                names = self._names[section]
+            self._names[section] = names
+            for rest, collector in members:
+                collector.add(step, *cells_of(names, columns, rest))
+            return
+        for rest, collector in members:
+            value = getattr(part, rest) if rest else part
+            if collector.path in NAMES and isinstance(value, list):
+                collector.add(step, (collector.path, *value), (len(value), *[1] * len(value)))
+            elif isinstance(value, list):
+                collector.add(step, *flatten_lists((collector.path,), [value], "bucket"))
+            else:
+                collector.add(step, (collector.path,), (value,))
+
+    def _open_box(self, box: Any, members: list[tuple[str, Collector]]) -> None:
+        """Collect a row of each step of a black box; of boxes that overlap, the first has it."""
+        for rest, collector in members:
+            columns = getattr(box, rest.removesuffix(".*")) or {}
+            names = tuple(columns)
+            for step, *row in zip(box.steps, *columns.values(), strict=False):
+                if (rest, step) not in self._boxed:
+                    self._boxed.add((rest, step))
+                    collector.add(step, names, row)
+
+    def _fill(self, step: int, document: Any) -> None:
+        if document.scalars is not UNSET:
+            self.fill.add(step, document.scalars)
+        if document.loss is not UNSET:
+            self.fill.add(step, {"train_loss_raw": document.loss})
+
+
+def _by_section(collectors: dict[str, Collector]) -> dict[str, list[tuple[str, Collector]]]:
+    sections: dict[str, list[tuple[str, Collector]]] = {}
+    for path, collector in collectors.items():
+        section, _, rest = path.partition(".")
+        sections.setdefault(section, []).append((rest.removeprefix("*."), collector))
+    return sections

@@ -1,0 +1,112 @@
+"""What is kept of each file of a run once it has been read: a few numbers, whatever its size."""
+
+from typing import Any
+
+from msgspec import UNSET, Struct, field
+
+from ckaudit.contract.check import Checked
+from ckaudit.contract.folder import CheckpointFile, RunFolder
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.numbers import Number
+from ckaudit.validate.tensor_layout import Layout, Layouts
+
+
+class CheckpointFacts(Struct, frozen=True):
+    """One readable checkpoint; None: not recorded."""
+
+    named: CheckpointFile
+    step: int
+    session: int | None
+    rank: int | None
+    time: Number | None
+    loss: Number | None
+    grad_norm: Number | None
+    only_rank_facts: bool
+    layout: Layout | None
+
+    @property
+    def shown(self) -> str:
+        """The file's name in findings."""
+        return self.named.shown
+
+
+class LogFacts(Struct, frozen=True):
+    """One scalar log: the sessions in it, and the values of the steps that have a checkpoint.
+
+    Attributes:
+        shown: The file's name in findings.
+        lines: Good lines.
+        sessions: Every session that wrote a line.
+        timed: Whether any line has a time.
+        values: (step, session, name) to the value and its line, for the steps asked for.
+        names: Every name that a line gave a value.
+    """
+
+    shown: str
+    lines: int
+    sessions: frozenset[int]
+    timed: bool
+    values: dict[tuple[int, int, str], tuple[Number, int]]
+    names: frozenset[str]
+
+
+class RunFacts(Struct):
+    """One run, read: what the checks of the run look at.
+
+    Attributes:
+        folder: Its files.
+        checkpoints: Readable checkpoints of the run, rank files included, in the order of steps.
+        history: Readable checkpoints that a resume replaced.
+        versions: Files by a schema_version that this tool does not know.
+        manifest: The run's own description, where readable.
+        manifest_file: Its name in findings.
+        logs: Scalar logs.
+        recorded: Paths of all fields seen in checkpoints.
+    """
+
+    folder: RunFolder
+    checkpoints: list[CheckpointFacts] = field(default_factory=list)
+    history: list[CheckpointFacts] = field(default_factory=list)
+    versions: dict[str, list[str]] = field(default_factory=dict)
+    manifest: Manifest | None = None
+    manifest_file: str = ""
+    logs: list[LogFacts] = field(default_factory=list)
+    recorded: set[str] = field(default_factory=set)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the user named the folder, so that what is missing is missing."""
+        return self.folder.root is not None
+
+    def merged(self) -> list[CheckpointFacts]:
+        """Return the checkpoints of the run itself, without the files of single ranks."""
+        return [each for each in self.checkpoints if each.rank is None]
+
+    def written_steps(self) -> dict[int, str]:
+        """Return the steps that have a merged file, readable or not, and its name in findings."""
+        named = {each.step: each.shown for each in self.folder.checkpoints if each.step is not None and each.rank is None}
+        return dict(sorted((named | {each.step: each.shown for each in self.merged()}).items()))
+
+
+def facts_of(named: CheckpointFile, checked: Checked, layouts: Layouts) -> CheckpointFacts | None:
+    """Keep what the checks of the run need."""
+    document = checked.document
+    if document is None:
+        return None
+    rank = _or_none(document.rank)
+    scalars: dict[str, Number] = _or_none(document.scalars) or {}
+    return CheckpointFacts(
+        named=named,
+        step=document.step,
+        session=_or_none(document.session),
+        rank=named.rank if rank is None else rank,
+        time=_or_none(document.time),
+        loss=scalars.get("train_loss_raw") if document.loss is UNSET else document.loss,
+        grad_norm=scalars.get("grad_global_norm"),
+        only_rank_facts=document.rank_facts is not UNSET and not checked.tables,
+        layout=layouts.of(checked.tables),
+    )
+
+
+def _or_none(value: Any) -> Any:
+    return None if value is UNSET else value

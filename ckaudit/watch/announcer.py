@@ -1,0 +1,174 @@
+"""What every watch has, whatever it reads: verdicts told once, the silence between lines, and the gauges of the panel."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ckaudit.audit.diagnose import diagnose
+from ckaudit.audit.policy_run import clauses_of, settle_run
+from ckaudit.audit.vital_checks import Judged, judged, limits, to_judge_more, vital_checks
+from ckaudit.causes import causes
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Finding
+from ckaudit.contract.watch import STALLED, VERSION, Event, Likely, State, WatchEvent
+from ckaudit.policy.apply_policy import Settled
+from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.run.run import Run
+from ckaudit.watch.seen_findings import Known
+from ckaudit.watch.silence import Silence
+from ckaudit.watch.vitals import Vitals
+
+
+class Moment(Struct, frozen=True):
+    """One look: seconds on a clock that never goes back, and Unix time."""
+
+    now: float
+    wall: float
+
+
+class Vital(Struct, frozen=True):
+    """How much could be judged of a run.
+
+    Attributes:
+        judged: all, limited or nothing; None: it was not judged yet.
+        limits: Which vital checks could not judge, in words.
+        to_judge_more: The one line that would let most of them judge.
+        is_ill: Whether anything graver than a note counts.
+    """
+
+    judged: Judged | None = None
+    limits: str = ""
+    to_judge_more: str | None = None
+    is_ill: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """What is to be said of it at the end; nothing where all that applies was judged."""
+        if not self.limits:
+            return ""
+        return self.limits if self.is_ill else f"no illness seen, but {self.limits}"
+
+
+class Teller:
+    """One run under watch: what is new of it is said, each thing once.
+
+    Attributes:
+        name: The run, as the user named it.
+        step: Last step recorded; None: none yet.
+        silence: The pauses between its lines.
+        vitals: What the panel shows.
+        ended: Whether its last session has ended, and all of it was judged.
+        vital: How much could be judged of it, at the last judgement.
+        stalled: Whether it is silent for too long.
+    """
+
+    def __init__(self, name: str, *, gate: Gate = OPEN, stall_after: float | None = None, notes: bool = False) -> None:
+        """Begin with nothing known.
+
+        Args:
+            name: The run, as the user named it.
+            gate: Policy and baseline.
+            stall_after: Seconds without a line that are a stall; None: learned.
+            notes: Whether notes are told too.
+        """
+        self.name, self._gate, self._notes = name, gate, notes
+        self.silence, self.vitals = Silence(stall_after), Vitals()
+        self.step: int | None = None
+        self.ended = self.stalled = self._told_any = False
+        self._known = Known()
+        self.vital = Vital()
+
+    def look(self, moment: Moment) -> Iterator[WatchEvent]:
+        """Read what is new, and yield what there is to say."""
+        raise NotImplementedError
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What is known of the run as a whole; None: nothing."""
+        raise NotImplementedError
+
+    @property
+    def state(self) -> State:
+        """What the run does, in one word."""
+        if self.ended:
+            return "ended"
+        if self.stalled:
+            return "stalled"
+        return "waiting" if self.step is None else "running"
+
+    def _weigh(self, run: Run, moment: Moment, *, in_full: int = 0) -> Iterator[WatchEvent]:
+        """Judge what is known of the run, of which all from a step on is known in full, and yield what is new."""
+        clauses, _ = clauses_of(run, self._gate)
+        settled = settle_run(run, clauses, self._gate)
+        told = [each for each in settled.findings if self._notes or each.severity != "note"]
+        news = list(self._known.news(told, in_full=in_full))
+        self.step = run.last_step if run.last_step is not None else self.step
+        self.vitals.judged(run)
+        self.vital = _vital(run, settled)
+        for check in settled.checks if not self._told_any else ():
+            if check.outcome == "error":
+                yield self._say("error", f"{check.code} broke: {check.detail}", moment)
+        self._told_any = True
+        likely = _likely(run, settled.findings) if news else {}
+        for finding, before in news:
+            yield self._say("graver" if before else "finding", finding.message, moment, finding, likely.get(finding.code))
+
+    def _silences(self, moment: Moment) -> Iterator[WatchEvent]:
+        too_long = self.silence.is_too_long(moment.now) and not self._has_ended()
+        if too_long and not self.stalled:
+            yield self._stall(moment)
+        elif self.stalled and not too_long:
+            yield self._say("resumed", "lines come again", moment)
+        self.stalled = too_long
+
+    def _stall(self, moment: Moment) -> WatchEvent:
+        lasts, limit = self.silence.lasts(moment.now) or 0.0, self.silence.limit or 0.0
+        message = f"no new line for {lasts:.0f} s after step {self.step}; {limit:.0f} s are too long"
+        step = {} if self.step is None else {"first_step": self.step, "last_step": self.step}
+        finding = STALLED.at(None, message, where="log", value=round(lasts, 1), limit=round(limit, 1), unit="s", **step)
+        return self._say("stall", message, moment, finding)
+
+    def _end(self, moment: Moment) -> WatchEvent:
+        """Return the word that the run has ended, with how much could be judged of it."""
+        self.ended = True
+        vital = self.vital
+        more = f"; {vital.sentence}" if vital.sentence else ""
+        ended = self._say("ended", f"the run has ended{more}", moment)
+        return replace(ended, judged=vital.judged, limits=vital.limits or None, to_judge_more=vital.to_judge_more)
+
+    def _has_ended(self) -> bool:
+        return self.manifest is not None and self.manifest.has_ended
+
+    def _say(
+        self, event: Event, message: str, moment: Moment, finding: Finding | None = None, likely: Likely | None = None
+    ) -> WatchEvent:
+        return WatchEvent(
+            schema_version=VERSION,
+            event=event,
+            time=round(moment.wall, 3),
+            run=self.name,
+            message=message,
+            step=self.step,
+            severity=finding.severity if finding else None,
+            finding=finding,
+            likely=likely,
+        )
+
+
+def _vital(run: Run, settled: Settled) -> Vital:
+    """Return how much could be judged of a run."""
+    checks = vital_checks(run, settled.checks)
+    word = judged(checks, settled.checks)
+    told = "" if word == "all" else limits(checks) if word == "limited" else "nothing could be judged"
+    return Vital(word, told, to_judge_more(run, checks), any(each.severity != "note" for each in settled.findings))
+
+
+def _likely(run: Run, findings: list[Finding]) -> dict[str, Likely]:
+    """Return by code of a finding the likeliest cause that explains it."""
+    found: dict[str, Likely] = {}
+    for each in diagnose(run, findings, causes().values()):
+        likely = Likely(cause=each.cause, title=each.title, knob=each.knob, confidence=each.confidence)
+        for code in each.explains:
+            found.setdefault(code, likely)
+    return found

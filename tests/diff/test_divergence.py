@@ -1,0 +1,136 @@
+"""Where runs part, on recordings with a difference put in by hand."""
+
+import numpy as np
+import pytest
+
+from ckaudit.diff.divergence import parting
+from ckaudit.metrics.loss import train_loss_raw
+from tests.diff.made import both, losses, places, run
+
+
+def test_runs_of_one_training_part_at_the_first_bit():
+    loss, other = losses(0), losses(0)
+    other[249] = np.nextafter(other[249], 9)
+    found = parting(both(run(train_loss_raw=loss), run(train_loss_raw=other)))
+    assert found.shared_until == 249
+    assert found.departures[0].statistic == "train_loss_raw"
+    assert found.departures[0].step == 250
+    assert found.departures[0].band == 0.0
+    assert not found.is_same
+
+
+def test_equal_runs_are_the_same_though_their_clocks_differ():
+    one, two = (run(train_loss_raw=losses(0), step_time=losses(seed)) for seed in (1, 2))
+    found = parting(both(one, two))
+    assert found.is_same
+    assert found.departures == ()
+
+
+def test_within_one_step_the_cause_comes_before_what_follows_and_the_first_layer_before_the_last():
+    steps, labels = [100, 200, 300], ("a.0", "a.1", "a.2")
+    before = [[1.0, 1.0, 1.0]] * 2
+    paths = ("weights.*.frobenius_norm", "gradients.*.norm", "activations.*.rms")
+    one = {path: places(path, [*before, [1, 1, 1]], labels, steps) for path in paths}
+    two = {path: places(path, [*before, [1, 2, 2]], labels, steps) for path in paths}
+    left, right = (run(train_loss_raw=losses(0), sections=each) for each in (one, two))
+    found = parting(both(left, right)).departures
+    told = [(each.statistic, each.where) for each in found]
+    names = ("activation_rms", "gradient_norm", "weight_norm")
+    assert told == [(name, label) for name in names for label in ("a.1", "a.2")]
+    assert {each.step for each in found} == {300}
+
+
+def test_a_tensor_that_only_one_recorded_is_a_difference():
+    path = "gradients.*.norm"
+    one = {path: places(path, [[1, 2], [1, 2]], "ab", [100, 200])}
+    two = {path: places(path, [[1, 2], [1, np.nan]], "ab", [100, 200])}
+    found = parting(both(*(run(train_loss_raw=losses(0), sections=each) for each in (one, two))))
+    assert (found.departures[0].step, found.departures[0].where, found.departures[0].right) == (200, "b", None)
+    assert "not recorded in the second" in found.departures[0].message
+
+
+def test_a_nan_on_one_side_is_a_difference():
+    other = losses(0)
+    other[99] = np.nan
+    found = parting(both(run(train_loss_raw=losses(0)), run(train_loss_raw=other)))
+    assert (found.departures[0].step, found.departures[0].right) == (100, "NaN")
+
+
+def test_replicas_do_not_part():
+    told = [bool(parting(both(*(run(train_loss_raw=losses(s)) for s in (seed, seed + 50)))).departures) for seed in range(40)]
+    assert sum(told) <= 1
+
+
+@pytest.mark.parametrize("jump", [0.2, 0.5])
+def test_a_level_that_moves_is_found_near_its_step(jump):
+    moved = losses(1)
+    moved[200:] += jump
+    found = parting(both(run(train_loss_raw=losses(0)), run(train_loss_raw=moved)))
+    assert abs(found.departures[0].step - 201) <= 20
+    assert found.shared_until is None
+
+
+def test_a_spike_that_is_gone_is_no_parting():
+    moved = losses(1)
+    moved[200:215] += 1.0
+    assert not parting(both(run(train_loss_raw=losses(0)), run(train_loss_raw=moved))).departures
+
+
+def test_the_learning_rate_has_no_noise():
+    rates = np.full(400, 1e-3), np.full(400, 1e-3)
+    rates[1][300:] = 1.01e-3
+    left, right = (run(train_loss_raw=losses(seed), learning_rate=rate) for seed, rate in zip((0, 1), rates, strict=True))
+    found = parting(both(left, right)).departures[0]
+    assert (found.statistic, found.step, found.band) == ("learning_rate", 301, 0.0)
+
+
+def test_a_rate_that_follows_the_loss_is_no_change_unless_the_loss_parts_as_well():
+    held, early, late = np.full(400, 1e-3), np.full(400, 1e-3), np.full(400, 1e-3)
+    early[250:] /= 10
+    late[330:] /= 10
+    sides = [run(train_loss_raw=losses(seed), learning_rate=rate) for seed, rate in ((0, early), (1, late))]
+    found = parting(both(*sides), one_plan=True)
+    assert (found.departures, "from step 251 on" in found.aside) == ((), True)
+    assert parting(both(*sides)).departures[0].statistic == "learning_rate"
+    ramp = np.minimum(np.arange(400) / 50, 1) * 1e-3
+    warm = [run(train_loss_raw=losses(seed), learning_rate=rate) for seed, rate in ((0, ramp), (1, ramp**1.1))]
+    assert parting(both(*warm), one_plan=True).departures[0].statistic == "learning_rate"
+    first = [run(train_loss_raw=losses(seed), learning_rate=rate) for seed, rate in ((0, held), (1, held * 2))]
+    assert parting(both(*first), one_plan=True).departures[0].step == 1
+    apart = losses(1)
+    apart[255:] += 0.5
+    parted = parting(both(sides[0], run(train_loss_raw=apart, learning_rate=late)), one_plan=True)
+    assert [each.statistic for each in parted.departures[:2]] == ["learning_rate", "train_loss_raw"]
+    assert parted.departures[0].message.endswith("it follows the loss")
+
+
+def test_seeds_whose_rounded_losses_begin_alike_are_not_one_training():
+    left, right = (np.round(losses(seed, scale=0.02), 1) for seed in (0, 1))
+    right[:6] = left[:6]
+    assert parting(both(run(train_loss_raw=left), run(train_loss_raw=right))).shared_until is None
+    assert parting(both(run(train_loss_raw=left), run(train_loss_raw=left))).is_same
+
+
+def test_tokens_of_padded_batches_are_chance_and_another_batch_size_is_not():
+    draw = np.random.default_rng(0)
+    padded = [run(train_loss_raw=losses(seed), tokens_per_update=draw.integers(900, 1000, 400)) for seed in (0, 1)]
+    assert not parting(both(*padded)).departures
+    fixed = [run(train_loss_raw=losses(seed), tokens_per_update=np.full(400, 1000 * (seed + 1))) for seed in (0, 1)]
+    assert parting(both(*fixed)).departures[0].statistic == "tokens_per_update"
+
+
+def test_what_is_another_quantity_in_each_is_left_out():
+    left, right = run(train_loss_raw=losses(0)), run(train_loss_raw=losses(1, level=3.0))
+    assert parting(both(left, right)).departures
+    assert not parting(both(left, right), without=[train_loss_raw]).departures
+
+
+def test_places_follow_where_the_run_has_parted():
+    draw, path = np.random.default_rng(0), "gradients.*.norm"
+    steps, labels = range(10, 410, 10), [f"a.{number}" for number in range(30)]
+    one, two = (np.exp(draw.normal(0, 0.05, (40, 30))) for _ in range(2))
+    two[20:, 7] *= 3
+    sections = ({path: places(path, each, labels, list(steps))} for each in (one, two))
+    left, right = (run(train_loss_raw=losses(seed, level=seed), sections=each) for seed, each in enumerate(sections))
+    found = [each for each in parting(both(left, right)).departures if each.where]
+    assert [(each.where, each.step) for each in found] == [("a.7", 210)]

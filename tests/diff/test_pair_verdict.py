@@ -1,0 +1,91 @@
+"""What answers come to, and which findings are gained and lost."""
+
+import pytest
+
+from ckaudit.contract.diff import Answer, Departure
+from ckaudit.contract.report import Finding
+from ckaudit.diff.divergence import Parting
+from ckaudit.diff.findings_diff import gained_and_lost
+from ckaudit.diff.pair_verdict import Weighed, settle, verdict
+from ckaudit.diff.questions import questions
+from ckaudit.diff.run_pair import Side
+from tests.diff.made import both, run
+
+PARTED = Parting(departures=(Departure(statistic="train_loss_raw", step=300, message="..."),))
+
+
+def weighed(word, weighs="loss", counts=True):
+    return Weighed(Answer(question="q", title="?", word=word, message="the numbers"), weighs, counts)
+
+
+@pytest.mark.parametrize(
+    ("answers", "parting", "word"),
+    [
+        ([weighed("within_noise")], Parting(), "within_noise"),
+        ([weighed("same")], Parting(is_same=True), "same"),
+        ([weighed("within_noise")], PARTED, "different"),
+        ([weighed("better"), weighed("worse", "health")], PARTED, "worse"),
+        ([weighed("better"), weighed("within_noise")], PARTED, "better"),
+        ([weighed("within_noise"), weighed("worse", "cost", False)], Parting(), "within_noise"),
+        ([weighed("incomparable"), weighed("not_recorded"), weighed("worse", "health")], PARTED, "incomparable"),
+        ([weighed("incomparable"), weighed("worse")], PARTED, "worse"),
+        ([weighed("not_recorded")], Parting(), "not_recorded"),
+    ],
+)
+def test_word_of_a_pair(answers, parting, word):
+    assert settle(answers, parting) == word
+    assert verdict(word, answers, parting.departures, [])
+
+
+def test_what_does_not_count_is_told_in_the_verdict_all_the_same():
+    answers = [weighed("within_noise"), weighed("worse", "health", False)]
+    assert (
+        verdict("within_noise", answers, [], []) == "Within noise: nothing that decides differs by more than chance; the numbers"
+    )
+    assert verdict("different", answers, [], []) == "Different: the numbers"
+    cost = [weighed("within_noise"), weighed("worse", "cost", False)]
+    assert verdict("within_noise", cost, [], []) == "Within noise: nothing differs by more than chance"
+
+
+def finding(code, severity, where=None):
+    return Finding(code=code, name=code.lower(), severity=severity, message=code, where=where)
+
+
+def test_findings_gained_and_lost():
+    left = [finding("A1", "sev2", "x"), finding("B1", "sev2"), finding("N1", "note")]
+    right = [finding("A1", "sev2", "another place"), finding("B1", "sev1"), finding("C1", "sev2"), finding("N2", "note")]
+    gained, lost = gained_and_lost(both(run(), run(), findings=(left, right)))
+    assert [each.code for each in gained] == ["B1", "C1"]
+    assert lost == []
+    gained, lost = gained_and_lost(both(run(), run(), findings=(right, left)))
+    assert (gained, [each.code for each in lost]) == ([], ["B1", "C1"])
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "word", "counts"),
+    [
+        ([], ["sev2"], "worse", False),
+        (["sev2"], [], "better", False),
+        ([], ["sev1", "sev2"], "worse", True),
+        (["sev0"], [], "better", True),
+        (["sev1"], ["sev2"], "better", True),
+        (["sev0"], ["sev1"], "worse", True),
+        (["note"], [], "same", True),
+    ],
+)
+def test_only_grave_illnesses_decide_the_word_of_a_pair(left, right, word, counts):
+    found = [
+        [finding(f"{side}{place}", severity) for place, severity in enumerate(each)] for side, each in (("L", left), ("R", right))
+    ]
+    answer, decides = questions()["health"](both(run(), run(), findings=found), [])
+    assert (answer.word, decides) == (word, counts)
+    assert (answer.left, answer.right) == ((len(left), len(right)) if word != "same" else (0, 0))
+
+
+def test_what_a_replica_has_is_chance():
+    replica = Side(run(), (finding("C1", "sev2"),))
+    right = [finding("C1", "sev2"), finding("D1", "sev2")]
+    gained, _ = gained_and_lost(both(run(), run(), findings=([], right), replicas=[replica]))
+    assert [each.code for each in gained] == ["D1"]
+    _, lost = gained_and_lost(both(run(), run(), findings=(right, []), replicas=[replica]))
+    assert [each.code for each in lost] == ["C1"]

@@ -1,0 +1,75 @@
+import json
+import random
+
+import pytest
+import torch
+
+from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance
+from ckaudit.recorder import Recorder
+from ckaudit.recorder.batch import duplicate_share
+from ckaudit.recorder.batch_history import BatchesSeen
+from ckaudit.recorder.scalars import values_backwards
+from ckaudit.run.read import read_run
+from ckaudit.validate import validate
+from tests.metrics.samples import cells
+
+
+def test_the_distance_is_that_of_a_search_through_everything_before():
+    source, seen, names = random.Random(0), BatchesSeen(most=20), []
+    for step in range(300):
+        name = str(source.randrange(40))
+        earlier = [then for then in range(max(0, step - 20), step) if names[then] == name]
+        assert seen.see(step, name) == (step - earlier[-1] if earlier else None)
+        names.append(name)
+
+
+@pytest.mark.parametrize("rows", [[[1, 2], [1, 2], [2, 1]], [[1, 1]] * 4, [[1, 2], [3, 4]]])
+def test_duplicates_are_counted_pair_by_pair(rows):
+    repeated = sum(any(row == other for other in rows[:place]) for place, row in enumerate(rows))
+    assert duplicate_share(torch.tensor(rows)) == pytest.approx(repeated / len(rows))
+
+
+def run(model, folder, parts, *, start_step=0):
+    with Recorder(model, folder, start_step=start_step, vocabulary=17) as recorder:
+        for place, (inputs, targets) in enumerate(parts):
+            recorder.step(1.0, batch=(inputs, targets), batch_id=place)
+    assert recorder._guard.failures == 0
+
+
+def test_a_loader_that_begins_anew_at_a_resume_is_seen(tiny, batches, tmp_path, lines):
+    parts = batches(20)
+    run(tiny(), tmp_path / "right", parts[:15])
+    run(tiny(), tmp_path / "right", parts[10:], start_step=10)
+    assert not any("batch_repeat_distance" in line for line in lines(tmp_path / "right"))
+    run(tiny(), tmp_path / "wrong", parts[:15])
+    run(tiny(), tmp_path / "wrong", parts[:5], start_step=10)
+    found = {line["step"]: line["batch_repeat_distance"] for line in lines(tmp_path / "wrong")[15:]}
+    assert found == dict.fromkeys(range(11, 16), 10)
+    # After a resume from the end, the batches of the replaced stretch are not looked at.
+    run(tiny(), tmp_path / "wrong", parts[5:10], start_step=15)
+    assert [line["batch_repeat_distance"] for line in lines(tmp_path / "wrong")[20:]] == [10] * 5
+
+
+def test_a_loader_that_stands_still_is_seen(tiny, batches, tmp_path, read):
+    (part,) = batches(1)
+    run(tiny(), tmp_path, [part] * 12)
+    assert cells(batch_repeat_distance(read_run(tmp_path))) == {(step, "batch_repeat_distance"): 1 for step in range(2, 13)}
+    assert not validate([tmp_path]).findings
+    assert read(tmp_path, 10).data.batch_id == 9
+
+
+def test_a_checkpoint_says_how_many_sequences_are_alike(tiny, batches, tmp_path):
+    (inputs, targets), same = batches(1)[0], torch.tensor([0, 1, 0, 0])
+    run(tiny(), tmp_path, [(inputs[same], targets[same])] * 10)
+    assert batch_duplicate_share(read_run(tmp_path)).values.ravel().tolist() == [0.5]
+
+
+def test_a_log_is_read_backwards_past_what_was_replaced(tmp_path):
+    path = tmp_path / "scalars.jsonl"
+    told = [(1, "a"), (2, "b"), (3, "old"), (4, "old"), (3, "c"), (3, None), (4, "d"), (9, "later")]
+    text = "\n".join(json.dumps({"step": step} | ({"h": name} if name else {})) for step, name in told)
+    path.write_text(f"{text}\n[]\nnot json\n")
+    assert values_backwards(path, "h", until=4, most=9) == {4: "d", 3: "c", 2: "b", 1: "a"}
+    assert values_backwards(path, "h", until=4, most=2) == {4: "d", 3: "c"}
+    assert values_backwards(path, "h", until=2, most=9) == {2: "b", 1: "a"}
+    assert values_backwards(tmp_path / "none", "h", until=2, most=9) == {}
