@@ -28,6 +28,12 @@ from ckaudit.rules.zero_gradients import zero_gradients
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
+UNTRAINED = 10.0
+"""A logit that begins above that did not grow: those of a well scaled head begin at 4 or 5 spreads, for thousands of them."""
+
+TURNED_BACK = 0.9
+"""Share of its peak below which the largest logit has turned back."""
+
 
 @cause(
     prior=-1.0,
@@ -56,8 +62,6 @@ def attention_logits_grow(
     facts: Manifest | None,
     *,
     grown: float = 10.0,
-    back: float = 0.9,
-    untrained: float = 10.0,
     runaway: float = 1000.0,
     decisive: float = 4.0,
     strong: float = 2.0,
@@ -66,8 +70,8 @@ def attention_logits_grow(
     """Query and key weights grow without bound, so that attention saturates while the loss hardly moves.
 
     The growth is theirs where no matrix of another kind grows. It goes on where the largest logit is `grown` times the first
-    one and has not come `back` below nine tenths of its peak at the last checkpoint; beyond `runaway` (M19) it has no bound.
-    Logits over `untrained` in the first record did not grow.
+    one and has not turned back below nine tenths of its peak at the last checkpoint; beyond `runaway` (M19) it has no bound.
+    Logits over 10 in the first record did not grow.
     Weights are starting values, to be fitted on runs of known truth.
     """
     growing = found.of(weights_grow)
@@ -84,18 +88,16 @@ def attention_logits_grow(
     if jump := found.first(weights_jump):
         yield contradicts(strong, f"the weights jumped and did not grow: {jump.message}", jump)
     if logit is not None and logit.finite.any():
-        yield from _course(logit, grown, back, untrained, runaway, strong, medium)
+        yield from _course(logit, grown, runaway, strong, medium)
 
 
-def _course(
-    logit: Series, grown: float, back: float, untrained: float, runaway: float, strong: float, medium: float
-) -> Iterator[Evidence]:
+def _course(logit: Series, grown: float, runaway: float, strong: float, medium: float) -> Iterator[Evidence]:
     """Judge how the largest logit of all heads goes."""
     largest = np.nanmax(np.where(logit.finite, np.abs(logit.values), np.nan), axis=1)[logit.finite.any(axis=1)]  # (T,)
     start, peak, end = float(largest[0]), float(largest.max()), float(largest[-1])
-    if start > untrained:
+    if start > UNTRAINED:
         yield contradicts(strong, f"the largest logit begins at {start:.3g}: it was large from the first", logit.name)
-    elif peak > grown * start and end > back * peak:
+    elif peak > grown * start and end > TURNED_BACK * peak:
         weight = strong if peak > runaway else medium
         yield supports(weight, f"the largest logit has grown from {start:.2g} to {end:.3g}, and has not turned back", logit.name)
     else:

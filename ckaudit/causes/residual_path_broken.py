@@ -24,6 +24,12 @@ from ckaudit.rules.weights_shrink import weights_shrink
 from ckaudit.rules.zero_gradients import zero_gradients
 from ckaudit.run.series import Series
 
+EARLY = 30
+"""Steps in which a model still has the structure of its initialization and nothing else."""
+
+HOPELESS = 1e4
+"""How many times less gradient shows that nothing leads around the blocks: at most 900 where blocks add to the stream."""
+
 
 @cause(
     prior=-0.5,
@@ -50,8 +56,6 @@ def residual_path_broken(
     *,
     steady: float = 0.5,
     even: float = 10.0,
-    early: int = 30,
-    hopeless: float = 1e4,
     decisive: float = 4.0,
     strong: float = 2.0,
     medium: float = 1.0,
@@ -59,8 +63,8 @@ def residual_path_broken(
     """Blocks pass no signal around themselves, so the gradient decays with depth.
 
     The decay is steady where its spread from block to block is below `steady` of its mean. A structure that is broken is so
-    from the start: one whose blocks got gradients within a factor `even` of each other in the first `early` steps, or at the
-    first record, is sound, unless the first block comes to get `hopeless` times less than the last. Then, however it began,
+    from the start: one whose blocks got gradients within a factor `even` of each other in the first 30 steps, or at the
+    first record, is sound, unless the first block comes to get 10,000 times less than the last. Then, however it began,
     nothing leads around the blocks between: what does brings the last one's gradient along (lab: at most 900 times less in
     models whose blocks add to the stream).
     Weights are starting values, to be fitted on runs of known truth.
@@ -75,13 +79,13 @@ def residual_path_broken(
         else:
             yield contradicts(medium, "the gradient falls at one block, not evenly with depth", first)
     if norm is not None and (start := _decay(norm)):
-        ratio, at = max(start[:1] + [each for each in start if each[1] <= early])
+        ratio, at = max(start[:1] + [each for each in start if each[1] <= EARLY])
         worst, then = max(start)
         if ratio > even:
             yield supports(medium, f"already at step {at} the first block gets {ratio:.0f}x less than the last", first)
-        elif worst <= hopeless:
+        elif worst <= HOPELESS:
             yield contradicts(strong + 1, f"at step {at} the first block still got its share: the structure is sound", first)
-        if worst > hopeless:
+        if worst > HOPELESS:
             yield supports(
                 strong, f"at step {then} the first block gets {worst:.0e}x less: nothing leads around the blocks between", first
             )

@@ -27,6 +27,12 @@ from ckaudit.rules.weights_jump import weights_jump
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
+YOUNG = 20
+"""Steps in which logits are what the initial weights make them."""
+
+OVER_ITS_WEIGHTS = 20.0
+"""How many times what its weights give a logit is, where the scale of 1/sqrt(d) is missing."""
+
 
 @cause(
     prior=-0.5,
@@ -46,18 +52,16 @@ def saturated_attention(
     *,
     cap: float = 100.0,
     hot: float = 50.0,
-    young: int = 20,
     untrained: float = 10.0,
-    times: float = 20.0,
     large_update: float = 0.03,
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """Attention logits have outgrown their scale, so softmax saturates.
 
-    A logit of 100 (`cap`) is where Kimi K2 clips, `hot` is where softmax begins to saturate. In the first `young` steps the
+    A logit of 100 (`cap`) is where Kimi K2 clips, `hot` is where softmax begins to saturate. In the first 20 steps the
     logits of a well scaled head are about as large as its weights make them, 4 or 5 spreads for the largest of thousands:
-    `untrained` or more, or `times` that, come of a scale that is missing. Updates above `large_update` of the weights move
+    `untrained` or more, or twenty times that, come of a scale that is missing. Updates above `large_update` of the weights move
     everything, not the attention alone.
     Weights are starting values, to be fitted on runs of known truth.
     """
@@ -69,9 +73,9 @@ def saturated_attention(
         yield supports(medium, f"only large logits make a softmax so sharp: {collapsed[0].message}", collapsed[0])
     if logit is not None and logit.finite.any():
         yield from _logits(logit, cap, hot, medium)
-        if int(logit.steps[0]) <= young:
+        if int(logit.steps[0]) <= YOUNG:
             over = surplus(logit, std, table_of(facts)) if std is not None else None
-            yield from _start(logit, over, untrained, times, strong)
+            yield from _start(logit, over, untrained, strong)
     yield from _ill_before(found, first.first_step or 0, strong)
     moved = update.until(first.first_step or 0).values if update is not None else np.empty(0)
     moved = moved[np.isfinite(moved)]
@@ -97,10 +101,10 @@ def _logits(logit: Series, cap: float, hot: float, weight: float) -> Iterator[Ev
         yield contradicts(weight, f"the largest attention logit stays at {peak:.3g}", logit.name)
 
 
-def _start(logit: Series, over: float | None, untrained: float, times: float, weight: float) -> Iterator[Evidence]:
+def _start(logit: Series, over: float | None, untrained: float, weight: float) -> Iterator[Evidence]:
     row = np.abs(logit.values[0][logit.finite[0]])
     step, largest = int(logit.steps[0]), float(row.max()) if row.size else 0.0
-    if over is not None and over > times:
+    if over is not None and over > OVER_ITS_WEIGHTS:
         yield supports(
             weight,
             f"at step {step} the largest logit is {over:.0f} times what query and key give by the size of their weights; "

@@ -28,6 +28,10 @@ def val_rise(run: Run) -> Series:
     return replace(evals, values=values, recorded=recorded)
 
 
+HUGE = 1e160
+"""Larger losses are scaled down, which changes no comparison, so that no difference overflows."""
+
+
 def divergence_step(
     steps: Steps,
     train: Floats,
@@ -39,7 +43,6 @@ def divergence_step(
     mads: float = 3.0,
     train_share: float = 0.1,
     given_back: float = 0.5,
-    huge: float = 1e160,
 ) -> int | None:
     r"""Return the step since which the held-out loss departs from the training loss for good, None where it does not.
 
@@ -68,12 +71,11 @@ def divergence_step(
         train_share: The training loss may rise by this share of the held-out rise, for it is noisy itself.
         given_back: A fall of the gap ends a widening where it takes back this share of the whole widening, and more than
             the noise of the gap, which is `mads` robust deviations: epsilon.
-        huge: Larger losses are scaled down, which changes no comparison, so that no difference overflows.
     """
     known = np.isfinite(train) & np.isfinite(val)
     steps, train, val = steps[known], train[known], val[known]
-    if max(np.abs(train).max(initial=0.0), np.abs(val).max(initial=0.0)) > huge:
-        train, val = train / huge, val / huge
+    if max(np.abs(train).max(initial=0.0), np.abs(val).max(initial=0.0)) > HUGE:
+        train, val = train / HUGE, val / HUGE
     best, min_evals = int(np.argmin(val)) if len(val) else 0, max(min_evals, int(share * len(val)))
     if len(val) - 1 - best < min_evals:
         return None

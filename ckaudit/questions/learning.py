@@ -24,6 +24,10 @@ from ckaudit.run.tensors import TensorTable, table_of
 
 HORIZON = 100
 """Steps and points that a course of the loss is judged on (playbook D2.1: a hundred and more)."""
+FEWEST = 6
+"""Points that a course of the loss needs, where each level has one."""
+GIVEN_BACK = 0.25
+"""Share of its fall that a loss which goes up and down gives back."""
 STANDS = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
 """Rules that tell a loss that stands still for lack of training from one that has come to its end."""
 
@@ -33,18 +37,16 @@ STANDS = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
     needs=[train_loss_raw],
     rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen", "loss_oscillates"),
 )
-def loss_decreasing(
-    loss: Series, *, horizon: int = HORIZON, fewest: int = 6, least: float = 0.01, given_back: float = 0.25, lost: float = 0.5
-) -> Said:
+def loss_decreasing(loss: Series, *, horizon: int = HORIZON, least: float = 0.01, lost: float = 0.5) -> Said:
     """Does the loss decrease over a real horizon?
 
     ## Looks at
-    Ten levels of the training loss from start to end, once it goes over `horizon` steps (playbook D2.1), from `fewest` points
+    Ten levels of the training loss from start to end, once it goes over `horizon` steps (playbook D2.1), from six points
     on, two for each third.
     ## Good
     The last level is below the first by more than `least` of it.
     ## Watch
-    The loss has risen from its lowest level again by `given_back` of its fall, or that share of its way went up (as in
+    The loss has risen from its lowest level again by a quarter of its fall, or that share of its way went up (as in
     course): it oscillates. Or it does not fall in a log that begins in the middle of its run, or one so noisy that a fall of
     `least` would not be seen.
     ## Bad
@@ -52,8 +54,8 @@ def loss_decreasing(
     no batch makes (as loss_rises has it). `least` and `lost` are starting values.
     """
     steps, values = points(loss)
-    if len(values) < fewest or steps[-1] - steps[0] < horizon - 1:
-        wanted = f"{fewest}, over {horizon} steps, are needed"
+    if len(values) < FEWEST or steps[-1] - steps[0] < horizon - 1:
+        wanted = f"{FEWEST}, over {horizon} steps, are needed"
         return unrecorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")
     stages = levels(values, 10)
     first, end, lowest = float(stages[0]), float(stages[-1]), float(stages.min())
@@ -62,14 +64,14 @@ def loss_decreasing(
     back = (end - lowest) / (first - lowest) if first > lowest else 1.0
     text = f"from steps {steps[0]} to {steps[-1]} the level of the loss goes from {first:.4g} to {end:.4g}"
     numbers = {"first": first, "last": end, "lowest": lowest, "up": up}
-    if max(back, up) > given_back and first > lowest:
+    if max(back, up) > GIVEN_BACK and first > lowest:
         text += f", after {lowest:.4g} at its lowest; {up:.0%} of its way goes up"
     if first - end <= least * abs(first) and oscillation(values) is not None:
         return Said(word="bad", sentence=f"{text}; it oscillates, and gets no lower", numbers=numbers)
     if first - end <= least * abs(first) and (why := no_fall(steps, values, least)) is not None:
         return Said(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
     stays = back > lost and sustained_rise(values) is not None
-    word: Word = "bad" if stays else "watch" if max(back, up) > given_back or first - end <= least * abs(first) else "good"
+    word: Word = "bad" if stays else "watch" if max(back, up) > GIVEN_BACK or first - end <= least * abs(first) else "good"
     return Said(word=word, sentence=text, numbers=numbers)
 
 
@@ -108,25 +110,23 @@ def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, 
 def memorizing_fast(
     loss: Series,
     *,
-    fewest: int = 6,
     horizon: int = HORIZON,
     early: float = 0.1,
     steep: float = 0.25,
     shallow: float = 1.3,
     bent: float = 1.5,
-    given_back: float = 0.25,
     least: float = 0.01,
 ) -> Said:
     """How fast does it memorize?
 
     ## Looks at
     How much of the whole fall of the loss is made in the first `early` of the record's steps, once it goes over `horizon` of
-    them and has `fewest` points. Where fewer than three lie in there, the loss at their end is read off the line between its
+    them and has six points. Where fewer than three lie in there, the loss at their end is read off the line between its
     neighbours.
     ## Good
     `steep` of it: the drop at first is steep (playbook D2.3).
     ## Watch
-    Less than that, or `given_back` of what was made is lost again (as in D2.1). Or hardly any of it, and the drop comes later:
+    Less than that, or a quarter of what was made is lost again (as in D2.1). Or hardly any of it, and the drop comes later:
     a tenth of the record falls `bent` times as fast as a straight line, as behind a long warm-up. Or a steep drop might be
     hidden in the noise.
     ## Bad
@@ -134,8 +134,8 @@ def memorizing_fast(
     hold it back; or it does not fall by `least` at all. `steep`, `shallow`, `bent` and `least` are starting values.
     """
     steps, values = points(loss)
-    if len(values) < fewest or steps[-1] - steps[0] < horizon - 1:
-        wanted = f"{fewest}, over {horizon} steps, are needed"
+    if len(values) < FEWEST or steps[-1] - steps[0] < horizon - 1:
+        wanted = f"{FEWEST}, over {horizon} steps, are needed"
         return unrecorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")
     start, soon, end, error, line = early_fall(steps, values, early)
     if start - end <= least * abs(start):
@@ -155,7 +155,7 @@ def memorizing_fast(
         text += f"; a later tenth falls {drop:.2g} times as fast as a straight line"
     is_bad = is_shallow and drop <= bent and share + hidden < steep
     word: Word = "bad" if is_bad else below(share, watch=steep, bad=-np.inf)
-    return Said(word=worse(word, above(back, watch=given_back, bad=np.inf)), sentence=text, numbers=numbers)
+    return Said(word=worse(word, above(back, watch=GIVEN_BACK, bad=np.inf)), sentence=text, numbers=numbers)
 
 
 @question(

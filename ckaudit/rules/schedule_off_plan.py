@@ -14,6 +14,12 @@ from ckaudit.run.planned_rate import planned_range, planned_rate
 from ckaudit.run.series import Floats, Series, Steps, single
 from ckaudit.run.spans import spans
 
+LATE, GROWN = 2.0, 1.2
+"""A warm-up never ends where at twice its planned length the rate still grows, and is a fifth higher than at its planned end."""
+
+POINTS_OF_A_SHAPE = 30
+"""Of fewer points a slope cannot be told from stairs."""
+
 
 @rule(
     "SCHED002",
@@ -30,13 +36,10 @@ def schedule_off_plan(
     *,
     between: float = 0.1,
     outside: float = 0.02,
-    late: float = 2.0,
-    grown: float = 1.2,
     min_points: int = 5,
     grave: float = 3.0,
     beyond_end: float = 0.5,
     stall: float = 0.02,
-    shape: int = 30,
 ) -> Iterator[Hit | Skip]:
     """The learning rate is not the planned one.
 
@@ -44,8 +47,8 @@ def schedule_off_plan(
     The learning rate against the plan in run.json, at `min_points` points in a row: off by more than `between` of the planned
     peak from the line between two planned steps, or by `outside` of it from both of them; over `grave` times that peak it is
     sev1, for after a spike a rate is lowered by three to ten times (TRI-2). Without a plan, whether the rate has grown by
-    `grown` since the end of the planned warm-up and still grows at `late` times its length (M06, M07). Where nothing was
-    planned, `shape` points of the rate: whether a slope came down to a floor and the run goes on there for `beyond_end` of
+    a fifth since the end of the planned warm-up and still grows at twice its length (M06, M07). Where nothing was
+    planned, 30 points of the rate: whether a slope came down to a floor and the run goes on there for `beyond_end` of
     the steps that it took to come down; whether the rate has grown all the time while the last quarter of the run brought
     less than `stall` of what the loss has fallen.
     ## Why it matters
@@ -62,9 +65,9 @@ def schedule_off_plan(
         return
     plan, ends = planned_rate(facts, steps), planned_range(facts, steps)
     if plan is None or ends is None:
-        if facts.warmup_steps is UNSET and len(steps) >= shape:
+        if facts.warmup_steps is UNSET and len(steps) >= POINTS_OF_A_SHAPE:
             yield from _by_shape(steps, values, loss, beyond_end, stall)
-        yield from _endless_warmup(steps, values, facts, late, grown)
+        yield from _endless_warmup(steps, values, facts)
         return
     peak = float(np.abs(plan).max())
     off = np.abs(values - plan)
@@ -86,18 +89,18 @@ def schedule_off_plan(
         )
 
 
-def _endless_warmup(steps: Steps, values: Floats, facts: Manifest, late: float, grown: float) -> Iterator[Hit | Skip]:
+def _endless_warmup(steps: Steps, values: Floats, facts: Manifest) -> Iterator[Hit | Skip]:
     """Yield the rate that still grows long after the planned warm-up; a skip where not even its length was planned."""
     if facts.warmup_steps is UNSET:
         yield Skip("not_recorded", "needs warmup_steps or planned_learning_rate")
         return
     end = facts.warmup_steps
-    after = np.flatnonzero(steps > late * end)
+    after = np.flatnonzero(steps > LATE * end)
     done = np.flatnonzero(steps <= end)
     if not end or not len(after) or not len(done):
         return
     first, last = int(after[0]), int(after[-1])
-    if values[last] > grown * values[done[-1]] and (np.diff(values[done[-1] :]) > 0).all():
+    if values[last] > GROWN * values[done[-1]] and (np.diff(values[done[-1] :]) > 0).all():
         yield Hit(
             severity="sev2",
             where="learning rate",

@@ -17,6 +17,9 @@ MIN_LINES = 3
 A_STEP = 0.5
 """Seconds from which on a step is that of a training that is paid for; shorter ones follow whatever else the machine does."""
 
+EVEN, ABOVE = 0.015, 0.03
+"""Few lines tell where all steps up to one agree within the first share and all from there on take longer by the second."""
+
 
 @rule("SYS002", severity="sev2", needs=[step_time], wants=[tokens_per_sec], unit="s")
 def step_time_jump(
@@ -29,8 +32,6 @@ def step_time_jump(
     lost: float = 600.0,
     k: float = 6.0,
     lasting: int = 5,
-    even: float = 0.015,
-    above: float = 0.03,
 ) -> Iterator[Hit | Skip]:
     """Steps take longer from some step on.
 
@@ -46,12 +47,12 @@ def step_time_jump(
     ## False alarms
     Longer rows and larger batches take longer rightly: the speed in tokens must fall with it, where it was recorded. What
     lasts a few minutes on a busy machine costs less than looking for it. A few lines of a log are noted where all steps up to
-    one agree within `even` and all from there on take longer by `above`: one slow device in a large job costs no more than
+    one agree within 1.5 % and all from there on take longer by 3 %: one slow device in a large job costs no more than
     that (BLOOM's took 105 s for a step, and 111 s with one).
     """
     steps, values = windows(time, window)
     if len(steps) < lasting + 3:
-        if (hit := _ends_slower(time, speed, mild, lost) or _in_few_lines(time, even, above)) is not None:
+        if (hit := _ends_slower(time, speed, mild, lost) or _in_few_lines(time)) is not None:
             yield hit
             return
         if time.points >= MIN_LINES:
@@ -124,15 +125,15 @@ def _goes_on(speed: Series) -> bool:
     return third > 0 and median(values[-third:]) > 0.8 * median(values[:third])
 
 
-def _in_few_lines(time: Series, even: float, above: float, *, least: int = 2) -> Hit | None:
+def _in_few_lines(time: Series, *, least: int = 2) -> Hit | None:
     """Return a note on the last steps of a few, where they stand apart from steps that took the same time."""
     known = np.flatnonzero(time.finite[:, 0])
     steps, values = time.steps[known], time.values[known, 0]
     for start in range(least, len(values) - least + 1):
         before, later = values[:start], values[start:]
-        if before.max() <= (1 + even) * before.min() and later.min() > (1 + above) * before.max():
+        if before.max() <= (1 + EVEN) * before.min() and later.min() > (1 + ABOVE) * before.max():
             usual = median(before)
-            first = int(np.argmax(values > (1 + even / 3) * usual))
+            first = int(np.argmax(values > (1 + EVEN / 3) * usual))
             return Hit(
                 severity="note",
                 where="steps",
