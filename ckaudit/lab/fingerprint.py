@@ -17,8 +17,8 @@ from ckaudit.lab.change import Change
 from ckaudit.lab.training_spec import Recipe
 
 HERE = Path(__file__).parent
-LABELS_ONLY = ("story.py", "truths.py")
-LOOP = ("batch.py", "change.py", "corpora", "models", "plan.py", "processes.py", "task.py", "told.py", "training.py")
+LABELS_ONLY = ("specs.py", "labels.py")
+LOOP = ("batch.py", "change.py", "corpora", "models", "plan.py", "processes.py", "task.py", "run_facts.py", "training.py")
 LABELS = ("fault", "control")  # decorators that say what a change is, and do nothing to it
 
 
