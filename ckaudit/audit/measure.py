@@ -1,6 +1,8 @@
 """`metrics` from end to end: a source is opened, what was asked for is computed, and becomes a table of series."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
@@ -10,10 +12,10 @@ from msgspec.structs import replace
 
 from ckaudit.audit.load_run import open_run
 from ckaudit.audit.report import at_step
-from ckaudit.audit.select import select
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.metrics import Missing
+from ckaudit.errors import UsageError
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.metric import Worst
 from ckaudit.plugins import broken
@@ -22,6 +24,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
 Reason = Literal["not_recorded", "not_in_these_steps", "broke"]
+
 OF_METRICS = ("claimed_value", "nearest_allowed_value")  # their labels are metrics
 
 
@@ -166,3 +169,45 @@ def notes_on_files(run: Run) -> list[str]:
     first = run.findings[0]
     more = f" (and {count - 1:,} more)" if count > 1 else ""
     return [f"{first.file or run.name}: {first.message}{more}; ckaudit validate says where and what helps"]
+
+
+# Which metrics a user means by the names on the command line.
+def select(names: Sequence[str]) -> tuple[Metric, ...]:
+    """Return the metrics that any of `names` means, in the order of the catalogue; without names, all.
+
+    Args:
+        names: Catalogue names or patterns such as "grad_*", rows such as "M19", or what other people call a metric. In the
+            last two capitals do not count, and a hyphen is an underscore.
+
+    Raises:
+        UsageError: Where a name means none, with the nearest names.
+    """
+    catalogue = metrics().values()
+    if not names:
+        return tuple(catalogue)
+    chosen = {metric.name for name in names for metric in _meant(name, catalogue)}
+    return tuple(metric for metric in catalogue if metric.name in chosen)
+
+
+def identifiers(metric: Metric) -> tuple[str, ...]:
+    """Return all words that mean a metric: its name, its rows and what other people call it."""
+    from ckaudit.metrics.catalogue import entries
+
+    entry = entries().get(metric.name)
+    return (metric.name, *entry.rows, *entry.also_called) if entry else (metric.name,)
+
+
+def _meant(name: str, catalogue: Collection[Metric]) -> list[Metric]:
+    found = [metric for metric in catalogue if fnmatchcase(metric.name, name)]
+    # The prose of the catalogue is read only for a name that is no metric's own.
+    found = found or [metric for metric in catalogue if _key(name) in map(_key, identifiers(metric))]
+    if found:
+        return found
+    spelled = {_key(word): word for metric in catalogue for word in identifiers(metric)}
+    near = [spelled[key] for key in get_close_matches(_key(name), spelled, n=3, cutoff=0.5)]
+    hint = f"did you mean {' or '.join(near)}?" if near else "without a name, all metrics that have a value are shown"
+    raise UsageError(f"no metric is called {name!r}", hint=hint)
+
+
+def _key(name: str) -> str:
+    return name.strip().lower().replace("-", "_")

@@ -1,14 +1,14 @@
 """What to do about what a run did not record: one line for many numbers."""
 
+import re
 from collections.abc import Iterable, Sequence
 from shlex import quote
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.arguments import ARGUMENTS, explained, given
-from ckaudit.audit.best_metric import with_sets
 from ckaudit.audit.instrumentation import GIVEN, Line, besides, filled_in, is_recorded, place_of, program
 from ckaudit.audit.missing_inputs import Lack, made_of_entries
 from ckaudit.audit.query_and_key import query_and_key
@@ -18,22 +18,31 @@ from ckaudit.metrics.catalogue import Action, Trainer, actions, entries, owner_o
 from ckaudit.run.run import Run
 
 USUAL = ("*.q_proj.weight", "*.k_proj.weight")
+
 INTO = " --into run/"
+
 INTO_LATER = "With --into run/ it is added to a run folder, a finished one too."
+
 BY_ITSELF = (
     "Nothing to write: record again. An older Recorder wrote this run; the present one measures these by itself, in runs of 25 "
     "steps or more, where the model has what they are of."
 )
+
 BY_WRITER = (
     "A Writer records what it is given: writer.checkpoint(step, weights=..., gradients=..., previous=..., activations=..., "
     "attention=...); the Recorder for PyTorch measures these by itself."
 )
+
 CALLBACK = "callback is the RecorderCallback."
+
 STEP = 500  # where no step is known
+
 IN_ORDER = (
     "Nothing of ckaudit records yet: these lines do, in this order. Checks of attention, an accelerator or several ranks judge "
     "where the run has them."
 )
+
+ARGUMENT = "metric_for_best_model"
 
 
 class Extra(Struct, frozen=True, kw_only=True):
@@ -270,3 +279,22 @@ def _cost(lacks: Iterable[Lack]) -> int:
     """Return the place of the dearest action: a line of the loop, a second program, a second implementation."""
     order = list(actions())
     return max(order.index(_own(lack.by, Situation())[0]) for lack in lacks)
+
+
+# The metric by which the Hugging Face Trainer picks its best model: it gets another name where there are several sets.
+def best_metric(run: Run) -> str:
+    """Return the name as evaluations log it, such as "eval_wer"; empty: no best model is picked, or nobody says by what."""
+    config = run.manifest.config if run.manifest and run.manifest.config is not UNSET else {}
+    name = config.get(ARGUMENT)
+    if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name == "None":
+        return ""
+    return f"eval_{name.removeprefix('eval_')}"
+
+
+def with_sets(run: Run) -> str:
+    """Return the argument of the Trainer that names the metric among several sets, of which one is called all; or nothing."""
+    name = best_metric(run)
+    if not name:
+        return ""
+    of_all = name if name.startswith("eval_all_") else f"eval_all_{name.removeprefix('eval_')}"
+    return f', args=TrainingArguments(..., {ARGUMENT}="{of_all}")'

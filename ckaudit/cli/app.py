@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
+from ckaudit import __version__
 from ckaudit.cli.phases import alone
-from ckaudit.cli.version import print_version
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -31,6 +31,7 @@ COMMANDS = {
     "resume-check": "resume_check",
 }
 """The module of each command."""
+
 GROUPS = {"probe": "probe.app", "lab": "lab.app"}
 """The module of each group of commands."""
 
@@ -41,6 +42,14 @@ Exit codes:
   1  findings at or above --fail-on
   2  could not audit, or nothing could be judged
 """
+
+
+# `ckaudit --version` where other words stand beside it; alone it is answered before Typer is loaded.
+def print_version(value: bool) -> None:
+    """Print the version and leave, if the option was given."""
+    if value:
+        typer.echo(f"ckaudit {__version__}")
+        raise typer.Exit
 
 
 def build(only: Collection[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:

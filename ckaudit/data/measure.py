@@ -1,5 +1,6 @@
 """All values of one sample in one pass over it, and a second one where documents have to be compared."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -10,15 +11,77 @@ from msgspec.structs import replace
 from ckaudit.contract.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.data.document import Document, document
 from ckaudit.data.duplicates import Duplicates
-from ckaudit.data.gauge import Gauge
+from ckaudit.data.gauge import NO_TEXT, Gauge, Values, not_recorded, rate
 from ckaudit.data.mix import Rejects, languages, sources
-from ckaudit.data.personal import Personal
+from ckaudit.data.pii import KINDS, addresses
 from ckaudit.data.tokens import Histogram, Lengths, Padding, Sizes, drift, load_tokenizer
-from ckaudit.data.toxicity import Toxicity
 from ckaudit.material.counts import plural
 from ckaudit.material.faults import Faults, Tell
 from ckaudit.material.plugin import Classifier, in_batches
 from ckaudit.material.records import Progress, Reading
+
+
+# How many documents hold personal data (M51, the part that patterns can find).
+class Personal:
+    """Share of the documents with at least one hit, in all and of each kind; what was found is never shown."""
+
+    def __init__(self) -> None:
+        self._documents = self._hit = self._nobodys = 0
+        self._kinds: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
+
+    def see(self, document: Document) -> None:
+        """Look through one text."""
+        if document.text is None:
+            return
+        self._documents += 1
+        found = list(addresses(document.text))
+        kinds = {kind for (kind, _, _), is_somebodys in found if is_somebodys}
+        self._hit += bool(kinds)
+        self._nobodys += len(kinds) == 0 and len(found) > 0
+        self._kinds.update(kinds)
+        for kind in kinds:
+            self._first.setdefault(kind, document.place)
+
+    def measures(self) -> Values:
+        """Yield the rate of all kinds together, and of each."""
+        if not self._documents:
+            yield not_recorded("pii_hit_rate", "M51", NO_TEXT)
+            return
+        yield rate("pii_hit_rate", "M51", self._hit, self._documents, self._remark())
+        for kind in KINDS:
+            first = f"first in {self._first[kind]}" if kind in self._first else None
+            yield rate(f"pii_hit_rate/{kind}", "M51", self._kinds[kind], self._documents, first)
+
+    def _remark(self) -> str:
+        remark = "patterns only: names and postal addresses are not looked for"
+        if not self._nobodys:
+            return remark
+        others = plural(self._nobodys, "more document")
+        return f"{remark}; {others} with nothing but reserved addresses (example.com, no-reply, private networks): not counted"
+
+
+# How much of the sample a classifier calls toxic (M48).
+class Toxicity:
+    """Share of the scored documents with a score of at least one half."""
+
+    def __init__(self, *, threshold: float = 0.5) -> None:
+        # One half is where RealToxicityPrompts draws the line (Gehman et al. 2020).
+        self._threshold = threshold
+        self._toxic = self._scored = 0
+
+    def see(self, document: Document) -> None:
+        """Add a document that has a score."""
+        if document.score is not None:
+            self._scored += 1
+            self._toxic += document.score >= self._threshold
+
+    def measures(self) -> Values:
+        """Yield the share, with its interval."""
+        if not self._scored:
+            yield not_recorded("data_toxicity_rate", "M48", "no column toxicity or score, and no --classifier")
+            return
+        yield rate("data_toxicity_rate", "M48", self._toxic, self._scored, f"score of at least {self._threshold:g}")
 
 
 class Tools(Struct, frozen=True):

@@ -3,35 +3,47 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.load_run import is_ours
 from ckaudit.audit.report import at_step, open_judged, triage_reads, triage_run
 from ckaudit.audit.vital_checks import limited
-from ckaudit.contract.diff import Axis, Comparison, Drift, Noise, Pair, Unlike
+from ckaudit.contract.diff import Answer, Axis, Comparison, Curve, Departure, Drift, Noise, Pair, Unlike, Word
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.report import Report
 from ckaudit.diff.align import Axes, axes
 from ckaudit.diff.combine import whole
 from ckaudit.diff.comparability import unlike
 from ckaudit.diff.compared_series import reads
-from ckaudit.diff.curves import curves
 from ckaudit.diff.distribution_drift import drifts
 from ckaudit.diff.divergence import Parting, parting
 from ckaudit.diff.findings_diff import gained_and_lost
-from ckaudit.diff.pair_verdict import Weighed, settle, verdict
 from ckaudit.diff.questions import questions
+from ckaudit.diff.questions.question import Weighs
 from ckaudit.diff.run_pair import Both, Side
 from ckaudit.errors import UsageError
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.run.medians import median
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
+from ckaudit.run.series import Floats
 
 MOST = 20
+
 OF_QUESTIONS = {"smoothed_loss": train_loss_raw, "validation_loss": val_loss}
+
+
+class Weighed(Struct, frozen=True):
+    """An answer with what it is about, and whether it counts."""
+
+    answer: Answer
+    weighs: Weighs
+    counts: bool = True
 
 
 class Subject(Struct, frozen=True, eq=False):
@@ -247,3 +259,90 @@ def _short(both: Both, replicas: Sequence[Subject]) -> list[str]:
         for path, last in known
         if both.axes.axis == "step" and last < min(ends)
     ]
+
+
+# The losses of two runs side by side, few enough points for a picture.
+def curves(both: Both, *, most: int = 120) -> list[Curve]:
+    """Return the training loss of both runs, stretch by stretch; nothing where they share fewer than two points.
+
+    A stretch has the median of its values; one in which a value is no number is none either, so that no picture hides it.
+
+    Args:
+        both: The runs on one axis.
+        most: Stretches at most; no screen draws more columns.
+    """
+    paired = both.paired(train_loss_raw)
+    if not paired.labels:
+        return []
+    rows = np.flatnonzero(paired.recorded[:, 0])
+    if len(rows) < 2:
+        return []
+    parts = np.array_split(rows, min(most, len(rows)))
+    return [
+        Curve(
+            name=paired.name,
+            unit=paired.unit,
+            steps=[int(paired.steps[part[-1]]) for part in parts],
+            left=[_middle(paired.left[part, 0]) for part in parts],
+            right=[_middle(paired.right[part, 0]) for part in parts],
+        )
+    ]
+
+
+def _middle(values: Floats) -> Number:
+    broken = values[~np.isfinite(values)]
+    return to_word(float(broken[0] if len(broken) else median(values)))
+
+
+# What all answers come to: one word for a pair, and one sentence.
+def settle(weighed: Sequence[Weighed], parting: Parting) -> Word:
+    """Return the word that a pair comes to.
+
+    Incomparable where no question on the loss can be answered because something is not alike; worse where any answer that
+    counts is; better where one is and none worse; same where everything agrees in every bit; different where the runs
+    part and no question tells better from worse.
+    """
+    losses = {each.answer.word for each in weighed if each.weighs == "loss"}
+    if "incomparable" in losses and losses <= {"incomparable", "not_recorded"}:
+        return "incomparable"
+    words = {each.answer.word for each in weighed if each.counts}
+    for word in ("worse", "better"):
+        if word in words:
+            return word
+    if parting.is_same:
+        return "same"
+    if parting.departures:
+        return "different"
+    return "not_recorded" if losses <= {"not_recorded"} else "within_noise"
+
+
+def verdict(word: Word, weighed: Sequence[Weighed], departures: Sequence[Departure], unlike: Sequence[Unlike]) -> str:
+    """Say in one sentence what a pair comes to."""
+    parted = f"; they part at step {departures[0].step}, in {_place(departures[0])}" if departures else ""
+    if word in ("worse", "better"):
+        reasons = [each.answer for each in weighed if each.counts and each.answer.word == word]
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        return f"{word.capitalize()}: {reasons[0].message}{more}{parted}"
+    if word == "incomparable":
+        return f"Not comparable: {next((each.message for each in unlike if each.invalidates), 'the runs are not alike')}"
+    if word == "different":
+        told = _told(weighed)
+        return f"Different: {told}{parted}" if told else f"Different, and no question tells better from worse{parted}"
+    if word == "same":
+        return "The same in every bit that both recorded"
+    if word == "not_recorded":
+        return "Nothing to compare: no loss that both recorded"
+    told = _told(weighed)
+    return (
+        f"Within noise: nothing {f'that decides differs by more than chance; {told}' if told else 'differs by more than chance'}"
+    )
+
+
+def _told(weighed: Sequence[Weighed]) -> str:
+    """Return what is worse or better and decides nothing; cost, which always wobbles, left out."""
+    aside = [each for each in weighed if not each.counts and each.weighs != "cost"]
+    return next((each.answer.message for each in aside if each.answer.word in ("worse", "better")), "")
+
+
+def _place(departure: Departure) -> str:
+    return f"{departure.statistic} of {departure.where}" if departure.where else departure.statistic

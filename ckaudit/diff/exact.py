@@ -1,6 +1,6 @@
 """Whether two runs are the same to the last bit, where they first are not, and what most likely makes it so (D1.6)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,22 @@ from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.folder import CheckpointFile, list_folder
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.diff.comparability import unlike
-from ckaudit.diff.exact_compare import Leaf, unequal_leaves
 from ckaudit.diff.files import Document, read_document
 from ckaudit.diff.nondeterminism import sources
 from ckaudit.diff.timing_fields import tells_time
-from ckaudit.diff.ulp import apart
+from ckaudit.diff.ulp import apart, identical
+from ckaudit.diff.values import values
 from ckaudit.errors import UnreadableError
 from ckaudit.material.counts import plural
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
 TITLE = "Are both runs the same to the last bit?"
+
 BITS = Noise(source="identical", message="two runs of one seed are to agree in every bit: nothing is put down to chance")
+
 _FIRST = ("batch_hash", "batch_id", "learning_rate", "train_loss_raw", "grad_global_norm")
+
 _RANKS = (
     "batch",
     "data",
@@ -40,6 +43,38 @@ _RANKS = (
     "weights",
 )
 """What a step computes, in its order: where several things differ at one step, the earliest is the first."""
+
+
+class Leaf(Struct, frozen=True):
+    """One value that is not the same.
+
+    Attributes:
+        statistic: Section and field, such as weights.mean; the place in a list behind it.
+        where: Tensor, module, layer or probe; None: the checkpoint as a whole.
+        left: The first's value.
+        right: The second's.
+    """
+
+    statistic: str
+    where: str | None
+    left: Any
+    right: Any
+
+
+class Leaves(Struct):
+    """What comparing two checkpoints gave.
+
+    Attributes:
+        unequal: Values that differ, in the order in which a step computes them, a tensor's hash before its statistics.
+        lacking: What only one of them has, by its name.
+        equal: How many values are equal.
+        hashed: How many hashes of tensor bytes were compared.
+    """
+
+    unequal: list[Leaf]
+    lacking: list[str]
+    equal: int = 0
+    hashed: int = 0
 
 
 class Found(Struct):
@@ -272,3 +307,49 @@ def _departure(leaf: Leaf, step: int, file: CheckpointFile) -> Departure:
 def _told(value: Any) -> Number | None:
     """Return a number as the document writes it, None for a word."""
     return to_word(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+# Every value of two checkpoints, one against the other, exactly: which differ, and what only one of them has.
+def unequal_leaves(left: Mapping[str, Any], right: Mapping[str, Any]) -> Leaves:
+    """Compare two checkpoints as plain objects."""
+    found = Leaves([], [])
+    for section, place, one, other in values(left, right):
+        if place is not None and isinstance(one, dict) and isinstance(other, dict):
+            _members(found, section, place, one, other)
+        else:
+            _walk(found, section, place, one, other)
+    return found
+
+
+def _members(found: Leaves, section: str, place: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
+    for key in sorted(dict.fromkeys((*left, *right)), key=lambda key: key != "hash"):
+        found.hashed += key == "hash" and key in left and key in right
+        _walk(found, f"{section}.{key}", place, left.get(key), right.get(key))
+
+
+def _is_lacking(found: Leaves, name: str, left: Any, right: Any) -> bool:
+    if left is None or right is None:
+        found.lacking.append(name)
+        return True
+    return False
+
+
+def _walk(found: Leaves, path: str, where: str | None, left: Any, right: Any) -> None:
+    if _is_lacking(found, f"{path} of {where}" if where else path, left, right):
+        return
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in dict.fromkeys((*left, *right)):
+            _walk(found, f"{path}.{key}", where, left.get(key), right.get(key))
+    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        for index, (one, other) in enumerate(zip(left, right, strict=True)):
+            _walk(found, f"{path}[{index}]", where, one, other)
+    elif _same(left, right):
+        found.equal += 1
+    else:
+        found.unequal.append(Leaf(path, where, left, right))
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, float) or isinstance(right, float):
+        return isinstance(left, int | float) and isinstance(right, int | float) and identical(left, right)
+    return bool(left == right)

@@ -2,21 +2,77 @@
 
 import inspect
 import math
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from msgspec import Struct
 
 from ckaudit.causes.cause import Cause
 from ckaudit.causes.links import causes_of, metric_names
 from ckaudit.contract.violations import Kind
 from ckaudit.explain.cited import cited
 from ckaudit.explain.docstring import sections, sentences_about, thresholds
-from ckaudit.explain.page import Page, Section
-from ckaudit.explain.rule_shapes import shapes_of
-from ckaudit.explain.shown import of_cause, of_rule
+from ckaudit.explain.page import Page, Section, Shapes
+from ckaudit.metrics import Metric
+from ckaudit.metrics.catalogue import entries
 from ckaudit.rules.rule import Rule
 
 SEVERITY = {"sev0": "stop the run", "sev1": "contain it quickly", "sev2": "investigate", "note": "worth knowing"}
 
 WEIGHTS = ("decisive", "strong", "medium", "weak")
+
 WEIGHED = "added to the log odds for a reason of that strength, taken away for one against"
+
+FILE = Path(__file__).with_suffix(".toml")
+
+TITLE = "Runs that show it"
+
+
+class Shown(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands in the file under the name of a rule or a cause; `docs/shown.py` writes it.
+
+    Attributes:
+        lab: Trainings of the lab, of whose label it is, in which the rule finds something graver than a note, or the cause
+            comes first.
+        noted: Those in which the rule has a note, where there are no others.
+        missed: Those of whose label it is and in which it is not found, where there are no others.
+        runs: Folders of recorded runs in the repository.
+        logs: Logs of real trainings in the repository.
+        case: The first case of its file in `tests/` that shows it.
+    """
+
+    lab: tuple[str, ...] = ()
+    noted: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    logs: tuple[str, ...] = ()
+    case: str = ""
+
+
+class AllShown(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file, by the names of rules and of causes."""
+
+    rules: dict[str, Shown]
+    causes: dict[str, Shown]
+
+
+class Drawn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands in the file under the name of a rule.
+
+    Attributes:
+        of: What is drawn: a metric of the rule, or words.
+        good: The healthy series in words.
+        bad: The ill one.
+        good_shape: The healthy series.
+        bad_shape: The ill one, on the same axis.
+    """
+
+    of: str
+    good: str
+    bad: str
+    good_shape: tuple[float, ...]
+    bad_shape: tuple[float, ...]
 
 
 def rule_page(rule: Rule) -> Page:
@@ -83,3 +139,81 @@ def violation_page(kind: Kind) -> Page:
         facts={"severity": f"{kind.severity}: {SEVERITY[kind.severity]}", "found by": commands},
         sections=(Section(title="What to do", text=kind.help),),
     )
+
+
+# How an illness looks beside health: as its rule's first metric does, or by a pair of series of its own.
+@cache
+def drawn() -> dict[str, Drawn]:
+    """Return the pairs of series of rules that have their own, by the name of the rule.
+
+    Raises:
+        msgspec.ValidationError: If the file has a field too many, too few, or of another type.
+    """
+    import tomllib
+
+    import msgspec
+
+    return msgspec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), dict[str, Drawn])
+
+
+def shapes_of(rule: Rule) -> Shapes | None:
+    """Return how a rule's illness looks, or None for the rule of a plugin on a metric that nobody has drawn."""
+    if own := drawn().get(rule.name):
+        return Shapes(of=own.of, good=own.good, bad=own.bad, good_values=own.good_shape, bad_values=own.bad_shape)
+    first = next((each for each in (*rule.needs, *rule.wants) if isinstance(each, Metric)), None)
+    entry = entries().get(first.name) if first else None
+    if first is None or entry is None:
+        return None
+    return Shapes(of=first.name, good=entry.good, bad=entry.bad, good_values=entry.good_shape, bad_values=entry.bad_shape)
+
+
+# Where a rule or a cause can be seen: trainings of the lab, recorded runs and logs in which an audit really found it.
+@cache
+def shown() -> AllShown:
+    """Return what is known of where rules and causes can be seen.
+
+    Raises:
+        msgspec.ValidationError: If the file has a field too many, or of another type.
+    """
+    import tomllib
+
+    import msgspec
+
+    return msgspec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), AllShown)
+
+
+def of_rule(name: str) -> tuple[Section, ...]:
+    """Return the section on where a rule's illness can be seen; none for the rule of a plugin."""
+    return _section(shown().rules.get(name), f"tests/rules/{name}.toml", "finds it", "might show it by their label, and do not")
+
+
+def of_cause(name: str) -> tuple[Section, ...]:
+    """Return the section on where a cause can be seen; none for the cause of a plugin."""
+    return _section(shown().causes.get(name), f"tests/causes/{name}.toml", "names it first", "have it, but not named first")
+
+
+def _section(found: Shown | None, cases: str, does: str, misses: str) -> tuple[Section, ...]:
+    if found is None:
+        return ()
+    items = [_lab(found, misses)]
+    items += [f"Recorded: {_listed(found.runs)}."] if found.runs else []
+    items += [f"Logs of real trainings: {_listed(found.logs)}."] if found.logs else []
+    if found.case and not (found.lab or found.runs or found.logs):
+        items.append(f'The audit {does} in the series "{found.case}" of `{cases}`.')
+    return (Section(title=TITLE, items=tuple(items)),)
+
+
+def _lab(found: Shown, misses: str) -> str:
+    """Return what the lab has: trainings that show it, or only a note of it, or do not, or none."""
+    if found.lab:
+        first, *others = found.lab
+        return f"`ckaudit lab run {first} --out run/`" + (f"; also {_listed(others)}." if others else ".")
+    if found.noted:
+        return f"In the lab nothing more than a note: {_listed(found.noted)}."
+    if found.missed:
+        return f"Not shown in the lab; these {misses}: {_listed(found.missed)}."
+    return "Not shown in the lab: no training there is made to have it."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -6,37 +6,50 @@ from difflib import get_close_matches
 from functools import cache, partial
 from typing import NamedTuple
 
+from msgspec.structs import asdict
+
 from ckaudit.audit import policy_run
-from ckaudit.audit.drop.guide import GUIDE
-from ckaudit.audit.drop.procedure import PROCEDURE
+from ckaudit.audit.drop.gates import DATA, INTERNAL
+from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, Row
+from ckaudit.audit.drop.procedure import PROCEDURE, Asked
 from ckaudit.audit.playbook.first_look import FIRST_LOOK
 from ckaudit.audit.playbook.levels import CONDITIONS
 from ckaudit.audit.playbook.workflow import WORKFLOW
+from ckaudit.audit.remedies import lines_for
 from ckaudit.causes import causes
+from ckaudit.causes.links import causes_reading, metric_names, rules_reading
 from ckaudit.contract import contradictions, watch
 from ckaudit.contract.violations import KINDS, Kind
 from ckaudit.diff import catalogue as compared
 from ckaudit.errors import UsageError
-from ckaudit.explain.judgement_pages import cause_page, rule_page, violation_page
-from ckaudit.explain.metric_page import metric_page
-from ckaudit.explain.page import Page
+from ckaudit.explain.cited import cited
+from ckaudit.explain.docstring import Documentation, documentation, sections, sentences_about, thresholds
+from ckaudit.explain.judgement_pages import SEVERITY, cause_page, rule_page, violation_page
+from ckaudit.explain.page import Formula, Page, Section, Shapes
 from ckaudit.explain.playbook_pages import condition_page, look_page, stage_page, way_page
-from ckaudit.explain.procedure_pages import gate_page, guide_page
-from ckaudit.explain.question_page import question_page
 from ckaudit.explain.row_pages import cited_rows, row_page
 from ckaudit.material import faults
-from ckaudit.metrics import metrics
-from ckaudit.metrics.catalogue import entries
+from ckaudit.metrics import Metric, metrics
+from ckaudit.metrics.catalogue import Category, Entry, categories, entries, entry_of
 from ckaudit.questions import questions
-from ckaudit.questions.bad_answer_table import BAD
-from ckaudit.questions.phases import MAP
+from ckaudit.questions.bad_answer_table import BAD, Bad
+from ckaudit.questions.phases import MAP, PHASES
+from ckaudit.questions.question import Input, Question
 from ckaudit.resume import catalogue as resume_catalogue
 from ckaudit.rules import rules
+from ckaudit.rules.rule import FactsMarker
 from ckaudit.validate import catalogue
 
 # A kind of violation is known once its module is loaded.
 KIND_MODULES = (contradictions, catalogue, faults, policy_run, compared, resume_catalogue, watch)
+
 CODE = re.compile(r"([a-z]{3,6})\d{1,3}")
+
+LOOKS_AT = {
+    "SR-1": ("eval_artifact_hash", "val_loss"),
+    "SR-2": tuple(each.metric.name for each in DATA),
+    "SR-3": (*(each.metric.name for each in INTERNAL), "nan_inf_events"),
+}
 
 
 class Subject(NamedTuple):
@@ -157,3 +170,153 @@ def _all() -> Iterator[Subject]:
         yield Subject((way.id,), (), partial(way_page, way))
     for name in cited_rows().rows:
         yield Subject((name,), (), partial(row_page, name))
+
+
+# The page of a metric: definition from its docstring, playbook from the catalogue, what reads it derived.
+def metric_page(name: str) -> Page:
+    """Return the page of a metric, with the playbook of the entry that tells about it.
+
+    What holds for the entry's own number alone, such as how it is computed, its alert and its shapes, stands on that page only.
+    """
+    metric, owner = metrics()[name], entry_of(name)
+    told = documentation(metric.function)
+    own, entry = entries().get(name), entries()[owner] if owner else None
+    covers = own.covers if own else ()
+    return Page(
+        kind="metric",
+        name=name,
+        ids=own.rows if own else (),
+        also_called=own.also_called if own else (),
+        title=metric.title,
+        formulas=_formulas(told, own),
+        facts=_facts(metric, told, entry, own),
+        importance={"scale": asdict(own.scale), "stage": asdict(own.stage)} if own else {},
+        thresholds=thresholds(metric.function, lambda each: told.arguments.get(each, "")),
+        links=_links((name, *covers)) | ({"told together with": covers} if covers else {}),
+        line="\n".join(lines_for(entries()[owner].elsewhere.get(name, owner))) if owner else "",
+        sections=_playbook(entry) if entry else (),
+        belongs_to=owner if owner and not own else "",
+        shapes=_shapes(own) if own else None,
+    )
+
+
+def category_of(entry: Entry) -> Category:
+    """Return the category that an entry stands in."""
+    return next(category for category in categories() if entry in category.entries.values())
+
+
+def _formulas(told: Documentation, entry: Entry | None) -> tuple[Formula, ...]:
+    own = tuple(Formula(tex=tex) for tex in told.formulas)
+    return own + tuple(Formula(row=row, tex=tex) for row, tex in (entry.formulas if entry else {}).items())
+
+
+def _facts(metric: Metric, told: Documentation, entry: Entry | None, own: Entry | None) -> dict[str, str]:
+    """Return the short facts in the order to show them; `own` is the entry where it is the metric's own."""
+    facts = {"category": category_of(entry).name} if entry else {}
+    facts |= {"unit": "a pure number" if metric.unit == "1" else metric.unit, "shape": told.details.removeprefix("Shape ")}
+    facts |= {"computed": own.computed} if own else {}
+    facts |= {"reads": ", ".join(metric.reads), "source": metric.source}
+    if own:
+        facts |= {"typical": own.typical, "sampling": own.sampling, "alert": own.alert, "alert from": own.alert_source}
+    facts |= {"recorded by": entry.record} if entry else {}
+    facts |= {"cited": cited([metric.source, own.alert_source if own else ""])}
+    return {label: text for label, text in facts.items() if text}
+
+
+def _links(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    links = {
+        "read by rules": tuple(f"{rule.code} {rule.name}" for rule in rules_reading(names)),
+        "weighed by causes": tuple(cause.name for cause in causes_reading(names)),
+    }
+    return {label: found for label, found in links.items() if found}
+
+
+def _playbook(entry: Entry) -> tuple[Section, ...]:
+    return (
+        Section(title="What it is", text=entry.intuition),
+        Section(title="Why it matters", text=entry.why),
+        Section(title="What goes wrong", items=entry.failures),
+        Section(title="What to do", items=entry.mitigations),
+    )
+
+
+def _shapes(entry: Entry) -> Shapes:
+    return Shapes(good=entry.good, bad=entry.bad, good_values=entry.good_shape, bad_values=entry.bad_shape)
+
+
+# The pages of the procedure for a benchmark that fell: its four gates, and the rows of the guide to architecture.
+def gate_page(gate: Asked) -> Page:
+    """Return the page of one gate, with the numbers that it looks at."""
+    place = PROCEDURE.index(gate)
+    before = f"after {PROCEDURE[place - 1].row}, which must pass first" if place else "first of four"
+    links = {"looks at": LOOKS_AT[gate.row]} if gate.row in LOOKS_AT else {"chooses from": tuple(row.row for row in GUIDE)}
+    return Page(
+        kind="procedure",
+        name=gate.name,
+        ids=(gate.row,),
+        title=gate.question,
+        facts={"asked": before, "asked by": "ckaudit triage RUN --benchmark-drop"},
+        links=links,
+        sections=(Section(title="Why it comes here", text=gate.why), Section(title="What to do", items=gate.do)),
+    )
+
+
+def guide_page(row: Row) -> Page:
+    """Return the page of one row of the guide."""
+    parts = (
+        Section(title="When to think of it", text=row.when),
+        Section(title="What to know", text=row.text),
+        Section(title="What to try", items=(row.test, ONE_AXIS)),
+        Section(title="What others published", items=row.facts),
+    )
+    return Page(
+        kind="advice",
+        name=row.name,
+        ids=(row.row,),
+        title=row.title,
+        facts={"given by": "ckaudit triage RUN --benchmark-drop, where SR-1 to SR-3 pass"},
+        links={"looks at": row.looks_at} if row.looks_at else {},
+        sections=parts,
+    )
+
+
+# The page of a question: what it looks at, what is good and bad, and which findings bear on it.
+def question_page(question: Question) -> Page:
+    """Return the page of a question, with its limits and the sentences of its docstring that speak of each."""
+    codes = {rule.name: rule.code for rule in rules().values()}
+    links = {
+        "needs": _names(question.needs),
+        "looks at if recorded": _names(question.wants),
+        "never better than": tuple(f"{codes[name]} {name}" for name in question.rules),
+        "weighs by place and time": tuple(f"{codes[name]} {name}" for name in question.weighs),
+        "to be watched where likely": question.causes,
+    }
+    ways = ", ".join(f"{way.id} {way.question}" for way in MAP if question.phase in way.phases)
+    bad = BAD.get(question.id)
+    facts = {
+        "a bad answer": "is at worst to be watched" if bad is None else _of(bad),
+        "phase": f"{question.phase}: {PHASES[question.phase]}",
+        "asked by": f"ckaudit triage RUN --questions {question.phase}",
+        "look on with": ways,
+        "cited": cited([question.doc]),
+    }
+    return Page(
+        kind="question",
+        name=question.id,
+        ids=() if bad is None else (bad.name,),
+        title=question.text,
+        facts={label: said for label, said in facts.items() if said},
+        thresholds=thresholds(question.function, lambda name: sentences_about(name, question.doc)),
+        links={label: found for label, found in links.items() if found},
+        sections=sections(question.doc),
+    )
+
+
+def _of(bad: Bad) -> str:
+    """Return what a bad answer is as a finding."""
+    means = f"; any finding of {', '.join(bad.means)} makes it bad" if bad.means else ""
+    return f"is the finding `{bad.name}`, {bad.severity} ({SEVERITY[bad.severity]}), where no rule's finding says it{means}"
+
+
+def _names(inputs: tuple[Input, ...]) -> tuple[str, ...]:
+    return metric_names(tuple(each for each in inputs if isinstance(each, Metric | FactsMarker)))

@@ -1,18 +1,151 @@
 """Runs the experiments of the curriculum, audits each training, and writes a page on what differs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from inspect import cleandoc
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ckaudit.audit.load_run import open_run
+from ckaudit.audit.measure import Measured, measure
+from ckaudit.contract.report import Report
 from ckaudit.errors import UnreadableError
 from ckaudit.lab.change import Change
-from ckaudit.lab.page import Arm, page
 from ckaudit.lab.plan import Plan
 from ckaudit.lab.settings import setting
 from ckaudit.lab.specs import Experiment, Family, experiments
+from ckaudit.run.run import Grids
+from ckaudit.run.series import Floats, Series
+
+# The page of an experiment, in Markdown: what was changed, what the audit says, and the numbers at fixed steps.
+SHADES = " .:-=+*#%@"
+
+
+class Arm(Struct, frozen=True, kw_only=True):
+    """One training of an experiment and what the audit says of it."""
+
+    name: str
+    change: Change
+    folder: Path
+    report: Report
+
+
+def page(experiment: Experiment, arms: Sequence[Arm]) -> str:
+    """Return the page of an experiment that was carried out."""
+    story = experiment.story.removeprefix(experiment.title).strip()
+    lines = [f"# {experiment.id}: {experiment.title.rstrip('.')}", "", story, "", "## What was changed", ""]
+    lines += _table(["arm", "change"], [[arm.name, said(arm.change)] for arm in arms])
+    lines += ["", "## What the audit says", ""]
+    lines += _table(["arm", "severity", "verdict"], [[arm.name, *_verdict(arm.report)] for arm in arms])
+    lines += ["", "## Numbers", ""]
+    names = sorted({look.partition("/")[0] for look in experiment.look if not is_map(look)})
+    measured = {arm.name: {each.name: each for each in measure(arm.folder, names=names).measured} for arm in arms}
+    for look in experiment.look:
+        drawn = _maps(look, arms) if is_map(look) else _numbers(look, experiment.steps, measured)
+        lines += [*drawn, ""]
+    return "\n".join(lines)
+
+
+def said(change: Change) -> str:
+    """Return what a change does, in its own words with its own numbers."""
+    if type(change) is Change:
+        return "nothing"
+    first = cleandoc(type(change).__doc__ or "").partition("\n")[0]
+    return first.replace("`strength`", f"{change.strength:g}").replace("`onset`", f"{change.onset}")
+
+
+def _verdict(report: Report) -> list[str]:
+    return [report.severity or "none", report.verdict]
+
+
+def is_map(look: str) -> bool:
+    """Return whether an experiment looks at sampled matrices, by their path in a checkpoint, and not at a metric."""
+    return ".*." in look and "/" not in look
+
+
+def _numbers(look: str, steps: Sequence[int], measured: Mapping[str, Mapping[str, Measured]]) -> Iterator[str]:
+    """Draw one metric: a row for each arm and label, a column for each step at which any arm has a value."""
+    name, _, pattern = look.partition("/")
+    found = [(arm, metrics[name]) for arm, metrics in measured.items() if name in metrics]
+    if not found:
+        yield from (f"### {name}", "", "Not recorded.")
+        return
+    yield from (f"### {name}", "", f"{found[0][1].title} Unit: {_unit(found[0][1])}.", "")
+    rows = [[arm, label, *cells] for arm, metric in found for label, cells in _rows(metric.series, pattern, steps)]
+    told = [column for column in range(2, 2 + len(steps)) if any(row[column] for row in rows)]
+    used = [0, *([] if {row[1] for row in rows} == {name} else [1]), *told]
+    if not told:
+        yield "Not recorded at these steps."
+        return
+    head = ["arm", "of", *(f"step {step}" for step in steps)]
+    yield from _table([head[column] for column in used], [[row[column] for column in used] for row in rows])
+
+
+def _rows(series: Series, pattern: str, steps: Sequence[int]) -> Iterator[tuple[str, list[str]]]:
+    for column in chosen(series, pattern):
+        at = {int(step): float(value) for step, value in zip(series.steps, series.values[:, column], strict=True)}
+        known = dict(zip(series.steps.tolist(), series.recorded[:, column].tolist(), strict=True))
+        yield series.labels[column], [f"{at[step]:.4g}" if known.get(step) else "" for step in steps]
+
+
+def chosen(series: Series, pattern: str, *, most: int = 8) -> list[int]:
+    """Return the columns shown: all that fit the pattern, or some of them where there are more than `most`.
+
+    Of labels that are counted, such as blocks, every so many; of others the lowest and the highest at the last step.
+    """
+    columns = [index for index, label in enumerate(series.labels) if fnmatchcase(label, pattern or "*")]
+    if len(columns) <= most:
+        return columns
+    if all(series.labels[column][-1].isdecimal() for column in columns):
+        return [columns[index] for index in np.linspace(0, len(columns) - 1, most).round().astype(int)]
+    last = np.flatnonzero(series.recorded[:, columns].any(axis=1))[-1]
+    ranked = sorted(columns, key=lambda column: float(np.nan_to_num(series.values[last, column])), reverse=True)
+    return ranked[: most // 2] + ranked[-(most // 2) :]
+
+
+def _unit(measured: Measured) -> str:
+    return "a pure number" if measured.unit == "1" else measured.unit
+
+
+def _maps(look: str, arms: Sequence[Arm]) -> Iterator[str]:
+    """Draw the matrices of the last step that has any, layer by layer, heads side by side."""
+    yield from (f"### {look.rpartition('.')[2]}", "")
+    for arm in arms:
+        grids = open_run(arm.folder, reads=frozenset({look})).grids.get(look, Grids())
+        last = max(grids.steps, default=None)
+        for step, label, values in zip(grids.steps, grids.labels, grids.values, strict=True):
+            if step == last:
+                yield from (f"{arm.name}, {label} at step {step}:", "", "```text", *side_by_side(values), "```", "")
+
+
+def side_by_side(heads: Floats, *, size: int = 16) -> list[str]:
+    """Draw maps (H, r, c) beside each other in shades, darker for more; each is pooled to at most `size` rows and columns."""
+    pooled = [_pooled(head, size) for head in heads]
+    drawn = [[_shaded(row, head.max()) for row in head] for head in pooled]
+    return [" | ".join(rows).rstrip() for rows in zip(*drawn, strict=True)]
+
+
+def _pooled(head: Floats, size: int) -> Floats:
+    """Return the means of squares of a map, (r, c) to at most (size, size)."""
+    step = max(1, -(-max(head.shape) // size))
+    rows, columns = (np.arange(0, length, step) for length in head.shape)
+    sums = np.add.reduceat(np.add.reduceat(head, rows, axis=0), columns, axis=1)
+    counts = np.add.reduceat(np.add.reduceat(np.ones_like(head), rows, axis=0), columns, axis=1)
+    return np.asarray(sums / counts)
+
+
+def _shaded(row: Floats, top: float) -> str:
+    """Return a row in shades of the root of each value over the largest one, so that small values are seen too."""
+    return "".join(SHADES[round((value / top) ** 0.5 * (len(SHADES) - 1))] if top > 0 else SHADES[0] for value in row)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    cells = [list(head), ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return [f"| {' | '.join(row)} |" for row in cells]
 
 
 class Study(Struct, frozen=True):

@@ -18,7 +18,7 @@ from ckaudit.lab.training_spec import Recipe
 
 HERE = Path(__file__).parent
 LABELS_ONLY = ("specs.py", "labels.py")
-LOOP = ("batch.py", "change.py", "corpora", "models", "plan.py", "processes.py", "task.py", "run_facts.py", "training.py")
+LOOP = ("batch.py", "change.py", "corpora", "models", "plan.py", "processes.py", "task.py", "training.py")
 LABELS = ("fault", "control")  # decorators that say what a change is, and do nothing to it
 
 
@@ -50,7 +50,7 @@ def made(recipe: Recipe) -> Made:
     return Made(
         name=recipe.name,
         seed=recipe.seed,
-        change=_digest(amount, *codes, *map(code, helpers(codes, [file for file, _ in kinds]))),
+        change=_digest(amount, *map(_without_imports, [*codes, *map(code, helpers(codes, [file for file, _ in kinds]))])),
         plan=_digest(spelled(recipe.change.plan(recipe.plan))),
         loop=_loop(),
         recorder=__version__,
@@ -98,6 +98,20 @@ def code(path: Path, name: str | None = None) -> str:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return ast.unparse(tree)
+
+
+def _without_imports(text: str) -> str:
+    """Return code without its imports of our own: where a helper stands makes no other training; its code is hashed itself."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [each for each in body if not _is_of_the_lab(each)] or [ast.Pass()]  # type: ignore[attr-defined]
+    return ast.unparse(tree)
+
+
+def _is_of_the_lab(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("ckaudit.")
 
 
 def helpers(codes: Sequence[str], known: Sequence[Path]) -> list[Path]:

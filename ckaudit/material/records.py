@@ -2,7 +2,7 @@
 
 import codecs
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -13,14 +13,17 @@ from ckaudit.contract.files import PACKED, BrokenFile, read_blocks
 from ckaudit.material.columns import Columns
 from ckaudit.material.faults import NOT_JSON, NOT_UTF8, TOO_LONG, Tell
 from ckaudit.material.files import SampleFile
-from ckaudit.material.lines import MAX_LINE, split_lines
 from ckaudit.material.named import Named
 
 MAX_FILE = 256 * 2**30
+
 SPLITS = ("file", "paragraph", "line")
 
 Split = Literal["file", "paragraph", "line"]
+
 Progress = Callable[[int, int], None]
+
+MAX_LINE = 16 * 2**20  # the longest documents of public corpora are books of about 5 MB
 
 
 class Record(Struct, frozen=True):
@@ -174,3 +177,24 @@ def _paragraphs(lines: Iterator[tuple[int, bytes | None]]) -> Iterator[tuple[int
             gathered = []
     if gathered or size:
         yield first, b"\n".join(gathered) if size <= MAX_LINE else None
+
+
+# Lines of a file as bytes, however long they are: one that is too long costs itself, not the memory.
+def split_lines(blocks: Iterable[bytes], *, longest: int = MAX_LINE) -> Iterator[tuple[int, bytes | None]]:
+    r"""Yield each line with its number, from 1, without its LF or CR LF; None where it has more than `longest` bytes.
+
+    >>> list(split_lines([b"a\r\nb", b"cd\n"], longest=2))
+    [(1, b'a'), (2, None)]
+    """
+    number, rest, is_long = 1, b"", False
+    for block in blocks:
+        *whole, tail = block.split(b"\n")
+        for line in whole:
+            full = rest + line
+            yield number, None if is_long or len(full) > longest else full.removesuffix(b"\r")
+            number, rest, is_long = number + 1, b"", False
+        rest += tail
+        if len(rest) > longest:
+            rest, is_long = b"", True
+    if rest or is_long:
+        yield number, None if is_long else rest.removesuffix(b"\r")

@@ -1,14 +1,22 @@
 """What attention heads do, and which of them do the same, from sampled maps where a checkpoint does not say."""
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.attention_maps import KINDS
+from ckaudit.metrics.attention_maps import KINDS, UNIFORM_ABOVE, Measures, are_causal, are_shares, measure
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
-from ckaudit.metrics.sampled_maps import GRIDS, OF_HEADS, of_own_maps
-from ckaudit.run.run import Run
-from ckaudit.run.series import Series
+from ckaudit.run.run import Grids, Run
+from ckaudit.run.series import Floats, Series, Steps, at, empty
+
+GRIDS = ("attention.*.sampled_qk_grid_32x32_per_head", "attention.*.sampled_qk_grid_32x32")
+
+OF_HEADS = ("attention.*.entropy_per_head", "attention.*.max_attn_per_head")
+
+AT_ONCE = 1 << 17
+"""Elements that are measured together: a megabyte, which a processor's cache holds."""
 
 
 @metric(unit="1", reads=["attention.*.nearest_similarity_per_head", *GRIDS, *OF_HEADS], source="playbook D3.2", memory=1)
@@ -81,3 +89,104 @@ def head_kind_share(run: Run) -> Series:
     shares = [(kinds.recorded & (kinds.values == place)).sum(axis=1) / known for place in range(len(KINDS))]
     values = np.array(shares).reshape(len(KINDS), -1).T
     return Series("head_kind_share", "1", kinds.steps, KINDS, values, np.ones(values.shape, bool))
+
+
+# Sampled maps of attention: read from the checkpoints, and held against what else is recorded of their heads.
+def of_own_maps(run: Run, name: str) -> Series:
+    """Return one of `Measures` for every sampled layer, and leave out the heads that contradict their map.
+
+    A writer may sample something else than attention, or nothing. A map is not its head's own where it is even and the head is
+    surely not, or where nearly all of the attention is on the sampled keys and yet the entropy is another.
+    """
+    measured = run.derived("measured_maps", lambda: _measured(run))
+    found = measured[name]
+    foreign = run.derived("foreign_maps", lambda: _foreign(run, measured))
+    if not foreign or not found:
+        return found
+    wrong = _cells(foreign, found.labels, found.steps) == 1
+    return replace(found, values=np.where(wrong, np.nan, found.values), recorded=found.recorded & ~wrong)
+
+
+def _measured(run: Run) -> dict[str, Series]:
+    """Return every measure of the maps of all layers, (C, H)."""
+    found: dict[str, Series] = dict.fromkeys(Measures._fields, empty("heads"))
+    for path in GRIDS:
+        section, _, field = path.partition(".*.")
+        of_path = _by_step(run.grid(section, field))
+        found = {name: filled(found[name], of_path[name]) for name in found}
+    return found
+
+
+def _foreign(
+    run: Run, maps: dict[str, Series], *, twice: float = 2.0, near: float = UNIFORM_ABOVE, apart: float = 1.3, nats: float = 0.3
+) -> Series:
+    """Return 1 for each head whose map is not its own, by its entropy and its largest weight.
+
+    An even head gives each key exp(-H), and has no less entropy than an even one of the sampled keys alone. The first query of a
+    causal head sees one key and gives it 1, which tells nothing.
+    """
+    widest, entropy = maps["widest"], run.series("attention", "entropy_per_head")
+    if not entropy or not widest:
+        return empty("foreign_maps")
+    beside = (entropy, run.series("attention", "max_attn_per_head"), maps["evenness"], widest, maps["entropy"])
+    mean, top, flat, most, mapped = (_cells(each, widest.labels, widest.steps) for each in beside)
+    chooses = ((top < 0.999) & (top > twice * np.exp(-mean))) | (mean < near * most)
+    low, high = np.fmin(mean, mapped), np.fmax(mean, mapped)
+    differs = np.isfinite(mean) & np.isfinite(mapped) & (high > apart * low) & (high > low + nats)
+    values = (((flat > UNIFORM_ABOVE) & chooses) | differs).astype(float)
+    return replace(widest, values=values, recorded=np.ones(values.shape, bool))
+
+
+def _cells(series: Series, labels: tuple[str, ...], steps: Steps) -> Floats:
+    """Return a series at other steps and labels, shape (T, P); NaN where it has none."""
+    values = at(series, steps).values
+    if series.labels == labels:
+        return values
+    cells, place = np.full((len(steps), len(labels)), np.nan), {label: column for column, label in enumerate(series.labels)}
+    known = [(column, place[label]) for column, label in enumerate(labels) if label in place]
+    if known:
+        own, theirs = np.array(known).T
+        cells[:, own] = values[:, theirs]
+    return cells
+
+
+def _by_step(grids: Grids) -> dict[str, Series]:
+    """Return every measure of maps that are attention, by step and head."""
+    measured = sorted(_measure_all(grids), key=lambda each: each[0])
+    places = [(grids.steps[row], grids.labels[row], len(found[0])) for row, found in measured]
+    heads = {(layer, count): [f"{layer}/head.{head}" for head in range(count)] for _, layer, count in places}
+    labels = tuple(dict.fromkeys(label for names in heads.values() for label in names))
+    place = {label: column for column, label in enumerate(labels)}
+    columns = {key: np.array([place[label] for label in names]) for key, names in heads.items()}
+    steps = np.array(sorted({step for step, _, _ in places}), np.int64)
+    rows = {int(step): row for row, step in enumerate(steps)}
+    table = np.full((len(Measures._fields), len(steps), len(labels)), np.nan)
+    for (step, layer, count), (_, found) in zip(places, measured, strict=True):
+        table[:, rows[step], columns[layer, count]] = found
+    return {
+        name: Series("heads", "1", steps, labels, values, ~np.isnan(values))
+        for name, values in zip(Measures._fields, table, strict=True)
+    }
+
+
+def _measure_all(grids: Grids) -> Iterator[tuple[int, Floats]]:
+    """Yield the row of each grid that is attention, with all measures of it, shape (measures, H); those alike are together."""
+    shapes: dict[tuple[int, ...], list[int]] = {}
+    for row, maps in enumerate(grids.values):
+        if maps.ndim == 3 and maps.size:
+            shapes.setdefault(maps.shape, []).append(row)
+    for alike in shapes.values():
+        count = max(1, AT_ONCE // grids.values[alike[0]].size)
+        for start in range(0, len(alike), count):
+            yield from _measure_some(alike[start : start + count], grids.values)
+
+
+def _measure_some(rows: Sequence[int], values: Sequence[Floats]) -> Iterator[tuple[int, Floats]]:
+    maps, places = np.stack([values[row] for row in rows]), np.array(rows)
+    with np.errstate(all="ignore"):
+        shares = are_shares(maps)
+        causal = are_causal(maps)
+        for kind in (True, False):
+            if (chosen := shares & (causal == kind)).any():
+                found = np.stack(measure(maps if chosen.all() else maps[chosen], causal=kind), axis=1)  # (N, measures, H)
+                yield from zip(places[chosen].tolist(), found, strict=True)

@@ -1,6 +1,8 @@
 """Spikes: how far a point stands above the points before it, in units of their own spread."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -9,7 +11,6 @@ from msgspec.structs import replace
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.metric import Metric, metric
-from ckaudit.metrics.threads import on_each
 from ckaudit.run.resolution import resolution
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series
@@ -20,9 +21,12 @@ WINDOW = 50
 MEMORY = 2 * WINDOW
 """Points that surely hold a window of finite ones, unless every second point is NaN."""
 
-
 SIGMA = 1.4826
 """Median absolute deviation times this is the standard deviation of normal values (Rousseeuw & Croux 1993)."""
+
+Piece = TypeVar("Piece")
+
+Result = TypeVar("Result")
 
 
 class Baseline(Struct, frozen=True, eq=False):
@@ -167,3 +171,21 @@ def _ready(series: Series) -> Mask:
     """Tell which points have a whole window of finite points before them."""
     counted = np.cumsum(series.finite, axis=0, dtype=np.int64)
     return np.asarray(counted - series.finite >= WINDOW)
+
+
+# The same NumPy work on many pieces at once: sorting and arithmetic on arrays leave the interpreter free.
+def on_each(function: Callable[[Piece], Result], pieces: Sequence[Piece], *, most: int = 4) -> Iterable[Result]:
+    """Return what `function` makes of each piece, in their order.
+
+    Args:
+        function: Must not depend on the order of the pieces.
+        pieces: Pieces of work of a few milliseconds or more.
+        most: Threads at a time; results wait in memory, and more than this many gain little.
+    """
+    threads = min(most, os.cpu_count() or 1, len(pieces))
+    if threads < 2:
+        return map(function, pieces)
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(function, pieces))

@@ -1,18 +1,20 @@
 """The pictures of a run, or of two, from end to end: every tab is made, and every finding leads to its place."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ckaudit.audit.interview import interview_reads
 from ckaudit.audit.report import triage_reads
 from ckaudit.contract.diff import Comparison
 from ckaudit.contract.float_overflow import takes_any_numbers
-from ckaudit.contract.panels import VERSION, Panels, Tab
+from ckaudit.contract.panels import VERSION, Chart, Panels, Tab
 from ckaudit.contract.report import Report
 from ckaudit.diff.compared_series import reads as comparison_reads
 from ckaudit.metrics import metrics
-from ckaudit.panels.context import Scene
-from ckaudit.panels.extra_charts import completed
+from ckaudit.panels.context import Scene, metrics_of
+from ckaudit.panels.draw import curves
 from ckaudit.panels.links import links
 from ckaudit.panels.tab import tabs
 from ckaudit.questions.phases import PHASES
@@ -49,3 +51,19 @@ def panel_reads(*, beside: bool = False) -> frozenset[str]:
 def _notes(made: list[Tab]) -> Iterator[str]:
     if any(" are drawn" in chart.note for tab in made for chart in tab.charts):
         yield "of long curves every stretch is drawn by its lowest and its highest value, so that no spike is lost"
+
+
+# Charts that no tab has by itself, put up where a finding needs one to be seen.
+def completed(scene: Scene, tabs: Sequence[Tab]) -> list[Tab]:
+    """Return the tabs with a chart more for each metric that a finding rests on and no chart shows."""
+    added: dict[str, dict[str, Chart]] = {}
+    for link in links(scene, tabs):
+        if link.chart is not None:
+            continue
+        finding = scene.report.findings[link.finding]
+        name = next((each for each in metrics_of(finding) if metrics()[each](scene.run)), None)
+        if name in added.get(link.tab, {}):
+            continue
+        if name is not None and (chart := curves(scene, f"finding_{name}", metrics()[name].title, [name], marked=True)):
+            added.setdefault(link.tab, {})[name] = chart
+    return [replace(tab, charts=[*tab.charts, *added.get(tab.id, {}).values()]) for tab in tabs]

@@ -1,5 +1,7 @@
 """One metric, or several on the same axes, as a chart: curves, bars, or a map of places by steps."""
 
+import inspect
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -7,8 +9,8 @@ import numpy as np
 
 from ckaudit.contract.panels import Chart, Matrix, Trace
 from ckaudit.metrics import metrics
+from ckaudit.metrics.catalogue import entries
 from ckaudit.panels.context import Scene
-from ckaudit.panels.formulas import formula
 from ckaudit.panels.marks import marks
 from ckaudit.panels.order import chosen, foremost, forward
 from ckaudit.panels.sample import kept_columns, kept_points
@@ -16,6 +18,8 @@ from ckaudit.panels.values import OF_COLOURS, column
 from ckaudit.run.series import Series
 
 Line = tuple[str, float]
+
+FORMULA = re.compile(r"\$\$(.*?)\$\$", re.DOTALL)
 
 
 def curves(
@@ -187,3 +191,16 @@ def _bar_row(series: Series, names: list[str], run: int) -> Trace:
     known = np.array([place is not None and bool(series.recorded[-1, place]) for place in found])
     step = int(series.steps[-1])
     return Trace(name=f"step {step}", x=list(names), y=column(values, known), run=run)
+
+
+# The formula of a metric, out of its docstring or of the catalogue's entry.
+def formula(*names: str) -> str:
+    """Return the formulas of some metrics as one line of TeX, each once; empty where they are as recorded."""
+    found = dict.fromkeys(each for name in names for each in _formulas(name))
+    return r",\quad ".join(found)
+
+
+def _formulas(name: str) -> list[str]:
+    own = FORMULA.findall(inspect.cleandoc(metrics()[name].function.__doc__ or ""))
+    entry = entries().get(name)
+    return [" ".join(each.split()) for each in own] or list(entry.formulas.values() if entry else ())

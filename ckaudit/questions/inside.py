@@ -12,7 +12,6 @@ from ckaudit.metrics.attention import uniform_head_fraction
 from ckaudit.metrics.heads import head_kind_share, head_similarity
 from ckaudit.metrics.probes import probe_shift_loss
 from ckaudit.metrics.weights import relative_movement
-from ckaudit.questions.cut_off import CUT_OFF, cut_off
 from ckaudit.questions.question import FINDINGS, Said, above, below, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import is_matrix, largest, last_row, listed, points
 from ckaudit.rules.barely_moving import barely_moving
@@ -21,13 +20,27 @@ from ckaudit.rules.redundant_heads import redundant_heads
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series
-from ckaudit.run.tensors import table_of
+from ckaudit.run.tensors import TensorTable, table_of
 
 CORE = ("attention", "mlp", "router")
+
 BESIDE = ("embedding", "norm")
+
 NORMAL = math.sqrt(2 / math.pi)  # mean magnitude over root mean square of a normal distribution
+
 EVEN, ALIKE = 0.5, 0.9
 """Shares of the heads from which on a trait is to be watched, and is that of the model (starting values)."""
+
+CUT_OFF = (
+    "dead_parameter",
+    "zero_gradients",
+    "starved_branch",
+    "barely_moving",
+    "layer_not_contributing",
+    "missing_in_optimizer",
+    "frozen_parameter",
+)
+"""Rules whose findings name tensors ("blocks.1.attn.q.weight"), or the branch of a block ("blocks.1 attention")."""
 
 
 @question(
@@ -291,3 +304,20 @@ def embedding_organizes(
         if set(embeddings) & {each.where, *each.also}:
             word, text = worse(word, "watch"), f"{text}; {each.code} from step {each.first_step}: {each.message}"
     return Said(word=word, sentence=text, numbers={"moved": value} | ({"others": beside} if others else {}))
+
+
+# Attention or MLP that is cut off from the loss, or never updated, by what is found of its tensors.
+def cut_off(found: Findings, table: TensorTable, kind: str) -> str:
+    """Return in words the first finding that names this kind of branch; nothing where none does.
+
+    Args:
+        found: Findings that are more than a note.
+        table: Knows the kinds of tensors.
+        kind: "attention" or "mlp".
+    """
+    for each in sorted(found.all, key=lambda each: each.first_step or 0):
+        places = [place for place in (each.where, *each.also) if place] if each.name in CUT_OFF else []
+        if any(place.endswith(kind) or table.kind(place) == kind for place in places):
+            since = "" if each.first_step is None else f" from step {each.first_step}"
+            return f"{each.code}{since}: {each.message}"
+    return ""

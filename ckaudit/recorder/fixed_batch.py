@@ -1,7 +1,8 @@
 """A pinned batch: the same examples shown to the model at every checkpoint, and their twin at other positions."""
 
 import math
-from typing import Any
+from inspect import signature
+from typing import Any, Literal
 
 import torch
 from msgspec import UNSET, Struct, field
@@ -11,9 +12,29 @@ from ckaudit.contract.model_sections import ProbeStats
 from ckaudit.recorder.batch import IGNORED, batch_hash, pair
 from ckaudit.recorder.float32_rounding import shorten, shortest
 from ckaudit.recorder.losses import LossOf, Watched, changed, logits_of
-from ckaudit.recorder.next_token_stats import NextTokenStats, divergence, outlook
-from ckaudit.recorder.position_shift import cut, room_for, twin
 from ckaudit.recorder.side_effect_free import undisturbed
+
+TOP = 10
+
+POSITIONS = 64
+
+AT_ONCE = 2**22  # probabilities held at a time: 16 MiB
+
+Way = Literal["position_ids", "prepended"]
+
+
+class NextTokenStats(Struct, frozen=True, kw_only=True):
+    """The distributions at some positions.
+
+    Attributes:
+        entropy: Mean over positions, in nats.
+        top_mass: Mean probability of the likeliest tokens together, in %.
+        kept: Log-probabilities at sampled positions, shape (P, V), on the device of the logits.
+    """
+
+    entropy: float
+    top_mass: float
+    kept: Tensor
 
 
 class Reading(Struct, frozen=True, kw_only=True):
@@ -96,3 +117,115 @@ def counted(logits: Tensor, batch: Any) -> Tensor | None:
         return None
     found: Tensor = targets != IGNORED
     return found
+
+
+# What a model expects of the next token: entropy, mass of the likeliest, and how far two expectations are apart.
+def outlook(
+    logits: Tensor, counted: Tensor | None = None, *, top: int = TOP, positions: int = POSITIONS
+) -> NextTokenStats | None:
+    r"""Return what logits say of the next token.
+
+    $$H = -\tfrac1N \sum_n \sum_v p_{nv} \log p_{nv}, \qquad m = \tfrac{100}{N} \sum_n \sum_{v \in \mathrm{top}_k(n)} p_{nv}$$
+
+    Args:
+        logits: Shape (..., V).
+        counted: Which positions count, shape (...); default: all.
+        top: How many of the likeliest tokens make the mass (catalogue M24 leaves k open; 10 is the field's usual choice).
+        positions: Most positions whose log-probabilities are kept, evenly strided.
+
+    Returns:
+        The outlook; None where no position counts.
+    """
+    rows = logits.detach().reshape(-1, logits.shape[-1])
+    places = torch.arange(len(rows)) if counted is None else counted.reshape(-1).nonzero()[:, 0]
+    places = places.to(rows.device)
+    if not rows.numel() or not len(places):
+        return None
+    entropy, mass = 0.0, 0.0
+    # A copy of all logits of a large vocabulary might be one too many.
+    for part in torch.split(places, max(1, AT_ONCE // rows.shape[1])):
+        logs = rows[part].float().log_softmax(-1)
+        shares = logs.exp()
+        # A logit of minus infinity has probability 0, and 0 log 0 is 0.
+        entropy -= float((shares * logs.where(shares > 0, 0.0)).sum(dtype=torch.float64))
+        mass += float(shares.topk(min(top, rows.shape[1]), dim=-1).values.sum(dtype=torch.float64))
+    kept = rows[places[:: -(-len(places) // positions)]].float().log_softmax(-1)
+    return NextTokenStats(entropy=entropy / len(places), top_mass=100 * mass / len(places), kept=kept)
+
+
+def divergence(now: Tensor, before: Tensor) -> float | None:
+    r"""Return how far the distributions of now are from those before, mean over positions, in nats (M25).
+
+    $$D = \tfrac1P \sum_n \sum_v p_{nv} (\log p_{nv} - \log q_{nv})$$
+
+    Args:
+        now: Log-probabilities $\log p$, shape (P, V).
+        before: Log-probabilities $\log q$, shape (P, V).
+
+    Returns:
+        The divergence, infinite where something impossible became possible; None where the shapes differ.
+    """
+    if now.shape != before.shape:
+        return None
+    shares = now.double().exp()
+    terms = shares * (now.double() - before.double())
+    return float(terms.where(shares > 0, 0.0).sum()) / now.shape[0]
+
+
+# The twin of a batch: the same tokens at other positions, to tell what a model knows by content from what by place.
+def room_for(batch: Any, shift: int) -> int:
+    """Return by how many positions a batch of tokens (B, T) can be shifted: at most a quarter of T; 0 for anything else."""
+    inputs = pair(batch)[0]
+    if not isinstance(inputs, Tensor) or inputs.ndim != 2 or inputs.is_floating_point():
+        return 0
+    return min(shift, inputs.shape[1] // 4)
+
+
+def cut(batch: Any, shift: int) -> Any:
+    """Return the batch without its last `shift` positions, so that the twin is no longer than what the model knows.
+
+    The label of the first token is ignored in a mapping: nothing predicts it, except in the twin.
+    """
+    length = _tokens(batch).shape[1] - shift
+
+    def shorten(part: Tensor, place: str | int) -> Tensor:
+        if not _follows(part, batch):
+            return part
+        part = part[:, :length].clone()
+        if place == "labels":
+            part[:, 0] = IGNORED
+        return part
+
+    return changed(batch, shorten)
+
+
+def twin(batch: Any, shift: int, model: nn.Module) -> tuple[Any, Way]:
+    """Return the same tokens `shift` positions later, and how that was done.
+
+    A model that takes `position_ids`, and a mapping to hold them, are given later ones. Otherwise `shift` copies of the
+    first token stand before each sequence, whose targets are ignored.
+    """
+    if hasattr(batch, "get") and "position_ids" in signature(model.forward).parameters:
+        inputs = _tokens(batch)
+        own = batch.get("position_ids")
+        places = torch.arange(inputs.shape[1], device=inputs.device).expand(inputs.shape) if own is None else own
+        return dict(batch) | {"position_ids": places + shift}, "position_ids"
+    return changed(batch, lambda part, place: _prepended(part, place, shift) if _follows(part, batch) else part), "prepended"
+
+
+def _prepended(part: Tensor, place: str | int, shift: int) -> Tensor:
+    before = part[:, :1].repeat_interleave(shift, dim=1)
+    if place in (1, "labels"):
+        before = torch.full_like(before, IGNORED)
+    return torch.cat([before, part], dim=1)
+
+
+def _tokens(batch: Any) -> Tensor:
+    inputs = pair(batch)[0]
+    assert isinstance(inputs, Tensor)
+    return inputs
+
+
+def _follows(part: Tensor, batch: Any) -> bool:
+    """Return whether a tensor has a value for every token of the inputs."""
+    return part.shape == _tokens(batch).shape

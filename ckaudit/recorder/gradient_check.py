@@ -1,7 +1,7 @@
 """Gradients against central differences: whether the backward pass is the derivative of the forward pass."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -9,15 +9,43 @@ import numpy as np
 import torch
 from msgspec import Struct
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from ckaudit.recorder.float64_evaluation import InDouble
 from ckaudit.recorder.losses import LossOf, changed
 from ckaudit.recorder.side_effect_free import undisturbed
 
 EPSILON = torch.finfo(torch.float64).eps
+
 STEP = EPSILON ** (1 / 3)  # where rounding and the third derivative err about alike; Press et al. 2007, section 5.7
+
 PER_TENSOR = 4
+
 LIMIT = 1e-4  # a true gradient in float64 agrees to 1e-7 and better, a wrong one rarely to one digit
+
+NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
+
+CASTS = frozenset({Tensor.float, Tensor.half, Tensor.bfloat16})
+
+
+class InDouble(TorchFunctionMode):
+    """Asks for float64 wherever the code asks for a narrower floating type.
+
+    Norms, softmax and losses of language models are written to compute in float32 whatever they are given; differences
+    with a step of 1e-5 would drown in its rounding. Autocast leaves float64 alone by itself.
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run a function of torch with its types widened."""
+        if function in CASTS:
+            return Tensor.double(args[0])
+        named = {name: _wide(value) for name, value in (kwargs or {}).items()}
+        return function(*map(_wide, args), **named)
 
 
 class GradientCheck(Struct, frozen=True, kw_only=True):
@@ -141,3 +169,8 @@ def _places(slopes: Tensor, count: int, source: torch.Generator) -> Iterator[int
 
 def _worst(errors: list[float]) -> float:
     return math.nan if any(map(math.isnan, errors)) else max(errors, default=0.0)
+
+
+# A place where a model that casts to half or single precision computes in double all the same.
+def _wide(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value

@@ -1,24 +1,40 @@
 """Hugging Face: a callback that records what `transformers.Trainer` trains."""
 
+import inspect
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from ckaudit.optional import needed
+from ckaudit.recorder.batch import IGNORED
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.pass_watch import Pass
 
 with needed("The callback of the Trainer", "transformers"):
     from torch import Tensor, nn
     from transformers import TrainerCallback
 
 from ckaudit.recorder.callback_base import CallbackBase
-from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.huggingface_facts import batch_of, choices, step_loss
 from ckaudit.recorder.pass_watch import PassWatch
 from ckaudit.recorder.recorder import Recorder, check_options
 
 SET_LOSS = re.compile(r"eval_(.+)_loss")
+
 WHOLE = ("eval_loss", "eval_all_loss")  # of the only set, or of the one among several that is named so
+
+LENGTHS = ("max_length", "max_seq_length")
+
+PLAN_POINTS = 256
+
+OF_TOKENS = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration", "MTModel", "ToText")
+
+OF_ANOTHER_TASK = re.compile(r"For[A-Z]")
+
+OF_PAIRS = ("CLIPModel", "SiglipModel", "AlignModel", "ClapModel")  # their own loss is contrastive
 
 
 class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # transformers calls every event of its own class
@@ -143,3 +159,133 @@ class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # 
             watch.close()
         if recorder:
             recorder.close()
+
+
+# What the objects of a Hugging Face training say of it: the facts of `run.json`, a step's loss and its batch.
+def choices(args: Any, state: Any, model: nn.Module, scheduler: Any, guard: Guard) -> dict[str, Any]:
+    """Return the arguments of `Recorder` that the objects of a training give; what fails stays out.
+
+    Args:
+        args: The `TrainingArguments`.
+        state: The `TrainerState`.
+        model: The model, with its `config` if it is one of `transformers`.
+        scheduler: The learning-rate scheduler.
+        guard: Keeps a failing fact away from the others.
+    """
+    config: Any = getattr(model, "config", None)
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    makers: dict[str, Callable[[], Any]] = {
+        "config": args.to_sanitized_dict,
+        "model": lambda: config.to_dict() if config is not None else None,
+        "seed": lambda: args.seed,
+        "vocabulary": lambda: getattr(text, "vocab_size", None),
+        "sequence_length": lambda: next((length for name in LENGTHS if (length := getattr(args, name, None))), None),
+        "clip_norm": lambda: args.max_grad_norm or None,
+        "planned_steps": lambda: state.max_steps,
+        "warmup_steps": lambda: args.get_warmup_steps(state.max_steps),
+        "planned_learning_rate": lambda: planned_learning_rate(
+            scheduler, state.max_steps, args.get_warmup_steps(state.max_steps)
+        ),
+        "compiled": _runs_compiled,
+        "loss_kind": lambda: loss_kind(model, args),
+        "kv_heads": lambda: getattr(text, "num_key_value_heads", None),
+    }
+    found: dict[str, Any] = {"compiled": bool(getattr(args, "torch_compile", False))}
+    for name, make in makers.items():
+        with guard(f"the fact {name}"):
+            if (value := make()) is not None:
+                found[name] = value
+    return found
+
+
+def loss_kind(model: nn.Module, args: Any = None) -> str | None:
+    """Return what one unit of a model's own loss is, by its task; None where its class does not name one.
+
+    Only language models have a mean of nats over tokens. A class that is named for another task has another loss: of classes,
+    of places in a text, of boxes, of pairs, of aligned sounds (CTC). So has a language model in a trainer of TRL other than that
+    for supervised fine-tuning: its loss is one of preferences or rewards.
+    """
+    name, trainer = type(model).__name__, type(args)
+    if trainer.__module__.startswith("trl.") and not trainer.__name__.startswith("SFT"):
+        return "other"
+    if name.endswith(OF_TOKENS):
+        return "nats_per_token"
+    return "other" if OF_ANOTHER_TASK.search(name) or name.endswith(OF_PAIRS) else None
+
+
+def _runs_compiled() -> bool:
+    # The arguments and the environment of Accelerate both end here; the model itself is wrapped out of sight.
+    from accelerate.state import AcceleratorState
+
+    return str(AcceleratorState().dynamo_plugin.backend.value) != "NO"
+
+
+def planned_learning_rate(scheduler: Any, steps: int, warmup: int, *, points: int = PLAN_POINTS) -> list[list[float]] | None:
+    """Return the plan of the first group as [step, value]; None where the scheduler is no function of the step.
+
+    Step N is updated with the value for N - 1 finished updates.
+
+    Args:
+        scheduler: A `LambdaLR`, as all those of `transformers` but the ones that look at a metric.
+        steps: Planned steps.
+        warmup: Those of them that warm up; the corner at their end is a point of its own.
+        points: Most stretches that the plan is cut into; a run of fewer steps has each of its own.
+    """
+    factors = getattr(scheduler, "lr_lambdas", None)
+    if not factors or steps < 1:
+        return None
+    even = {round(1 + (steps - 1) * place / points) for place in range(points + 1)}
+    places = sorted(even | {min(warmup + 1, steps)})
+    return [[step, float(scheduler.base_lrs[0] * factors[0](step - 1))] for step in places]
+
+
+def step_loss(passes: Sequence[Pass], scale: float) -> Tensor | None:
+    """Return the loss of a step: what was differentiated, over all its micro-batches, without the loss scale."""
+    if not passes:
+        return None
+    return torch.stack([each.loss.float() * each.factor.float() / scale for each in passes]).sum()
+
+
+def batch_of(passes: Sequence[Pass], model: nn.Module) -> tuple[Tensor, Tensor | None] | None:
+    """Return inputs and targets of a step, as its loss saw them, micro-batches one below the other; None where there are none.
+
+    Micro-batches of different lengths become one long row. Targets are there for language models that predict the next
+    token: their loss shifts the labels, so they are shifted here.
+    """
+    inputs = [found for each in passes if (found := _tensor(each.inputs, "input_ids")) is not None]
+    targets = [found for each in passes if (found := _targets(each.inputs, model)) is not None]
+    if not inputs:
+        return None
+    return _joined(inputs), _joined(targets) if len(targets) == len(inputs) else None
+
+
+def _tensor(inputs: Mapping[str, Any], name: str) -> Tensor | None:
+    found = inputs.get(name)
+    return found if isinstance(found, Tensor) else None
+
+
+def _targets(inputs: Mapping[str, Any], model: nn.Module) -> Tensor | None:
+    if (shifted := _tensor(inputs, "shift_labels")) is not None:
+        return shifted
+    labels = _tensor(inputs, "labels")
+    if labels is None or not shifts_labels(model):
+        return None
+    return nn.functional.pad(labels[..., 1:], (0, 1), value=IGNORED)
+
+
+def shifts_labels(model: nn.Module) -> bool:
+    """Return whether a model of `transformers` computes its loss of the next token, from labels that it shifts itself.
+
+    The name of its class says so, as in LlamaForCausalLM. One whose name says nothing, as GPT2LMHeadModel, gets that
+    loss too where its `forward` asks for `loss_function`; XLNetLMHeadModel computes another, of labels as they are.
+    """
+    kind = getattr(model, "loss_type", None)
+    if kind is not None or not hasattr(model, "loss_function"):
+        return bool(kind == "ForCausalLM")
+    return "loss_function" in inspect.unwrap(type(model).forward).__code__.co_names
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    if len({part.shape[1:] for part in parts}) == 1:
+        return torch.cat(list(parts)) if len(parts) > 1 else parts[0]
+    return torch.cat([part.reshape(-1) for part in parts])

@@ -1,7 +1,9 @@
 """One start of a run: the step under way, what asks for checkpoints, and how a finished step reaches the folder."""
 
 import os
+from collections import deque
 from collections.abc import Mapping
+from statistics import median
 from time import perf_counter, time
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
 from ckaudit.contract.cadence import next_due
+from ckaudit.contract.run_sections import Cost
 from ckaudit.recorder.batch import batch_facts
 from ckaudit.recorder.clock import StepClock
 from ckaudit.recorder.collector import Collector
@@ -21,7 +24,6 @@ from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.forward_hooks import ForwardHooks
 from ckaudit.recorder.forward_stats import ForwardStats
 from ckaudit.recorder.optimizers import Clipping, learning_rates, listen, overflowed
-from ckaudit.recorder.overhead import OverheadMeter
 from ckaudit.recorder.pending_stats import PendingStats, fetch
 from ckaudit.recorder.rank_facts import RankNotes
 from ckaudit.recorder.requests import Requests
@@ -33,6 +35,31 @@ from ckaudit.recorder.table import ForwardOrder, described
 from ckaudit.recorder.throughput import Pace
 from ckaudit.recorder.train_mode import ModeWatch
 from ckaudit.recorder.vital_signs import EVERY, values_seen
+
+
+# What recording costs: time taken inside steps, against the time that the training takes.
+class OverheadMeter:
+    """Follows the steps of one session, which adds to its attributes at every step: a call would cost more than the sum.
+
+    Attributes:
+        durations: What the last steps took without recording, in seconds.
+        spent: What recording took of them since the checkpoint before, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self.durations: deque[float] = deque(maxlen=64)
+        self.spent, self._since = 0.0, perf_counter()
+
+    def cost(self, seconds: float) -> Cost:
+        """Return what a checkpoint cost: so many seconds inside its step, and the share of all steps since the one before it."""
+        now, typical = perf_counter(), median(self.durations)
+        spent, elapsed = self.spent, now - self._since
+        self.spent, self._since = 0.0, now
+        return Cost(
+            ms=round(seconds * 1e3, 3),
+            step_share=round(seconds / typical, 4) if typical > 0 else UNSET,
+            share=round(spent / elapsed, 5) if elapsed > 0 else UNSET,
+        )
 
 
 class RunSession:

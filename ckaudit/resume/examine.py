@@ -1,6 +1,8 @@
 """One checkpoint, file by file: what it holds, what is wrong with it, and what could not be judged."""
 
 import os
+import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import time as now
@@ -12,26 +14,61 @@ from msgspec.structs import replace
 
 from ckaudit.contract.folder import shown_name
 from ckaudit.contract.report import Finding, ResumeCheckpoint
-from ckaudit.resume.allowed import judge_names
-from ckaudit.resume.catalogue import BREAKING, CHECKSUM, CUT_OFF, DAMAGED, EMPTY, SHARD_MISSING, UNNEEDED, UNREADABLE
+from ckaudit.material.counts import plural
+from ckaudit.resume.catalogue import (
+    BREAKING,
+    CHECKSUM,
+    CUT_OFF,
+    DAMAGED,
+    EMPTY,
+    FOREIGN_CLASS,
+    INDEX,
+    RUNS_CODE,
+    SHARD_MISSING,
+    UNNEEDED,
+    UNREADABLE,
+)
 from ckaudit.resume.checksums import digest, look_up
 from ckaudit.resume.content import Content
 from ckaudit.resume.distributed import missing_pieces, read_metadata, read_pieces
 from ckaudit.resume.find import DATA, Found
-from ckaudit.resume.index import missing_shards, read_index
 from ckaudit.resume.roles import PARTS, Inventory
 from ckaudit.resume.safetensors_file import read_safetensors
 from ckaudit.resume.scan import scan
-from ckaudit.resume.source import Source
+from ckaudit.resume.source import Source, is_there, stays_inside
 from ckaudit.resume.torch_file import read_torch
 from ckaudit.resume.trouble import Trouble, Unjudged
 
 MAX_JSON = 64 * 2**20
+
 STATE_FILES = ("trainer_state", "train_state", "meta")
+
 OPTIONAL = frozenset({"scaler"})  # only half precision scales its loss
+
 BEING_SAVED = 60.0  # seconds: a file so young may not be finished
 
 Tick = Callable[[int], None]
+
+# What torch.load(weights_only=True) makes itself, and what trainers of wide use put beside their tensors.
+ALLOWED = re.compile(
+    r"torch\.(?:[A-Za-z0-9]+Storage|storage\.(?:Untyped|Typed)Storage|Size|device|dtype|Tensor|Generator|nn\.parameter\.Parameter"
+    r"|_tensor\._rebuild_from_type_v2|serialization\._get_layout|_utils\._rebuild_\w+|_C\._rebuild_\w+"
+    r"|(?:u?int|float|bfloat|complex|quint|qint)\d+\w*|bool|strided|per_\w+_\w+|contiguous_format|preserve_format"
+    r"|distributed\.(?:checkpoint\.(?:metadata\.\w+|filesystem\._StorageInfo)|_?tensor(?:\.(?:_dtensor_spec|placement_types))?\.[A-Z]\w+"
+    r"|device_mesh\.DeviceMesh))"
+    r"|numpy(?:\._?core)?\.(?:multiarray\.(?:_reconstruct|scalar)|ndarray|dtype|bool_?|u?int\d*|float\d*|numeric\._frombuffer)"
+    r"|numpy\.dtypes\.\w+DType|numpy\.random\._pickle\.__\w+_ctor|numpy\.random\._mt19937\.MT19937|numpy\.random\._pcg64\.PCG64"
+    r"|_codecs\.encode|collections\.(?:OrderedDict|defaultdict|Counter|deque)"
+    r"|(?:builtins|__builtin__)\.(?:set|frozenset|list|dict|tuple|int|float|bool|str|bytes|bytearray|complex|slice|range|object)"
+    r"|copyreg\._reconstructor|copy_reg\._reconstructor|argparse\.Namespace|types\.SimpleNamespace"
+    r"|pathlib(?:\._local)?\.(?:Pure)?(?:Posix|Windows)?Path|datetime\.(?:datetime|date|timedelta|timezone)"
+    r"|transformers\.(?:training_args|trainer_utils|trainer_pt_utils)\.[A-Z]\w+"
+    r"|megatron\.(?:core\.(?:transformer\.)?|legacy\.model\.|model\.)enums\.[A-Z]\w+"
+    r"|accelerate\.(?:state|utils\.dataclasses)\.[A-Z]\w+|deepspeed\.\w[\w.]*\.(?:ZeroStageEnum|LossScaler|DynamicLossScaler)"
+    r"|(?:lightning\.fabric|lightning_fabric|pytorch_lightning|lightning\.pytorch)\.utilities\.\w+\.AttributeDict"
+)
+
+SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,6})-of-(?P<count>\d{1,6})(?P<end>\..+)")
 
 
 class Examined(Struct):
@@ -245,3 +282,89 @@ def _json(source: Source) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Trouble(DAMAGED, f"is not JSON: {error}") from None
+
+
+# What unpickling a checkpoint may import: a closed list, everything else is told.
+def is_allowed(name: str) -> bool:
+    """Tell whether a checkpoint may import a name.
+
+    >>> is_allowed("torch._utils._rebuild_tensor_v2"), is_allowed("os.system"), is_allowed("torch.hub.load")
+    (True, False, False)
+    """
+    return ALLOWED.fullmatch(name) is not None
+
+
+def is_dangerous(name: str, called: frozenset[str]) -> bool:
+    """Tell whether a name that is not allowed would do something: it is called, or the standard library's own.
+
+    A class that is only made empty and filled needs its program, and does no more than that.
+    """
+    return name in called or name.partition(".")[0] in sys.stdlib_module_names
+
+
+def judge_names(content: Content, file: str) -> list[Finding]:
+    """Return what is wrong with the names that unpickling a file would import."""
+    foreign = [name for name in (*content.names, *sorted(content.called - {*content.names})) if not is_allowed(name)]
+    dangerous = [name for name in foreign if is_dangerous(name, content.called)]
+    found = [
+        RUNS_CODE.at(file, f"unpickling it would call {name}; nothing was executed here", where=name, found=name)
+        for name in dangerous[:5]
+    ]
+    if len(dangerous) > 5:
+        found.append(
+            RUNS_CODE.at(file, f"unpickling it would call {len(dangerous) - 5:,} other names", found=", ".join(dangerous[5:50]))
+        )
+    if others := [name for name in foreign if name not in dangerous]:
+        message = f"unpickling it needs {', '.join(others[:5])}" + (f" and {len(others) - 5:,} more" if len(others) > 5 else "")
+        found.append(FOREIGN_CLASS.at(file, message, where=others[0], also=others[1:50]))
+    return found
+
+
+# The index of a sharded model: each tensor must stand in the file that it names, and each file must be there.
+def read_index(document: Any, path: Path, shown: str, names: Mapping[Path, set[str]]) -> list[Finding]:
+    """Return what is wrong between an index and the files that it names.
+
+    Args:
+        document: The index.
+        path: Its file.
+        shown: Its name in findings.
+        names: The tensors of each file that could be read.
+
+    Raises:
+        Trouble: Where it is no index.
+    """
+    chart = document.get("weight_map") if isinstance(document, dict) else None
+    if not isinstance(chart, dict) or not all(isinstance(file, str) for file in chart.values()):
+        raise Trouble(DAMAGED, "has no weight_map from tensors to files")
+    by_file: dict[str, list[str]] = {}
+    for tensor, file in chart.items():
+        by_file.setdefault(file, []).append(tensor)
+    found = []
+    for file, tensors in sorted(by_file.items()):
+        place = path.parent / file
+        if not stays_inside(file):
+            found.append(DAMAGED.at(shown, f"names a file outside of its folder: {file!r}", found=repr(file)))
+        elif not is_there(place):
+            message = f"names {file}, which is missing, for {plural(len(tensors), 'tensor')}"
+            found.append(SHARD_MISSING.at(shown, message, where=tensors[0], also=tensors[1:50]))
+        elif place in names and (lost := [name for name in tensors if name not in names[place]]):
+            message = f"says that {file} holds {lost[0]}, which it does not"
+            more = f"; nor {plural(len(lost) - 1, 'other tensor')}" if len(lost) > 1 else ""
+            found.append(INDEX.at(shown, message + more, where=lost[0], also=lost[1:50]))
+    return found
+
+
+def missing_shards(files: list[Path], shown: str | None) -> list[Finding]:
+    """Return the shards that the names of others say there must be, such as the second of `-00001-of-00002`."""
+    there: dict[tuple[str, int, str], set[int]] = {}
+    for path in files:
+        if match := SHARD.fullmatch(path.name):
+            there.setdefault((match["stem"], int(match["count"]), match["end"]), set()).add(int(match["number"]))
+    found = []
+    for (stem, count, end), numbers in sorted(there.items()):
+        first = 0 if 0 in numbers else 1
+        lost = [number for number in range(first, min(count, 100_000) + first) if number not in numbers]
+        if lost:
+            message = f"{plural(len(lost), 'shard')} of {count:,} missing, number {lost[0]} first: {stem}-...{end}"
+            found.append(SHARD_MISSING.at(shown, message, value=len(numbers), limit=count, unit="files"))
+    return found

@@ -1,24 +1,95 @@
 """Is this data what it claims to be: the files of a run against their contract, one by one and against each other."""
 
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isclose
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from types import MappingProxyType
 
+import msgspec
+
+from ckaudit import __version__
+from ckaudit.contract import violations
 from ckaudit.contract.contradictions import is_of_other_unit
-from ckaudit.contract.folder import RunFolder, shown_name
-from ckaudit.contract.report import Finding, Report
-from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.validate.arguments import sort_arguments
+from ckaudit.contract.fold_findings import across_files, same_place
+from ckaudit.contract.folder import RunFolder, list_files, list_folder, shown_name
+from ckaudit.contract.numbers import Number
+from ckaudit.contract.report import SEVERITIES, VERSION, Finding, Report, worst
+from ckaudit.contract.violations import Kind
+from ckaudit.errors import UnreadableError
+from ckaudit.material.counts import plural
+from ckaudit.policy.apply_policy import settle
+from ckaudit.policy.gate import OPEN, Gate, over
+from ckaudit.validate.catalogue import GRAD_NORM_MISMATCH, LOSS_MISMATCH
 from ckaudit.validate.derived_value_checks import contradicted_claims
-from ckaudit.validate.file_facts import RunFacts
-from ckaudit.validate.loss_match import disagreements
+from ckaudit.validate.file_facts import CheckpointFacts, RunFacts
 from ckaudit.validate.manifest_completeness import manifest_gaps
+from ckaudit.validate.outcomes import outcomes
 from ckaudit.validate.ranks import lonely_ranks, ranks_out_of_range, unlisted_sessions
 from ckaudit.validate.retry_unfinished import Patience
 from ckaudit.validate.run_reader import Survey
 from ckaudit.validate.sequence_checks import cadence_gaps, clock_back, duplicate_steps, mixed_versions, sessions_back
 from ckaudit.validate.tensors import layout_changes, table_contradictions
-from ckaudit.validate.validation_report import make_report
+
+
+# One number written twice: a checkpoint's loss and gradient norm against the line of the same step in the scalar log.
+def disagreements(run: RunFacts, *, tolerance: float = 1e-3) -> Iterator[Finding]:
+    """Yield checkpoints that contradict their line.
+
+    Args:
+        run: The run.
+        tolerance: Relative difference that is still rounding: four digits in either file.
+    """
+    for each in run.merged():
+        for kind, name, value in (
+            (LOSS_MISMATCH, "train_loss_raw", each.loss),
+            (GRAD_NORM_MISMATCH, "grad_global_norm", each.grad_norm),
+        ):
+            if value is not None:
+                yield from _compare(kind, name, value, each, run, tolerance)
+
+
+def _compare(kind: Kind, name: str, value: Number, each: CheckpointFacts, run: RunFacts, tolerance: float) -> Iterator[Finding]:
+    line = line_of(run, each, name)
+    if line is not None and not agree(value, line[0], tolerance=tolerance):
+        said, number, log = line
+        message = f"{name} of step {each.step} is {value} here, but {said} in line {number} of {log}"
+        pointer = "/loss" if name == "train_loss_raw" else f"/scalars/{name}"
+        yield kind.at(each.shown, message, first_step=each.step, pointer=pointer, expected=str(said), found=str(value))
+
+
+def line_of(run: RunFacts, each: CheckpointFacts, name: str) -> tuple[Number, int, str] | None:
+    """Return value, line and log of a name at a checkpoint's step: of its session, or of the last one where it names none."""
+    sessions = [each.session] if each.session is not None else sorted({s for log in run.logs for s in log.sessions}, reverse=True)
+    for session in sessions:
+        for log in reversed(run.logs):
+            if found := log.values.get((each.step, session, name)):
+                return *found, log.shown
+    return None
+
+
+def agree(one: Number, other: Number, *, tolerance: float) -> bool:
+    """Tell whether two numbers can be one number, rounded twice.
+
+    >>> agree(2.3478, 2.3, tolerance=1e-3), agree(2.3478, 2.4, tolerance=1e-3), agree("NaN", "NaN", tolerance=1e-3)
+    (True, False, True)
+    """
+    if isinstance(one, str) or isinstance(other, str):
+        return one == other
+    if isclose(one, other, rel_tol=tolerance):
+        return True
+    digits = max(0, min(_decimals(one), _decimals(other)))
+    return abs(one - other) <= 0.5000001 * 10.0**-digits
+
+
+def _decimals(value: float) -> int:
+    from decimal import Decimal
+
+    exponent = Decimal(repr(float(value))).as_tuple().exponent
+    return -exponent if isinstance(exponent, int) else 0
+
 
 ALWAYS = (
     mixed_versions,
@@ -30,7 +101,12 @@ ALWAYS = (
     table_contradictions,
     disagreements,
 )
+
 WHOLE_RUNS = (cadence_gaps, lonely_ranks, unlisted_sessions, manifest_gaps)
+
+NOTHING = "holds no checkpoint, no scalar log and no run.json"
+
+DOCUMENTS = (".json", ".json.gz", ".json.zst")
 
 
 def validate(
@@ -89,3 +165,135 @@ def _judge_run(run: RunFacts) -> Iterator[Finding]:
 
 def _count(folder: RunFolder) -> int:
     return len(folder.checkpoints) + len(folder.history) + len(folder.scalars) + (folder.manifest is not None)
+
+
+# What the user named: folders, each a run, and files, together with those of the same folder.
+def sort_arguments(paths: Sequence[Path]) -> tuple[list[tuple[RunFolder, str]], list[Finding]]:
+    """Return the runs that the user named, each with what stands before its file names, and a finding per bad argument.
+
+    Raises:
+        UnreadableError: Where nothing named can be audited.
+    """
+    named = list(dict.fromkeys(paths))
+    runs: list[tuple[RunFolder, str]] = []
+    files: dict[Path, list[Path]] = {}
+    refused: list[UnreadableError] = []
+    findings: list[Finding] = []
+    for path in named:
+        prefix = f"{path}/" if len(named) > 1 else ""
+        try:
+            if _is_folder(path):
+                runs += [(run, prefix) for run in _runs(path, prefix)]
+            else:
+                files.setdefault(path.parent, []).append(path)
+        except UnreadableError as error:
+            refused.append(error)
+            findings.append(violations.UNREADABLE.at(shown_name(str(path)), str(error)))
+    runs += [(list_files(group), "") for group in files.values()]
+    if not runs:
+        raise refused[0] if refused else UnreadableError("nothing was named", hint="Name a run folder or a checkpoint file.")
+    return runs, findings
+
+
+def _is_folder(path: Path) -> bool:
+    shown = shown_name(str(path))
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UnreadableError(f"cannot read {shown}: {reason}", hint="Name a run folder or a checkpoint file.") from None
+    if not S_ISDIR(mode) and not S_ISREG(mode):
+        raise UnreadableError(f"{shown} is neither a folder nor a file", hint="Name a run folder or a checkpoint file.")
+    if not os.access(path, os.R_OK):
+        raise UnreadableError(f"cannot read {shown}: permission denied", hint="Check who may read it.")
+    return S_ISDIR(mode)
+
+
+def _runs(path: Path, prefix: str) -> list[RunFolder]:
+    """Return the run in a folder; without one, each JSON file alone, for their names do not say that they belong together."""
+    folder = list_folder(path, prefix=prefix)
+    if not folder.is_empty() or folder.manifest is not None:
+        return [folder]
+    loose = sorted(entry for entry in path.iterdir() if entry.name.endswith(DOCUMENTS) and entry.is_file())
+    if not loose:
+        raise UnreadableError(f"{shown_name(str(path))} {NOTHING}", hint=_where_else(path))
+    return [list_files([entry], prefix=prefix) for entry in loose]
+
+
+def _where_else(path: Path, *, limit: int = 50) -> str:
+    """Point at the first folder below that is a run; of a big tree only the first `limit` folders are looked at."""
+    below = sorted(entry for entry in path.iterdir() if entry.is_dir() and os.access(entry, os.R_OK))
+    for entry in below[:limit]:
+        if not list_folder(entry).is_empty():
+            return f"Name a run in it, such as {shown_name(str(entry))}."
+    return "Name a folder that holds analysis_checkpoint_*.json files."
+
+
+# From findings to the report: gravest first, counted, and one sentence on top.
+def make_report(
+    subject: str, findings: list[Finding], runs: Sequence[RunFacts], notes: list[str], files: int, gate: Gate = OPEN
+) -> Report:
+    """Put the report of a validation together; of the policy's profiles only those count whose scale or stage it says itself."""
+    clauses, used = gate.at()
+    found = sorted((_writable(finding) for finding in findings), key=_gravity)
+    settled = settle(found, outcomes(found, runs), today=gate.today, clauses=clauses, baseline=gate.baseline, notes_fail=True)
+    ordered = sorted(across_files(settled.findings, same_place), key=_gravity)
+    return Report(
+        schema_version=VERSION,
+        tool=f"ckaudit {__version__}",
+        command="validate",
+        subject=subject,
+        verdict=_sentence(ordered, runs, files, broken=_broken(settled.findings), hidden=len(settled.suppressed)),
+        severity=worst(ordered),
+        findings=ordered,
+        checks=settled.checks,
+        notes=[*notes, *over(settled.ended, gate)],
+        files=files,
+        policy=used,
+        baseline=gate.baseline.file if gate.baseline else None,
+        suppressed=settled.suppressed,
+        stale=settled.stale,
+    )
+
+
+def _gravity(finding: Finding) -> tuple[int, str, int, str, str, str]:
+    where = (finding.file or "", finding.line or 0, finding.code, finding.pointer or "", finding.message)
+    return SEVERITIES.index(finding.severity), *where
+
+
+def _sentence(findings: Sequence[Finding], runs: Sequence[RunFacts], files: int, *, broken: int, hidden: int) -> str:
+    counts = Counter(finding.severity for finding in findings)
+    told = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES[:3] if counts[severity])
+    all_files = "1 file" if files == 1 else f"{files:,} files"
+    if not told and hidden:
+        return f"nothing new in {all_files}; {plural(hidden, 'finding')} {'is' if hidden == 1 else 'are'} accepted"
+    if not told:
+        return f"{all_files} {'follows' if files == 1 else 'follow'} {_contracts(runs)}"
+    return f"{broken:,} of {all_files} {'breaks' if broken == 1 else 'break'} the contract: {told}"
+
+
+def _broken(findings: Sequence[Finding]) -> int:
+    """Count the files in which anything is wrong."""
+    return len({finding.file for finding in findings if finding.severity != "note"})
+
+
+def _contracts(runs: Sequence[RunFacts]) -> str:
+    """Name the versions that files of these runs follow."""
+    there = (
+        ("ck.analysis.v1", any(run.checkpoints or run.history for run in runs)),
+        ("ck.run.v1", any(run.manifest for run in runs)),
+        ("ck.scalars.v1", any(run.logs for run in runs)),
+    )
+    names = [name for name, used in there if used]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "the contract"
+
+
+def _writable(finding: Finding) -> Finding:
+    """Replace what UTF-8 cannot write, half of a surrogate pair in a key for instance, by its number."""
+    try:
+        msgspec.json.encode(finding)
+    except UnicodeEncodeError:
+        texts = {name: getattr(finding, name) for name in finding.__struct_fields__}
+        changed = {name: text.encode(errors="backslashreplace").decode() for name, text in texts.items() if isinstance(text, str)}
+        return msgspec.structs.replace(finding, **changed)
+    return finding

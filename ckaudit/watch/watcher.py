@@ -1,15 +1,20 @@
 """One run under watch: what grew is read, judged when that is due, and what is new is said."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from time import process_time
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.latest_checkpoint import contradictions_of_newest
 from ckaudit.audit.load_run import is_ours
 from ckaudit.audit.report import triage_reads
+from ckaudit.contract.fast_jsonl import WORDS
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
 from ckaudit.contract.watch import RANK_LOST, WatchEvent
@@ -17,11 +22,91 @@ from ckaudit.errors import UnreadableError
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.watch.announcer import Moment, Teller
 from ckaudit.watch.history import History
-from ckaudit.watch.judge_interval import Pace
 from ckaudit.watch.logs import Piece, ShrunkError
 from ckaudit.watch.silence import Ranks
 from ckaudit.watch.tail import Follower, Growth
-from ckaudit.watch.triggers import Alarm
+
+# When to judge next: as often as its cost allows, and at once where something asks for it, out of a purse that refills.
+SHARE = 0.004  # of one core, for judging as a matter of routine
+
+REFILL = 0.002  # of one core, for what cannot wait
+
+PURSE = 3.0  # seconds of processor time saved up at most: some sixty judgements of a run of 2,000 steps
+
+FIRST = 0.1  # seconds of processor time that the first judgement counts at most
+
+SOON = 0.4  # seconds between two judgements, however urgent
+
+LEAPS = {"train_loss_raw": 1.5, "grad_global_norm": 5.0}
+"""How many times its median a value is to be: half of what the recorder's triggers ask (2 and 10), so that no rule waits."""
+
+WINDOW = 50
+
+LEAST = 10
+
+
+class Alarm:
+    """Looks at each new line; it judges nothing itself, so that it may be wrong."""
+
+    def __init__(self) -> None:
+        """Begin without any line."""
+        self._recent: dict[str, deque[float]] = {name: deque(maxlen=WINDOW) for name in LEAPS}
+        self._ill: set[str] = set()
+
+    def rings(self, row: Mapping[str, Any]) -> bool:
+        """Tell whether a line asks for a judgement at once."""
+        return self._is_new_nonfinite(row) | self._leaps(row)
+
+    def _is_new_nonfinite(self, row: Mapping[str, Any]) -> bool:
+        ill = {name for name, value in row.items() if _is_nonfinite(value)}
+        new = ill - self._ill
+        self._ill = (self._ill - row.keys()) | ill
+        return bool(new)
+
+    def _leaps(self, row: Mapping[str, Any]) -> bool:
+        rang = False
+        for name, times in LEAPS.items():
+            value, recent = row.get(name), self._recent[name]
+            if isinstance(value, str) or value is None:
+                continue
+            rang |= len(recent) >= LEAST and value > times * median(recent) > 0
+            recent.append(float(value))
+        return rang
+
+
+class Pace(Struct):
+    """Keeps the cost of judging under `SHARE` + `REFILL` of a core in the long run.
+
+    Attributes:
+        last: When was judged last.
+        cost: Processor time of that, in seconds.
+        purse: Processor time that is saved up.
+        urgent: Whether something asks to judge at once.
+    """
+
+    last: float = float("-inf")
+    cost: float = 0.0
+    purse: float = PURSE
+    urgent: bool = True
+
+    def is_due(self, now: float) -> bool:
+        """Tell whether to judge now, given that there is something new."""
+        waited = now - self.last
+        if waited >= self.cost / SHARE:
+            return True
+        return self.urgent and waited >= max(SOON, self.cost) and self._saved(now) >= min(self.cost, PURSE)
+
+    def judged(self, now: float, cost: float) -> None:
+        """Take note of a judgement and its cost; the first, of a long history, costs more than any later one."""
+        if self.last == float("-inf"):
+            cost = min(cost, FIRST)
+        paid_by_waiting = now - self.last >= self.cost / SHARE
+        self.purse = self._saved(now) - (0.0 if paid_by_waiting else cost)
+        self.last, self.cost, self.urgent = now, cost, False
+
+    def _saved(self, now: float) -> float:
+        waited = now - self.last
+        return PURSE if waited == float("inf") else min(PURSE, self.purse + REFILL * waited)
 
 
 class Watcher(Teller):
@@ -130,3 +215,10 @@ class Watcher(Teller):
         yield from self._weigh(run, moment, in_full=self._history.in_full)
         self._new, self._lines_judged = False, self._history.lines
         self._pace.judged(moment.now, process_time() - began)
+
+
+# What in a new line asks for a judgement at once: a number that is none any more, or a leap of the loss or the gradient.
+def _is_nonfinite(value: Any) -> bool:
+    if type(value) is float:
+        return value - value != 0
+    return isinstance(value, str) and value in WORDS

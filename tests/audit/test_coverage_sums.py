@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ckaudit.audit.best_metric import best_metric
 from ckaudit.audit.coverage import coverage, coverage_of
+from ckaudit.audit.remedies import best_metric
 from ckaudit.audit.report import triage
 from ckaudit.contract.import_options import Choice
 from ckaudit.contract.manifest import Manifest

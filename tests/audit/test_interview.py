@@ -7,8 +7,7 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.audit.autopsy import autopsy
-from ckaudit.audit.interview import answer, broken, interview
-from ckaudit.audit.readiness import readiness
+from ckaudit.audit.interview import answer, broken, interview, readiness
 from ckaudit.audit.report import triage_run
 from ckaudit.contract.interview import Answer, Phase
 from ckaudit.contract.report import Diagnosis, Finding

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.audit.judge import judge
-from ckaudit.audit.merge_findings import fold
+from ckaudit.audit.judge import fold, judge
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.missing_summary import needs_of
 from ckaudit.metrics import Metric

@@ -1,6 +1,6 @@
 """Hits of many places folded into one: which of them speaks, and how all are told."""
 
-from ckaudit.audit.merge_findings import fold, told
+from ckaudit.audit.judge import fold, told
 from ckaudit.rules.rule import Hit
 
 HEADS = [f"layer.0/head.{index}" for index in range(4)]

@@ -8,9 +8,8 @@ from itertools import combinations
 import pytest
 from msgspec.structs import replace
 
-from ckaudit.data.candidates import Candidates
 from ckaudit.data.document import Document
-from ckaudit.data.duplicates import Duplicates
+from ckaudit.data.duplicates import Candidates, Duplicates
 from ckaudit.data.shingles import hashes, jaccard, shingles, words
 from tests.data.corpus import docstrings
 

@@ -4,9 +4,9 @@ import pytest
 
 from ckaudit.contract.diff import Answer, Departure
 from ckaudit.contract.report import Finding
+from ckaudit.diff.compare import Weighed, settle, verdict
 from ckaudit.diff.divergence import Parting
 from ckaudit.diff.findings_diff import gained_and_lost
-from ckaudit.diff.pair_verdict import Weighed, settle, verdict
 from ckaudit.diff.questions import questions
 from ckaudit.diff.run_pair import Side
 from tests.diff.made import both, run

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from ckaudit.diff.diff_stats import differences
-from ckaudit.diff.exact_compare import unequal_leaves
+from ckaudit.diff.exact import unequal_leaves
 from ckaudit.diff.values import values
 from tests.diff.pairs import PAIRS, document
 

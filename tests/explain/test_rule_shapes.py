@@ -11,7 +11,7 @@ import pytest
 from ckaudit.audit.judge import judge
 from ckaudit.contract.manifest import Manifest
 from ckaudit.explain import explain
-from ckaudit.explain.rule_shapes import drawn, shapes_of
+from ckaudit.explain.judgement_pages import drawn, shapes_of
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.reports.explain.sketch import resampled

@@ -5,9 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from ckaudit.importers.tables import arrow_fast_path, curves
-from ckaudit.importers.tables.arrow_fast_path import plain_columns
-from ckaudit.importers.tables.curves import parsed
+from ckaudit.importers.tables import curves
+from ckaudit.importers.tables.curves import parsed, plain_columns
 
 HEADER = ["step", "loss", "note", "lr"]
 CELLS = [
@@ -30,7 +29,7 @@ ODD = ['"2"', "x", " 7 ", "+1", "1_0", "0x1", "nan(1)", "1,5", "1;5", "\x85", "Ã
 
 @pytest.fixture(autouse=True)
 def short_files_too(monkeypatch):
-    monkeypatch.setattr(arrow_fast_path, "LEAST_BYTES", 1)
+    monkeypatch.setattr(curves, "LEAST_BYTES", 1)
 
 
 def both_ways(data, monkeypatch, delimiter=","):
@@ -87,7 +86,7 @@ def test_whatever_is_odd_is_left_to_the_careful_way(body):
 
 
 def test_a_short_file_does_not_load_pyarrow(monkeypatch):
-    monkeypatch.setattr(arrow_fast_path, "LEAST_BYTES", 2**18)
+    monkeypatch.setattr(curves, "LEAST_BYTES", 2**18)
     assert plain_columns(b"step,loss\n1,2\n", 2, {0, 1}, ",") is None
 
 

@@ -19,8 +19,8 @@ from ckaudit.lab.peers.torchmortem import TORCHMORTEM
 from ckaudit.lab.peers.trainscope import TRAINSCOPE
 from ckaudit.lab.peers.watched import Told
 from ckaudit.lab.score.outcome import of_control, of_fault
+from ckaudit.lab.score.score import rivals
 from ckaudit.lab.score.scoreboard import board
-from ckaudit.lab.score.tool_comparison import rivals
 from ckaudit.lab.score.verdict import Seen, Verdict
 from ckaudit.lab.specs import faults
 from ckaudit.lab.training_spec import recipe

@@ -26,10 +26,9 @@ from ckaudit.lab.controls.precision_and_batches import Float16Scaler
 from ckaudit.lab.controls.schedules import LayerwiseLr, SmallLrFinetune
 from ckaudit.lab.controls.sessions import ResumedTwice
 from ckaudit.lab.reversed_text import backwards
-from ckaudit.lab.run_facts import facts
 from ckaudit.lab.settings import SEEDS, setting
 from ckaudit.lab.specs import controls
-from ckaudit.lab.training import Training
+from ckaudit.lab.training import Training, facts
 from tests.lab.small import SMALL, column, documents, told, trained
 
 ROWS = torch.arange(8)[:, None] * 100 + torch.arange(17)  # (B, T + 1)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab import curriculum
 from ckaudit.lab.change import Change
-from ckaudit.lab.page import chosen, is_map, said, side_by_side
+from ckaudit.lab.curriculum import chosen, is_map, said, side_by_side
 from ckaudit.lab.specs import experiments
 from ckaudit.metrics import metrics
 from ckaudit.run.series import Series

@@ -14,7 +14,7 @@ from ckaudit.lab.labels import SYMPTOMS, TRUTHS
 from ckaudit.lab.peers import installed, runmedic, runwise, trainproof
 from ckaudit.lab.peers.log import write_log, write_table
 from ckaudit.lab.peers.peer import Peer, Said, ask, meaning
-from ckaudit.lab.score.tool_comparison import is_right, peer_score
+from ckaudit.lab.score.score import is_right, peer_score
 from ckaudit.lab.specs import faults
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"

@@ -8,9 +8,8 @@ from ckaudit.lab.labels import SYMPTOMS
 from ckaudit.lab.score.outcome import FaultOutcome, of_control, of_fault
 from ckaudit.lab.score.score import chosen
 from ckaudit.lab.score.scoreboard import board
-from ckaudit.lab.score.verdict import Seen, Verdict, verdict
+from ckaudit.lab.score.verdict import ALSO, MISSING, Seen, Verdict, verdict, words
 from ckaudit.lab.score.wilson import share
-from ckaudit.lab.score.words import ALSO, MISSING, words
 from ckaudit.lab.settings import Split
 from ckaudit.lab.specs import Amount, Fault
 from ckaudit.validate.outcomes import outcomes as validate_outcomes

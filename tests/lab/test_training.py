@@ -8,7 +8,7 @@ from ckaudit.audit.measure import measure
 from ckaudit.lab.batch import IGNORED
 from ckaudit.lab.change import Change
 from ckaudit.lab.models import build
-from ckaudit.lab.models.rotary import rotate
+from ckaudit.lab.models.gpt import rotate
 from ckaudit.lab.plan import Gpt, Optimizer, Schedule
 from tests.lab.trained import SHORT, SMALL, column, trained
 

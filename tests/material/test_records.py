@@ -10,13 +10,12 @@ import pytest
 import zstandard
 
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.material import lines as lines_module
+from ckaudit.material import records as lines_module
 from ckaudit.material import records as records_module
 from ckaudit.material.columns import Columns
 from ckaudit.material.faults import MAX_TOLD, Faults
 from ckaudit.material.files import sample_files
-from ckaudit.material.lines import split_lines
-from ckaudit.material.records import Reading
+from ckaudit.material.records import Reading, split_lines
 
 COLUMNS = Columns({"text": ("text", "content"), "source": ("source",)})
 ROWS = [{"text": "eins\nzwei", "source": "a"}, {"text": "drei ✓", "source": "b"}]

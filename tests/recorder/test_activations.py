@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from ckaudit.recorder.activation_stats import activation_stats, note
-from ckaudit.recorder.activations import chosen_modules, is_function, output_tensor
+from ckaudit.recorder.forward_hooks import chosen_modules, is_function, output_tensor
 
 
 def random(shape, dtype=torch.float32):

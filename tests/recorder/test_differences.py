@@ -7,7 +7,7 @@ import torch
 from ckaudit.recorder.arrays import ROW, square_sum
 from ckaudit.recorder.differences import difference_norms
 from ckaudit.recorder.movement import distances
-from ckaudit.recorder.overhead import OverheadMeter
+from ckaudit.recorder.session import OverheadMeter
 
 SOURCE = torch.Generator().manual_seed(11)
 

@@ -9,10 +9,8 @@ import torch
 from torch import nn
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.fixed_batch import FixedBatch
+from ckaudit.recorder.fixed_batch import FixedBatch, cut, divergence, outlook, twin
 from ckaudit.recorder.losses import own_loss
-from ckaudit.recorder.next_token_stats import divergence, outlook
-from ckaudit.recorder.position_shift import cut, twin
 from ckaudit.recorder.side_effect_free import undisturbed
 from ckaudit.validate import validate
 

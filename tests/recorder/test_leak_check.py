@@ -4,7 +4,7 @@ import torch
 
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.fingerprint import fingerprint, row_fingerprints
-from ckaudit.recorder.leak_check import LEAST, HeldOut
+from ckaudit.recorder.requests import LEAST, HeldOut
 
 NAME = "held_out_rows_trained_on"
 SOURCE = torch.Generator().manual_seed(7)

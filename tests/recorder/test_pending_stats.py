@@ -3,13 +3,13 @@ import pytest
 import torch
 
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import Recorder, async_copy, gradients, pending_stats, session
+from ckaudit.recorder import Recorder, gradients, pending_stats, session
 
 OWN = {"time", "cost"}  # what no two runs have in common
 PACE = {"step_time", "dataloader_stall_frac", "compute_time_frac", "tokens_per_sec"}
 
 
-class Late(async_copy.Parcel):
+class Late(pending_stats.Parcel):
     """A parcel that counts who opens it: the CPU stands in for the accelerator."""
 
     sent, opened = 0, 0

@@ -8,8 +8,7 @@ from transformers import TrainerCallback
 from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder import pass_watch
 from ckaudit.recorder.hooks import Hook
-from ckaudit.recorder.huggingface import RecorderCallback
-from ckaudit.recorder.huggingface_facts import loss_kind
+from ckaudit.recorder.huggingface import RecorderCallback, loss_kind
 from tests.recorder.llama import LENGTH, VOCABULARY, llama, rows, trainer
 from tests.recorder.trained import assert_sound
 
@@ -109,7 +108,7 @@ def test_the_facts_of_the_run_come_from_the_trainer(run, merged, manifest, tmp_p
 
 
 def test_a_long_plan_keeps_its_corner():
-    from ckaudit.recorder.huggingface_facts import planned_learning_rate
+    from ckaudit.recorder.huggingface import planned_learning_rate
 
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=2.0)
@@ -282,7 +281,7 @@ def test_nothing_of_the_recorder_reaches_the_training(run, tmp_path, monkeypatch
     bare = run(recorded=False)
     (tmp_path / "run").touch()
     monkeypatch.setattr("ckaudit.recorder.huggingface.batch_of", None)
-    monkeypatch.setattr("ckaudit.recorder.huggingface_facts.planned_learning_rate", None)
+    monkeypatch.setattr("ckaudit.recorder.huggingface.planned_learning_rate", None)
     made = run(evaluated=rows(4))
     assert all(map(torch.equal, bare.model.parameters(), made.model.parameters()))
     assert "the fact planned_learning_rate" in caplog.text

@@ -10,7 +10,7 @@ import transformers
 from torch import nn
 
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.huggingface_facts import batch_of, step_loss
+from ckaudit.recorder.huggingface import batch_of, step_loss
 from ckaudit.recorder.pass_watch import Pass, PassWatch
 
 

@@ -12,7 +12,7 @@ from ckaudit.audit import triage
 from ckaudit.cli.run import run
 from ckaudit.contract.report import Report, ResumeCheckpoint
 from ckaudit.reports import FORMATS
-from ckaudit.reports.terminal.window import window
+from ckaudit.reports.terminal.verdict import window
 from ckaudit.reports.view import PLAIN
 from ckaudit.validate import validate
 

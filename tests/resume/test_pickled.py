@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from ckaudit.resume.allowed import is_allowed
+from ckaudit.resume.examine import is_allowed
 from ckaudit.resume.pickled import read_pickle
 from ckaudit.resume.records import BadPickle, Call, Pairs, parts
 

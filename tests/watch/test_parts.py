@@ -10,11 +10,10 @@ from ckaudit.contract.folder import CheckpointFile
 from ckaudit.contract.report import Finding
 from ckaudit.run.merge_column import Column, Joiner
 from ckaudit.run.scalars import ScalarLog
-from ckaudit.watch.downsample import FAR, MOST, NEAR, thin
-from ckaudit.watch.judge_interval import PURSE, REFILL, SHARE, Pace
-from ckaudit.watch.seen_findings import Known
+from ckaudit.watch.announcer import Known
+from ckaudit.watch.history import FAR, MOST, NEAR, thin
 from ckaudit.watch.silence import Ranks, Silence
-from ckaudit.watch.triggers import Alarm
+from ckaudit.watch.watcher import PURSE, REFILL, SHARE, Alarm, Pace
 
 
 def finding(severity="sev2", first=100, last=110, code="LOSS001", where="loss", also=()):

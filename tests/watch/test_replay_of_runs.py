@@ -12,7 +12,7 @@ from ckaudit.contract.report import SEVERITIES, Finding
 from ckaudit.contract.watch import WatchEvent
 from ckaudit.rules import rules
 from ckaudit.watch.announcer import Moment
-from ckaudit.watch.downsample import NEAR
+from ckaudit.watch.history import NEAR
 from ckaudit.watch.watcher import Watcher
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"

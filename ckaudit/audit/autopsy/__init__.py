@@ -1,27 +1,48 @@
 """The autopsy of an event: what happened in the steps before it, in the order of time, and what was back afterwards."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ckaudit.audit.autopsy.after_event import returns
-from ckaudit.audit.autopsy.batch import batches
+import numpy as np
+from msgspec import UNSET
+
 from ckaudit.audit.autopsy.files import EventFile, chosen, event_files, event_triggers
 from ckaudit.audit.autopsy.flight_recorder import channels
-from ckaudit.audit.autopsy.history_from_record import channels_of_record, rebuilt
 from ckaudit.audit.autopsy.narrative import departures, is_notable, moments, onset_of, standing_of, tracks
-from ckaudit.audit.autopsy.ranges import Channel
-from ckaudit.audit.autopsy.result import Autopsy, Departure, EventName, Moment
+from ckaudit.audit.autopsy.ranges import RANGES, Channel, is_back
+from ckaudit.audit.autopsy.result import KINDS, Autopsy, Departure, EventName, Kind, Moment, Return
 from ckaudit.audit.load_run import open_run
 from ckaudit.audit.report import triage_run
 from ckaudit.contract.float_overflow import takes_any_numbers
+from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.report import Finding, Report
+from ckaudit.contract.run_sections import History
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
+from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.metric import Metric
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.progress import tokens_seen
+from ckaudit.metrics.weights import update_norm
 from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.rules.token_drift import token_drift
+from ckaudit.run.medians import median
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Series, Steps, at
 
 __all__ = ["Autopsy", "autopsy"]
+
+LOGGED: dict[Kind, Metric] = {
+    "loss": train_loss_raw,
+    "gradient_norm": grad_global_norm,
+    "learning_rate": learning_rate,
+    "gradient": gradient_norm,
+    "update": update_norm,
+}
+
+Column = list[Number | None]
 
 
 def autopsy(path: Path, *, event: int | None = None, gate: Gate = OPEN, progress: Progress | None = None) -> Autopsy:
@@ -159,3 +180,124 @@ def _of_batch(what: str, each: Departure) -> str:
         far = f" ({each.value:.2g} nats from that of the first)" if isinstance(each.value, float) else ""
         return f"{what} holds text of another kind{far}"
     return f"{what} is one of {each.times:.0f} steps before"
+
+
+# What was back in its range after the event, and since which step.
+def returns(run: Run, files: Sequence[EventFile], told: Sequence[Moment], event: int) -> Iterator[Return]:
+    """Yield of each number that left its range what the rest of the record says of it."""
+    boxes = [(each.history.steps, channels(each.history)) for each in files if each.history and each.history.steps[-1] > event]
+    left = {(each.kind, each.name): each for moment in told for each in moment.departures if each.kind != "batch"}
+    for each in sorted(left.values(), key=lambda each: KINDS.index(each.kind)):
+        later = dict(_logged(run, each, event))
+        for steps, found in boxes:
+            match = next((channel for channel in found if (channel.kind, channel.name) == (each.kind, each.name)), None)
+            if match is not None:
+                later |= {step: value for step, value, known in zip(steps, match.values, match.recorded, strict=True) if known}
+        kept = sorted(step for step in later if step > event)
+        yield _return(each, np.array(kept, np.int64), np.array([later[step] for step in kept]))
+
+
+def _return(each: Departure, steps: Steps, values: Floats, *, lasting: int = 3) -> Return:
+    """Return the first step of `lasting` in a row that are back, or of as many as there are to the end."""
+    back = is_back(values, each.usual, RANGES[each.kind].above)
+    start = next((row for row in range(len(back)) if back[row : row + lasting].all()), None)
+    step = None if start is None else int(steps[start])
+    return Return(kind=each.kind, name=each.name, step=step, seen_until=int(steps[-1]) if len(steps) else None)
+
+
+def _logged(run: Run, each: Departure, event: int) -> Iterator[tuple[int, float]]:
+    series: Series = LOGGED[each.kind](run)
+    label = each.name or (series.labels[0] if series.labels else "")
+    if label not in series.labels:
+        return
+    column = series.labels.index(label)
+    rows = np.flatnonzero(series.recorded[:, column] & (series.steps > event))
+    yield from zip(series.steps[rows].tolist(), series.values[rows, column].tolist(), strict=True)
+
+
+# What was wrong with the batches themselves: one without targets, and one unlike those before it.
+def batches(run: Run, history: History, findings: Iterable[Finding]) -> Iterator[Departure]:
+    """Yield the batches of the black box that no token was counted of, or that hold text of another kind.
+
+    Args:
+        run: Has the count of tokens.
+        history: The black box.
+        findings: What triage says of the run; notes do not count.
+    """
+    names = _names(history)
+    for step, usual in _empty(tokens_seen(run), history.steps):
+        yield Departure(step=step, kind="batch", name=names.get(step, ""), how="empty", value=0.0, usual=usual)
+    for each in findings:
+        if each.code == token_drift.code and each.severity != "note" and each.first_step in history.steps:
+            step = int(each.first_step or 0)
+            yield Departure(step=step, kind="batch", name=names.get(step, ""), how="unlike", value=each.value)
+
+
+def _names(history: History) -> dict[int, str]:
+    """Return the hash of each step's batch, where one was made."""
+    if history.batch_hash is UNSET or len(history.batch_hash) != len(history.steps):
+        return {}
+    return {step: word for step, word in zip(history.steps, history.batch_hash, strict=True) if word}
+
+
+def _empty(tokens: Series, steps: list[int], *, rare: float = 0.2) -> Iterator[tuple[int, float]]:
+    """Yield the steps that added no token, and how many the others add.
+
+    Only steps whose predecessor was logged as well can tell. Where more than `rare` of them add nothing, the count is not
+    one of every step.
+    """
+    if not tokens or len(steps) < 2:
+        return
+    known = at(tokens, np.array([steps[0] - 1, *steps], np.int64))
+    here = (known.age[:, 0] == 0) & np.isfinite(known.values[:, 0])
+    rows = [row for row in range(1, len(here)) if here[row] and here[row - 1]]
+    added = {steps[row - 1]: float(known.values[row, 0] - known.values[row - 1, 0]) for row in rows}
+    none = [step for step, count in added.items() if count == 0]
+    if none and len(none) <= rare * len(added):
+        usual = median([count for count in added.values() if count != 0])
+        yield from ((step, usual) for step in none)
+
+
+# A black box made of the run's own record, for an event checkpoint that has none.
+def rebuilt(run: Run, event: int, *, most: int = 64) -> History:
+    """Return what lines and checkpoints say of the last steps until an event, as a black box would.
+
+    Args:
+        run: The run.
+        event: The step of the event.
+        most: So many recorded steps are taken, as many as the Recorder's own box holds.
+    """
+    norms = run.series("gradients", "norm")
+    known = [train_loss_raw(run), learning_rate(run), grad_global_norm(run), norms]
+    recorded = [each.steps[each.recorded.any(axis=1)] for each in known if each]
+    steps = np.unique(np.concatenate([*recorded, np.array([event], np.int64)]))
+    steps = steps[steps <= event][-most:]
+    return History(
+        steps=steps.tolist(),
+        loss=_column(known[0], 0, steps),
+        learning_rate=_column(known[1], 0, steps),
+        gradient_norms={label: _column(norms, place, steps) for place, label in enumerate(norms.labels)},
+    )
+
+
+def channels_of_record(run: Run, history: History) -> list[Channel]:
+    """Return the channels of a rebuilt box; the global gradient norm is the logged one, where there is one."""
+    words = _column(grad_global_norm(run), 0, np.array(history.steps, np.int64))
+    values = np.array([np.nan if word is None else float(word) for word in words])
+    recorded = np.array([word is not None for word in words], bool)
+    found = channels(history)
+    if not recorded.any():
+        return found
+    logged = Channel(kind="gradient_norm", name="", values=values, recorded=recorded, words=tuple(words))
+    return [*(each for each in found if each.kind != "gradient_norm"), logged]
+
+
+def _column(series: Series, place: int, steps: "np.typing.NDArray[np.int64]") -> Column:
+    """Return one label of a series at some steps; None: not recorded."""
+    if not series:
+        return [None] * len(steps)
+    rows = {int(step): row for row, step in enumerate(series.steps.tolist())}
+    found = [rows.get(int(step)) for step in steps.tolist()]
+    return [
+        None if row is None or not series.recorded[row, place] else to_word(float(series.values[row, place])) for row in found
+    ]

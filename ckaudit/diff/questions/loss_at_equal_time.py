@@ -2,15 +2,19 @@
 
 from math import hypot
 
+import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.diff.noise import AHEAD
+from ckaudit.diff.noise import AHEAD, quantile
 from ckaudit.diff.questions.levels import judged
-from ckaudit.diff.questions.question import Said, missing, question
-from ckaudit.diff.questions.speed import noise_of_speed
+from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
 from ckaudit.diff.run_pair import Both
+from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
-from ckaudit.metrics.speed import step_time
+from ckaudit.metrics.speed import step_time, tokens_per_sec
+from ckaudit.metrics.spikes import SIGMA
+from ckaudit.run.medians import median
+from ckaudit.run.series import Floats
 
 
 @question(place=4, weighs="cost")
@@ -30,3 +34,60 @@ def loss_at_equal_time(both: Both, *, least: float = 0.02) -> Said:
     if along is None or found is None:
         return missing(both, "time")
     return replace(judged(found, f"median loss after the time that step {int(found.last[-1])} took"), grave=False)
+
+
+# How long a step takes.
+@question(place=10, weighs="cost")
+def speed(both: Both, *, share: float = 0.01, parts: int = 10, least: float = 0.05, grave: float = 0.2) -> Said:
+    """How long does a step take?
+
+    The median, which no checkpoint and no evaluation moves; tokens per second where no step was timed. A machine that is
+    shared changes from one tenth of a run to the next: that much is noise.
+
+    Args:
+        both: The runs.
+        share: Of differences between tenths of a run that are larger.
+        parts: Into how many a run is cut.
+        least: Share by which a machine of its own differs from itself from one start to the next.
+        grave: Share from which the pair as a whole is better or worse. The project's choice: within it lie most of the same
+            trainings on one shared machine (docs/diff-calibration.md).
+    """
+    metric = next((each for each in (step_time, tokens_per_sec) if _is_told(both, each)), None)
+    if metric is None:
+        return missing(both, "step_time", "tokens_per_sec")
+    left, right = (median(each) for each in _values(both, metric))
+    band = max(least, quantile(share) * noise_of_speed(both, metric, parts=parts))
+    word = lower_is_better(left, right, band * left) if metric is step_time else lower_is_better(-left, -right, band * left)
+    what = "seconds a step" if metric is step_time else "tokens per second"
+    return Said(
+        word=word,
+        left=left,
+        right=right,
+        band=band * left,
+        unit=metric.unit,
+        grave=abs(right / left - 1) > grave,
+        sentence=f"{left:.4g} and {right:.4g} {what}, {right / left - 1:+.0%}; noise explains {band:.0%}",
+    )
+
+
+def noise_of_speed(both: Both, metric: Metric, *, parts: int = 10) -> float:
+    """Return the standard deviation of the speed from one part of a run to the next, of both together, over the speed."""
+    return hypot(*(_wobble(each, parts) for each in _values(both, metric)))
+
+
+def _values(both: Both, metric: Metric) -> list[Floats]:
+    """Return the values of both runs; a speed of 0 or less is none."""
+    made = (metric(side.run) for side in (both.left, both.right))
+    return [series.values[series.finite & (series.values > 0)] for series in made]
+
+
+def _is_told(both: Both, metric: Metric) -> bool:
+    return all(len(values) for values in _values(both, metric))
+
+
+def _wobble(values: Floats, parts: int) -> float:
+    """Return the robust standard deviation of the medians of parts of a run, over the median of all; without a value, 0."""
+    if not len(values):
+        return 0.0
+    medians = np.array([median(part) for part in np.array_split(values, min(parts, len(values)))])
+    return float(np.divide(SIGMA * median(np.abs(medians - median(medians))), median(values)))

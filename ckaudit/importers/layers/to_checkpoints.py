@@ -6,28 +6,88 @@ alone a norm is taken only where it cannot be far off, and the notes say how far
 """
 
 from array import array
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from math import isnan
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.numbers import to_word
 from ckaudit.importers.imported import Document
-from ckaudit.importers.layers.documents import Checkpoints
 from ckaudit.importers.layers.histogram_moments import Bins, Floats, Moments, Whole, bins_of
 from ckaudit.importers.layers.names import NORMS, Place, bare, place_of, place_of_histogram, tensor_facts
 from ckaudit.importers.names import listed
 from ckaudit.importers.tables.parse_number import MAX_STEP
 
 _SIGNED = frozenset({"mean", "min", "max", "percentiles", "max_logit_per_head", "entropy_per_head", "aux_loss"})
+
 _KEPT = {
     "gradients": {"norm", "mean", "std", "min", "max", "numel", "percentiles", "histogram"},
     "weights": {"frobenius_norm", "mean", "std", "min", "max", "numel", "percentiles", "histogram"},
     "weight_deltas": {"norm"},
     "activations": {"mean", "std", "rms", "min", "max", "histogram"},
 }
+
 MAX_ENTRIES = 4096  # experts of a layer or heads
+
+# Checkpoints made of single values only when somebody asks for one: so many of them fill far more room than the values.
+_COUNTS = frozenset({"numel"})
+
+
+class Checkpoints(Sequence[Document]):
+    """The checkpoints of a run, in the order of steps.
+
+    Args:
+        places: Where each target's values belong.
+        bins: Histograms, which values of a field "histogram" are numbers of.
+        steps: Shape (N,); rising.
+        owners: Shape (N,); which target each value is of.
+        values: Shape (N,).
+    """
+
+    def __init__(self, places: list[Place], bins: list[Bins], steps: Whole, owners: Whole, values: Floats) -> None:
+        self._places, self._bins, self._owners, self._values = places, bins, owners, values
+        self._steps, self._starts = np.unique(steps, return_index=True)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Document]: ...
+    def __getitem__(self, index: int | slice) -> Document | Sequence[Document]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+        end = self._starts[index + 1] if index + 1 < len(self) else len(self._owners)
+        return self._made(int(self._steps[index]), slice(int(self._starts[index]), int(end)))
+
+    def __iter__(self) -> Iterator[Document]:
+        return (self[index] for index in range(len(self)))
+
+    def _made(self, step: int, part: slice) -> Document:
+        document: dict[str, Any] = {"step": step}
+        lists: dict[tuple[str, str, str], dict[int, Any]] = {}
+        for owner, value in zip(self._owners[part].tolist(), self._values[part].tolist(), strict=True):
+            place = self._places[owner]
+            entry = document.setdefault(place.section, {}).setdefault(place.name, {})
+            if place.source:
+                document.setdefault("gradients_source", place.source)
+            if place.index >= 0:
+                lists.setdefault((place.section, place.name, place.field), {})[place.index] = to_word(value)
+            elif place.field == "histogram":
+                entry[place.field] = self._bins[int(value)].document()
+            else:
+                entry[place.field] = int(value) if place.field in _COUNTS and not isnan(value) else to_word(value)
+        for (section, name, field), found in lists.items():
+            if len(found) == max(found) + 1:
+                document[section][name][field] = [found[index] for index in range(len(found))]
+        return document
 
 
 class Layers:

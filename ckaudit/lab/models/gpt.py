@@ -6,9 +6,39 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from ckaudit.lab.models.mlp_block import feed_forward
-from ckaudit.lab.models.rotary import rotate
+from ckaudit.lab.models.switch import Switch
 from ckaudit.lab.plan import Gpt
+
+ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with an activation function between them."""
+
+    def __init__(self, plan: Gpt) -> None:
+        super().__init__()
+        self.up = nn.Linear(plan.width, plan.hidden, bias=False)
+        self.act = ACTIVATIONS[plan.activation]()
+        self.down = nn.Linear(plan.hidden, plan.width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, T, D) to (B, T, D)."""
+        return self.down(self.act(self.up(x)))
+
+
+class Gated(nn.Module):
+    """A linear map times the SiLU of another (Shazeer 2020), then a third."""
+
+    def __init__(self, plan: Gpt) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(plan.width, plan.hidden, bias=False)
+        self.up = nn.Linear(plan.width, plan.hidden, bias=False)
+        self.act = nn.SiLU()
+        self.down = nn.Linear(plan.hidden, plan.width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, T, D) to (B, T, D)."""
+        return self.down(self.act(self.gate_proj(x)) * self.up(x))
 
 
 class Attention(nn.Module):
@@ -124,3 +154,24 @@ def initialize(model: nn.Module, plan: Gpt) -> None:
         if weight.dim() >= 2:
             writes = name.endswith(("attn.out.weight", "down.weight"))
             nn.init.normal_(weight, std=plan.init_std / math.sqrt(2 * plan.depth) if writes else plan.init_std)
+
+
+# What stands behind attention in a block: two linear maps, with or without a gate, or a layer of experts.
+def feed_forward(plan: Gpt) -> nn.Module:
+    """Return the layer that the plan asks for."""
+    layer = Gated if plan.activation == "swiglu" else FeedForward
+    return Switch(plan, [layer(plan) for _ in range(plan.experts)]) if plan.experts else layer(plan)
+
+
+# Rotary positions (Su et al. 2021).
+def rotate(x: Tensor, *, base: float = 10_000.0) -> Tensor:
+    r"""Turn each pair of channels of queries or keys (B, H, T, C) by an angle that grows with the position.
+
+    Channels i and i + C/2 of position t turn by $t \cdot base^{-2i/C}$.
+    """
+    half = x.shape[-1] // 2
+    speeds = base ** (-torch.arange(half) / half)  # (C/2,)
+    angles = torch.arange(x.shape[-2])[:, None] * speeds  # (T, C/2)
+    cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    left, right = x[..., :half], x[..., half:]
+    return torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)

@@ -1,6 +1,118 @@
 """One HTML file that needs nothing else: verdict, pictures by question, and what could not be judged."""
 
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from ckaudit.contract.panels import Panels
+from ckaudit.contract.report import Report
+from ckaudit.panels.decimate import LETTERS, brief, thinned, without
+from ckaudit.reports.html.data import blocks
+from ckaudit.reports.html.figure import figure
 from ckaudit.reports.html.page import SIGNATURE, render
-from ckaudit.reports.html.size_limit import fitted
+from ckaudit.reports.words import plural
 
 __all__ = ["SIGNATURE", "fitted", "render"]
+
+WHOLE = 4_500_000
+
+DATA = 3_000_000
+
+HALVINGS = 4
+
+FINDINGS = 200
+
+LEAST = 10
+
+
+class Fitted(NamedTuple):
+    """A page, and what had to be left out of it, in sentences."""
+
+    page: str
+    told: list[str]
+
+
+class _Content(msgspec.Struct, frozen=True):
+    """What a page is made of, and how far it has been cut."""
+
+    report: Report
+    panels: Panels
+    is_brief: bool = False
+    halvings: int = 0
+    left_out: tuple[str, ...] = ()
+    findings: int = 0
+
+
+# A file that is never too large: where it would be, names are cut, pictures get coarser, and at last some are left out.
+def fitted(report: Report, panels: Panels, *, whole: int = WHOLE, data: int = DATA) -> Fitted:
+    """Return the page of a report.
+
+    Args:
+        report: What triage says.
+        panels: The pictures.
+        whole: Bytes of the page at most.
+        data: Bytes of the numbers of pictures at most.
+    """
+    content = _Content(report, panels)
+    while True:
+        told = list(_told(content, len(report.findings)))
+        coarse = len(blocks(content.panels).encode()) - data
+        # A page is longer than the findings that stand in it: that much is known without writing it.
+        page = "" if coarse > 0 or len(msgspec.json.encode(content.report)) > whole else _page(content, told)
+        if page and len(page.encode()) <= whole:
+            return Fitted(page, told)
+        smaller = _smaller(content, max(coarse, len(page.encode()) - whole), coarse=coarse > 0)
+        if smaller is None:
+            return Fitted(page or _page(content, told), told)
+        content = smaller
+
+
+def _page(content: _Content, told: list[str]) -> str:
+    return render(replace(content.report, notes=[*content.report.notes, *told]), content.panels)
+
+
+def _smaller(content: _Content, excess: int, *, coarse: bool) -> _Content | None:
+    """Return the next thing to try where so many bytes are too much, what hurts least first; None: nothing is left to be cut."""
+    report, panels = content.report, content.panels
+    count = max(len(report.findings), len(report.suppressed))
+    if not content.is_brief:
+        return replace(content, report=brief(report), panels=brief(panels), is_brief=True)
+    if coarse and content.halvings < HALVINGS:
+        return replace(content, panels=thinned(panels), halvings=content.halvings + 1)
+    if count > FINDINGS:
+        return _with_findings(content, FINDINGS)
+    if largest := _largest(panels, excess):
+        return replace(content, panels=without(panels, largest), left_out=(*content.left_out, *largest))
+    return _with_findings(content, count // 2) if count > LEAST else None
+
+
+def _with_findings(content: _Content, most: int) -> _Content:
+    report = replace(content.report, findings=content.report.findings[:most], suppressed=content.report.suppressed[:most])
+    return replace(content, report=report, findings=most)
+
+
+def _largest(panels: Panels, excess: int) -> list[str]:
+    """Return the largest charts, each with its table and its numbers, that together take so many bytes, one at least."""
+    sizes = {chart.id: len(figure(chart)) + len(msgspec.json.encode(chart)) for tab in panels.tabs for chart in tab.charts}
+    ranked = sorted(sizes, key=lambda name: -sizes[name])
+    before = accumulate((sizes[name] for name in ranked), initial=0)
+    return [name for name, taken in zip(ranked, before, strict=False) if taken < max(1, excess)]
+
+
+def _told(content: _Content, findings: int) -> Iterator[str]:
+    if content.is_brief:
+        yield f"to keep the file small, names of more than {LETTERS} letters are cut in their middle"
+    if content.halvings:
+        yield f"to keep the file small, curves and maps have a {_part(content.halvings)} of their points and steps"
+    if content.left_out:
+        are = "is" if len(content.left_out) == 1 else "are"
+        yield f"to keep the file small, {plural(len(content.left_out), 'picture')} {are} left out; the tabs say which"
+    if content.findings and content.findings < findings:
+        yield f"to keep the file small, the {content.findings} gravest of {findings} findings are told; ckaudit triage tells all"
+
+
+def _part(halvings: int) -> str:
+    return {1: "half", 2: "quarter", 3: "eighth"}.get(halvings, "sixteenth")

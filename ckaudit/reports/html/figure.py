@@ -1,15 +1,25 @@
 """One chart in the page: its question, its controls, what it is of, and a table for whoever does not see it."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
-from ckaudit.contract.panels import Chart, Mark
+from ckaudit.contract.numbers import Number
+from ckaudit.contract.panels import Chart, Mark, Trace
 from ckaudit.reports.formula import readable
-from ckaudit.reports.html.markup import Markup, tag
-from ckaudit.reports.html.table import table
+from ckaudit.reports.html.markup import Markup, join, tag
+from ckaudit.reports.words import number, plural
 
 KINDS = {"lines": "Curves", "bars": "Bars", "heatmap": "Map", "ridges": "Histograms", "grids": "Sampled matrices"}
+
 SLIDES = ("ridges", "grids")
+
 MARKS = 40  # more are in the picture, and in the list of findings
+
+ROWS = 60
+
+Row = Sequence[str]
+
+SUMMED = ("first", "last", "lowest", "highest", "not finite", "not recorded")
 
 
 def figure(chart: Chart) -> Markup:
@@ -75,3 +85,68 @@ def _marks(marks: list[Mark]) -> Markup:
     ]
     more = [tag("li", f"and {len(marks) - MARKS} more in the picture")] if len(marks) > MARKS else []
     return tag("details", tag("summary", f"What happened: {len(marks)}"), tag("ul", *lines, *more, class_="marks"))
+
+
+# The numbers of a chart as a table: every bar, and of long curves where they begin, end and turn.
+def table(chart: Chart) -> Markup:
+    """Return the table of a chart, folded away."""
+    head, rows = _rows(chart)
+    shown = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows[:ROWS]]
+    more = [tag("p", f"{plural(len(rows) - ROWS, 'more row')} left out.")] if len(rows) > ROWS else []
+    asked = [tag("p", "Every value: ", tag("code", f"ckaudit metrics RUN {' '.join(chart.metrics)}"))] if chart.metrics else []
+    whole = tag(
+        "table",
+        tag("caption", chart.title),
+        tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head))),
+        tag("tbody", join(shown)),
+    )
+    inside = tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=f"Numbers of: {chart.title}")
+    return tag("details", tag("summary", "Numbers"), inside, *more, *asked)
+
+
+def _rows(chart: Chart) -> tuple[Row, list[Row]]:
+    """Return the head and the rows of a chart's table."""
+    if chart.shape == "bars":
+        return (chart.x, "of", f"value ({chart.unit})"), [row for trace in chart.traces for row in _bars(trace)]
+    if chart.matrix is not None:
+        lines = [
+            (name, chart.matrix.columns, values) for name, values in zip(chart.matrix.rows, chart.matrix.values, strict=True)
+        ]
+        return ("row", *SUMMED), [(name, *summed(columns, values)) for name, columns, values in lines]
+    if chart.frames:
+        places = dict.fromkeys(each.where for each in chart.frames)
+        return ("of", "steps"), [
+            (place, ", ".join(str(each.step) for each in chart.frames if each.where == place)) for place in places
+        ]
+    if chart.ridges:
+        ends: list[Row] = [
+            (each.where, str(each.step), _said(each.edges[0]), _said(each.edges[-1])) for each in chart.ridges if each.edges
+        ]
+        return ("of", "step", "from", "to"), ends
+    return ("of", *SUMMED), [(trace.name, *summed([str(each) for each in trace.x], trace.y)) for trace in chart.traces]
+
+
+def summed(labels: Sequence[str], values: Sequence[Number | None]) -> Row:
+    """Return where values begin, end and turn, each with its label, and how many are missing.
+
+    >>> summed(["1", "2", "3", "4"], [3.0, None, "NaN", 1.5])
+    ('3 at 1', '1.5 at 4', '1.5 at 4', '3 at 1', '1', '1')
+    """
+    known = [(value, label) for label, value in zip(labels, values, strict=True) if value is not None]
+    finite = [(float(value), label) for value, label in known if not isinstance(value, str) and math.isfinite(value)]
+    ends = (known[0], known[-1]) if known else ()
+    turns = (min(finite, key=lambda each: each[0]), max(finite, key=lambda each: each[0])) if finite else ()
+    told = [*(_at(*each) for each in ends), *[""] * (2 - len(ends)), *(_at(*each) for each in turns), *[""] * (2 - len(turns))]
+    return (*told, str(len(known) - len(finite)), str(len(values) - len(known)))
+
+
+def _at(value: Number, label: str) -> str:
+    return f"{_said(value)} at {label}"
+
+
+def _said(value: Number | None) -> str:
+    return "not recorded" if value is None else number(value)
+
+
+def _bars(trace: Trace) -> list[Row]:
+    return [(str(label), trace.name, _said(value)) for label, value in zip(trace.x, trace.y, strict=True)]

@@ -3,24 +3,32 @@
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ckaudit.audit.measure import Measured, Measurement
 from ckaudit.audit.series_summary import SHAPE, Outline, extreme, labels
 from ckaudit.contract.metrics import Missing
-from ckaudit.reports.metrics.picture import picture
+from ckaudit.contract.numbers import Number, to_word
 from ckaudit.reports.terminal.abbreviate import abbreviate
-from ckaudit.reports.terminal.paragraph import columns, paragraph
+from ckaudit.reports.terminal.maps import heatmap, ranked
+from ckaudit.reports.terminal.paragraph import columns, fit, paragraph
 from ckaudit.reports.terminal.pictures import CROSS, LEVELS, finite, sparkline
 from ckaudit.reports.terminal.style import paint, shown
 from ckaudit.reports.terminal.verdict import NARROWEST, UNSEEN, WIDEST
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number, plural
+from ckaudit.run.series import Series
 
 ARROWS = {"rising": "\N{UPWARDS ARROW}", "falling": "\N{DOWNWARDS ARROW}", "steady": "\N{RIGHTWARDS ARROW}", None: ""}
+
 PLAIN_ARROWS = {"rising": "up", "falling": "down", "steady": "flat", None: ""}
+
 HEAD = ("metric", "last", "trend", "shape", "unit", "points", "step", "where", "of")
+
 RIGHT = ("last", "points", "step", "of")
+
 SHORT_SHAPE = 12
+
 # What gives way on narrow screens, first to last, and to how many columns; 0: the column goes.
 GIVING_WAY = (
     ("unit", 10),
@@ -37,9 +45,13 @@ GIVING_WAY = (
     ("shape", 0),
     ("trend", 0),
 )
+
 REASONS = {"not_recorded": "not recorded", "not_in_these_steps": "not in these steps", "broke": "broken"}
+
 DOTS = "\N{HORIZONTAL ELLIPSIS}"
+
 NARROW = str.maketrans(dict.fromkeys([*LEVELS, CROSS, DOTS, *filter(None, ARROWS.values())], "#"))
+
 LEGEND = {"of": "of several labels the worst is shown", "trend": "the trend is that of the second half of the points"}
 
 
@@ -176,3 +188,24 @@ def _missing(measurement: Measurement, view: View, width: int) -> Iterator[str]:
         for reason, members in groups.items():
             text = ", ".join(each.name + (f" ({each.detail})" if each.detail else "") for each in members)
             yield from paragraph(shown(text, view), width, first=f"{reason}: ", indent="")
+
+
+# The picture below the table of one metric with several labels: a map of labels by steps, or of one step ranked bars.
+def picture(measured: Measured, view: View, width: int) -> list[str]:
+    """Return the lines of the picture and an empty one; nothing for a single label, or where no value is finite."""
+    series = measured.series.recorded_rows()
+    if len(series.labels) < 2:
+        return []
+    series = replace(series, labels=tuple(shown(label, view) for label in series.labels))
+    rows = [(label, _cells(series, place)) for place, label in enumerate(series.labels)]
+    if len(series.steps) == 1:
+        lines = ranked([(name, values[0]) for name, values in rows], unit=measured.unit, width=width, unicode=view.unicode)
+    else:
+        lines = heatmap(rows, series.steps.tolist(), unit=measured.unit, width=width, unicode=view.unicode)
+    title = [paint(line, "bold", view) for line in fit(shown(measured.title, view), width)]
+    return [*title, *lines, ""] if lines else []
+
+
+def _cells(series: Series, place: int) -> list[Number | None]:
+    cells = zip(series.values[:, place].tolist(), series.recorded[:, place].tolist(), strict=True)
+    return [to_word(value) if known else None for value, known in cells]

@@ -1,23 +1,30 @@
 """The diagnosis on a screen: verdict, causes, what they leave open, pictures, state, and what was not judged."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
 from ckaudit.contract.missing_summary import most_missed
-from ckaudit.contract.report import Chart, Check, Finding, Report
+from ckaudit.contract.report import Chart, Check, Diagnosis, Evidence, Finding, Report, ResumeCheckpoint
 from ckaudit.reports import accepted, derived, words
-from ckaudit.reports.terminal.causes import causes
 from ckaudit.reports.terminal.interview import interview
 from ckaudit.reports.terminal.paragraph import columns, fit, pad, paragraph
 from ckaudit.reports.terminal.pictures import curve, waterfall
 from ckaudit.reports.terminal.style import badge, paint, shown
-from ckaudit.reports.terminal.window import window
 from ckaudit.reports.view import View
+from ckaudit.reports.window import HEAD, LACKS, NUMBERS, kept, lacks, rows
 
 UNSEEN = 100  # columns where no screen says how many
+
 FLAT = 3  # rows of the picture of a finding
+
 NARROWEST, WIDEST = 40, 132  # a line longer than that is hard to read on
+
+MOST = 20  # a rolling window is smaller
+
+HEADS = ("what you see", "likely cause", "first knob", "where to inspect")
+
+GAP = "  "
 
 
 def draw(report: Report, view: View) -> str:
@@ -210,3 +217,134 @@ def _unjudged(check: Check, view: View, width: int) -> list[str]:
     """Return one skipped check with what it lacked."""
     detail = f": {check.detail}" if check.detail else ""
     return paragraph(shown(f"{check.code}  {check.name}{detail}", view), width, indent="    ")
+
+
+# The resume checkpoints on a screen: a line each, the newest last, and below it what it lacks.
+def window(report: Report, view: View, width: int) -> list[str]:
+    """Return the table of resume checkpoints; nothing where the command looks for none."""
+    checkpoints = kept(report)
+    listed = checkpoints if view.verbose else checkpoints[-MOST:]
+    if not listed:
+        return []
+    lines = [paint("Resume checkpoints", "bold", view), *_table(listed, view, width)]
+    if together := _lacked_by_all(listed):
+        lines += [paint(line, "dim", view) for line in paragraph(f"all lack {together}", width)]
+    if hidden := len(checkpoints) - len(listed):
+        lines.append(paint(f"  {hidden:,} older ones are not shown (-v shows all)", "dim", view))
+    return lines
+
+
+def _table(listed: Sequence[ResumeCheckpoint], view: View, width: int) -> Iterator[str]:
+    cells = [tuple(shown(cell, view) for index, cell in enumerate(row) if index != LACKS) for row in (HEAD, *rows(listed))]
+    widths = [max(columns(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
+    yield from (paint(line, "dim", view) for line in _line(cells[0], widths, width))
+    together = _lacked_by_all(listed)
+    for each, row in zip(listed, cells[1:], strict=True):
+        lines = _line(row, widths, width)
+        yield from (paint(line, "sev0", view) for line in lines) if each.ok is False else lines
+        if each.absent and each.form and not together:
+            yield from (paint(line, "dim", view) for line in paragraph(f"lacks {lacks(each)}", width, indent="      "))
+
+
+def _lacked_by_all(listed: Sequence[ResumeCheckpoint]) -> str:
+    """Return what every one of several checkpoints lacks, where they all lack the same."""
+    same = len(listed) > 1 and all(each.form and each.absent == listed[0].absent for each in listed)
+    return lacks(listed[0]) if same and listed[0].absent else ""
+
+
+def _line(row: tuple[str, ...], widths: list[int], width: int) -> list[str]:
+    """Return one row: numbers to the right, words to the left, the name at the end or, where it does not fit, below."""
+    cells = [
+        " " * (widths[index] - columns(cell)) + cell if index in NUMBERS else pad(cell, widths[index])
+        for index, cell in enumerate(row[:-1])
+    ]
+    line = "  " + "  ".join(cells)
+    if columns(line) > width:
+        line = "  ".join(cell.strip() for cell in cells)
+        return [*(f"  {part}" for part in fit(line, width - 2)), *(f"      {part}" for part in fit(row[-1], width - 6))]
+    if columns(line) + 2 + columns(row[-1]) <= width:
+        return [f"{line}  {row[-1]}"]
+    return [line.rstrip(), *(f"      {part}" for part in fit(row[-1], width - 6))]
+
+
+# The ranked causes: a table of four columns on a wide screen, paragraphs on a narrow one.
+def causes(report: Report, view: View, width: int, *, narrow: int = 80) -> list[str]:
+    """Return the diagnoses of `report`, likeliest first, stacked below `narrow` columns."""
+    if not report.diagnoses:
+        return []
+    lines = [] if width < narrow else _heads(view, width)
+    for rank, diagnosis in enumerate(report.diagnoses, start=1):
+        if rank > 1:
+            lines.append("")
+        lines += _stacked(rank, diagnosis, view, width) if width < narrow else _row(rank, diagnosis, view, width)
+        lines += _reasons(rank, diagnosis, view, width)
+    return lines
+
+
+def _widths(width: int) -> tuple[int, int, int, int]:
+    """Return the widths of the four columns: what is seen gets most, because it holds the numbers."""
+    room = width - len(GAP) * 3
+    cause = room * 24 // 100
+    see = room * 28 // 100
+    knob = room * 24 // 100
+    return see, cause, knob, room - see - cause - knob
+
+
+def _heads(view: View, width: int) -> list[str]:
+    """Return the heads of the table and the line below them."""
+    heads = GAP.join(pad(head, column) for head, column in zip(HEADS, _widths(width), strict=True))
+    return [paint(heads.rstrip(), "bold", view), paint(("─" if view.unicode else "-") * width, "dim", view)]
+
+
+def _row(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterator[str]:
+    """Yield the lines of one cause across the four columns."""
+    widths = _widths(width)
+    title: list[tuple[str, str]] = [(line, diagnosis.severity) for line in fit(shown(diagnosis.title, view), widths[1])]
+    title += [(line, "dim") for line in fit(words.standing(diagnosis), widths[1])]
+    sees = paragraph(shown(diagnosis.symptom, view), widths[0], first=f"{rank}. ", indent="")
+    knobs, places = (fit(shown(text, view), widths[column]) for text, column in ((diagnosis.knob, 2), (diagnosis.inspect, 3)))
+    for line in range(max(len(sees), len(title), len(knobs), len(places))):
+        cause, colour = title[line] if line < len(title) else ("", "dim")
+        plain = [column[line] if line < len(column) else "" for column in (sees, knobs, places)]
+        cells = [pad(plain[0], widths[0]), _painted(cause, colour, widths[1], view), pad(plain[1], widths[2]), plain[2]]
+        yield GAP.join(cells).rstrip()
+
+
+def _painted(text: str, colour: str, width: int, view: View) -> str:
+    """Return `text` coloured, then filled to `width`: colour codes take no columns."""
+    return paint(text, colour, view) + pad(text, width)[len(text) :]
+
+
+def _stacked(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterator[str]:
+    """Yield one cause as a title, its confidence and three labelled paragraphs."""
+    title = fit(f"{rank}. {shown(diagnosis.title, view)}", width)
+    yield from (paint(line, diagnosis.severity, view) for line in title)
+    yield paint(f"   {words.standing(diagnosis)}", "dim", view)
+    for head, text in (("see", diagnosis.symptom), ("try", diagnosis.knob), ("inspect", diagnosis.inspect)):
+        yield from paragraph(shown(text, view), width, first=f"{head:<7}  ", indent="   ")
+
+
+def _reasons(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterator[str]:
+    """Yield the evidence and the way to a kernel; the runbook follows where it matters most, or everywhere if asked for."""
+    for one in diagnosis.evidence:
+        sign, colour = ("+", "ok") if one.weight >= 0 else ("-", "sev1")
+        lines = fit(shown(_reason(one), view), width - 5)
+        yield f"   {paint(sign, colour, view)} {lines[0]}"
+        yield from (f"     {line}" for line in lines[1:])
+    told = [f"{diagnosis.cause} explains {', '.join(diagnosis.explains)}"]
+    if diagnosis.path:
+        told.append(words.way(diagnosis.path, unicode=view.unicode))
+    if view.verbose or (rank == 1 and diagnosis.severity in ("sev0", "sev1")):
+        told.append(f"runbook: {diagnosis.runbook}")
+    for text in told:
+        yield from (paint(line, "dim", view) for line in paragraph(shown(text, view), width, indent="     "))
+
+
+def _reason(one: Evidence) -> str:
+    """Return a reason with its weight in nats and what it rests on.
+
+    >>> _reason(Evidence(sentence="the rate doubled", weight=1.5, reference="LOSS002"))
+    'the rate doubled (+1.5, LOSS002)'
+    """
+    reference = f", {one.reference}" if one.reference else ""
+    return f"{one.sentence} ({one.weight:+.1f}{reference})"

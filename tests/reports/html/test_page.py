@@ -16,7 +16,7 @@ from ckaudit.errors import CkauditError
 from ckaudit.optional import install_command
 from ckaudit.reports.escape import UNSAFE
 from ckaudit.reports.html import SIGNATURE, render, scripts
-from ckaudit.reports.html.table import summed
+from ckaudit.reports.html.figure import summed
 from tests.reports.html.drawn import HOSTILE, pictures, told
 
 ROOM = Path(scripts.__file__).parent
