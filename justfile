@@ -38,6 +38,7 @@ schemas:
 # the catalogues of metrics, rules, causes and questions as documents
 docs:
     {{ python }} docs/make.py
+    {{ python }} docs/drawing.py
     {{ python }} docs/screens.py
     {{ python }} -m tests.inventory.paper
 

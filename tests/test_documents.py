@@ -74,3 +74,34 @@ def test_the_catalogue_on_paper_holds_every_metric_under_its_own_heading():
     headings = re.findall(r"^####? (\w+)$", text, flags=re.MULTILINE)
     assert sorted(headings) == sorted(set(entries()) | set(metrics()))
     assert set(re.findall(r"\]\(#(\w+)\)", text)) == set(entries())
+
+
+def test_the_drawing_of_the_architecture_is_that_of_the_imports():
+    spec = importlib.util.spec_from_file_location("docs_drawing", DOCS / "drawing.py")
+    drawing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawing)
+    text = drawing.PAGE.read_text(encoding="utf-8")
+    assert drawing.renewed(text) == text, "run python docs/drawing.py"
+    assert len(drawing.BLOCK.findall(text)) == 2
+
+
+def test_the_files_that_the_architecture_names_are_there():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(?:ckaudit/)?([a-z_]+(?:/[a-z_]+)*(?:\.py|/))`", text)
+    root = DOCS.parent / "ckaudit"
+    rooms = ("", "tests/", "fixtures/", "validate/")
+    missing = [
+        name for name in named if not any((root / room / name).exists() or (root.parent / name).exists() for room in rooms)
+    ]
+    assert len(named) > 40
+    assert not missing
+
+
+def test_the_glossary_is_sorted_and_each_word_has_its_place():
+    rows = re.findall(
+        r"^\| ([^|]+) \| ([^|]+\.) \| `([^`]+)` \|$", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    terms = [term for term, _, _ in rows]
+    assert 40 <= len(terms) <= 60
+    assert terms == sorted(set(terms))
+    assert not [place for _, _, place in rows if not (DOCS.parent / place).is_file()]

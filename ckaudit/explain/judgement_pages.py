@@ -24,7 +24,7 @@ WEIGHTS = ("decisive", "strong", "medium", "weak")
 
 WEIGHED = "added to the log odds for a reason of that strength, taken away for one against"
 
-FILE = Path(__file__).with_suffix(".toml")
+SHOWN, RULE_SHAPES = (Path(__file__).with_name(f"{name}.toml") for name in ("shown", "rule_shapes"))
 
 TITLE = "Runs that show it"
 
@@ -153,7 +153,7 @@ def drawn() -> dict[str, Drawn]:
 
     import msgspec
 
-    return msgspec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), dict[str, Drawn])
+    return msgspec.convert(tomllib.loads(RULE_SHAPES.read_text(encoding="utf-8")), dict[str, Drawn])
 
 
 def shapes_of(rule: Rule) -> Shapes | None:
@@ -179,7 +179,7 @@ def shown() -> AllShown:
 
     import msgspec
 
-    return msgspec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), AllShown)
+    return msgspec.convert(tomllib.loads(SHOWN.read_text(encoding="utf-8")), AllShown)
 
 
 def of_rule(name: str) -> tuple[Section, ...]:

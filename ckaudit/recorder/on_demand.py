@@ -53,7 +53,7 @@ class OnDemand:
         """
         if session := self._first_rank:
             with self._guard(f"pinning the batch {name}"):
-                session.log_after(session.demands.pin(name, batch, loss, shift=shift, held_out=held_out))
+                session.log_after(session.requests.pin(name, batch, loss, shift=shift, held_out=held_out))
 
     def hold_out(self, batch: Any) -> None:
         """Tell that training must not see the rows of a batch: once before it, or at every evaluation.
@@ -68,7 +68,7 @@ class OnDemand:
         """
         if session := self._first_rank:
             with self._guard("taking held-out rows"):
-                session.demands.held_out.tell(batch)
+                session.requests.held_out.tell(batch)
 
     def check_gradients(
         self, batch: Any, loss: Callable[[nn.Module, Any], Tensor] = own_loss, *, per_tensor: int = PER_TENSOR
@@ -88,7 +88,7 @@ class OnDemand:
         """
         if session := self._first_rank:
             with self._guard("checking gradients"):
-                found = session.demands.check_gradients(batch, loss, per_tensor=per_tensor)
+                found = session.requests.check_gradients(batch, loss, per_tensor=per_tensor)
                 session.ask()
                 return found
         return None
@@ -107,7 +107,7 @@ class OnDemand:
         """
         if session := self._first_rank:
             with self._guard("looking at a micro-batch"):
-                session.demands.micro_batch(examples)
+                session.requests.micro_batch(examples)
 
     def rank_batch(self, examples: float = 1.0) -> None:
         """Ask, before the backward pass of an update, for the gradient noise scale from the batches of several ranks.
@@ -123,7 +123,7 @@ class OnDemand:
         """
         if session := self._first_rank:
             with self._guard("asking for a rank's own gradient"):
-                session.demands.rank_batch(examples)
+                session.requests.rank_batch(examples)
 
     def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int = 8, seed: int = 0) -> Curvature | None:
         """Estimate the trace of the Hessian of a loss by all trainable parameters, as `curvature_trace_est` of the line.
@@ -143,7 +143,7 @@ class OnDemand:
         """
         if session := self._first_rank:
             with self._guard("measuring the curvature"):
-                found = session.demands.measure_curvature(loss, samples=samples, seed=seed)
+                found = session.requests.measure_curvature(loss, samples=samples, seed=seed)
                 session.log({"curvature_trace_est": found.trace, "curvature_trace_error": found.standard_error})
                 return found
         return None
@@ -155,4 +155,4 @@ class OnDemand:
         """
         if session := self._first_rank:
             with self._guard("profiling a step"):
-                session.demands.profile()
+                session.requests.profile()

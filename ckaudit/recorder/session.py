@@ -74,15 +74,14 @@ class RunSession:
         self._guard, self._options, self._process = guard, setup.options, os.getpid()
         self._facts = {"world_size": world_size, **setup.facts}
         self._due, self._planned = next_due(start_step, setup.options.cadence), setup.facts.get("planned_steps")
-        self._observer = ForwardHooks(model, guard, **setup.observe)
-        self._collector, self._is_sharded = Collector(setup, self._observer, shards), shards is not None
+        self._hooks = ForwardHooks(model, guard, **setup.observe)
+        self._collector, self._is_sharded = Collector(setup, self._hooks, shards), shards is not None
         self._folder = RunFolder(setup.path, guard, suffix=self._collector.suffix, start_step=start_step)
-        self.demands = Requests(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
-        self._memory = EventLog(setup.limits)
-        self._around = self._folder, self._memory, guard
+        self.requests = Requests(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
+        self._events = EventLog(setup.limits)
         self._sent: StepState | None = None
         self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if world_size > 1 else None
-        self._pace = Pace(clock, alone=world_size == 1, gauge=DeviceGauge(devices_of(self._collector.weights.values())))
+        self._throughput = Pace(clock, alone=world_size == 1, gauge=DeviceGauge(devices_of(self._collector.weights.values())))
         self._finished: tuple[StepState, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, setup.observe["hookable"])
@@ -96,7 +95,7 @@ class RunSession:
             self._collector.settle()
         self._advance()
         self._clock.restart(self._attempt.step)
-        self._modes, self._meter = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable), OverheadMeter()
+        self._modes, self._overhead = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable), OverheadMeter()
 
     def _before_update(self, _optimizer: Optimizer) -> None:
         if self._attempt.source is None and self._options.grad_of is None:
@@ -160,21 +159,23 @@ class RunSession:
         attempt, watched, checkpoint = self._attempt, self._attempt.is_watched, None
         duration = self._clock.finish(start, attempt.seconds, watched=watched)
         if watched:
-            attempt.seconds += self._observer.seconds
-            duration -= self._observer.seconds
-        self._meter.durations.append(duration)
-        self._memory.latest, attempt.time = [], time()
+            attempt.seconds += self._hooks.seconds
+            duration -= self._hooks.seconds
+        self._overhead.durations.append(duration)
+        self._events.latest, attempt.time = [], time()
         try:
             if self._sent is not None:
-                self._receive()
-            if watched or not (self._is_plain() and finish_plain(attempt, loss, batch, batch_id, *self._around)):
+                self._finish_pending()
+            if watched or not (
+                self._is_plain() and finish_plain(attempt, loss, batch, batch_id, self._folder, self._events, self._guard)
+            ):
                 checkpoint = self._finish_at_length(attempt, loss, start, batch, batch_id, source)
         finally:
             if self._is_sharded:
                 self._collector.settle()
             self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
             self._advance()
-            self._meter.spent += attempt.seconds + self._clock.restart(self._attempt.step) - start
+            self._overhead.spent += attempt.seconds + self._clock.restart(self._attempt.step) - start
 
     def _finish_at_length(
         self, attempt: StepState, loss: Any, start: float, batch: Any, batch_id: str | int | None, source: str | None
@@ -186,8 +187,8 @@ class RunSession:
             unread.look(batch)
         if attempt.step % EVERY == 0:
             with self._guard("the pace of the training"):
-                attempt.note(self._pace.values(attempt, batch))
-        self._settle(attempt, batch, batch_id)
+                attempt.note(self._throughput.values(attempt, batch))
+        self._collect_step_values(attempt, batch, batch_id)
         if not attempt.is_watched and unread.send():
             self._sent = attempt
             return None
@@ -197,7 +198,7 @@ class RunSession:
         elif attempt.has_vitals:
             with self._guard("vital signs"):
                 attempt.note(self._collector.vitals(attempt))
-        self._put_down(attempt, checkpoint)
+        self._write_line(attempt, checkpoint)
         return checkpoint
 
     def _save(
@@ -205,14 +206,14 @@ class RunSession:
     ) -> Checkpoint | None:
         """Return the checkpoint of a step, and have it written."""
         with self._guard("building a checkpoint"):
-            seen = self._observer.detach()
+            seen = self._hooks.detach()
             self._folder.direct(seen.directions)
             checkpoint = self._checkpoint(attempt, seen)
             with self._guard("looking at the batch"):
                 told: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._facts.get("vocabulary")}
                 checkpoint.data = batch_facts(batch, input_hash=attempt.input_hash, **told) or UNSET
             # The file cannot hold the time of its own writing, so it holds that of the file before.
-            checkpoint.cost = self._meter.cost(attempt.seconds + perf_counter() - start + self._folder.write_seconds)
+            checkpoint.cost = self._overhead.cost(attempt.seconds + perf_counter() - start + self._folder.write_seconds)
             # The other ranks know of no event: a first rank that wrote alone would have them look dead.
             with_notes = self._is_sharded or bool({"cadence", "last"} & {*attempt.triggers})
             self._write(checkpoint, attempt.input_hash, with_notes=with_notes)
@@ -220,23 +221,23 @@ class RunSession:
         return None
 
     def _is_plain(self) -> bool:
-        return not self._order and self._collector.scaler is None and self.demands.is_idle and bool(self._handles)
+        return not self._order and self._collector.scaler is None and self.requests.is_idle and bool(self._handles)
 
-    def _receive(self) -> None:
+    def _finish_pending(self) -> None:
         """Finish the step before, where its numbers had to come from an accelerator."""
         attempt, self._sent = self._sent, None
         if attempt and attempt.unread:
             attempt.unread.arrive()
             fetch(attempt, self._guard, self._folder.batches)
-            self._put_down(attempt, None)
+            self._write_line(attempt, None)
 
-    def _put_down(self, attempt: StepState, checkpoint: Checkpoint | None) -> None:
+    def _write_line(self, attempt: StepState, checkpoint: Checkpoint | None) -> None:
         """Write the line of a step, and remember it."""
         with self._guard("writing scalars.jsonl"):
             self._folder.append(attempt.step, attempt.time, attempt.values)
         with self._guard("looking for events"):
             deltas = (checkpoint and checkpoint.weight_deltas) or {}
-            self._memory.see(attempt, deltas, forgive_norm=self._collector.is_skipped(attempt))
+            self._events.see(attempt, deltas, forgive_norm=self._collector.is_skipped(attempt))
         self._sort_table()
 
     def close(self) -> None:
@@ -244,18 +245,18 @@ class RunSession:
         if os.getpid() != self._process:
             return
         with self._guard("reading the last step"):
-            self._receive()
-        self._observer.detach()
+            self._finish_pending()
+        self._hooks.detach()
         self._clock.close()
         self._collector.leave()
         for handle in (*self._handles, *self._modes.handles):
             handle.remove()
-        self.demands.settle(self._attempt)
+        self.requests.settle(self._attempt)
         self._sort_table()
         if self._finished:
             attempt, written = self._finished
             with self._guard("the last checkpoint"):
-                last = self._memory.conclude(attempt, written or self._checkpoint(attempt, ForwardStats()))
+                last = self._events.conclude(attempt, written or self._checkpoint(attempt, ForwardStats()))
                 self._collector.trim(last, attempt)
                 self._write(last, with_notes=False)
         self._folder.close()
@@ -268,17 +269,17 @@ class RunSession:
             self._due = next_due(step, self._options.cadence)
         if step == self._planned:
             attempt.triggers.append("last")
-        if self._memory.latest:
-            self._memory.ask(attempt)
+        if self._events.latest:
+            self._events.ask(attempt)
         attempt.has_vitals = step % EVERY == 0 and not attempt.is_due
         if attempt.is_watched:
             with self._guard("hooking the modules"):
                 self._collector.attach(attempt, after=before)
 
-    def _settle(self, attempt: StepState, batch: Any, batch_id: str | int | None) -> None:
+    def _collect_step_values(self, attempt: StepState, batch: Any, batch_id: str | int | None) -> None:
         """Put into the step's values what is known without fetching it; a value that was logged stays."""
         listening, scaled = bool(self._handles), self._collector.has_scaler()
-        self.demands.settle(attempt, batch)
+        self.requests.settle(attempt, batch)
         with self._guard("reading the learning rate"):
             attempt.rates = attempt.rates or learning_rates(self._collector.optimizers)
         if scaled and attempt.loss_scale is None:
@@ -297,10 +298,10 @@ class RunSession:
 
     def _checkpoint(self, attempt: StepState, seen: ForwardStats) -> Checkpoint:
         checkpoint = attempt.checkpoint(self._folder.session)
-        self.demands.fill(checkpoint, attempt)
+        self.requests.fill(checkpoint, attempt)
         checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
         if attempt.event_step is not None:
-            checkpoint.history = self._memory.history(before=attempt.step) or UNSET
+            checkpoint.history = self._events.history(before=attempt.step) or UNSET
         derived = self._collector.fill(checkpoint, attempt, seen, self._folder.reference)
         attempt.note(values_seen(seen) | {"update_to_weight": derived["update_to_weight"]})
         checkpoint.scalars = attempt.scalars(**derived) or UNSET

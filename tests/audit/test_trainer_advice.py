@@ -152,7 +152,7 @@ def test_several_sets_go_with_the_best_model(metric, tmp_path):
 
 
 def test_the_states_own_metric_is_named():
-    from tests.audit.test_program import WHISPER
+    from tests.audit.test_instrumentation import WHISPER
 
     (slices,) = [each for each in coverage(WHISPER).remedies if "slice_val_loss" in each.names]
     assert 'metric_for_best_model="eval_all_wer"' in slices.code
