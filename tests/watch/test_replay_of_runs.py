@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -16,6 +18,13 @@ from ckaudit.watch.history import NEAR
 from ckaudit.watch.watcher import Watcher
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
+
+
+@cache
+def events_of(name: str, every: int) -> tuple[WatchEvent, ...]:
+    """Return what the watch says of a recorded run that is written again."""
+    with TemporaryDirectory() as folder:
+        return tuple(replay(RUNS / name, Path(folder) / "run", every))
 
 
 def replay(run: Path, folder: Path, every: int) -> list[WatchEvent]:
@@ -61,16 +70,16 @@ def is_told(finding: Finding, told: list[Finding]) -> bool:
 @pytest.mark.parametrize(
     ("name", "every"), [("nan_batch", 10), ("lr_too_high", 10), ("no_warmup_spike", 20), ("overfit_tiny", 50)]
 )
-def test_what_triage_finds_of_the_whole_was_told_on_the_way(name: str, every: int, tmp_path: Path) -> None:
-    events = replay(RUNS / name, tmp_path / "run", every)
+def test_what_triage_finds_of_the_whole_was_told_on_the_way(name: str, every: int) -> None:
+    events = events_of(name, every)
     told = [event.finding for event in events if event.finding is not None]
     whole = [each for each in triage(RUNS / name).findings if each.severity != "note"]
     assert whole
     assert [each.message for each in whole if not is_told(each, told)] == []
 
 
-def test_each_finding_is_told_once(tmp_path: Path) -> None:
-    events = replay(RUNS / "lr_too_high", tmp_path / "run", 10)
+def test_each_finding_is_told_once() -> None:
+    events = events_of("lr_too_high", 10)
     spots = [
         (each.finding.code, each.finding.where, each.finding.first_step)
         for each in events
@@ -80,19 +89,19 @@ def test_each_finding_is_told_once(tmp_path: Path) -> None:
     assert len(spots) == len(set(spots))
 
 
-def test_as_many_are_told_as_there_are(tmp_path: Path) -> None:
-    events = replay(RUNS / "nan_batch", tmp_path / "run", 10)
+def test_as_many_are_told_as_there_are() -> None:
+    events = events_of("nan_batch", 10)
     whole = [each for each in triage(RUNS / "nan_batch").findings if each.severity != "note"]
     assert sum(each.event == "finding" for each in events) == len(whole) == 9
 
 
-def test_nothing_is_told_of_a_healthy_run_at_any_time(tmp_path: Path) -> None:
-    events = replay(RUNS / "healthy", tmp_path / "run", 50)
+def test_nothing_is_told_of_a_healthy_run_at_any_time() -> None:
+    events = events_of("healthy", 50)
     assert [(event.event, event.message) for event in events] == [("ended", "the run has ended")]
 
 
-def test_a_grave_finding_is_told_at_the_step_where_it_begins(tmp_path: Path) -> None:
-    events = replay(RUNS / "nan_batch", tmp_path / "run", 1)
+def test_a_grave_finding_is_told_at_the_step_where_it_begins() -> None:
+    events = events_of("nan_batch", 1)
     first = next(event for event in events if event.severity == "sev0")
     assert first.step == 150
     assert first.likely is not None
