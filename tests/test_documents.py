@@ -105,3 +105,10 @@ def test_the_glossary_is_sorted_and_each_word_has_its_place():
     assert 40 <= len(terms) <= 60
     assert terms == sorted(set(terms))
     assert not [place for _, _, place in rows if not (DOCS.parent / place).is_file()]
+
+
+def test_every_decision_stands_in_the_index_under_its_title():
+    index = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- \[(\d{4})\]\((\S+)\) (.+)$", index, flags=re.MULTILINE)
+    titles = [(path, path.read_text(encoding="utf-8").partition("\n")[0]) for path in sorted((DOCS / "decisions").glob("0*.md"))]
+    assert listed == [(path.name[:4], path.name, re.sub(r"^# \d+\. ", "", title)) for path, title in titles]
