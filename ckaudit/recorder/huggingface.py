@@ -6,20 +6,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
 from ckaudit.optional import needed
-from ckaudit.recorder.batch import IGNORED
-from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.pass_watch import Pass
 
 with needed("The callback of the Trainer", "transformers"):
+    import torch
     from torch import Tensor, nn
     from transformers import TrainerCallback
 
+from ckaudit.recorder.batch import IGNORED
 from ckaudit.recorder.callback_base import CallbackBase
-from ckaudit.recorder.pass_watch import PassWatch
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.pass_watch import Pass, PassWatch
 from ckaudit.recorder.recorder import Recorder, check_options
 
 SET_LOSS = re.compile(r"eval_(.+)_loss")

@@ -78,7 +78,7 @@ def break_recorder(rank, broken, where):
     """Have the recorder of a rank fail: while it starts, or while it looks at tensors."""
     if rank == broken:
         place, name = {
-            "start": (ranks, "RunSession" if rank == 0 else "Participant"),
+            "start": (ranks, "RunSession" if rank == 0 else "WorkerSession"),
             "read": (collector, "learning_rates"),
             "look": (sharded, "measure"),
         }[where]
